@@ -1,0 +1,98 @@
+# Everything a contributor runs. `make` alone lists the targets; each sets up what it needs, in .venv.
+
+# The interpreters to try, in order; the first that is new enough and has venv wins. `make PYTHON=/some/python3.12 test`
+# names one.
+PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
+FUZZ_SECONDS ?= 60
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable
+CLI := $(VENV)/.installed-cli
+DEV := $(VENV)/.installed-dev
+FUZZ := $(VENV)/.installed-fuzz
+FUZZ_TARGETS = $(sort $(wildcard tests/fuzz/fuzz_*.py))
+SOURCES = $(wildcard src tests benchmarks)
+
+say = @printf '==> %s\n'
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check format fuzz bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: $(CLI) ## decode a recorded tool-calling stream and show its events as they arrive
+	@$(BIN)/python -m penstock.cli demo
+
+test: check ## everything: the checks, then all tests
+	$(say) 'pytest'
+	@$(BIN)/python -m pytest --quiet --numprocesses auto --dist worksteal $(PYTEST_ARGS)
+
+check: $(DEV) ## format, lint and types (ruff, mypy, pyright)
+	$(say) 'ruff format'
+	@$(BIN)/ruff format --quiet --check . || { echo "'make format' puts this right."; exit 1; }
+	$(say) 'ruff check'
+	@$(BIN)/ruff check --quiet .
+	$(say) 'mypy'
+	@$(BIN)/mypy
+	$(say) 'pyright'
+	@$(BIN)/pyright
+
+format: $(DEV) ## put the code into shape, and fix the lint that can be fixed
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+fuzz: $(FUZZ) ## run each target of tests/fuzz for FUZZ_SECONDS (60)
+	@test -n '$(FUZZ_TARGETS)' || { echo 'tests/fuzz has no fuzz_*.py' >&2; exit 1; }
+	@for target in $(FUZZ_TARGETS); do \
+	    name=$$(basename $$target .py); \
+	    printf '==> %s, %s seconds\n' $$name $(FUZZ_SECONDS); \
+	    mkdir -p .fuzz/$$name/corpus; \
+	    $(BIN)/python $$target -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=.fuzz/$$name/ .fuzz/$$name/corpus \
+	        || exit 1; \
+	done
+
+bench: $(DEV) ## measure, as ratios to the cost of parsing the JSON at all
+	@$(BIN)/python -m benchmarks
+
+clean: ## remove all that these targets made
+	rm -rf $(VENV) .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(CLI): pyproject.toml | $(BIN)/pip
+	$(say) 'installing penstock and its command line…'
+	@$(INSTALL) '.[cli]'
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/pip
+	$(say) 'installing development tools… (a minute or two the first time)'
+	@$(INSTALL) '.[dev]'
+	@touch $(CLI) $@
+
+$(FUZZ): pyproject.toml | $(BIN)/pip
+	$(say) 'installing development tools and the fuzzer…'
+	@$(INSTALL) '.[fuzz]'
+	@touch $(CLI) $(DEV) $@
+
+# bin/pip, because it is the last thing that venv writes: half an environment is made anew.
+$(BIN)/pip:
+	@for python in $(PYTHON); do \
+	    if $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        printf '==> creating %s with %s (%s)\n' $(VENV) $$python "$$($$python --version)"; \
+	        exec $$python -m venv --clear $(VENV); \
+	    fi; \
+	done; \
+	{ \
+	    echo 'Penstock needs Python 3.11 or newer, with its venv module. Looked for: $(PYTHON)'; \
+	    for python in $(PYTHON); do \
+	        version=$$($$python -c 'import sys; print(sys.version.split()[0])' 2>/dev/null) || continue; \
+	        $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' && fault='has no venv' || fault='is too old'; \
+	        echo "  found $$python, which is Python $$version and $$fault"; \
+	    done; \
+	    echo 'If it has no venv: on Debian and Ubuntu, apt install python3-venv.'; \
+	    echo 'If it is too old or missing: install a newer one, or name one: make PYTHON=/path/to/python3.12 test'; \
+	} >&2; \
+	exit 1

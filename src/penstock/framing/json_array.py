@@ -1,0 +1,72 @@
+"""Top-level JSON values, one after the other or as the elements of one array, cut anywhere.
+
+Gemini without `alt=sse` streams an array; every provider answers some requests with a plain JSON body (QUIRKS 102, 119).
+"""
+
+from __future__ import annotations
+
+import re
+
+from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large
+from penstock.jsonstream import ValueScanner
+
+_BETWEEN = re.compile(rb"[\s,\[\]]*")
+
+
+class JSONValues:
+    """Bytes to frames, an object each. `rest` is what follows the values and is no JSON, if anything does."""
+
+    def __init__(self) -> None:
+        self.rest: bytes | None = None
+        self._value = bytearray()
+        self._scanner: ValueScanner | None = None
+        self._is_skipping = False
+
+    def feed(self, data: bytes) -> list[Framed]:
+        frames, out = list[bytes](), list[Framed]()
+        start = 0
+        while start < len(data):
+            if self._scanner is None:
+                start = _BETWEEN.match(data, start).end()  # type: ignore[union-attr]  # it matches the empty string
+                if start < len(data) and not self._begin(data, start):
+                    break
+                continue
+            end = self._scanner.feed(data[start:].decode("latin-1"))
+            stop = len(data) if end < 0 else start + end
+            self._keep(data[start:stop], out)
+            if end >= 0:
+                if not self._is_skipping:
+                    frames.append(bytes(self._value))
+                self._reset()
+            start = stop
+        if frames:
+            out.insert(0, Frames("", frames))
+        return out
+
+    def close(self) -> list[Framed]:
+        if not self._value:
+            return []
+        cut = Stray(bytes(self._value), "a JSON value that was cut")
+        self._reset()
+        return [cut]
+
+    def _begin(self, data: bytes, start: int) -> bool:
+        if data[start : start + 1] != b"{":
+            self.rest = data[start:]
+            return False
+        self._scanner = ValueScanner()
+        return True
+
+    def _keep(self, piece: bytes, out: list[Framed]) -> None:
+        if self._is_skipping:
+            return
+        self._value += piece
+        if len(self._value) > MAX_FRAME_BYTES:
+            out.append(too_large(bytes(self._value[:200])))
+            self._value.clear()
+            self._is_skipping = True
+
+    def _reset(self) -> None:
+        self._value.clear()
+        self._scanner = None
+        self._is_skipping = False

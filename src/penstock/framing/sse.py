@@ -1,0 +1,173 @@
+"""Server-Sent Events, by the WHATWG rules and by what gateways really send.
+
+Work is per read. Neighbouring blocks mostly have the same heading (`data: `, or an event name and `data: `), so the
+heading of the last plain block is remembered, and a read full of blocks with that heading is taken apart by one `split`.
+Whatever differs goes line by line; the result is the same.
+"""
+
+from __future__ import annotations
+
+import re
+
+from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large
+
+_BOM = b"\xef\xbb\xbf"
+_LINE_END = re.compile(rb"\r\n|[\r\n]")  # and nothing else: U+2028 is text (QUIRKS 107)
+_BLOCK_END = re.compile(rb"(?>\r\n|[\r\n])(?>\r\n|[\r\n])")
+_PLAIN = re.compile(rb"((?:event: ?([^\r\n]*)(?:\r\n|[\r\n]))?data: ?)[^\r\n]*\Z")
+_OVERLAP = 3  # a block's end is at most four bytes long, so this much of the last read may belong to it
+
+
+class SSE:
+    """Bytes to frames. A last block that lacks its blank line is a frame all the same (QUIRKS 110)."""
+
+    def __init__(self) -> None:
+        self._open = bytearray()  # what came of the block that has not ended
+        self._skipped = 0  # how much of it was let go, once it outgrew the cap
+        self._may_be_bom = True
+        self._after_cr = False  # an LF that comes next belongs to the line end before it
+        self._heading = Heading(b"data: ", b"", b"\n")
+
+    def feed(self, data: bytes) -> list[Framed]:
+        out: list[Framed] = []
+        if self._may_be_bom or self._after_cr:
+            data = self._trim(data)
+        start = self._end_open_block(data, out) if self._open else 0
+        size = len(data)
+        while start < size:
+            end = self._run(data, start, out) or self._block(data, start, out)
+            if not end:
+                self._hold(data[start:], out)
+                return out
+            start = end
+        self._after_cr = data.endswith(b"\r") and not self._open
+        return out
+
+    def close(self) -> list[Framed]:
+        out: list[Framed] = []
+        if self._open and not self._skipped:
+            self._dispatch(bytes(self._open), out)
+        self._open.clear()
+        return out
+
+    def _trim(self, data: bytes) -> bytes:
+        """Take away a byte order mark (QUIRKS 109), or the LF of a CRLF that was cut in two (QUIRKS 106)."""
+        if self._after_cr and data:
+            self._after_cr = False
+            data = data.removeprefix(b"\n")
+        if self._may_be_bom and data:
+            data = bytes(self._open) + data
+            self._open.clear()
+            if len(data) < len(_BOM) and _BOM.startswith(data):
+                self._open += data
+                return b""
+            self._may_be_bom = False
+            data = data.removeprefix(_BOM)
+        return data
+
+    def _end_open_block(self, data: bytes, out: list[Framed]) -> int:
+        """Look for the end of the open block in what is new, and say where it is; all of it is held if there is none."""
+        last = bytes(self._open[-_OVERLAP:])
+        end = _BLOCK_END.search(last + data)
+        if end is None:
+            if data:
+                self._hold(data, out)
+            return len(data)
+        stop = end.end() - len(last)
+        if not self._skipped:
+            self._dispatch(bytes(self._open) + data[:stop], out)
+        self._open.clear()
+        self._skipped = 0
+        return stop
+
+    def _hold(self, data: bytes, out: list[Framed]) -> None:
+        self._open += data
+        if len(self._open) > MAX_FRAME_BYTES:
+            if not self._skipped:
+                out.append(too_large(bytes(self._open[:200])))
+            self._skipped += len(self._open) - _OVERLAP
+            del self._open[:-_OVERLAP]
+
+    def _run(self, data: bytes, start: int, out: list[Framed]) -> int:
+        """Take apart all blocks from `start` at once, if the first has the usual heading; else, or with no end, 0."""
+        heading = self._heading
+        if not data.startswith(heading.head, start):
+            return 0
+        end = data.rfind(heading.gap, start)
+        if end < 0:
+            return 0
+        body = data[start + len(heading.head) : end]
+        payloads = body.split(heading.separator)
+        if heading.is_pure(body, len(payloads) - 1):
+            out.append(Frames(heading.event, payloads))
+        else:
+            self._mixed_run(heading, payloads, out)
+        return end + len(heading.gap)
+
+    def _mixed_run(self, heading: Heading, parts: list[bytes], out: list[Framed]) -> None:
+        """A run in which some parts hold more than a payload: other blocks, comments, further lines."""
+        pure = list[bytes]()
+        for part in parts:
+            if b"\n" not in part and b"\r" not in part:
+                pure.append(part)
+                continue
+            if pure:
+                out.append(Frames(heading.event, pure))
+                pure = []
+            start, blocks = 0, heading.head + part + heading.gap
+            while start < len(blocks):
+                start = self._block(blocks, start, out)
+        if pure:
+            out.append(Frames(heading.event, pure))
+
+    def _block(self, data: bytes, start: int, out: list[Framed]) -> int:
+        """One block, the general way; where it ends, or 0 if its end has not arrived."""
+        end = _BLOCK_END.search(data, start)
+        if end is None:
+            return 0
+        self._dispatch(data[start : end.end()], out)
+        return end.end()
+
+    def _dispatch(self, block: bytes, out: list[Framed]) -> None:
+        """The lines of a block become a frame; without data they are none (QUIRKS 116)."""
+        lines = block.strip(b"\r\n")
+        if plain := _PLAIN.match(lines):
+            end = _LINE_END.search(block, plain.end(1))
+            self._heading = Heading(plain[1], plain[2] or b"", end[0] if end else b"\n")
+            out.append(Frames(self._heading.event, [lines[plain.end(1) :]]))
+            return
+        event, payload = "", list[bytes]()
+        for line in _LINE_END.split(lines):
+            field, _, value = line.partition(b":")
+            value = value.removeprefix(b" ")
+            match field:
+                case b"data":
+                    payload.append(value)
+                case b"event":  # may come after the data (QUIRKS 114)
+                    event = value.decode("utf-8", "replace")
+                case b"error":  # a bogus field, but it holds the only word of the failure (QUIRKS 96)
+                    out.append(Frames("error", [value]))
+                case b"" | b"id" | b"retry":
+                    pass
+                case _:
+                    out.append(Stray(line, "not a line of an event stream"))
+        if payload:
+            out.append(Frames(event, [b"\n".join(payload)]))
+
+
+class Heading:
+    """What stands before the payload in a run of like blocks."""
+
+    __slots__ = ("_line_ends", "event", "gap", "head", "separator")
+
+    def __init__(self, head: bytes, name: bytes, line_end: bytes) -> None:
+        self.head = head
+        self.gap = line_end * 2
+        self.separator = self.gap + head
+        self.event = name.decode("utf-8", "replace")
+        self._line_ends = self.separator.count(b"\n"), self.separator.count(b"\r")
+
+    def is_pure(self, body: bytes, gaps: int) -> bool:
+        """Whether the body holds no line ends but those of its separators: then every part is one payload."""
+        newlines, returns = self._line_ends
+        return body.count(b"\n") == gaps * newlines and body.count(b"\r") == gaps * returns

@@ -1,0 +1,91 @@
+"""What a call's arguments say: strictly, and, where that fails, what was probably meant.
+
+A suggestion is labelled and never makes a call whole. It is sought at the end of the call only: any of these readings
+would break good streams if it were tried while they come (QUIRKS 38).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from penstock.events import Fault
+
+Verdict = tuple[Fault, str, dict[str, Any] | None]
+
+
+def strict_object(raw: str) -> dict[str, Any] | None:
+    """The JSON object that the text strictly is; nothing at all, and `null`, are the empty one (QUIRKS 32-34)."""
+    if raw.strip(" \t\r\n") in ("", "null"):
+        return {}
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def judge(raw: str, last_piece: str | None) -> Verdict:
+    """Why the text is no strict JSON object, and the object that was probably meant, if that is plain.
+
+    `last_piece` is given if every piece began with the one before it.
+    """
+    text = raw.strip()
+    try:
+        value, end = json.JSONDecoder(strict=False).raw_decode(text)
+    except ValueError as error:
+        return _cumulative(raw, last_piece) or ("malformed", f"the arguments are not JSON: {error}", None)
+    except RecursionError:
+        return "malformed", "the arguments are nested too deeply", None
+    first, rest = text[:end], text[end:].strip()
+    if rest:
+        return _copies(value, first, text) or _cumulative(raw, last_piece) or _trailing(value, rest)
+    return _loose_object(value) if isinstance(value, dict) else _not_an_object(value)
+
+
+def _copies(value: Any, first: str, text: str) -> Verdict | None:
+    count, remainder = divmod(len(text), len(first))
+    if isinstance(value, dict) and not remainder and first * count == text:  # QUIRKS 36
+        return "duplicated", f"the arguments were sent {count} times", value
+    return None
+
+
+def _cumulative(raw: str, last_piece: str | None) -> Verdict | None:
+    if last_piece and last_piece != raw and (meant := strict_object(last_piece)) is not None:  # QUIRKS 37
+        return "cumulative", "each piece of the arguments repeats all that came before it", meant
+    return None
+
+
+def _trailing(value: Any, rest: str) -> Verdict:
+    if isinstance(value, dict) and (rest.strip('"') == "" or not _is_json(rest)):  # QUIRKS 44
+        return "trailing_text", f"the arguments are followed by {rest[:40]!r}", value
+    return "malformed", "the arguments are several JSON values in a row", None  # QUIRKS 40: no telling which is meant
+
+
+def _loose_object(value: dict[str, Any]) -> Verdict:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        return "malformed", "the arguments hold a number that JSON does not have or that is out of range", None
+    return "control_characters", "the arguments hold raw control characters inside strings", value  # QUIRKS 41
+
+
+def _not_an_object(value: Any) -> Verdict:
+    if isinstance(value, str):  # QUIRKS 43
+        try:
+            inner = json.loads(value)
+        except (ValueError, RecursionError):
+            inner = None
+        if isinstance(inner, dict):
+            return "double_encoded", "the arguments are a JSON string that holds the JSON object", inner
+    return "not_an_object", f"the arguments are JSON, but a {type(value).__name__} and not an object", None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,157 @@
+"""A call that is still being written: its pieces, whether its JSON has closed, and the verdict when it ends."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import msgspec
+
+from penstock.events import (
+    CallKind,
+    Fault,
+    SealedBy,
+    StreamChunk,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallDelta,
+    ToolCallInvalid,
+    ToolCallStart,
+)
+from penstock.jsonstream import ValueScanner
+from penstock.wires.arguments import judge, strict_object
+from penstock.wires.text import heal
+
+MAX_ARGUMENTS = 32 * 1024 * 1024
+"""How many characters of arguments a call may have; what goes beyond is dropped, and the call is invalid."""
+
+
+class OpenCall:
+    """A call in the making. It tells what happens to it in `out`, and ends by `seal` or by `fail`.
+
+    Pieces go into a text buffer, not a list: eight-character pieces would take nine times their size. The end of the JSON
+    is looked for only when a piece holds a closing bracket, in what has come since the last look.
+    """
+
+    __slots__ = ("_closed_at", "_fresh", "_last", "_out", "_scanner", "_seen", "arguments", "block", "choice", "id", "is_ended",
+                 "is_started", "kind", "name", "size")  # fmt: skip
+
+    def __init__(self, out: list[StreamChunk], block: int, choice: int, id: str, kind: CallKind = "function") -> None:
+        self._out = out
+        self.block = block
+        self.choice = choice
+        self.id = id
+        self.name = ""
+        self.kind: CallKind = kind
+        self.arguments: dict[str, Any] | None = None
+        self.size = 0
+        self.is_started = False
+        self.is_ended = False
+        self._seen = StringIO()  # the text that the scanner has read
+        self._fresh = StringIO()  # the text that it has not
+        self._last: str | None = ""  # the last piece, as long as every piece began with the one before it (QUIRKS 37)
+        self._scanner: ValueScanner | None = ValueScanner() if kind == "function" else None
+        self._closed_at = -1
+
+    def start(self) -> None:
+        """The name is known: announce the call, and what has come of its arguments before (QUIRKS 16)."""
+        self.is_started = True
+        self._out.append(ToolCallStart(self.block, self.id, self.name, self.choice))
+        if self.size:
+            self._out.append(ToolCallDelta(self.block, self.raw(), self.choice))
+            self._look()
+
+    def add(self, piece: str) -> None:
+        """A piece of the arguments."""
+        if self.name and not self.is_started:
+            self.start()
+        self.size += len(piece)
+        if self.size > MAX_ARGUMENTS:
+            return
+        self._fresh.write(piece)
+        if self._last is not None:
+            self._last = piece if piece.startswith(self._last) else None
+        if self.is_started:
+            self._out.append(ToolCallDelta(self.block, piece, self.choice))
+            if "}" in piece:
+                self._look()
+
+    def raw(self) -> str:
+        """The arguments so far, as they came."""
+        return heal(self._seen.getvalue() + self._fresh.getvalue())
+
+    def replace(self, raw: str) -> None:
+        """The protocol says what the arguments are: that counts, not the pieces (QUIRKS 44, 135)."""
+        if raw == self.raw():
+            return
+        if not self.size:
+            self.add(raw)
+            return
+        self.size = len(raw)
+        self._seen, self._fresh = StringIO(), StringIO()
+        self._scanner, self._closed_at = None, -1
+        if self.size <= MAX_ARGUMENTS:
+            self._fresh.write(raw)
+
+    def _look(self) -> None:
+        """Whether the JSON closes in what is fresh; told once."""
+        if self._scanner is None:
+            return
+        fresh = self._fresh.getvalue()
+        self._fresh = StringIO()
+        self._seen.write(fresh)
+        if self._scanner.feed(fresh) < 0:
+            return
+        self._scanner = None
+        self._closed_at = self.size
+        self.arguments = strict_object(self.raw())
+        if self.arguments is not None:
+            self._out.append(ToolCallClosed(self.block, self.id, self.name, self.arguments, self.choice))
+
+    def has_whole_arguments(self) -> bool:
+        """Whether what has come so far is one JSON object."""
+        return self._parsed() is not None
+
+    def _parsed(self) -> dict[str, Any] | None:
+        if self._closed_at != self.size:
+            self._closed_at, self.arguments = self.size, strict_object(self.raw())
+        return self.arguments
+
+    def seal(self, sealed_by: SealedBy) -> bool:
+        """The protocol ended the call: it is whole if its arguments are; whether it is."""
+        if self.is_ended:
+            return False
+        if self.name and not self.is_started:
+            self.start()
+        if not self.is_started:
+            return self.fail("unnamed", "the call has no name")
+        if self.size > MAX_ARGUMENTS:
+            return self.fail("too_large", f"the arguments are longer than MAX_ARGUMENTS ({MAX_ARGUMENTS} characters)")
+        self.is_ended = True
+        raw = self.raw()
+        if self.kind == "custom":
+            self._whole({"input": raw}, raw, sealed_by)
+        elif (arguments := self._parsed()) is not None:
+            self._whole(arguments, raw, sealed_by)
+        else:
+            self._invalid(raw, *judge(raw, self._last))
+            return False
+        return True
+
+    def fail(self, why: Fault, message: str) -> bool:
+        """The call ended in a way that must not let it run."""
+        if not self.is_ended:
+            self.is_ended = True
+            self._invalid(self.raw(), why, message, None)
+        return False
+
+    def _whole(self, arguments: dict[str, Any], raw: str, sealed_by: SealedBy) -> None:
+        self._out.append(
+            ToolCall(self.id, self.name, arguments, raw, "native", sealed_by, self.kind, self.block, self.choice)
+        )
+
+    def _invalid(self, raw: str, why: Fault, message: str, repaired: dict[str, Any] | None) -> None:
+        self._out.append(
+            ToolCallInvalid(self.block, self.id, self.name, raw, why, message, repaired, "native", self.kind, self.choice)
+        )
+

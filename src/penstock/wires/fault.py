@@ -1,0 +1,65 @@
+"""Errors in band: the many shapes in which providers and gateways say that something went wrong (QUIRKS 92-101)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from penstock.events import Error
+from penstock.wires.text import plain
+
+_RETRYABLE = re.compile(
+    r"overload|rate.?limit|too.?many|throttl|timeout|timed.?out|unavailable|exhausted|capacity|internal|server_error"
+    r"|api_error|model_?stream|network|try.again|\b(?:408|409|425|429|5\d\d)\b",
+    re.I,
+)
+_FINAL = re.compile(r"quota|billing|insufficient|invalid|not.?found|permission|auth|context.?length", re.I)
+
+
+def error_in(value: Any) -> Error | None:
+    """The error that a frame or a body is, if it is one."""
+    match value:
+        case {"error": {"message": _} | {"code": _} | {"type": _} as inner}:
+            return _error(inner, value)
+        case {"error": str(message)} if message:
+            return _error({"message": message, "code": value.get("code") or value.get("type")}, value)
+        case {"error": dict(inner)} if inner:
+            return _error({"message": str(inner)}, value)
+        case {"error": list(inner)} if inner:
+            return _error({"message": str(inner[0])}, value)
+        case {"object": "error"} | {"type": "error"}:  # QUIRKS 94, and the flat one of the Responses API
+            return _error(value, value)
+        case {"error_message": message, **rest}:
+            return _error({"message": message, "code": rest.get("error_type")}, value)
+        case {"detail": detail, **rest} if "choices" not in rest:
+            return _error({"message": detail if isinstance(detail, str) else str(detail)}, value)
+        case {"errors": [{"message": _} as first, *_]}:
+            return _error(first, value)
+    return None
+
+
+def bare_message(value: Any) -> Error | None:
+    """The error that a body is when it says nothing but a `message`, as AWS and Cohere do."""
+    match value:
+        case {"message": str(message)} | {"Message": str(message)}:
+            return _error({**value, "message": message}, value)
+    return None
+
+
+def _error(inner: dict[str, Any], whole: Any) -> Error:
+    message, code = inner.get("message"), _code(inner)
+    text = message if isinstance(message, str) and message else code or str(plain(inner))
+    return Error(str(plain(text)), code, is_retryable(f"{code} {inner.get('type') or ''}", text), plain(whole))
+
+
+def _code(inner: dict[str, Any]) -> str:
+    for key in ("code", "status", "type"):
+        if inner.get(key) not in (None, "", "error"):
+            return str(inner[key])
+    return ""
+
+
+def is_retryable(code: str, message: str = "") -> bool:
+    """Whether asking again later may help, judged by the code, and by the words if there is no code."""
+    said = code.strip() or message
+    return bool(_RETRYABLE.search(said)) and not _FINAL.search(said)

@@ -1,0 +1,377 @@
+"""OpenAI Chat Completions, and the many who speak it, Mistral included: frames to events.
+
+A frame is decoded into a narrow struct: what nearly all frames are. One that does not fit (an error, a whole message, a
+number where text should be, a field that we have not met) is read loosely and brought to the same shape.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec import Struct
+
+from penstock.events import FinishReason, Text
+from penstock.framing import Frames
+from penstock.wires.reply import Reply
+from penstock.wires.routing import Router
+from penstock.wires.text import heal
+from penstock.wires.wire import DONE, Wire, decode_batch
+
+
+class Function(Struct, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class Custom(Struct, gc=False):
+    name: str | None = None
+    input: str | None = None
+
+
+class Entry(Struct, gc=False):
+    """A fragment of a call."""
+
+    index: int | None = None
+    id: str | None = None
+    function: Function | None = None
+    custom: Custom | None = None
+    extra_content: Any = None
+
+
+class Delta(Struct, gc=False, forbid_unknown_fields=True):
+    """What a chunk adds. Typed as None: fields that come as null on every chunk and mean something only otherwise."""
+
+    role: str | None = None
+    content: str | None = None
+    tool_calls: list[Entry] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
+    refusal: str | None = None
+    channel: str | None = None
+    token_id: int | None = None
+    function_call: None = None
+    annotations: None = None
+    audio: None = None
+    images: None = None
+
+
+class Choice(Struct, gc=False):
+    index: int = 0
+    delta: Delta | None = None
+    finish_reason: str | None = None
+    message: None = None
+    text: None = None
+    usage: None = None
+
+
+class Chunk(Struct, gc=False):
+    choices: list[Choice] = []
+    usage: dict[str, Any] | None = None
+    error: None = None
+    x_groq: None = None
+    citations: None = None
+
+
+_decoder = msgspec.json.Decoder(Chunk)
+_NOISE = {"role", "channel", "token_id", "index", "type", "id", "object"}
+_NUMBER = re.compile(rb'"content"\s*:\s*(-?[0-9][0-9.eE+-]*)')
+_LEGACY = "function_call"  # the label of the one call that the older protocol allows (QUIRKS 52)
+
+
+class OpenAIChat(Wire):
+    """Chat Completions chunks, or a whole completion. Calls are confirmed by the finish, told when the stream ends."""
+
+    name = "openai-chat"
+    FINISH: ClassVar[dict[str, FinishReason]] = {
+        "stop": "stop", "eos": "stop", "end_turn": "stop", "stop_sequence": "stop",
+        "tool_calls": "tool_calls", "function_call": "tool_calls", "tool_use": "tool_calls",
+        "length": "length", "max_tokens": "length", "model_length": "length",
+        "content_filter": "content_filter", "sensitive": "content_filter", "safety": "content_filter",
+        "error": "error", "insufficient_system_resource": "error", "network_error": "error", "abort": "error",
+    }  # fmt: skip
+
+    def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
+        super().__init__(tools, id_prefix)
+        self._routers: dict[int, Router] = {}
+        self._details: dict[int, list[dict[str, Any]]] = {}
+        self._citations: Any = None
+
+    def read(self, frames: Frames) -> None:
+        payloads = frames.data
+        is_done = payloads[-1] == DONE  # exactly: the same letters inside a text mean nothing (QUIRKS 112)
+        if is_done:
+            payloads = payloads[:-1]
+        if payloads:
+            chunks = decode_batch(_decoder, payloads)
+            if chunks is not None:
+                self._chunks(chunks, payloads)
+            else:
+                self._one_by_one(payloads, frames.event)
+        if is_done and not self.is_ended:
+            self.end(by_mark=True)
+
+    def end(self, by_mark: bool = False) -> None:
+        for choice, details in self._details.items():
+            self.reply(choice).opaque("reasoning_details", details)
+        super().end(by_mark)
+
+    def _one_by_one(self, payloads: list[bytes], event: str) -> None:
+        for payload in payloads:
+            if payload == DONE:
+                self.end(by_mark=True)
+            elif self.is_ended:
+                self._late(Frames(event, [payload]))
+            elif (chunks := decode_batch(_decoder, [payload])) is not None:
+                self._chunks(chunks, [payload])
+            else:
+                self._loose_chunk(payload, event)
+
+    def _chunks(self, chunks: list[Chunk], payloads: list[bytes]) -> None:
+        append = self.out.append
+        for at, chunk in enumerate(chunks):
+            for choice in chunk.choices:
+                reply = self.replies.get(choice.index) or self.reply(choice.index)
+                delta = choice.delta
+                if delta is not None:
+                    content = delta.content
+                    if content and reply.open_kind == "text" and delta.reasoning_content is delta.reasoning is None:
+                        append(Text(reply.open_block, content, choice.index))
+                        if delta.tool_calls:
+                            self._entries(reply, delta.tool_calls)
+                    elif delta.tool_calls and not content:
+                        self._entries(reply, delta.tool_calls)
+                    else:
+                        self._delta(reply, delta)
+                if choice.finish_reason:  # an empty one is none (QUIRKS 56)
+                    reply.finish(choice.finish_reason)
+            if chunk.usage is not None:
+                self._usage_of(chunk.usage)
+            elif not chunk.choices:
+                self._loose_chunk(payloads[at], "")
+
+    def _delta(self, reply: Reply, delta: Delta) -> None:
+        self._reason_out(reply, delta)
+        if delta.content:
+            reply.text(delta.content)
+        if delta.refusal:
+            reply.refusal(delta.refusal)
+        if delta.tool_calls:
+            self._entries(reply, delta.tool_calls)
+
+    def _reason_out(self, reply: Reply, delta: Delta) -> None:
+        """One source a chunk: some send the same words under two names (QUIRKS 82)."""
+        told = ""
+        if delta.reasoning_details:
+            told = "".join(_detail_texts(delta.reasoning_details))
+            _merge_details(self._details.setdefault(reply.choice, []), delta.reasoning_details)
+        reply.reasoning(told or delta.reasoning_content or delta.reasoning or "")
+
+    def _entries(self, reply: Reply, entries: list[Entry]) -> None:
+        router = self._routers.get(reply.choice)
+        if router is None:
+            router = self._routers[reply.choice] = Router(reply, self.tools)
+        for entry in entries:
+            function = entry.function
+            if function is not None and not entry.id and not function.name and entry.extra_content is None:
+                call = router.by_label.get(entry.index)  # type: ignore[arg-type]  # None is no label
+                if call is not None:  # what nearly all fragments are: some more arguments for a known index
+                    if function.arguments:
+                        call.add(function.arguments)
+                    continue
+            self._entry(reply, router, entry)
+
+    def _entry(self, reply: Reply, router: Router, entry: Entry, label: str | None = None) -> None:
+        function, custom = entry.function, entry.custom
+        if function is None and custom is None and not entry.id:
+            return  # QUIRKS 28
+        name = (function.name if function else custom.name if custom else "") or ""
+        piece = (function.arguments if function else custom.input if custom else "") or ""
+        call = router.route(entry.index if label is None else label, entry.id or "", name, "custom" if custom else "function")
+        if call is None:
+            if piece:
+                self.unknown({"arguments": piece, "index": entry.index}, "a piece of a call that is not known")
+            return
+        if entry.extra_content is not None:  # QUIRKS 149
+            reply.opaque("extra_content", entry.extra_content, call.block)
+        if piece:
+            call.add(piece)
+
+    def _usage_of(self, usage: dict[str, Any]) -> None:
+        prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+        self.usage(
+            usage,
+            input_tokens=_first(usage, "prompt_tokens", "input_tokens"),
+            output_tokens=_first(usage, "completion_tokens", "output_tokens"),
+            cached_tokens=_first(prompt, "cached_tokens") or _first(usage, "prompt_cache_hit_tokens", "cached_tokens"),
+            reasoning_tokens=_first(completion, "reasoning_tokens") or _first(usage, "reasoning_tokens"),
+        )
+
+    # The loose way: a frame that does not fit is brought to the usual shape.
+
+    def _loose_chunk(self, payload: bytes, event: str) -> None:
+        value = self.loose(payload)
+        if value is None:
+            return
+        if not isinstance(value, dict):
+            self.unknown(value, "a frame that is no object")
+            return
+        is_error = self.loose_error(value) or (event == "error" and self.loose_error({"error": value}))
+        if number := _NUMBER.search(payload):  # QUIRKS 67: keep the digits as they were spelled
+            _respell(value, number[1].decode())
+        for choice in value.get("choices") or ():
+            if isinstance(choice, dict):
+                self._loose_choice(choice)
+        self._loose_rest(value)
+        if not is_error and not value.keys() & {"choices", "usage", "x_groq", "citations", "id", "object"}:
+            self.unknown(value, "a frame that says nothing known")
+
+    def _loose_rest(self, value: dict[str, Any]) -> None:
+        usage = value.get("usage")
+        if isinstance(groq := value.get("x_groq"), dict):
+            usage = usage or groq.get("usage")  # QUIRKS 89
+            if groq.get("error"):  # QUIRKS 97
+                self.loose_error({"error": groq["error"]})
+        if isinstance(usage, dict):
+            self._usage_of(usage)
+        if value.get("citations") and value["citations"] != self._citations:
+            self._citations = value["citations"]
+            self.unknown({"citations": self._citations}, "the sources that the provider names")
+
+    def _loose_choice(self, choice: dict[str, Any]) -> None:
+        index = choice.get("index")
+        reply = self.reply(index if isinstance(index, int) else 0)
+        delta = choice.get("delta")
+        if not delta and reply.is_untouched:  # a whole message counts if nothing was streamed before it (QUIRKS 75)
+            delta = choice.get("message") or {"content": choice.get("text")}
+        elif "delta" not in choice and isinstance(choice.get("text"), str):
+            delta = {"content": choice["text"]}
+        if isinstance(delta, dict):
+            self._loose_delta(reply, delta)
+        if isinstance(choice.get("usage"), dict):
+            self._usage_of(choice["usage"])
+        if reason := choice.get("finish_reason"):
+            reply.finish(str(reason))
+
+    def _loose_delta(self, reply: Reply, delta: dict[str, Any]) -> None:
+        details = delta.get("reasoning_details")
+        self._reason_out(
+            reply,
+            Delta(
+                reasoning_details=[entry for entry in details if isinstance(entry, dict)] if isinstance(details, list) else None,
+                reasoning_content=_first_text(delta, "reasoning_content", "reasoning", "thinking", "thought"),
+            ),
+        )
+        self._loose_content(reply, delta.get("content"))
+        reply.refusal(_first_text(delta, "refusal"))
+        self._entries(reply, list(_loose_entries(delta.get("tool_calls"))))
+        self._legacy_call(reply, delta.get("function_call"))
+        known = _NOISE | _READ
+        for key, value in delta.items():
+            if key not in known and not _is_empty(value):
+                self.unknown({key: value}, "a field of the delta that we do not know")
+
+    def _loose_content(self, reply: Reply, content: Any) -> None:
+        match content:
+            case None | "" | []:
+                pass
+            case list():  # QUIRKS 68
+                for part in content:
+                    self._part(reply, part)
+            case str():
+                reply.text(content)
+            case bool() | int() | float():
+                reply.text(str(content))
+            case _:
+                self.unknown({"content": content}, "content of a kind that we do not know")
+
+    def _part(self, reply: Reply, part: Any) -> None:
+        match part:
+            case {"type": "thinking" | "reasoning", "thinking": list(inner)}:
+                for piece in inner:
+                    reply.reasoning(piece if isinstance(piece, str) else _first_text(piece, "text"))
+            case {"type": "thinking" | "reasoning", **rest}:
+                reply.reasoning(_first_text(rest, "thinking", "reasoning", "text"))
+            case {"text": str(text)} | str(text):
+                reply.text(text)
+            case {"type": "refusal", "refusal": str(text)}:
+                reply.refusal(text)
+            case _:
+                self.unknown(part, "a part of the content that we do not know")
+
+    def _legacy_call(self, reply: Reply, call: Any) -> None:
+        if isinstance(call, dict) and not _is_empty(call):
+            router = self._routers.setdefault(reply.choice, Router(reply, self.tools))
+            self._entry(reply, router, _loose_entry({"function": call}), _LEGACY)
+
+
+_READ = {"content", "tool_calls", "function_call", "refusal", "reasoning_content", "reasoning", "reasoning_details", "thinking",
+         "thought"}  # fmt: skip
+
+
+def _first(value: Any, *keys: str) -> Any:
+    return next((value[key] for key in keys if value.get(key) is not None), None) if isinstance(value, dict) else None
+
+
+def _first_text(value: Any, *keys: str) -> str:
+    texts = (value.get(key) for key in keys) if isinstance(value, dict) else ()
+    return next((text for text in texts if isinstance(text, str) and text), "")
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_is_empty(item) for item in value.values())
+    return value is None or value == "" or value == []
+
+
+def _loose_entries(entries: Any) -> Iterator[Entry]:
+    for entry in [entries] if isinstance(entries, dict) else entries if isinstance(entries, list) else ():  # QUIRKS 26
+        if isinstance(entry, dict):
+            yield _loose_entry(entry)
+
+
+def _loose_entry(entry: dict[str, Any]) -> Entry:
+    index, id, function, custom = (entry.get(key) for key in ("index", "id", "function", "custom"))
+    if index is None and isinstance(function, dict):
+        index = function.get("index")
+    is_custom = isinstance(custom, dict)
+    return Entry(
+        index if isinstance(index, int) else None,
+        None if id is None else str(id),  # QUIRKS 20
+        Function(_first_text(function, "name"), _arguments(function.get("arguments"))) if isinstance(function, dict) else None,
+        Custom(_first_text(custom, "name"), _arguments(custom.get("input"))) if is_custom else None,
+        entry.get("extra_content"),
+    )
+
+
+def _arguments(value: Any) -> str:
+    """Arguments as text; what is not text already is written as JSON once (QUIRKS 35)."""
+    return "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _respell(value: Any, spelling: str) -> None:
+    match value:
+        case {"choices": [{"delta": {"content": int() | float()} as delta}, *_]}:
+            delta["content"] = spelling
+
+
+def _detail_texts(details: list[dict[str, Any]]) -> Iterator[str]:
+    for detail in details:
+        yield heal(_first_text(detail, "text", "summary"))
+
+
+def _merge_details(merged: list[dict[str, Any]], details: list[dict[str, Any]]) -> None:
+    """Neighbouring details of one type are one: text is joined, a signature is added (QUIRKS 83)."""
+    for detail in details:
+        last = merged[-1] if merged else {}
+        if last.get("type") != detail.get("type") or detail.get("type") == "reasoning.encrypted":
+            merged.append(dict(detail))
+            continue
+        for key, value in detail.items():
+            if key in ("text", "summary") and isinstance(value, str) and isinstance(last.get(key), str):
+                last[key] += value
+            elif value is not None:
+                last[key] = value

@@ -1,0 +1,123 @@
+"""One answer being written: which block a piece belongs to, which calls are open, and how it ended."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from penstock.events import CallKind, Opaque, Reasoning, Refusal, SealedBy, StreamChunk, Text
+from penstock.wires.call import OpenCall
+
+BlockKind = Literal["text", "reasoning", "refusal", ""]
+
+
+class Blocks:
+    """The numbers of a stream: blocks in order of first appearance, and ids for calls that came without one."""
+
+    __slots__ = ("_ids", "_prefix", "_used", "next_block")
+
+    def __init__(self, id_prefix: str) -> None:
+        self._prefix = id_prefix
+        self._used: set[str] = set()
+        self._ids = 0
+        self.next_block = 0
+
+    def take(self) -> int:
+        block = self.next_block
+        self.next_block += 1
+        return block
+
+    def unique_id(self, given: str) -> str:
+        """The provider's id, made unique if it was used before (QUIRKS 21); a made-up one if there is none (QUIRKS 19)."""
+        made = given
+        repeats = 1
+        while not made or made in self._used:
+            repeats += 1
+            made = f"{given}_{repeats}" if given else f"{self._prefix}{self._ids}"
+            self._ids += not given
+        self._used.add(made)
+        return made
+
+
+class Reply:
+    """An answer in the making. Its methods are named for what the wire saw; events go to `out`."""
+
+    __slots__ = ("_blocks", "_wire", "calls", "choice", "message", "open_block", "open_kind", "out", "raw_reason", "whole_calls")
+
+    def __init__(self, out: list[StreamChunk], choice: int, blocks: Blocks, wire: str) -> None:
+        self.out = out
+        self.choice = choice
+        self._blocks = blocks
+        self._wire = wire
+        self.open_kind: BlockKind = ""
+        self.open_block = -1
+        self.calls: list[OpenCall] = []
+        self.whole_calls = 0
+        self.raw_reason: str | None = None
+        self.message = ""
+
+    def block(self, kind: BlockKind) -> int:
+        """The block that a piece of this kind continues, or a new one: kinds that alternate are parts of their own."""
+        if self.open_kind != kind:
+            self.open_kind = kind
+            self.open_block = self._blocks.take()
+        return self.open_block
+
+    def new_block(self) -> int:
+        """A block for something that is neither text nor continued; what comes next opens another."""
+        self.open_kind = ""
+        return self._blocks.take()
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing has been said yet."""
+        return self.open_block < 0 and not self.calls
+
+    def text(self, piece: str) -> None:
+        if piece:  # an empty piece opens nothing (QUIRKS 70)
+            self.out.append(Text(self.block("text"), piece, self.choice))
+
+    def reasoning(self, piece: str) -> None:
+        if piece:
+            self.out.append(Reasoning(self.block("reasoning"), piece, self.choice))
+
+    def refusal(self, piece: str) -> None:
+        if piece:
+            self.out.append(Refusal(self.block("refusal"), piece, self.choice))
+
+    def opaque(self, kind: str, data: Any, block: int | None = None) -> None:
+        """Vendor state for a part; with no block given it is a part of its own."""
+        at = self.new_block() if block is None else block
+        self.out.append(Opaque(at, self._wire, kind, data, self.choice))
+
+    def call(self, id: str, name: str = "", kind: CallKind = "function") -> OpenCall:
+        """A new call; with an empty name it is announced later, by `start`."""
+        call = OpenCall(self.out, self.new_block(), self.choice, self._blocks.unique_id(id), kind)
+        self.calls.append(call)
+        if name:
+            call.name = name
+            call.start()
+        return call
+
+    def seal(self, call: OpenCall, sealed_by: SealedBy) -> None:
+        self.whole_calls += call.seal(sealed_by)
+
+    def finish(self, raw_reason: str, message: str = "") -> None:
+        """The provider said why it stopped; the first word counts (QUIRKS 59)."""
+        if self.raw_reason is None:
+            self.raw_reason = raw_reason
+        self.message = self.message or message
+
+    def end_calls(self, sealed_by: SealedBy | None) -> None:
+        """Seal what is open, or, if nothing confirmed it, say that it was cut."""
+        for call in self.calls:
+            if sealed_by is not None:
+                self.seal(call, sealed_by)
+            else:
+                call.fail("cut", "the stream ended before the call was confirmed")
+
+    def withdraw(self) -> None:
+        """The provider began anew: what is open is void."""
+        for call in self.calls:
+            call.fail("withdrawn", "the provider began the answer anew")
+        self.calls, self.whole_calls = [], 0
+        self.raw_reason, self.message, self.open_kind = None, "", ""

@@ -1,0 +1,103 @@
+"""Which call a Chat Completions fragment belongs to.
+
+Servers disagree about what identifies a call: the index is missing, always 0, starts at 1, drifts or is reused; the id
+comes once, always, empty, late or never (QUIRKS 1-31). An id that is new opens a call, an index is only a label, and a
+fragment that could belong to several calls is not guessed about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.events import CallKind
+from penstock.wires.call import OpenCall
+from penstock.wires.reply import Reply
+
+Label = int | str
+
+
+class Router:
+    """The calls of one answer, by the labels that fragments bear."""
+
+    __slots__ = ("_by_id", "_given_ids", "_last", "_reply", "_tools", "by_label")
+
+    def __init__(self, reply: Reply, tools: Sequence[str]) -> None:
+        self._reply = reply
+        self._tools = tools
+        self.by_label: dict[Label, OpenCall] = {}
+        self._by_id: dict[str, OpenCall] = {}
+        self._given_ids: set[int] = set()  # the blocks of the calls whose id is the provider's
+        self._last: OpenCall | None = None
+
+    def route(self, label: Label | None, id: str, name: str, kind: CallKind = "function") -> OpenCall | None:
+        """The call that the fragment belongs to, opened if need be; None if there is no telling."""
+        call = self._find(label, id, name)
+        if call is None:
+            if not id and not name:
+                return None
+            call = self._reply.call(id, kind=kind)
+        if id and id not in self._by_id:
+            self._by_id[id] = call
+            self._given_ids.add(call.block)
+        if label is not None:
+            self.by_label[label] = call
+        self._last = call
+        if name:
+            self._name(call, name)
+        return call
+
+    def _find(self, label: Label | None, id: str, name: str) -> OpenCall | None:
+        owner = self.by_label.get(label) if label is not None else None
+        if id:
+            return self._by_given_id(owner, label, id, name)
+        if owner is not None:
+            # QUIRKS 4: the latest owner of the index. Another name after whole arguments is another call.
+            return None if name and name != owner.name and _is_whole(owner) else owner
+        if label is None:
+            last = self._last
+            if name and (last is None or name != last.name or not last.size or _is_whole(last)):
+                return None
+            return last
+        return None if name else self._only_open()
+
+    def _by_given_id(self, owner: OpenCall | None, label: Label | None, id: str, name: str) -> OpenCall | None:
+        known = self._by_id.get(id)
+        if known is not None:
+            # QUIRKS 21: two calls may share an id; then the second has a name and an index of its own.
+            is_another = label is not None and owner is not known and bool(name) and _is_whole(known)
+            return owner if is_another and owner is not None else None if is_another else known
+        if owner is not None and owner.block not in self._given_ids and not _is_whole(owner):
+            owner.id = id  # it came late
+            return owner
+        return None
+
+    def _only_open(self) -> OpenCall | None:
+        """QUIRKS 5, 6: a tail under an unknown index continues the one call that is open, if it is one."""
+        still_open = [call for call in self._reply.calls if not call.is_ended and not _is_whole(call)]
+        return still_open[0] if len(still_open) == 1 else None
+
+    def _name(self, call: OpenCall, fragment: str) -> None:
+        call.name = self._merged(call, fragment)
+        if not call.is_started and self._is_settled(call.name):
+            call.start()
+
+    def _merged(self, call: OpenCall, fragment: str) -> str:
+        """QUIRKS 14, 15: most repeat the name, a few send it in pieces; the declared tools tell which."""
+        name = call.name
+        if not name or name == fragment:
+            return fragment
+        if self._tools:
+            if any(tool.startswith(name + fragment) for tool in self._tools):
+                return name + fragment
+            return fragment if fragment in self._tools and name not in self._tools else name
+        if call.size:
+            return name
+        return fragment if fragment.startswith(name) else name + fragment
+
+    def _is_settled(self, name: str) -> bool:
+        """Whether the name cannot be the beginning of a longer one."""
+        return not any(tool != name and tool.startswith(name) for tool in self._tools)
+
+
+def _is_whole(call: OpenCall) -> bool:
+    return bool(call.size) and call.has_whole_arguments()

@@ -1,0 +1,175 @@
+"""What all wires share: frames are decoded once, answers are numbered, and every stream has exactly one ending."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from penstock.events import Error, Finish, FinishReason, StreamChunk, Unknown, Usage
+from penstock.framing import Frames, FramingName, Stray
+from penstock.wires.fault import error_in
+from penstock.wires.reply import Blocks, Reply
+from penstock.wires.text import Mender, plain
+
+T = TypeVar("T")
+
+DONE = b"[DONE]"
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What decoding a frame may raise; UnicodeDecodeError is a ValueError."""
+
+
+class Wire:
+    """A stage from frames to events. A subclass says how one decoded frame is read; it never raises on what arrives."""
+
+    name: ClassVar[str]
+    framing: ClassVar[FramingName] = "sse"
+    FINISH: ClassVar[Mapping[str, FinishReason]] = {}
+
+    def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
+        self.tools = tuple(tools)
+        self.out: list[StreamChunk] = []
+        self.replies: dict[int, Reply] = {}
+        self.is_ended = False
+        self._blocks = Blocks(id_prefix)
+        self._usage = Usage()
+        self._errors: list[str] = []
+        self._mender: Mender | None = None
+
+    # What a wire implements.
+
+    def read(self, frames: Frames) -> None:
+        """Decode the frames of a batch and tell what they say."""
+        raise NotImplementedError
+
+    def is_whole(self, reply: Reply) -> bool:
+        """Whether the provider has said that this answer is over; asked when the bytes end."""
+        return reply.raw_reason is not None
+
+    # The stage.
+
+    def feed(self, frames: Frames) -> list[StreamChunk]:
+        if self.is_ended:
+            self._late(frames)
+        else:
+            self.read(frames)
+        return self._take()
+
+    def _late(self, frames: Frames) -> None:
+        for payload in frames.data:
+            if payload != DONE:
+                self.unknown(payload.decode("utf-8", "replace"), "a frame after the end of the stream")
+
+    def stray(self, stray: Stray) -> list[StreamChunk]:
+        """What the framing could not make a frame of."""
+        text = stray.data.decode("utf-8", "replace")
+        if stray.code:
+            self.error(Error(stray.note, stray.code, raw=text))
+        else:
+            self.out.append(Unknown(text, stray.note))
+        return self._take()
+
+    def close(self) -> list[StreamChunk]:
+        """The bytes are over. What was not ended by the provider is cut, and says so."""
+        if not self.is_ended:
+            self.end()
+        chunks = self._take()
+        return self._mender.close() + chunks if self._mender else chunks
+
+    def _take(self) -> list[StreamChunk]:
+        chunks = self.out[:]
+        self.out.clear()
+        return self._mender.feed(chunks) if self._mender else chunks
+
+    # What wires say.
+
+    def reply(self, choice: int = 0) -> Reply:
+        """The answer of this number."""
+        reply = self.replies.get(choice)
+        if reply is None:
+            reply = self.replies[choice] = Reply(self.out, choice, self._blocks, self.name)
+        return reply
+
+    def usage(self, raw: Mapping[str, Any], **tokens: Any) -> None:
+        """Counts so far: what is told replaces what was told before, field by field (QUIRKS 88, 90)."""
+        told = {name: count for name, count in tokens.items() if isinstance(count, int)}
+        merged = {**self._usage.raw, **{key: value for key, value in raw.items() if value is not None}}
+        usage = msgspec.structs.replace(self._usage, raw=plain(merged), **told)
+        if usage != self._usage:
+            self._usage = usage
+            self.out.append(usage)
+
+    def error(self, error: Error) -> None:
+        """An error in band; a second telling of the same one is left out (QUIRKS 139)."""
+        if error.message not in self._errors:
+            self._errors.append(error.message)
+            self.out.append(error)
+
+    def unknown(self, raw: Any, note: str = "") -> None:
+        self.out.append(Unknown(plain(raw), note))
+
+    def end(self, by_mark: bool = False) -> None:
+        """End every answer, once. `by_mark`: the stream's own end mark came, which confirms what is open."""
+        self.is_ended = True
+        for _, reply in sorted(self.replies.items()) or [(0, self.reply())]:
+            is_whole = self.is_whole(reply)
+            reply.end_calls("finish" if is_whole else "done" if by_mark else None)
+            self.out.append(Finish(self._reason(reply, is_whole, by_mark), reply.raw_reason, reply.message, reply.choice))
+
+    def _reason(self, reply: Reply, is_whole: bool, by_mark: bool) -> FinishReason:
+        if self._errors:
+            return "error"
+        if not is_whole:
+            return "tool_calls" if by_mark and reply.whole_calls else "cut"
+        reason = self.FINISH.get(reply.raw_reason or "", "other")
+        if reason == "stop" and reply.whole_calls:
+            return "tool_calls"  # QUIRKS 53
+        if reason == "tool_calls" and not reply.calls:
+            return "other"  # QUIRKS 54
+        return reason
+
+    # Frames that do not fit the narrow shape.
+
+    def loose(self, payload: bytes) -> Any:
+        """The frame as plain JSON, read generously; None if it is none, which is then told."""
+        text = payload.decode("utf-8", "replace")
+        try:
+            value = json.loads(text, strict=False)
+        except UNREADABLE:
+            if text.startswith(":"):
+                self.unknown(text, "a comment that was sent as data")  # QUIRKS 104
+            elif text.strip() and text != "[DONE]":
+                self.unknown(text, "a frame that is not JSON")
+            return None
+        if self._mender is None and "\\ud" in text.lower():
+            self._mender = Mender()
+        return value
+
+    def loose_error(self, value: Any) -> bool:
+        """Whether the frame is an error in one of its many shapes; then it is told."""
+        error = error_in(value)
+        if error is not None:
+            self.error(error)
+        return error is not None
+
+
+def decode_batch(decoder: msgspec.json.Decoder[T], payloads: list[bytes]) -> list[T] | None:
+    """All payloads decoded in one call; None if any of them does not fit.
+
+    Sound because every line begins with `{` and ends with `}`: a JSON value can hold neither a raw newline in a string nor
+    `}` before `{` without a comma between them, so no value spans two lines; and with as many values as lines, each line is
+    exactly one.
+    """
+    try:
+        if len(payloads) == 1:
+            return [decoder.decode(payloads[0])]
+        lines = b"\n".join(payloads)
+        gaps = len(payloads) - 1
+        if lines.count(b"}\n{") != gaps or lines.count(b"\n") != gaps or lines[:1] != b"{" or lines[-1:] != b"}":
+            return None
+        values = decoder.decode_lines(lines)
+    except UNREADABLE:
+        return None
+    return values if len(values) == len(payloads) else None
