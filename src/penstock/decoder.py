@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from typing import Any, overload
 
+from penstock.errors import UsageError
 from penstock.events import StreamChunk
-from penstock.framing import Body, Stray
+from penstock.framing import Body, Framed, Frames, Stray
+from penstock.objects import payload_of
 from penstock.wires import find_wire
 
 
@@ -18,8 +20,9 @@ class Decoder:
             for event in decoder.feed(data): ...
         for event in decoder.close(): ...
 
-    However the bytes are cut, the events are the same. `tools` (names, or the tools that the request declared) helps where
-    a server sends a tool's name in pieces. `id_prefix` begins the ids that are made up for calls that came without one.
+    However the bytes are cut, the events are the same. `tools` (names, or the tools that the request declared) helps
+    where a server sends a tool's name in pieces. `id_prefix` begins the ids that are made up for calls that came
+    without one.
     """
 
     def __init__(self, wire: str, tools: Iterable[Any] | None = None, *, id_prefix: str = "call_") -> None:
@@ -31,9 +34,16 @@ class Decoder:
     def feed(self, data: bytes) -> list[StreamChunk]:
         """The events that these bytes complete."""
         framed = self._body.feed(data)
-        if len(framed) == 1 and type(framed[0]) is not Stray:
-            return self._wire.feed(framed[0])  # type: ignore[arg-type]  # one of two types, and not the other
+        if len(framed) == 1:
+            frames = framed[0]
+            if type(frames) is Frames:
+                return self._wire.feed(frames)
         return self._events(framed)
+
+    def feed_object(self, item: Any) -> list[StreamChunk]:
+        """The events of one frame that is parsed already: a dict, or an object of a vendor's SDK."""
+        payload = payload_of(item)
+        return [] if payload is None else self._wire.feed(Frames("", [payload]))
 
     def close(self) -> list[StreamChunk]:
         """The events that were still held back; the last of all is a `Finish`, which says if the stream was cut."""
@@ -42,11 +52,60 @@ class Decoder:
         self._is_closed = True
         return self._events(self._body.close()) + self._wire.close()
 
-    def _events(self, framed: Any) -> list[StreamChunk]:
+    def _events(self, framed: list[Framed]) -> list[StreamChunk]:
         events: list[StreamChunk] = []
         for item in framed:
             events += self._wire.stray(item) if isinstance(item, Stray) else self._wire.feed(item)
         return events
+
+    def feed_any(self, item: Any) -> list[StreamChunk]:
+        """The events of a piece of whatever kind: bytes, text, or a parsed frame."""
+        match item:
+            case bytes():
+                return self.feed(item)
+            case bytearray() | memoryview():
+                return self.feed(bytes(item))
+            case str():
+                return self.feed(item.encode("utf-8", "surrogatepass"))
+            case _:
+                return self.feed_object(item)
+
+
+@overload
+def decode(data: AsyncIterable[Any], wire: str, tools: Iterable[Any] | None = None) -> AsyncIterator[StreamChunk]: ...
+@overload
+def decode(
+    data: bytes | str | Iterable[Any] | Mapping[str, Any], wire: str, tools: Iterable[Any] | None = None
+) -> Iterator[StreamChunk]: ...
+def decode(data: Any, wire: str, tools: Iterable[Any] | None = None) -> Any:
+    """The events of a response, as its data comes.
+
+    `data` is a whole body, or an iterable of pieces: bytes (or text) cut anywhere, parsed dicts, or the objects that a
+    vendor's SDK yields. An async iterable gives an async iterator.
+    """
+    decoder = Decoder(wire, tools)  # a wrong name is told at once, not at the first event
+    if isinstance(data, AsyncIterable):
+        return _decode_async(decoder, data)
+    is_one = isinstance(data, bytes | bytearray | memoryview | str | Mapping) or hasattr(data, "model_dump")
+    if not is_one and not isinstance(data, Iterable):
+        raise UsageError(
+            f"cannot decode a {type(data).__name__}: give bytes, or an iterable of bytes, dicts or SDK objects"
+        )
+    return _decode(decoder, [data] if is_one else data)
+
+
+def _decode(decoder: Decoder, items: Iterable[Any]) -> Iterator[StreamChunk]:
+    for item in items:
+        yield from decoder.feed_any(item)
+    yield from decoder.close()
+
+
+async def _decode_async(decoder: Decoder, items: AsyncIterable[Any]) -> AsyncIterator[StreamChunk]:
+    async for item in items:
+        for event in decoder.feed_any(item):
+            yield event
+    for event in decoder.close():
+        yield event
 
 
 def tool_name(tool: Any) -> str:
@@ -58,5 +117,5 @@ def tool_name(tool: Any) -> str:
             return name
         case {"name": str(name)}:
             return name
-    name = getattr(tool, "name", None) or getattr(tool, "__name__", "")
-    return name if isinstance(name, str) else ""
+    named: Any = getattr(tool, "name", None) or getattr(tool, "__name__", "")
+    return named if isinstance(named, str) else ""

@@ -1,8 +1,8 @@
 """What penstock raises, by whose fault it is. What arrives from a provider is never raised by a stage: it is an event.
 
-    PenstockError
-    └── UsageError           the caller asked for something that does not exist
-        └── UnknownWireError     ... a wire of that name
+PenstockError
+└── UsageError           the caller asked for something that does not exist
+    └── UnknownWireError     ... a wire of that name
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The vocabulary: what can happen while a model answers. Every stage speaks it, no stage adds to it.
 
-A model's stream is made of `StreamChunk`s. Each is a small frozen struct with a literal `type`, so that `match` works on
-the union and JSON comes for free (`encode`, `decode`). Content carries a `block`, a number of ours that says which text,
-which reasoning or which call a piece belongs to, and a `choice`, which is 0 unless several answers were asked for.
+A model's stream is made of `StreamChunk`s. Each is a small frozen struct with a literal `type`, so that `match` works
+on the union and JSON comes for free (`encode`, `decode`). Content carries a `block`, a number of ours that says which
+text, which reasoning or which call a piece belongs to, and a `choice`, which is 0 unless several answers were asked
+for.
 """
 
 from __future__ import annotations
@@ -83,9 +84,9 @@ class ToolCallClosed(Event, frozen=True, tag="tool_call_closed"):
 class ToolCall(Event, frozen=True, tag="tool_call"):
     """A whole call: ended by the protocol, with arguments that are a strict JSON object.
 
-    `arguments` may be given as a dict or as JSON text; the text is kept in `arguments_raw` either way. The arguments of a
-    `custom` (free-form) call are `{"input": text}`, and `arguments_raw` is the text itself. `sealed_by` says what confirmed
-    the call: its own end mark, its arrival in one piece, the turn's finish, or the stream's end mark.
+    `arguments` may be given as a dict or as JSON text; the text is kept in `arguments_raw` either way. The arguments of
+    a `custom` (free-form) call are `{"input": text}`, and `arguments_raw` is the text itself. `sealed_by` says what
+    confirmed the call: its own end mark, its arrival in one piece, the turn's finish, or the stream's end mark.
     """
 
     id: str
@@ -102,7 +103,9 @@ class ToolCall(Event, frozen=True, tag="tool_call"):
     def __post_init__(self) -> None:
         given: Any = self.arguments
         if isinstance(given, str):
-            value = {"input": given} if self.kind == "custom" else msgspec.json.decode(given or "{}", type=dict[str, Any])
+            value = (
+                {"input": given} if self.kind == "custom" else msgspec.json.decode(given or "{}", type=dict[str, Any])
+            )
             msgspec.structs.force_setattr(self, "arguments", value)
             msgspec.structs.force_setattr(self, "arguments_raw", given)
         elif not self.arguments_raw and self.sealed_by == "caller":
@@ -132,7 +135,8 @@ class ToolCallInvalid(Event, frozen=True, tag="tool_call_invalid"):
 class Opaque(Event, frozen=True, tag="opaque"):
     """Vendor state that must go back untouched, on the part it came with: a signature, encrypted reasoning.
 
-    `block` is the part's, `wire` says whose state it is, `kind` is the vendor's own name for it, and `data` is verbatim.
+    `block` is the part's, `wire` says whose state it is, `kind` is the vendor's own name for it, and `data` is
+    verbatim.
     """
 
     block: int
@@ -205,4 +209,5 @@ def encode(event: StreamChunk) -> bytes:
 
 def decode(line: bytes | str) -> StreamChunk:
     """The event that `encode` wrote."""
-    return _decoder.decode(line)
+    event: StreamChunk = _decoder.decode(line)
+    return event

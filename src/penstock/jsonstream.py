@@ -1,7 +1,7 @@
 """Incremental JSON: where a value ends, and what it is so far, in one pass over what arrives.
 
-`ValueScanner` only finds the end. `PartialJSON` keeps the value as it grows. Both cost what the new piece costs, however
-long the whole is, and neither raises on what it is fed.
+`ValueScanner` only finds the end. `PartialJSON` keeps the value as it grows. Both cost what the new piece costs,
+however long the whole is, and neither raises on what it is fed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from msgspec import Struct
 MAX_DEPTH = 512
 """How deep values may be nested; parsers that recurse give up somewhat above this too."""
 
-_TO_BRACKET = re.compile(r'[^"{}\[\]]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}\[\]]*+)*+', re.S)
-_TO_QUOTE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.S)
+_TO_BRACKET = re.compile(r'[^"{}\[\]]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}\[\]]*+)*+', re.DOTALL)
+_TO_QUOTE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r'[^\s,:"{}\[\]]*')
 
@@ -84,8 +84,8 @@ class ValueScanner:
 class JSONPiece(Struct, frozen=True):
     """What a fed piece added to the value at `path`.
 
-    For a string that is the new text; for a number, `true`, `false` or `null` it is the value, and for an object or array
-    it is the container, both told when complete. The empty path is the whole value.
+    For a string that is the new text; for a number, `true`, `false` or `null` it is the value, and for an object or
+    array it is the container, both told when complete. The empty path is the whole value.
     """
 
     path: tuple[str | int, ...]
@@ -114,10 +114,10 @@ class PartialJSON:
         view.value              # {'city': 'Par'}
         view.is_complete        # False
 
-    `value` is live: the containers grow in place, so copy them if you mean to keep a moment. Strings are shown while they
-    grow; numbers, `true`, `false` and `null` when they are complete; raw control characters in strings are let through.
-    `feed` also returns what is new, piece by piece. Text that is no JSON ends the view: `error` then says what and where,
-    and `value` stays what it was.
+    `value` is live: the containers grow in place, so copy them if you mean to keep a moment. Strings are shown while
+    they grow; numbers, `true`, `false` and `null` when they are complete; raw control characters in strings are let
+    through. `feed` also returns what is new, piece by piece. Text that is no JSON ends the view: `error` then says what
+    and where, and `value` stays what it was.
     """
 
     def __init__(self) -> None:
@@ -352,8 +352,8 @@ class Tree:
     def grow(self, new: str, is_complete: bool) -> None:
         """Lengthen the string that is being written.
 
-        While nobody else holds the string it is taken out of its container first, so that CPython can extend it in place;
-        a copy a piece would make a long string cost the square of its length.
+        While nobody else holds the string it is taken out of its container first, so that CPython can extend it in
+        place; a copy a piece would make a long string cost the square of its length.
         """
         if not self.open:
             text, self.root = self.root, None

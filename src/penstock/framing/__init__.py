@@ -7,4 +7,16 @@ from penstock.framing.json_array import JSONValues
 from penstock.framing.ndjson import NDJSON
 from penstock.framing.sse import SSE
 
-__all__ = ["MAX_FRAME_BYTES", "SSE", "AWSFrames", "Body", "Framed", "Frames", "Framing", "FramingName", "JSONValues", "NDJSON", "Stray"]
+__all__ = [
+    "MAX_FRAME_BYTES",
+    "NDJSON",
+    "SSE",
+    "AWSFrames",
+    "Body",
+    "Framed",
+    "Frames",
+    "Framing",
+    "FramingName",
+    "JSONValues",
+    "Stray",
+]

@@ -1,8 +1,10 @@
 """AWS event-stream frames: length-prefixed, with checksums, big-endian.
 
-    u32 total length | u32 headers length | u32 CRC-32 of these eight bytes | headers | payload | u32 CRC-32 of all before
+    u32 total length | u32 headers length | u32 CRC-32 of these eight bytes | headers | payload | u32 CRC-32 of all
+    before
 
-A header is: u8 length of the name, name, u8 type, value. What matters is in the headers: an event's kind is nowhere else.
+A header is: u8 length of the name, name, u8 type, value. What matters is in the headers: an event's kind is nowhere
+else.
 """
 
 from __future__ import annotations
@@ -129,4 +131,4 @@ def looks_like_aws(data: bytes) -> bool:
     """Whether these (at least twelve) bytes begin an event-stream frame."""
     if len(data) < PRELUDE.size:
         return False
-    return zlib.crc32(data[:8]) == PRELUDE.unpack_from(data)[2]
+    return zlib.crc32(data[:8]) == int.from_bytes(data[8:12], "big")

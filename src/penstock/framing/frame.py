@@ -38,4 +38,8 @@ class Framing(Protocol):
 
 def too_large(data: bytes) -> Stray:
     """The report for a frame that outgrew the cap."""
-    return Stray(data[:200], f"a frame is longer than MAX_FRAME_BYTES ({MAX_FRAME_BYTES} bytes); it was skipped", "frame_too_large")
+    return Stray(
+        data[:200],
+        f"a frame is longer than MAX_FRAME_BYTES ({MAX_FRAME_BYTES} bytes); it was skipped",
+        "frame_too_large",
+    )

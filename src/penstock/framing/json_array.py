@@ -1,6 +1,7 @@
 """Top-level JSON values, one after the other or as the elements of one array, cut anywhere.
 
-Gemini without `alt=sse` streams an array; every provider answers some requests with a plain JSON body (QUIRKS 102, 119).
+Gemini without `alt=sse` streams an array; every provider answers some requests with a plain JSON body (QUIRKS 102,
+119).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Server-Sent Events, by the WHATWG rules and by what gateways really send.
 
 Work is per read. Neighbouring blocks mostly have the same heading (`data: `, or an event name and `data: `), so the
-heading of the last plain block is remembered, and a read full of blocks with that heading is taken apart by one `split`.
-Whatever differs goes line by line; the result is the same.
+heading of the last plain block is remembered, and a read full of blocks with that heading is taken apart by one
+`split`. Whatever differs goes line by line; the result is the same.
 """
 
 from __future__ import annotations
@@ -25,23 +25,35 @@ class SSE:
         self._open = bytearray()  # what came of the block that has not ended
         self._skipped = 0  # how much of it was let go, once it outgrew the cap
         self._may_be_bom = True
+        self._is_between = False  # nothing is open or pending: a block begins with the next byte
         self._after_cr = False  # an LF that comes next belongs to the line end before it
         self._heading = Heading(b"data: ", b"", b"\n")
 
     def feed(self, data: bytes) -> list[Framed]:
+        heading = self._heading
+        if self._is_between and data.startswith(heading.head):
+            end = data.find(heading.line_end, heading.start)
+            is_one = end == len(data) - heading.stop and data.endswith(heading.gap)
+            if (
+                is_one and data.find(heading.other_end, heading.start, end) < 0
+            ):  # as most reads are when a model streams
+                return [Frames(heading.event, [data[heading.start : end]])]
         out: list[Framed] = []
+        self._feed_any(data, out)
+        self._is_between = not (self._open or self._after_cr or self._may_be_bom)
+        return out
+
+    def _feed_any(self, data: bytes, out: list[Framed]) -> None:
         if self._may_be_bom or self._after_cr:
             data = self._trim(data)
         start = self._end_open_block(data, out) if self._open else 0
-        size = len(data)
-        while start < size:
+        while start < len(data):
             end = self._run(data, start, out) or self._block(data, start, out)
             if not end:
                 self._hold(data[start:], out)
-                return out
+                return
             start = end
         self._after_cr = data.endswith(b"\r") and not self._open
-        return out
 
     def close(self) -> list[Framed]:
         out: list[Framed] = []
@@ -66,7 +78,8 @@ class SSE:
         return data
 
     def _end_open_block(self, data: bytes, out: list[Framed]) -> int:
-        """Look for the end of the open block in what is new, and say where it is; all of it is held if there is none."""
+        """Look for the end of the open block in what is new, and say where it is; all of it is held if there is
+        none."""
         last = bytes(self._open[-_OVERLAP:])
         end = _BLOCK_END.search(last + data)
         if end is None:
@@ -96,13 +109,13 @@ class SSE:
         end = data.rfind(heading.gap, start)
         if end < 0:
             return 0
-        body = data[start + len(heading.head) : end]
+        body = data[start + heading.start : end]
         payloads = body.split(heading.separator)
         if heading.is_pure(body, len(payloads) - 1):
             out.append(Frames(heading.event, payloads))
         else:
             self._mixed_run(heading, payloads, out)
-        return end + len(heading.gap)
+        return end + heading.stop
 
     def _mixed_run(self, heading: Heading, parts: list[bytes], out: list[Framed]) -> None:
         """A run in which some parts hold more than a payload: other blocks, comments, further lines."""
@@ -114,11 +127,16 @@ class SSE:
             if pure:
                 out.append(Frames(heading.event, pure))
                 pure = []
-            start, blocks = 0, heading.head + part + heading.gap
-            while start < len(blocks):
-                start = self._block(blocks, start, out)
+            self._blocks(heading.head + part + heading.gap, out)
         if pure:
             out.append(Frames(heading.event, pure))
+
+    def _blocks(self, data: bytes, out: list[Framed]) -> None:
+        """Blocks of any kind, the last of which ends with the data."""
+        start = 0
+        while end := self._block(data, start, out):
+            start = end
+        self._dispatch(data[start:], out)
 
     def _block(self, data: bytes, start: int, out: list[Framed]) -> int:
         """One block, the general way; where it ends, or 0 if its end has not arrived."""
@@ -131,6 +149,8 @@ class SSE:
     def _dispatch(self, block: bytes, out: list[Framed]) -> None:
         """The lines of a block become a frame; without data they are none (QUIRKS 116)."""
         lines = block.strip(b"\r\n")
+        if not lines:
+            return
         if plain := _PLAIN.match(lines):
             end = _LINE_END.search(block, plain.end(1))
             self._heading = Heading(plain[1], plain[2] or b"", end[0] if end else b"\n")
@@ -158,16 +178,22 @@ class SSE:
 class Heading:
     """What stands before the payload in a run of like blocks."""
 
-    __slots__ = ("_line_ends", "event", "gap", "head", "separator")
+    __slots__ = ("_newlines", "_returns", "event", "gap", "head", "line_end", "other_end", "separator", "start", "stop")
 
     def __init__(self, head: bytes, name: bytes, line_end: bytes) -> None:
         self.head = head
         self.gap = line_end * 2
+        self.line_end = line_end[:1]
+        self.other_end = b"\r" if line_end == b"\n" else b"\n"
+        self.start = len(head)
+        self.stop = len(self.gap)
         self.separator = self.gap + head
         self.event = name.decode("utf-8", "replace")
-        self._line_ends = self.separator.count(b"\n"), self.separator.count(b"\r")
+        self._newlines = self.separator.count(b"\n")
+        self._returns = self.separator.count(b"\r")
 
     def is_pure(self, body: bytes, gaps: int) -> bool:
         """Whether the body holds no line ends but those of its separators: then every part is one payload."""
-        newlines, returns = self._line_ends
-        return body.count(b"\n") == gaps * newlines and body.count(b"\r") == gaps * returns
+        if body.count(b"\n") != gaps * self._newlines:
+            return False
+        return body.count(b"\r") == gaps * self._returns if self._returns else b"\r" not in body

@@ -5,8 +5,6 @@ from __future__ import annotations
 from io import StringIO
 from typing import Any
 
-import msgspec
-
 from penstock.events import (
     CallKind,
     Fault,
@@ -29,15 +27,15 @@ MAX_ARGUMENTS = 32 * 1024 * 1024
 class OpenCall:
     """A call in the making. It tells what happens to it in `out`, and ends by `seal` or by `fail`.
 
-    Pieces go into a text buffer, not a list: eight-character pieces would take nine times their size. The end of the JSON
-    is looked for only when a piece holds a closing bracket, in what has come since the last look.
+    Pieces go into a text buffer, not a list: eight-character pieces would take nine times their size. The end of the
+    JSON is looked for only when a piece holds a closing bracket, in what has come since the last look.
     """
 
-    __slots__ = ("_closed_at", "_fresh", "_last", "_out", "_scanner", "_seen", "arguments", "block", "choice", "id", "is_ended",
-                 "is_started", "kind", "name", "size")  # fmt: skip
+    __slots__ = ("_closed_at", "_emit", "_fresh", "_is_plain", "_last", "_scanner", "_seen", "_write", "arguments", "block",
+                 "choice", "id", "is_ended", "is_started", "kind", "name", "size")  # fmt: skip
 
     def __init__(self, out: list[StreamChunk], block: int, choice: int, id: str, kind: CallKind = "function") -> None:
-        self._out = out
+        self._emit = out.append
         self.block = block
         self.choice = choice
         self.id = id
@@ -47,34 +45,52 @@ class OpenCall:
         self.size = 0
         self.is_started = False
         self.is_ended = False
-        self._seen = StringIO()  # the text that the scanner has read
-        self._fresh = StringIO()  # the text that it has not
+        self._is_plain = False  # announced, and not suspected of anything: most pieces meet it so
         self._last: str | None = ""  # the last piece, as long as every piece began with the one before it (QUIRKS 37)
         self._scanner: ValueScanner | None = ValueScanner() if kind == "function" else None
         self._closed_at = -1
+        self._forget()
+
+    def _forget(self) -> None:
+        self._seen = StringIO()  # the text that the scanner has read
+        self._fresh = StringIO()  # the text that it has not
+        self._write = self._fresh.write
 
     def start(self) -> None:
         """The name is known: announce the call, and what has come of its arguments before (QUIRKS 16)."""
         self.is_started = True
-        self._out.append(ToolCallStart(self.block, self.id, self.name, self.choice))
+        self._emit(ToolCallStart(self.block, self.id, self.name, self.choice))
         if self.size:
-            self._out.append(ToolCallDelta(self.block, self.raw(), self.choice))
-            self._look()
+            self._emit(ToolCallDelta(self.block, self.raw(), self.choice))
+            self._tell_closed()
 
     def add(self, piece: str) -> None:
         """A piece of the arguments."""
-        if self.name and not self.is_started:
-            self.start()
         self.size += len(piece)
+        if self._is_plain and self.size <= MAX_ARGUMENTS:
+            self._write(piece)
+            self._emit(ToolCallDelta(self.block, piece, self.choice))
+            if "}" in piece:
+                self._look()
+        else:
+            self._add_first(piece)
+
+    def _add_first(self, piece: str) -> None:
+        """A piece of a call that is not announced yet, or whose pieces may still prove to be cumulative."""
         if self.size > MAX_ARGUMENTS:
             return
-        self._fresh.write(piece)
+        if self.name and not self.is_started:
+            self.size -= len(piece)
+            self.start()
+            self.size += len(piece)
+        self._write(piece)
         if self._last is not None:
             self._last = piece if piece.startswith(self._last) else None
         if self.is_started:
-            self._out.append(ToolCallDelta(self.block, piece, self.choice))
-            if "}" in piece:
-                self._look()
+            self._emit(ToolCallDelta(self.block, piece, self.choice))
+            self._is_plain = self._last is None
+        if "}" in piece:
+            self._look()
 
     def raw(self) -> str:
         """The arguments so far, as they came."""
@@ -88,31 +104,37 @@ class OpenCall:
             self.add(raw)
             return
         self.size = len(raw)
-        self._seen, self._fresh = StringIO(), StringIO()
+        self._forget()
         self._scanner, self._closed_at = None, -1
         if self.size <= MAX_ARGUMENTS:
-            self._fresh.write(raw)
+            self._write(raw)
 
     def _look(self) -> None:
-        """Whether the JSON closes in what is fresh; told once."""
+        """Whether the JSON closes in what is fresh."""
         if self._scanner is None:
             return
         fresh = self._fresh.getvalue()
-        self._fresh = StringIO()
         self._seen.write(fresh)
-        if self._scanner.feed(fresh) < 0:
-            return
-        self._scanner = None
-        self._closed_at = self.size
-        self.arguments = strict_object(self.raw())
-        if self.arguments is not None:
-            self._out.append(ToolCallClosed(self.block, self.id, self.name, self.arguments, self.choice))
+        self._fresh = StringIO()
+        self._write = self._fresh.write
+        if self._scanner.feed(fresh) >= 0:
+            self._scanner = None
+            self._closed_at, self.arguments = self.size, strict_object(self.raw())
+            self._tell_closed()
 
-    def has_whole_arguments(self) -> bool:
-        """Whether what has come so far is one JSON object."""
-        return self._parsed() is not None
+    def _tell_closed(self) -> None:
+        if self.is_started and self.arguments is not None and self._closed_at == self.size:
+            self._emit(ToolCallClosed(self.block, self.id, self.name, self.arguments, self.choice))
 
-    def _parsed(self) -> dict[str, Any] | None:
+    @property
+    def is_closed(self) -> bool:
+        """Whether the JSON of the arguments has closed; it costs nothing to ask."""
+        return self._closed_at == self.size and self.arguments is not None
+
+    def whole_arguments(self) -> dict[str, Any] | None:
+        """The arguments, if what has come so far is one JSON object; parsed at most once for each length."""
+        if self.kind == "custom":
+            return {"input": self.raw()}
         if self._closed_at != self.size:
             self._closed_at, self.arguments = self.size, strict_object(self.raw())
         return self.arguments
@@ -131,7 +153,7 @@ class OpenCall:
         raw = self.raw()
         if self.kind == "custom":
             self._whole({"input": raw}, raw, sealed_by)
-        elif (arguments := self._parsed()) is not None:
+        elif (arguments := self.whole_arguments()) is not None:
             self._whole(arguments, raw, sealed_by)
         else:
             self._invalid(raw, *judge(raw, self._last))
@@ -146,12 +168,13 @@ class OpenCall:
         return False
 
     def _whole(self, arguments: dict[str, Any], raw: str, sealed_by: SealedBy) -> None:
-        self._out.append(
+        self._emit(
             ToolCall(self.id, self.name, arguments, raw, "native", sealed_by, self.kind, self.block, self.choice)
         )
 
     def _invalid(self, raw: str, why: Fault, message: str, repaired: dict[str, Any] | None) -> None:
-        self._out.append(
-            ToolCallInvalid(self.block, self.id, self.name, raw, why, message, repaired, "native", self.kind, self.choice)
+        self._emit(
+            ToolCallInvalid(
+                self.block, self.id, self.name, raw, why, message, repaired, "native", self.kind, self.choice
+            )
         )
-

@@ -11,9 +11,9 @@ from penstock.wires.text import plain
 _RETRYABLE = re.compile(
     r"overload|rate.?limit|too.?many|throttl|timeout|timed.?out|unavailable|exhausted|capacity|internal|server_error"
     r"|api_error|model_?stream|network|try.again|\b(?:408|409|425|429|5\d\d)\b",
-    re.I,
+    re.IGNORECASE,
 )
-_FINAL = re.compile(r"quota|billing|insufficient|invalid|not.?found|permission|auth|context.?length", re.I)
+_FINAL = re.compile(r"quota|billing|insufficient|invalid|not.?found|permission|auth|context.?length", re.IGNORECASE)
 
 
 def error_in(value: Any) -> Error | None:

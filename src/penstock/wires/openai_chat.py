@@ -15,30 +15,10 @@ from msgspec import Struct
 
 from penstock.events import FinishReason, Text
 from penstock.framing import Frames
+from penstock.wires.fragment import LEGACY, ChatCalls, Fragment, fragment_of, fragments_in
 from penstock.wires.reply import Reply
-from penstock.wires.routing import Router
 from penstock.wires.text import heal
 from penstock.wires.wire import DONE, Wire, decode_batch
-
-
-class Function(Struct, gc=False):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class Custom(Struct, gc=False):
-    name: str | None = None
-    input: str | None = None
-
-
-class Entry(Struct, gc=False):
-    """A fragment of a call."""
-
-    index: int | None = None
-    id: str | None = None
-    function: Function | None = None
-    custom: Custom | None = None
-    extra_content: Any = None
 
 
 class Delta(Struct, gc=False, forbid_unknown_fields=True):
@@ -46,7 +26,7 @@ class Delta(Struct, gc=False, forbid_unknown_fields=True):
 
     role: str | None = None
     content: str | None = None
-    tool_calls: list[Entry] | None = None
+    tool_calls: list[Fragment] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: list[dict[str, Any]] | None = None
@@ -76,10 +56,9 @@ class Chunk(Struct, gc=False):
     citations: None = None
 
 
-_decoder = msgspec.json.Decoder(Chunk)
+_decode = msgspec.json.Decoder(Chunk).decode
 _NOISE = {"role", "channel", "token_id", "index", "type", "id", "object"}
 _NUMBER = re.compile(rb'"content"\s*:\s*(-?[0-9][0-9.eE+-]*)')
-_LEGACY = "function_call"  # the label of the one call that the older protocol allows (QUIRKS 52)
 
 
 class OpenAIChat(Wire):
@@ -96,7 +75,7 @@ class OpenAIChat(Wire):
 
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
-        self._routers: dict[int, Router] = {}
+        self._calls: dict[int, ChatCalls] = {}
         self._details: dict[int, list[dict[str, Any]]] = {}
         self._citations: Any = None
 
@@ -106,7 +85,7 @@ class OpenAIChat(Wire):
         if is_done:
             payloads = payloads[:-1]
         if payloads:
-            chunks = decode_batch(_decoder, payloads)
+            chunks = decode_batch(_decode, payloads)
             if chunks is not None:
                 self._chunks(chunks, payloads)
             else:
@@ -125,25 +104,29 @@ class OpenAIChat(Wire):
                 self.end(by_mark=True)
             elif self.is_ended:
                 self._late(Frames(event, [payload]))
-            elif (chunks := decode_batch(_decoder, [payload])) is not None:
+            elif (chunks := decode_batch(_decode, [payload])) is not None:
                 self._chunks(chunks, [payload])
             else:
                 self._loose_chunk(payload, event)
 
     def _chunks(self, chunks: list[Chunk], payloads: list[bytes]) -> None:
-        append = self.out.append
+        append, replies, calls_of = self.out.append, self.replies, self._calls
         for at, chunk in enumerate(chunks):
             for choice in chunk.choices:
-                reply = self.replies.get(choice.index) or self.reply(choice.index)
-                delta = choice.delta
+                index, delta = choice.index, choice.delta
+                reply = replies.get(index) or self.reply(index)
                 if delta is not None:
-                    content = delta.content
-                    if content and reply.open_kind == "text" and delta.reasoning_content is delta.reasoning is None:
-                        append(Text(reply.open_block, content, choice.index))
-                        if delta.tool_calls:
-                            self._entries(reply, delta.tool_calls)
-                    elif delta.tool_calls and not content:
-                        self._entries(reply, delta.tool_calls)
+                    content, fragments = delta.content, delta.tool_calls
+                    if not (delta.reasoning_content or delta.reasoning or delta.reasoning_details or delta.refusal):
+                        if content:
+                            if reply.open_kind == "text":
+                                append(Text(reply.open_block, content, index))
+                            else:
+                                reply.text(content)
+                        if fragments:
+                            orphans = (calls_of.get(index) or self._calls_of(reply)).add(fragments)
+                            if orphans:
+                                self._tell_orphans(orphans)
                     else:
                         self._delta(reply, delta)
                 if choice.finish_reason:  # an empty one is none (QUIRKS 56)
@@ -160,7 +143,7 @@ class OpenAIChat(Wire):
         if delta.refusal:
             reply.refusal(delta.refusal)
         if delta.tool_calls:
-            self._entries(reply, delta.tool_calls)
+            self._fragments(reply, delta.tool_calls)
 
     def _reason_out(self, reply: Reply, delta: Delta) -> None:
         """One source a chunk: some send the same words under two names (QUIRKS 82)."""
@@ -170,35 +153,18 @@ class OpenAIChat(Wire):
             _merge_details(self._details.setdefault(reply.choice, []), delta.reasoning_details)
         reply.reasoning(told or delta.reasoning_content or delta.reasoning or "")
 
-    def _entries(self, reply: Reply, entries: list[Entry]) -> None:
-        router = self._routers.get(reply.choice)
-        if router is None:
-            router = self._routers[reply.choice] = Router(reply, self.tools)
-        for entry in entries:
-            function = entry.function
-            if function is not None and not entry.id and not function.name and entry.extra_content is None:
-                call = router.by_label.get(entry.index)  # type: ignore[arg-type]  # None is no label
-                if call is not None:  # what nearly all fragments are: some more arguments for a known index
-                    if function.arguments:
-                        call.add(function.arguments)
-                    continue
-            self._entry(reply, router, entry)
+    def _fragments(self, reply: Reply, fragments: list[Fragment]) -> None:
+        self._tell_orphans(self._calls_of(reply).add(fragments))
 
-    def _entry(self, reply: Reply, router: Router, entry: Entry, label: str | None = None) -> None:
-        function, custom = entry.function, entry.custom
-        if function is None and custom is None and not entry.id:
-            return  # QUIRKS 28
-        name = (function.name if function else custom.name if custom else "") or ""
-        piece = (function.arguments if function else custom.input if custom else "") or ""
-        call = router.route(entry.index if label is None else label, entry.id or "", name, "custom" if custom else "function")
-        if call is None:
-            if piece:
-                self.unknown({"arguments": piece, "index": entry.index}, "a piece of a call that is not known")
-            return
-        if entry.extra_content is not None:  # QUIRKS 149
-            reply.opaque("extra_content", entry.extra_content, call.block)
-        if piece:
-            call.add(piece)
+    def _tell_orphans(self, orphans: list[Fragment]) -> None:
+        for orphan in orphans:
+            self.unknown(msgspec.to_builtins(orphan), "a piece of a call that is not known")
+
+    def _calls_of(self, reply: Reply) -> ChatCalls:
+        calls = self._calls.get(reply.choice)
+        if calls is None:
+            calls = self._calls[reply.choice] = ChatCalls(reply, self.tools)
+        return calls
 
     def _usage_of(self, usage: dict[str, Any]) -> None:
         prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
@@ -261,13 +227,15 @@ class OpenAIChat(Wire):
         self._reason_out(
             reply,
             Delta(
-                reasoning_details=[entry for entry in details if isinstance(entry, dict)] if isinstance(details, list) else None,
+                reasoning_details=[entry for entry in details if isinstance(entry, dict)]
+                if isinstance(details, list)
+                else None,
                 reasoning_content=_first_text(delta, "reasoning_content", "reasoning", "thinking", "thought"),
             ),
         )
         self._loose_content(reply, delta.get("content"))
         reply.refusal(_first_text(delta, "refusal"))
-        self._entries(reply, list(_loose_entries(delta.get("tool_calls"))))
+        self._fragments(reply, list(fragments_in(delta.get("tool_calls"))))
         self._legacy_call(reply, delta.get("function_call"))
         known = _NOISE | _READ
         for key, value in delta.items():
@@ -304,8 +272,7 @@ class OpenAIChat(Wire):
 
     def _legacy_call(self, reply: Reply, call: Any) -> None:
         if isinstance(call, dict) and not _is_empty(call):
-            router = self._routers.setdefault(reply.choice, Router(reply, self.tools))
-            self._entry(reply, router, _loose_entry({"function": call}), _LEGACY)
+            self._calls_of(reply).add_one(fragment_of({"function": call}), LEGACY)
 
 
 _READ = {"content", "tool_calls", "function_call", "refusal", "reasoning_content", "reasoning", "reasoning_details", "thinking",
@@ -325,31 +292,6 @@ def _is_empty(value: Any) -> bool:
     if isinstance(value, dict):
         return all(_is_empty(item) for item in value.values())
     return value is None or value == "" or value == []
-
-
-def _loose_entries(entries: Any) -> Iterator[Entry]:
-    for entry in [entries] if isinstance(entries, dict) else entries if isinstance(entries, list) else ():  # QUIRKS 26
-        if isinstance(entry, dict):
-            yield _loose_entry(entry)
-
-
-def _loose_entry(entry: dict[str, Any]) -> Entry:
-    index, id, function, custom = (entry.get(key) for key in ("index", "id", "function", "custom"))
-    if index is None and isinstance(function, dict):
-        index = function.get("index")
-    is_custom = isinstance(custom, dict)
-    return Entry(
-        index if isinstance(index, int) else None,
-        None if id is None else str(id),  # QUIRKS 20
-        Function(_first_text(function, "name"), _arguments(function.get("arguments"))) if isinstance(function, dict) else None,
-        Custom(_first_text(custom, "name"), _arguments(custom.get("input"))) if is_custom else None,
-        entry.get("extra_content"),
-    )
-
-
-def _arguments(value: Any) -> str:
-    """Arguments as text; what is not text already is written as JSON once (QUIRKS 35)."""
-    return "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _respell(value: Any, spelling: str) -> None:

@@ -27,7 +27,8 @@ class Blocks:
         return block
 
     def unique_id(self, given: str) -> str:
-        """The provider's id, made unique if it was used before (QUIRKS 21); a made-up one if there is none (QUIRKS 19)."""
+        """The provider's id, made unique if it was used before (QUIRKS 21); a made-up one if there is none (QUIRKS
+        19)."""
         made = given
         repeats = 1
         while not made or made in self._used:
@@ -41,7 +42,18 @@ class Blocks:
 class Reply:
     """An answer in the making. Its methods are named for what the wire saw; events go to `out`."""
 
-    __slots__ = ("_blocks", "_wire", "calls", "choice", "message", "open_block", "open_kind", "out", "raw_reason", "whole_calls")
+    __slots__ = (
+        "_blocks",
+        "_wire",
+        "calls",
+        "choice",
+        "message",
+        "open_block",
+        "open_kind",
+        "out",
+        "raw_reason",
+        "whole_calls",
+    )
 
     def __init__(self, out: list[StreamChunk], choice: int, blocks: Blocks, wire: str) -> None:
         self.out = out

@@ -26,7 +26,7 @@ class Router:
         self._tools = tools
         self.by_label: dict[Label, OpenCall] = {}
         self._by_id: dict[str, OpenCall] = {}
-        self._given_ids: set[int] = set()  # the blocks of the calls whose id is the provider's
+        self._given_ids: dict[int, str] = {}  # by block, the ids that are the provider's
         self._last: OpenCall | None = None
 
     def route(self, label: Label | None, id: str, name: str, kind: CallKind = "function") -> OpenCall | None:
@@ -36,9 +36,9 @@ class Router:
             if not id and not name:
                 return None
             call = self._reply.call(id, kind=kind)
-        if id and id not in self._by_id:
-            self._by_id[id] = call
-            self._given_ids.add(call.block)
+        if id:
+            self._by_id.setdefault(id, call)
+            self._given_ids.setdefault(call.block, id)
         if label is not None:
             self.by_label[label] = call
         self._last = call
@@ -46,16 +46,20 @@ class Router:
             self._name(call, name)
         return call
 
+    def has_given_id(self, call: OpenCall) -> bool:
+        """Whether the call's id is the provider's, and not made up."""
+        return call.block in self._given_ids
+
     def _find(self, label: Label | None, id: str, name: str) -> OpenCall | None:
         owner = self.by_label.get(label) if label is not None else None
         if id:
             return self._by_given_id(owner, label, id, name)
         if owner is not None:
             # QUIRKS 4: the latest owner of the index. Another name after whole arguments is another call.
-            return None if name and name != owner.name and _is_whole(owner) else owner
+            return None if name and name != owner.name and owner.is_closed else owner
         if label is None:
             last = self._last
-            if name and (last is None or name != last.name or not last.size or _is_whole(last)):
+            if name and (last is None or name != last.name or not last.size or last.is_closed):
                 return None
             return last
         return None if name else self._only_open()
@@ -64,16 +68,16 @@ class Router:
         known = self._by_id.get(id)
         if known is not None:
             # QUIRKS 21: two calls may share an id; then the second has a name and an index of its own.
-            is_another = label is not None and owner is not known and bool(name) and _is_whole(known)
+            is_another = label is not None and owner is not known and bool(name) and known.is_closed
             return owner if is_another and owner is not None else None if is_another else known
-        if owner is not None and owner.block not in self._given_ids and not _is_whole(owner):
+        if owner is not None and owner.block not in self._given_ids and not owner.is_closed:
             owner.id = id  # it came late
             return owner
         return None
 
     def _only_open(self) -> OpenCall | None:
         """QUIRKS 5, 6: a tail under an unknown index continues the one call that is open, if it is one."""
-        still_open = [call for call in self._reply.calls if not call.is_ended and not _is_whole(call)]
+        still_open = [call for call in self._reply.calls if not call.is_ended and not call.is_closed]
         return still_open[0] if len(still_open) == 1 else None
 
     def _name(self, call: OpenCall, fragment: str) -> None:
@@ -97,7 +101,3 @@ class Router:
     def _is_settled(self, name: str) -> bool:
         """Whether the name cannot be the beginning of a longer one."""
         return not any(tool != name and tool.startswith(name) for tool in self._tools)
-
-
-def _is_whole(call: OpenCall) -> bool:
-    return bool(call.size) and call.has_whole_arguments()

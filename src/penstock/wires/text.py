@@ -42,7 +42,14 @@ def _is_dumpable(value: Any) -> bool:
 
 
 def _replaced(value: Any) -> Any:
-    return json.loads(_ESCAPED_LONE.sub(r"\1\\ufffd", json.dumps(json.loads(heal(json.dumps(value, ensure_ascii=False))))))
+    return json.loads(
+        _ESCAPED_LONE.sub(r"\1\\ufffd", json.dumps(json.loads(heal(json.dumps(value, ensure_ascii=False)))))
+    )
+
+
+_CLASSES: dict[str, type[Text | Reasoning | Refusal | ToolCallDelta]] = {
+    kind.type: kind for kind in (Text, Reasoning, Refusal, ToolCallDelta)
+}
 
 
 class Mender:
@@ -74,9 +81,5 @@ class Mender:
 
     def close(self) -> list[StreamChunk]:
         """Halves whose other half never came."""
-        out: list[StreamChunk] = []
-        classes = {"text": Text, "reasoning": Reasoning, "refusal": Refusal, "tool_call_delta": ToolCallDelta}
-        for kind, block in self._halves:
-            out.append(classes[kind](block, "\ufffd"))
-        self._halves.clear()
-        return out
+        halves, self._halves = self._halves, {}
+        return [_CLASSES[kind](block, "\ufffd") for kind, block in halves]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -55,7 +55,10 @@ class Wire:
             self._late(frames)
         else:
             self.read(frames)
-        return self._take()
+        out = self.out
+        chunks = out[:]
+        out.clear()
+        return chunks if self._mender is None else self._mender.feed(chunks)
 
     def _late(self, frames: Frames) -> None:
         for payload in frames.data:
@@ -116,7 +119,9 @@ class Wire:
         for _, reply in sorted(self.replies.items()) or [(0, self.reply())]:
             is_whole = self.is_whole(reply)
             reply.end_calls("finish" if is_whole else "done" if by_mark else None)
-            self.out.append(Finish(self._reason(reply, is_whole, by_mark), reply.raw_reason, reply.message, reply.choice))
+            self.out.append(
+                Finish(self._reason(reply, is_whole, by_mark), reply.raw_reason, reply.message, reply.choice)
+            )
 
     def _reason(self, reply: Reply, is_whole: bool, by_mark: bool) -> FinishReason:
         if self._errors:
@@ -155,21 +160,9 @@ class Wire:
         return error is not None
 
 
-def decode_batch(decoder: msgspec.json.Decoder[T], payloads: list[bytes]) -> list[T] | None:
-    """All payloads decoded in one call; None if any of them does not fit.
-
-    Sound because every line begins with `{` and ends with `}`: a JSON value can hold neither a raw newline in a string nor
-    `}` before `{` without a comma between them, so no value spans two lines; and with as many values as lines, each line is
-    exactly one.
-    """
+def decode_batch(decode: Callable[[bytes], T], payloads: list[bytes]) -> list[T] | None:
+    """All payloads decoded; None if any of them does not fit."""
     try:
-        if len(payloads) == 1:
-            return [decoder.decode(payloads[0])]
-        lines = b"\n".join(payloads)
-        gaps = len(payloads) - 1
-        if lines.count(b"}\n{") != gaps or lines.count(b"\n") != gaps or lines[:1] != b"{" or lines[-1:] != b"}":
-            return None
-        values = decoder.decode_lines(lines)
+        return [decode(payloads[0])] if len(payloads) == 1 else [decode(payload) for payload in payloads]
     except UNREADABLE:
         return None
-    return values if len(values) == len(payloads) else None

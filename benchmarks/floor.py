@@ -1,0 +1,17 @@
+"""The floor: the least that anyone who reads a stream must do, which is to split the frames and parse each once."""
+
+from __future__ import annotations
+
+import orjson
+
+
+def floor(body: bytes) -> int:
+    """Split a whole SSE body and parse the JSON of each frame; the number of frames."""
+    loads = orjson.loads
+    count = 0
+    for frame in body.split(b"\r\n\r\n" if body.endswith(b"\r\n\r\n") else b"\n\n"):
+        at = frame.find(b"data: ")
+        if at >= 0 and (data := frame[at + 6 :]) != b"[DONE]":
+            loads(data)
+            count += 1
+    return count

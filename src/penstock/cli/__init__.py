@@ -1,0 +1,17 @@
+"""The command line, `penstock`. It needs click and rich, which the extra `cli` brings; nothing else imports them."""
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        from penstock.cli.app import penstock
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("click", "rich"):
+            raise
+        print(f"The command line needs {missing.name}, which is not installed: pip install 'penstock[cli]'", file=sys.stderr)
+        sys.exit(2)
+    penstock(prog_name="penstock")

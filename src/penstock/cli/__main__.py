@@ -1,0 +1,3 @@
+from penstock.cli import main
+
+main()

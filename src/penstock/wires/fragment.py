@@ -1,0 +1,113 @@
+"""A call's fragments as Chat Completions sends them, and the calls that they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from penstock.wires.call import OpenCall
+from penstock.wires.reply import Reply
+from penstock.wires.routing import Label, Router
+
+LEGACY: Label = "function_call"
+"""The label of the one call that the older protocol allows (QUIRKS 52)."""
+
+
+class Function(Struct, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class Custom(Struct, gc=False):
+    name: str | None = None
+    input: str | None = None
+
+
+class Fragment(Struct, gc=False):
+    """What one entry of `tool_calls` adds to a call."""
+
+    index: int | None = None
+    id: str | None = None
+    function: Function | None = None
+    custom: Custom | None = None
+    extra_content: Any = None
+
+
+class ChatCalls:
+    """The calls of one answer, put together from fragments."""
+
+    __slots__ = ("_by_label", "_reply", "_router")
+
+    def __init__(self, reply: Reply, tools: Sequence[str]) -> None:
+        self._reply = reply
+        self._router = Router(reply, tools)
+        self._by_label = self._router.by_label
+
+    def add(self, fragments: list[Fragment]) -> list[Fragment]:
+        """Take fragments in; those that belong to no call that is known are given back."""
+        orphans: list[Fragment] = []
+        for fragment in fragments:
+            function = fragment.function
+            if function is not None and not fragment.id and not function.name and fragment.extra_content is None:
+                call = self._by_label.get(fragment.index)  # type: ignore[arg-type]  # None is no label
+                if call is not None:  # what nearly all fragments are: more arguments for a known index
+                    if function.arguments:
+                        call.add(function.arguments)
+                    continue
+            if not self.add_one(fragment, fragment.index):
+                orphans.append(fragment)
+        return orphans
+
+    def add_one(self, fragment: Fragment, label: Label | None) -> bool:
+        """Take in a fragment under a label; whether it belongs to a call."""
+        function, custom = fragment.function, fragment.custom
+        if function is None and custom is None and not fragment.id:
+            return True  # an entry that says nothing (QUIRKS 28)
+        name = (function.name if function else custom.name if custom else "") or ""
+        piece = (function.arguments if function else custom.input if custom else "") or ""
+        call = self._router.route(label, fragment.id or "", name, "custom" if custom else "function")
+        if call is None:
+            return not piece
+        if fragment.extra_content is not None:  # QUIRKS 149
+            self._reply.opaque("extra_content", fragment.extra_content, call.block)
+        if piece:
+            call.add(piece)
+        return True
+
+    def has_given_id(self, call: OpenCall) -> bool:
+        """Whether the call's id is the provider's, and not made up."""
+        return self._router.has_given_id(call)
+
+
+def fragments_in(entries: Any) -> Iterator[Fragment]:
+    """The fragments in whatever stands where `tool_calls` should be (QUIRKS 26, 27)."""
+    for entry in [entries] if isinstance(entries, dict) else entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict):
+            yield fragment_of(entry)
+
+
+def fragment_of(entry: dict[str, Any]) -> Fragment:
+    """An entry whose fields may be of any type, as a fragment."""
+    index, id, function, custom = (entry.get(key) for key in ("index", "id", "function", "custom"))
+    if index is None and isinstance(function, dict):
+        index = function.get("index")
+    return Fragment(
+        index if isinstance(index, int) else None,
+        None if id is None else str(id),  # QUIRKS 20
+        Function(_name(function), _text(function.get("arguments"))) if isinstance(function, dict) else None,
+        Custom(_name(custom), _text(custom.get("input"))) if isinstance(custom, dict) else None,
+        entry.get("extra_content"),
+    )
+
+
+def _name(fields: dict[str, Any]) -> str:
+    name = fields.get("name")
+    return "" if name is None else str(name)
+
+
+def _text(value: Any) -> str:
+    """Arguments as text; what is not text already is written as JSON once (QUIRKS 35)."""
+    return "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,102 @@
+"""The recorded corpus, where it is at hand: every recording decodes to what its meta data says, however it is cut."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.events import Finish
+from tests.support import SHARED, decode_pieces, joined, pieces_of, random_pieces
+
+WIRES = {
+    "mistral": "openai-chat",
+    "bedrock-converse": "bedrock",
+    "bedrock-invoke-anthropic": "anthropic",
+    "openai-completions": "openai-chat",
+}
+NOT_SPOKEN = {"cohere-v1", "gemini-interactions"}
+
+CASES = sorted((SHARED / "corpus" / "cases").glob("*/meta.json")) if (SHARED / "corpus").is_dir() else []
+pytestmark = pytest.mark.skipif(not CASES, reason="the recorded corpus is not here")
+
+
+class Case:
+    def __init__(self, path: Path) -> None:
+        self.meta: dict[str, Any] = json.loads(path.read_text())
+        self.expected = self.meta["expected"]
+        self.wire: str = WIRES.get(self.meta["wire"], self.meta["wire"])
+        self.path = path.parent
+        self.is_object_wire = self.wire in ("gemini", "ollama")
+
+    def body(self) -> bytes:
+        return (self.path / "body").read_bytes()
+
+    def tools(self) -> list[Any]:
+        request = self.meta.get("request")
+        tools = request.get("tools") if isinstance(request, dict) else None
+        return tools if isinstance(tools, list) else []
+
+
+ALL = [Case(path) for path in CASES]
+SPOKEN = [case for case in ALL if case.meta["wire"] not in NOT_SPOKEN]
+every_case = pytest.mark.parametrize("case", SPOKEN, ids=lambda case: case.meta["id"])
+
+
+def expected_calls(case: Case) -> list[dict[str, Any]]:
+    return [
+        call for call in case.expected["tool_calls"] if call["arguments"] is not None or call.get("kind") == "custom"
+    ]
+
+
+@every_case
+def test_a_recording_decodes_to_what_was_recorded(case: Case) -> None:
+    turn = penstock.collect(decode_pieces(case.wire, [case.body()]))
+    expected = case.expected
+    assert turn.text == expected["text"]
+    assert turn.reasoning == expected["reasoning"]
+    assert turn.refusal == expected.get("refusal", "")
+    calls = expected_calls(case)
+    assert [(call.name, call.kind) for call in turn.tool_calls] == [
+        (c["name"], c.get("kind", "function")) for c in calls
+    ]
+    for call, wanted in zip(turn.tool_calls, calls, strict=True):
+        assert wanted["id"] in (call.id, None, "")
+        if wanted["arguments"] is not None:
+            assert call.arguments == wanted["arguments"]
+        if wanted["arguments_raw"] is not None:
+            assert call.arguments_raw == wanted["arguments_raw"]
+    cut = [call for call in expected["tool_calls"] if call not in calls]
+    assert [(call.name, call.arguments_raw) for call in turn.invalid_calls] == [
+        (c["name"], c["arguments_raw"]) for c in cut
+    ]
+    accepted = expected.get("finish_reason_accept") or [expected["finish_reason"] or "cut"]
+    assert turn.finish_reason in accepted
+    assert turn.raw_finish_reason == expected["finish_reason_raw"]
+    assert_usage(turn, expected["usage"])
+    assert (turn.error.message if turn.error else None) == expected["error"]
+
+
+def assert_usage(turn: penstock.Turn, usage: dict[str, int] | None) -> None:
+    for key, count in (usage or {}).items():
+        assert getattr(turn.usage, key) == (count or 0)
+
+
+@every_case
+def test_cuts_do_not_show_in_a_recording(case: Case) -> None:
+    body = case.body()
+    whole = joined(decode_pieces(case.wire, [body]))
+    cuttings = [pieces_of(body, 1), pieces_of(body, 4096), *(random_pieces(body, seed) for seed in range(3))]
+    for cutting in cuttings:
+        assert joined(decode_pieces(case.wire, cutting)) == whole
+
+
+@every_case
+def test_every_prefix_of_a_recording_is_a_stream(case: Case) -> None:
+    body = case.body()
+    for end in range(0, len(body), 1 + len(body) // 40):
+        events = decode_pieces(case.wire, [body[:end]])
+        assert sum(isinstance(event, Finish) and event.choice == 0 for event in events) == 1

@@ -1,0 +1,119 @@
+"""The laws that hold for every vector, whatever it is about (DESIGN, section 3)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import events
+from penstock.events import Finish, Opaque
+from tests.support import Vector, decode_pieces, joined, pieces_of, random_pieces, vectors
+
+VECTORS = vectors()
+SHORT = 1500  # vectors up to this many bytes are cut in two everywhere
+
+every_vector = pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: f"{vector.wire}-{vector.name}")
+
+
+def told(turn: penstock.Turn) -> dict[str, Any]:
+    """A turn in the words of a vector's `expected`, without what is empty."""
+    usage = turn.usage
+    counts = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+    everything = {
+        "text": turn.text,
+        "reasoning": turn.reasoning,
+        "refusal": turn.refusal,
+        "tool_calls": [
+            {"id": call.id, "name": call.name, "arguments": call.arguments, "arguments_raw": call.arguments_raw, "kind": call.kind,
+             "sealed_by": call.sealed_by}
+            for call in turn.tool_calls
+        ],
+        "invalid_calls": [
+            {"id": call.id, "name": call.name, "arguments_raw": call.arguments_raw, "why": call.why, "repaired": call.repaired}
+            for call in turn.invalid_calls
+        ],
+        "opaque": [{"kind": part.kind, "data": part.data} for part in turn.parts if isinstance(part, Opaque)],
+        "parts": [part.type for part in turn.parts],
+        "finish_reason": turn.finish_reason,
+        "raw_finish_reason": turn.raw_finish_reason,
+        "finish_message": turn.finish_message,
+        "usage": {name: getattr(usage, name) for name in counts if getattr(usage, name)} if usage else {},
+        "error": turn.error.message if turn.error else "",
+        "error_code": turn.error.code if turn.error else "",
+        "unknown": len(turn.unknown),
+    }  # fmt: skip
+    return everything
+
+
+OPTIONAL = {"parts", "finish_message", "raw_finish_reason", "opaque", "usage", "error_code"}
+"""What is compared only where a vector mentions it."""
+
+
+def assert_expected(turn: penstock.Turn, expected: dict[str, Any]) -> None:
+    actual = told(turn)
+    for key, value in actual.items():
+        if key in expected:
+            wanted = expected[key]
+            if isinstance(wanted, list) and value and isinstance(value[0], dict):
+                value = [{k: item[k] for k in want} for item, want in zip(value, wanted, strict=True)]
+            assert value == wanted, key
+        elif key not in OPTIONAL:
+            assert not value, key
+    assert expected.keys() <= actual.keys() | {"choices"}, "a vector expects something that is never compared"
+
+
+@every_vector
+def test_a_vector_comes_out_as_it_says(vector: Vector) -> None:
+    decoded = decode_pieces(vector.wire, [vector.body()], vector.tools)
+    assert_expected(penstock.collect(decoded), vector.expected)
+    for choice, expected in vector.expected.get("choices", {}).items():
+        assert_expected(penstock.collect(decoded, int(choice)), {"error": vector.expected.get("error", ""), **expected})
+
+
+@every_vector
+def test_cuts_do_not_show(vector: Vector) -> None:
+    body = vector.body()
+    whole = joined(decode_pieces(vector.wire, [body], vector.tools))
+    cuttings = [list(pieces_of(body, size)) for size in (1, 2, 3, 7, 64)]
+    cuttings += [random_pieces(body, seed) for seed in range(5)]
+    if len(body) <= SHORT:
+        cuttings += [[body[:at], body[at:]] for at in range(1, len(body))]
+    for cutting in cuttings:
+        assert joined(decode_pieces(vector.wire, cutting, vector.tools)) == whole
+
+
+@every_vector
+def test_every_prefix_is_a_stream(vector: Vector) -> None:
+    body = vector.body()
+    for end in range(0, len(body), 1 + len(body) // 400):
+        decoded = decode_pieces(vector.wire, [body[:end]], vector.tools)
+        finishes = [event for event in decoded if isinstance(event, Finish) and event.choice == 0]
+        assert len(finishes) == 1
+        cut = penstock.collect(decoded)
+        if not end:
+            assert cut.finish_reason == "cut"
+        for call in cut.tool_calls:
+            assert isinstance(call.arguments, dict)
+
+
+@every_vector
+def test_events_survive_json(vector: Vector) -> None:
+    for event in decode_pieces(vector.wire, [vector.body()], vector.tools):
+        assert events.decode(events.encode(event)) == event
+
+
+@pytest.mark.parametrize("vector", [v for v in VECTORS if v.whole], ids=lambda v: f"{v.wire}-{v.name}")
+def test_streamed_equals_whole(vector: Vector) -> None:
+    def facts(turn: penstock.Turn) -> dict[str, Any]:
+        kept = told(turn)
+        calls = [
+            {k: v for k, v in call.items() if k not in ("sealed_by", "arguments_raw")} for call in kept["tool_calls"]
+        ]
+        return {**kept, "tool_calls": calls}
+
+    streamed = penstock.collect(decode_pieces(vector.wire, [vector.body()], vector.tools))
+    whole = penstock.collect(decode_pieces(vector.wire, [json.dumps(vector.whole).encode()], vector.tools))
+    assert facts(whole) == facts(streamed)
