@@ -17,8 +17,10 @@ class Report:
     rows: list[dict[str, Any]] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
 
-    def judge(self, what: str, value: float, target: float) -> str:
-        """The value and its target as a table shows them; a miss is remembered."""
+    def judge(self, what: str, value: float, target: float | None) -> str:
+        """The value and its target, if it has one, as a table shows them; a miss is remembered."""
+        if target is None:
+            return f"{value:.2f} no target"
         if value <= target:
             return f"{value:.2f} ≤ {target} ✓"
         self.missed.append(f"{what}: {value:.2f}, and at most {target} is wanted")

@@ -1,16 +1,88 @@
-"""Streaming tool calls: any provider's stream as one typed event stream."""
+"""Streaming tool calls: any provider's stream as one typed event stream.
 
-from penstock.accumulator import StreamingToolCallAccumulator
-from penstock.consume import aconsume, consume
-from penstock.decoder import Decoder, decode
-from penstock.jsonstream import PartialJSON
-from penstock.turn import Turn, classify, collect, extract
+Names are imported when they are first used, so that `import penstock` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.accumulator import StreamingToolCallAccumulator
+    from penstock.consume import aconsume, consume
+    from penstock.decoder import Decoder, decode
+    from penstock.errors import PenstockError, UnknownWireError, UsageError
+    from penstock.events import (
+        Error,
+        Finish,
+        Opaque,
+        Reasoning,
+        Refusal,
+        Retry,
+        StreamChunk,
+        Text,
+        ToolCall,
+        ToolCallClosed,
+        ToolCallDelta,
+        ToolCallInvalid,
+        ToolCallStart,
+        Unknown,
+        Usage,
+    )
+    from penstock.jsonstream import JSONPiece, PartialJSON
+    from penstock.turn import Turn, classify, collect, extract
+
+_HOMES = {
+    "accumulator": ("StreamingToolCallAccumulator",),
+    "consume": ("aconsume", "consume"),
+    "decoder": ("Decoder", "decode"),
+    "errors": ("PenstockError", "UnknownWireError", "UsageError"),
+    "events": (
+        "Error", "Finish", "Opaque", "Reasoning", "Refusal", "Retry", "StreamChunk", "Text", "ToolCall", "ToolCallClosed",
+        "ToolCallDelta", "ToolCallInvalid", "ToolCallStart", "Unknown", "Usage",
+    ),
+    "jsonstream": ("JSONPiece", "PartialJSON"),
+    "turn": ("Turn", "classify", "collect", "extract"),
+}  # fmt: skip
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"penstock.{_HOME[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 __all__ = [
     "Decoder",
+    "Error",
+    "Finish",
+    "JSONPiece",
+    "Opaque",
     "PartialJSON",
+    "PenstockError",
+    "Reasoning",
+    "Refusal",
+    "Retry",
+    "StreamChunk",
     "StreamingToolCallAccumulator",
+    "Text",
+    "ToolCall",
+    "ToolCallClosed",
+    "ToolCallDelta",
+    "ToolCallInvalid",
+    "ToolCallStart",
     "Turn",
+    "Unknown",
+    "UnknownWireError",
+    "Usage",
+    "UsageError",
     "aconsume",
     "classify",
     "collect",

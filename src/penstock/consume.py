@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Iterable
-from inspect import isawaitable
-from typing import Any
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from typing import Any, TypeGuard
 
 from penstock.events import Error, StreamChunk
 from penstock.turn import Turn, TurnBuilder
@@ -61,10 +60,10 @@ async def aconsume(
             failure = error
             break
         builder.add(event)
-        if on_message and isawaitable(waiting := on_message(event)):
+        if on_message and is_awaitable(waiting := on_message(event)):
             await waiting
     turn = builder.build()
-    if isawaitable(waiting := ending(turn, failure, on_complete, on_error)):
+    if is_awaitable(waiting := ending(turn, failure, on_complete, on_error)):
         await waiting
     return turn
 
@@ -77,3 +76,8 @@ def ending(turn: Turn, failure: Exception | None, on_complete: OnComplete | None
     if problem is not None:
         return on_error(problem) if on_error else None
     return on_complete(turn) if on_complete else None
+
+
+def is_awaitable(value: Any) -> TypeGuard[Awaitable[Any]]:
+    """Whether the value is to be awaited; `inspect` has the same, at the price of its import."""
+    return isinstance(value, Awaitable)

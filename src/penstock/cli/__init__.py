@@ -12,6 +12,9 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if missing.name not in ("click", "rich"):
             raise
-        print(f"The command line needs {missing.name}, which is not installed: pip install 'penstock[cli]'", file=sys.stderr)
+        print(
+            f"The command line needs {missing.name}, which is not installed: pip install 'penstock[cli]'",
+            file=sys.stderr,
+        )
         sys.exit(2)
     penstock(prog_name="penstock")

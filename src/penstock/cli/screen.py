@@ -31,8 +31,10 @@ MAX_WIDTH = 100
 
 # C0 but for tab and newline, DEL, C1, what turns the direction of writing, other line ends, halves of characters.
 _CONTROL = re.compile("([\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+)")
+_LINES = re.compile(r"\n|[^\n]+")
 _WORDS = re.compile(r"\n|[ \t]+|[^ \t\n]+")
-_TAB = 8
+_TAB = 8  # the most columns that a tab takes
+_MIN_WIDTH = 20
 
 
 def visible(text: str) -> str:
@@ -80,7 +82,7 @@ class Screen:
         self._pending: list[Segment] = []
         self._block: Hashable = None
         self._gutter = Segment("")
-        self._line = Line(min(console.width, MAX_WIDTH) if console.is_terminal else 0)
+        self._line = self._new_line()
 
     def begin(self, block: Hashable, gutter: str = "", style: str = "") -> bool:
         """Go on with this block, or begin it if another one was last; whether it begins."""
@@ -91,6 +93,7 @@ class Screen:
             self._put("\n")
         self._block = block
         self._gutter = Segment(gutter, STYLES[style])
+        self._line = self._new_line()
         return True
 
     def is_at(self, block: Hashable) -> bool:
@@ -101,10 +104,12 @@ class Screen:
         """A line made of texts and their styles, without a gutter."""
         self.end_line()
         gutter, self._gutter = self._gutter, Segment("")
+        self._line = self._new_line()
         for text, style in spans:
             self.write(text, style)
         self.end_line()
         self._gutter = gutter
+        self._line = self._new_line()
 
     def write(self, text: str, style: str = "") -> None:
         """Text that flows on from where the last one ended."""
@@ -114,43 +119,10 @@ class Screen:
             elif run:
                 self._flow(run, style)
 
-    def _flow(self, text: str, style: str) -> None:
-        is_short = not self._line.limit or self._line.has_room(text)
-        for word in text.splitlines(keepends=True) if is_short else _WORDS.findall(text):
-            body = word.removesuffix("\n")
-            if body:
-                self._word(body, style)
-            if body != word:
-                self._new_line()
-
-    def _word(self, word: str, style: str) -> None:
-        for part in self._line.broken(word):
-            if part == "\n":
-                self._new_line()
-                continue
-            if not self._line.column:
-                self._begin_line()
-            self._put(part, style)
-            self._line.advance(part)
-
-    def _begin_line(self) -> None:
-        if self._gutter.text:
-            self._pending.append(self._gutter)
-            self._line.indent(len(self._gutter.text))
-
-    def _new_line(self) -> None:
-        if not self._line.column:
-            self._begin_line()
-        self._put("\n")
-        self._line.restart()
-
     def end_line(self) -> None:
         """Go to the start of a line, unless it is there already."""
         if self._line.column:
-            self._new_line()
-
-    def _put(self, text: str, style: str = "") -> None:
-        self._pending.append(Segment(text, STYLES[style]))
+            self._break()
 
     def flush(self) -> None:
         """Send what was printed to the terminal."""
@@ -158,49 +130,73 @@ class Screen:
         if pending:
             self._console.print(Segments(pending), end="", crop=False)
 
+    def _flow(self, text: str, style: str) -> None:
+        for word in (_LINES if self._line.has_room(text) else _WORDS).findall(text):
+            for part in [word] if word == "\n" else self._line.broken(word):
+                if part == "\n":
+                    self._break()
+                else:
+                    self._begin_line()
+                    self._put(part, style)
+                    self._line.advance(part)
+
+    def _begin_line(self) -> None:
+        if not self._line.column and self._gutter.text:
+            self._pending.append(self._gutter)
+
+    def _break(self) -> None:
+        self._begin_line()
+        self._put("\n")
+        self._line.restart()
+
+    def _put(self, text: str, style: str = "") -> None:
+        self._pending.append(Segment(text, STYLES[style]))
+
+    def _new_line(self) -> Line:
+        if not self._console.is_terminal:
+            return Line(sys.maxsize)  # a file has no edge
+        return Line(max(min(self._console.width, MAX_WIDTH) - cell_len(self._gutter.text), _MIN_WIDTH))
+
 
 class Line:
-    """The line being printed: how far it has come, and what still fits. A limit of 0 is none."""
+    """The line that is being printed: how far it has come behind its gutter, and what still fits."""
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
         self.column = 0
-        self._indent = 0
+        self._limit = limit
         self._may_break = True
 
     def restart(self) -> None:
-        self.column = self._indent = 0
+        self.column = 0
         self._may_break = True
 
-    def indent(self, width: int) -> None:
-        self.column = self._indent = width
-
     def advance(self, text: str) -> None:
-        *_, last = text.rpartition("\t")
-        if last is not text:
-            self.column += _TAB * text.count("\t")
-        self.column += cell_len(last)
+        self.column += _width(text)
         self._may_break = text[-1] in " \t"
 
     def has_room(self, text: str) -> bool:
-        return self.column + cell_len(text) + _TAB * text.count("\t") <= self.limit
+        return self.column + _width(text) <= self._limit
 
     def broken(self, word: str) -> list[str]:
-        """The word, with line breaks where it needs them: before it if that helps, else within it."""
-        if not self.limit or self.has_room(word):
+        """The word, with a line break before it if that makes it fit, else with breaks within it; spaces give way to one."""
+        if self.has_room(word):
             return [word]
         if word.isspace():
             return ["\n"]
-        if self._may_break and self.column > self._indent and self._indent + cell_len(word) <= self.limit:
+        if self._may_break and self.column and _width(word) <= self._limit:
             return ["\n", word]
         return self._split(word)
 
     def _split(self, word: str) -> list[str]:
-        parts, at, column = [], 0, self.column
-        for place, character in enumerate(word):
-            width = cell_len(character)
-            if column + width > self.limit:
-                parts += [word[at:place], "\n"]
-                at, column = place, self._indent
-            column += width
-        return [part for part in [*parts, word[at:]] if part]
+        parts: list[str] = []
+        begin, column = 0, self.column
+        for at, character in enumerate(word):
+            if column + _width(character) > self._limit:
+                parts += [word[begin:at], "\n"]
+                begin, column = at, 0
+            column += _width(character)
+        return [part for part in (*parts, word[begin:]) if part]
+
+
+def _width(text: str) -> int:
+    return cell_len(text) + _TAB * text.count("\t")

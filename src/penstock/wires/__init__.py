@@ -1,11 +1,25 @@
-"""Frames to events, one module a wire."""
+"""Frames to events, one module a wire; a wire is imported when it is first asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from penstock.errors import UnknownWireError
-from penstock.wires.openai_chat import OpenAIChat
-from penstock.wires.wire import Wire
 
-WIRES: dict[str, type[Wire]] = {wire.name: wire for wire in (OpenAIChat,)}
-"""The wires by name."""
+if TYPE_CHECKING:
+    from penstock.wires.wire import Wire
+
+WIRES = {
+    "anthropic": "Anthropic",
+    "bedrock": "Bedrock",
+    "cohere": "Cohere",
+    "gemini": "Gemini",
+    "ollama": "Ollama",
+    "openai-chat": "OpenAIChat",
+    "openai-responses": "OpenAIResponses",
+}
+"""The wires by name, and the class of each, in the module of that name."""
 
 ALIASES = {"mistral": "openai-chat"}
 """Names under which people look for a wire that is known by another."""
@@ -13,10 +27,11 @@ ALIASES = {"mistral": "openai-chat"}
 
 def find_wire(name: str) -> type[Wire]:
     """The wire of this name."""
-    try:
-        return WIRES[ALIASES.get(name, name)]
-    except (KeyError, TypeError):
-        raise UnknownWireError(name, WIRES) from None
+    known = ALIASES.get(name, name) if isinstance(name, str) else name
+    if known not in WIRES:
+        raise UnknownWireError(name, WIRES)
+    wire: type[Wire] = getattr(import_module(f"penstock.wires.{known.replace('-', '_')}"), WIRES[known])
+    return wire
 
 
-__all__ = ["ALIASES", "WIRES", "Wire", "find_wire"]
+__all__ = ["ALIASES", "WIRES", "find_wire"]

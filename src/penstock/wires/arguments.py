@@ -12,8 +12,12 @@ from typing import Any
 import msgspec
 
 from penstock.events import Fault
+from penstock.jsonstream import PartialJSON
+from penstock.wires.text import plain
 
 Verdict = tuple[Fault, str, dict[str, Any] | None]
+
+_lenient = json.JSONDecoder(strict=False)
 
 
 def strict_object(raw: str) -> dict[str, Any] | None:
@@ -34,21 +38,42 @@ def judge(raw: str, last_piece: str | None) -> Verdict:
     """
     text = raw.strip()
     try:
-        value, end = json.JSONDecoder(strict=False).raw_decode(text)
+        value, end = _lenient.raw_decode(text)
     except ValueError as error:
-        return _cumulative(raw, last_piece) or ("malformed", f"the arguments are not JSON: {error}", None)
+        return _cumulative(raw, last_piece) or _cut(text) or ("malformed", f"the arguments are not JSON: {error}", None)
     except RecursionError:
         return "malformed", "the arguments are nested too deeply", None
     first, rest = text[:end], text[end:].strip()
+    if not isinstance(value, dict):
+        return _cumulative(raw, last_piece) or _not_an_object(value)
+    meant = _carried(value)
     if rest:
-        return _copies(value, first, text) or _cumulative(raw, last_piece) or _trailing(value, rest)
-    return _loose_object(value) if isinstance(value, dict) else _not_an_object(value)
+        return _copies(meant, first, text) or _cumulative(raw, last_piece) or _trailing(meant, rest)
+    return _loose_object(meant, value)
 
 
-def _copies(value: Any, first: str, text: str) -> Verdict | None:
+def _carried(value: dict[str, Any]) -> dict[str, Any] | None:
+    """The object as JSON can carry it, lone surrogates replaced; None if a number is out of range."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return None
+    carried = plain(value)
+    return carried if isinstance(carried, dict) else None
+
+
+def _cut(text: str) -> Verdict | None:
+    view = PartialJSON()
+    view.feed(text)
+    if view.error or view.is_complete or not text.startswith("{"):
+        return None
+    return "cut", "the arguments end before their JSON does", None  # QUIRKS 47
+
+
+def _copies(meant: dict[str, Any] | None, first: str, text: str) -> Verdict | None:
     count, remainder = divmod(len(text), len(first))
-    if isinstance(value, dict) and not remainder and first * count == text:  # QUIRKS 36
-        return "duplicated", f"the arguments were sent {count} times", value
+    if meant is not None and not remainder and first * count == text:  # QUIRKS 36
+        return "duplicated", f"the arguments were sent {count} times", meant
     return None
 
 
@@ -58,18 +83,18 @@ def _cumulative(raw: str, last_piece: str | None) -> Verdict | None:
     return None
 
 
-def _trailing(value: Any, rest: str) -> Verdict:
-    if isinstance(value, dict) and (rest.strip('"') == "" or not _is_json(rest)):  # QUIRKS 44
-        return "trailing_text", f"the arguments are followed by {rest[:40]!r}", value
-    return "malformed", "the arguments are several JSON values in a row", None  # QUIRKS 40: no telling which is meant
+def _trailing(meant: dict[str, Any] | None, rest: str) -> Verdict:
+    if rest.strip('"') and (rest.startswith(("{", "[")) or _is_json(rest)):
+        return "malformed", "the arguments are several JSON values in a row", None  # QUIRKS 40: no telling which is meant
+    return "trailing_text", f"the arguments are followed by {rest[:40]!r}", meant  # QUIRKS 44
 
 
-def _loose_object(value: dict[str, Any]) -> Verdict:
-    try:
-        json.dumps(value, allow_nan=False)
-    except (ValueError, RecursionError):
+def _loose_object(meant: dict[str, Any] | None, value: dict[str, Any]) -> Verdict:
+    if meant is None:
         return "malformed", "the arguments hold a number that JSON does not have or that is out of range", None
-    return "control_characters", "the arguments hold raw control characters inside strings", value  # QUIRKS 41
+    if meant != value:
+        return "malformed", "the arguments hold half of a surrogate pair", meant
+    return "control_characters", "the arguments hold raw control characters inside strings", meant  # QUIRKS 41
 
 
 def _not_an_object(value: Any) -> Verdict:
@@ -78,8 +103,8 @@ def _not_an_object(value: Any) -> Verdict:
             inner = json.loads(value)
         except (ValueError, RecursionError):
             inner = None
-        if isinstance(inner, dict):
-            return "double_encoded", "the arguments are a JSON string that holds the JSON object", inner
+        if isinstance(inner, dict) and (meant := _carried(inner)) is not None:
+            return "double_encoded", "the arguments are a JSON string that holds the JSON object", meant
     return "not_an_object", f"the arguments are JSON, but a {type(value).__name__} and not an object", None
 
 

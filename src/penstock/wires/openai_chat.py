@@ -7,7 +7,7 @@ number where text should be, a field that we have not met) is read loosely and b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import msgspec
@@ -65,7 +65,7 @@ class OpenAIChat(Wire):
     """Chat Completions chunks, or a whole completion. Calls are confirmed by the finish, told when the stream ends."""
 
     name = "openai-chat"
-    FINISH: ClassVar[dict[str, FinishReason]] = {
+    FINISH: ClassVar[Mapping[str, FinishReason]] = {
         "stop": "stop", "eos": "stop", "end_turn": "stop", "stop_sequence": "stop",
         "tool_calls": "tool_calls", "function_call": "tool_calls", "tool_use": "tool_calls",
         "length": "length", "max_tokens": "length", "model_length": "length",

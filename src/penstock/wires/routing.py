@@ -56,7 +56,8 @@ class Router:
             return self._by_given_id(owner, label, id, name)
         if owner is not None:
             # QUIRKS 4: the latest owner of the index. Another name after whole arguments is another call.
-            return None if name and name != owner.name and owner.is_closed else owner
+            is_another = name and owner.name and name != owner.name and owner.is_closed
+            return None if is_another else owner
         if label is None:
             last = self._last
             if name and (last is None or name != last.name or not last.size or last.is_closed):
@@ -65,19 +66,26 @@ class Router:
         return None if name else self._only_open()
 
     def _by_given_id(self, owner: OpenCall | None, label: Label | None, id: str, name: str) -> OpenCall | None:
+        if owner is not None and self._given_ids.get(owner.block) == id:
+            return owner
         known = self._by_id.get(id)
         if known is not None:
-            # QUIRKS 21: two calls may share an id; then the second has a name and an index of its own.
-            is_another = label is not None and owner is not known and bool(name) and known.is_closed
-            return owner if is_another and owner is not None else None if is_another else known
+            # QUIRKS 21: two calls may share an id; then the second has a name and an index of its own, and the first is
+            # not in the middle of its arguments.
+            is_another = label is not None and name and (not known.size or known.is_closed)
+            return None if is_another else known
         if owner is not None and owner.block not in self._given_ids and not owner.is_closed:
             owner.id = id  # it came late
             return owner
         return None
 
     def _only_open(self) -> OpenCall | None:
-        """QUIRKS 5, 6: a tail under an unknown index continues the one call that is open, if it is one."""
-        still_open = [call for call in self._reply.calls if not call.is_ended and not call.is_closed]
+        """QUIRKS 5, 6: a tail under an unknown index continues the one call that is open, if it is one.
+
+        A call whose index was taken over by another can get no more, so it does not count.
+        """
+        within_reach = dict.fromkeys([*self.by_label.values(), self._last])
+        still_open = [call for call in within_reach if call and not call.is_ended and not call.is_closed]
         return still_open[0] if len(still_open) == 1 else None
 
     def _name(self, call: OpenCall, fragment: str) -> None:

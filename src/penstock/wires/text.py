@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import msgspec
 
-from penstock.events import Reasoning, Refusal, StreamChunk, Text, ToolCallDelta
+from penstock.events import (
+    Finish,
+    Reasoning,
+    Refusal,
+    Retry,
+    StreamChunk,
+    Text,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallInvalid,
+)
 
-_ESCAPED_LONE = re.compile(r"(?<!\\)((?:\\\\)*)\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+Piece = Text | Reasoning | Refusal | ToolCallDelta
 
 
 def heal(text: str) -> str:
@@ -42,44 +51,55 @@ def _is_dumpable(value: Any) -> bool:
 
 
 def _replaced(value: Any) -> Any:
-    return json.loads(
-        _ESCAPED_LONE.sub(r"\1\\ufffd", json.dumps(json.loads(heal(json.dumps(value, ensure_ascii=False)))))
-    )
-
-
-_CLASSES: dict[str, type[Text | Reasoning | Refusal | ToolCallDelta]] = {
-    kind.type: kind for kind in (Text, Reasoning, Refusal, ToolCallDelta)
-}
+    return json.loads(heal(json.dumps(value, ensure_ascii=False)))
 
 
 class Mender:
-    """A stage over events that holds back the first half of a character until the piece with the second half comes."""
+    """A stage over events that holds back the first half of a character until the piece with the second half comes.
+
+    A half whose block ends without the other half is told as U+FFFD.
+    """
 
     def __init__(self) -> None:
-        self._halves: dict[tuple[str, int], str] = {}
+        self._halves: dict[int, Piece] = {}  # by block
 
     def feed(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         out: list[StreamChunk] = []
         for chunk in chunks:
             match chunk:
                 case Text() | Reasoning() | Refusal():
-                    if text := self._join(chunk.type, chunk.block, chunk.text):
-                        out.append(type(chunk)(chunk.block, text, chunk.choice))
+                    self._join(chunk, chunk.text, out)
+                    continue
                 case ToolCallDelta():
-                    if text := self._join(chunk.type, chunk.block, chunk.piece):
-                        out.append(ToolCallDelta(chunk.block, text, chunk.choice))
+                    self._join(chunk, chunk.piece, out)
+                    continue
+                case ToolCall() | ToolCallInvalid():
+                    self._give_up([half for half in self._halves.values() if half.block == chunk.block], out)
+                case Finish():
+                    self._give_up([half for half in self._halves.values() if half.choice == chunk.choice], out)
+                case Retry():
+                    self._halves.clear()
                 case _:
-                    out.append(chunk)
+                    pass
+            out.append(chunk)
         return out
 
-    def _join(self, kind: str, block: int, text: str) -> str:
-        text = self._halves.pop((kind, block), "") + text
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            self._halves[kind, block] = text[-1]
-            text = text[:-1]
-        return heal(text)
-
     def close(self) -> list[StreamChunk]:
-        """Halves whose other half never came."""
-        halves, self._halves = self._halves, {}
-        return [_CLASSES[kind](block, "\ufffd") for kind, block in halves]
+        out: list[StreamChunk] = []
+        self._give_up(list(self._halves.values()), out)
+        return out
+
+    def _join(self, chunk: Piece, text: str, out: list[StreamChunk]) -> None:
+        half = self._halves.pop(chunk.block, None)
+        if half is not None:
+            text = (half.piece if isinstance(half, ToolCallDelta) else half.text) + text
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            self._halves[chunk.block] = type(chunk)(chunk.block, text[-1], chunk.choice)
+            text = text[:-1]
+        if text:
+            out.append(type(chunk)(chunk.block, heal(text), chunk.choice))
+
+    def _give_up(self, halves: list[Piece], out: list[StreamChunk]) -> None:
+        for half in halves:
+            del self._halves[half.block]
+            out.append(type(half)(half.block, "\ufffd", half.choice))

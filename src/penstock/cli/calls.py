@@ -1,0 +1,76 @@
+"""Calls as they grow: each a block with its name on top, its arguments as they come, and a verdict at the bottom."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from penstock.cli.screen import Screen, one_line
+from penstock.events import SealedBy, ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
+
+SEALED: dict[SealedBy, str] = {
+    "call_end": "the provider ended it",
+    "whole": "it came in one piece",
+    "finish": "the finish confirmed it",
+    "done": "the end mark confirmed it",
+    "caller": "the caller made it",
+}
+
+
+class Head(Struct, frozen=True):
+    """What stands on top of a call."""
+
+    id: str = ""
+    name: str = ""
+
+
+class CallView:
+    """Prints the calls of a stream. Calls that are written at the same time interrupt each other, and say so."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._open: dict[int, Head] = {}
+
+    def start(self, event: ToolCallStart) -> None:
+        self._open[event.block] = Head(event.id, event.name)
+        self._show(event.block)
+
+    def delta(self, event: ToolCallDelta) -> None:
+        self._show(event.block, "goes on")
+        self._screen.write(event.piece, "arguments")
+
+    def whole(self, event: ToolCall) -> None:
+        how = f"{SEALED[event.sealed_by]}{', free-form' if event.kind == 'custom' else ''}"
+        where = "" if event.origin == "native" else f", found in the {event.origin}"
+        self._verdict(event, ("✓ whole", "good"), (f"  {how}{where}", "aside"))
+
+    def invalid(self, event: ToolCallInvalid) -> None:
+        if event.block not in self._open:  # it was never announced: its arguments are news
+            self._show(event.block)
+            self._screen.write(event.arguments_raw, "arguments")
+        message = f": {one_line(event.message)}" if event.message else ""
+        self._verdict(event, (f"✗ {event.why.replace('_', ' ')}", "bad"), (message, ""))
+        if event.repaired is not None:
+            self._screen.line(("   probably meant: ", "odd"), (one_line(event.repaired, 400), ""))
+
+    def _show(self, block: int, mark: str = "") -> None:
+        """Go to the block of a call, with its head above if something else stood between."""
+        if self._screen.begin(("call", block), "│  ", "aside"):
+            head = self._open.get(block, Head())
+            aside = "  ".join(word for word in (one_line(head.id, 80), mark) if word)
+            self._screen.line(
+                ("╭─ ", "aside"), (one_line(head.name, 80) or "(no name)", "name"), (f"  {aside}", "aside")
+            )
+
+    def _verdict(self, event: ToolCall | ToolCallInvalid, *spans: tuple[str, str]) -> None:
+        head = self._open.pop(event.block, Head())
+        late_id = event.id if event.id != head.id else ""
+        if self._screen.is_at(("call", event.block)):
+            self._screen.line(("╰─ ", "aside"), *spans, (f"  {one_line(late_id, 80)}" if late_id else "", "aside"))
+        else:
+            self._screen.begin("verdicts")
+            self._screen.line(
+                *spans[:1],
+                (f"  {one_line(event.name, 80)}", "name"),
+                (f"  {one_line(event.id, 80)}", "aside"),
+                *spans[1:],
+            )

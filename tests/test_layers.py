@@ -1,0 +1,74 @@
+"""The shape of the package: imports point down, the public names are sorted, the import is light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.wires import WIRES
+
+SOURCE = Path(penstock.__file__).parent
+LAYERS = {
+    "events": 0, "errors": 0,
+    "framing": 1, "jsonstream": 1,
+    "wires": 2,
+    "objects": 3, "turn": 3, "accumulator": 3, "decoder": 3, "consume": 4,
+    "cli": 7,
+}  # fmt: skip
+SIBLINGS = {("framing", "jsonstream"), ("decoder", "objects"), ("accumulator", "objects")}
+"""Imports within a layer that are meant: NDJSON needs to know where a value ends, and so on."""
+HEAVY = ("aiohttp", "asyncio", "click", "httpx", "httpx2", "pydantic", "rich", "starlette", "uvicorn")
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+
+
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name != "__init__.py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_down(path: Path) -> None:
+    here = part_of(path)
+    for module in imports(path):
+        if module == "penstock" or not module.startswith("penstock."):
+            assert module != "penstock" or LAYERS[here] == 7, "inside, modules are imported by their own name"
+            continue
+        there = module.split(".")[1]
+        assert there == here or LAYERS[there] < LAYERS[here] or (here, there) in SIBLINGS, f"{here} imports {module}"
+
+
+def test_wires_do_not_know_each_other() -> None:
+    shared = {"arguments", "call", "fault", "fragment", "reply", "routing", "text", "wire"}
+    names = {name.replace("-", "_") for name in WIRES}
+    for name in names:
+        for module in imports(SOURCE / "wires" / f"{name}.py"):
+            if module.startswith("penstock.wires."):
+                assert module.split(".")[2] not in names - shared, f"{name} imports {module}"
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    assert sorted(penstock.__all__) == penstock.__all__
+    assert set(penstock.__all__) == set(penstock._HOME)
+    for name in penstock.__all__:
+        assert hasattr(penstock, name)
+
+
+def test_the_import_is_light() -> None:
+    code = "import sys, penstock; penstock.Decoder('openai-chat'); print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not set(loaded) & set(HEAVY)

@@ -1,0 +1,191 @@
+"""The fold, the callbacks over it, and the ways to hand data in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.events import (
+    Error,
+    Finish,
+    Opaque,
+    Reasoning,
+    Retry,
+    StreamChunk,
+    Text,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallInvalid,
+    ToolCallStart,
+    Usage,
+)
+
+CALL = ToolCall("c1", "weather", {"city": "Rome"}, block=2, sealed_by="finish")
+EVENTS: list[StreamChunk] = [
+    Reasoning(0, "hm"),
+    Reasoning(0, "m"),
+    Text(1, "I will "),
+    ToolCallStart(2, "c1", "weather"),
+    Text(1, "look."),
+    ToolCallDelta(2, '{"city":"Rome"}'),
+    Opaque(0, "anthropic", "signature", "abc"),
+    CALL,
+    Usage(3, 4),
+    Finish("tool_calls", "tool_use"),
+]
+
+
+def test_a_turn_holds_its_parts_in_the_order_of_their_blocks() -> None:
+    turn = penstock.collect(EVENTS)
+    assert [part.type for part in turn.parts] == ["reasoning", "opaque", "text", "tool_call"]
+    assert (turn.text, turn.reasoning) == ("I will look.", "hmm")
+    assert turn.tool_calls == [CALL]
+    assert (turn.finish_reason, turn.raw_finish_reason, turn.type) == ("tool_calls", "tool_use", "tool_calls")
+    assert turn.usage == Usage(3, 4)
+    assert turn.error is None
+
+
+def test_classify_and_extract_are_the_same_fold() -> None:
+    assert penstock.classify(EVENTS) == penstock.collect(EVENTS)
+    assert penstock.extract(EVENTS) == [CALL]
+    assert penstock.classify([Text(0, "4")]).type == "final_answer"
+
+
+def test_a_turn_without_a_finish_was_cut_and_its_open_call_is_invalid() -> None:
+    turn = penstock.collect([Text(0, "a"), ToolCallStart(1, "c", "f"), ToolCallDelta(1, '{"x":')])
+    assert turn.finish_reason == "cut"
+    assert turn.type == "final_answer"
+    [call] = turn.invalid_calls
+    assert (call.name, call.arguments_raw, call.why) == ("f", '{"x":', "cut")
+
+
+def test_what_was_withdrawn_is_not_in_the_turn() -> None:
+    turn = penstock.collect(
+        [Text(0, "wrong"), Retry("the provider began anew"), Text(1, "right"), Finish("stop", "stop")]
+    )
+    assert turn.text == "right"
+    assert turn.finish_reason == "stop"
+
+
+def test_choices_are_folded_apart() -> None:
+    events: list[StreamChunk] = [
+        Text(0, "a"),
+        Text(1, "b", choice=1),
+        Finish("stop", "stop"),
+        Finish("length", "x", choice=1),
+    ]
+    assert penstock.collect(events).text == "a"
+    second = penstock.collect(events, choice=1)
+    assert (second.text, second.finish_reason) == ("b", "length")
+
+
+def test_a_call_takes_a_dict_or_json_text_and_keeps_the_text() -> None:
+    by_dict = ToolCall("c", "f", {"a": [1]})
+    by_text = ToolCall("c", "f", '{"a": [1]}')  # type: ignore[arg-type]  # that is the point
+    assert by_dict.arguments == by_text.arguments == {"a": [1]}
+    assert (by_dict.arguments_raw, by_text.arguments_raw) == ('{"a":[1]}', '{"a": [1]}')
+
+
+def test_consume_calls_back_for_each_event_and_once_at_the_end() -> None:
+    seen: list[Any] = []
+    turn = penstock.consume(EVENTS, on_message=seen.append, on_complete=seen.append, on_error=pytest.fail)
+    assert seen == [*EVENTS, turn]
+
+
+def test_consume_gives_an_error_in_band_to_on_error_and_keeps_what_came_before() -> None:
+    error = Error("overloaded", "overloaded_error", retryable=True)
+    seen: list[Any] = []
+    turn = penstock.consume([Text(0, "so far"), error, Finish("error")], on_complete=pytest.fail, on_error=seen.append)
+    assert seen == [error]
+    assert turn.text == "so far"
+
+
+def failing() -> Any:
+    yield Text(0, "so far")
+    raise ConnectionResetError("gone")
+
+
+def test_consume_gives_what_the_stream_raised_to_on_error_or_raises_it() -> None:
+    seen: list[Any] = []
+    turn = penstock.consume(failing(), on_error=seen.append)
+    assert isinstance(seen[0], ConnectionResetError)
+    assert (turn.text, turn.finish_reason) == ("so far", "cut")
+    with pytest.raises(ConnectionResetError):
+        penstock.consume(failing())
+
+
+def test_an_error_of_a_callback_is_the_callers_and_is_raised() -> None:
+    def on_message(event: StreamChunk) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        penstock.consume(EVENTS, on_message=on_message, on_error=pytest.fail)
+
+
+def test_aconsume_awaits_async_callbacks() -> None:
+    seen: list[Any] = []
+
+    async def stream() -> Any:
+        for event in EVENTS:
+            yield event
+
+    async def on_message(event: StreamChunk) -> None:
+        await asyncio.sleep(0)
+        seen.append(event)
+
+    turn = asyncio.run(penstock.aconsume(stream(), on_message=on_message, on_complete=seen.append))
+    assert seen == [*EVENTS, turn]
+
+
+CHUNKS: list[dict[str, Any]] = [
+    {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hi"}}]},
+    {"choices": [{"index": 0, "delta": {"content": " you"}, "finish_reason": "stop"}]},
+]
+BODY = b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\ndata: {"choices":[{"delta":{"content":" you"},"finish_reason":"stop"}]}\n\n'
+
+
+@pytest.mark.parametrize(
+    "data",
+    [BODY, bytearray(BODY), memoryview(BODY), BODY.decode(), [BODY[:9], BODY[9:]], CHUNKS, iter(CHUNKS), {"choices": [{
+        "message": {"role": "assistant", "content": "Hi you"}, "finish_reason": "stop"}]}],
+    ids=["bytes", "bytearray", "memoryview", "text", "pieces", "dicts", "iterator", "whole-dict"],
+)  # fmt: skip
+def test_decode_takes_what_people_hold(data: Any) -> None:
+    turn = penstock.collect(penstock.decode(data, wire="openai-chat"))
+    assert (turn.text, turn.finish_reason) == ("Hi you", "stop")
+
+
+def test_decode_takes_async_streams() -> None:
+    async def chunks() -> Any:
+        for chunk in CHUNKS:
+            yield chunk
+
+    async def run() -> penstock.Turn:
+        return await penstock.aconsume(penstock.decode(chunks(), wire="openai-chat"))
+
+    assert asyncio.run(run()).text == "Hi you"
+
+
+def test_decode_says_at_once_what_it_cannot_take() -> None:
+    with pytest.raises(penstock.UsageError, match="openai-chat"):
+        penstock.decode(BODY, wire="opnai")
+    with pytest.raises(penstock.UsageError, match="int"):
+        penstock.decode(7, wire="openai-chat")  # type: ignore[call-overload]
+    with pytest.raises(penstock.UsageError, match="int"):
+        list(penstock.decode([7], wire="openai-chat"))
+
+
+def test_a_closed_decoder_gives_nothing_twice() -> None:
+    decoder = penstock.Decoder("openai-chat")
+    decoder.feed(BODY)
+    assert [event.type for event in decoder.close()] == ["finish"]
+    assert decoder.close() == []
+
+
+def test_an_invalid_call_is_never_among_the_calls() -> None:
+    invalid = ToolCallInvalid(0, "c", "f", '{"a":1}{"a":1}', "duplicated", repaired={"a": 1})
+    turn = penstock.collect([invalid, Finish("tool_calls", "tool_calls")])
+    assert (turn.tool_calls, turn.invalid_calls, turn.type) == ([], [invalid], "final_answer")
