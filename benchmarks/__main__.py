@@ -1,2 +1,68 @@
-from benchmarks import imports
-print(imports.measure())
+"""Measure penstock: `python -m benchmarks [decode|partial|import|peers|all] …`. README.md says how to read the tables."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks import decode, imports, partial, peers
+from benchmarks.report import Report
+
+MEASUREMENTS: dict[str, Callable[[], Report]] = {
+    "decode": decode.measure,
+    "partial": partial.measure,
+    "import": imports.measure,
+    "peers": peers.measure,
+}
+DEFAULT = ("decode", "partial", "import")
+"""What takes less than a minute and installs nothing."""
+
+
+def main() -> int:
+    options = _options()
+    names = MEASUREMENTS if "all" in options.what else options.what or DEFAULT
+    reports: dict[str, Report] = {}
+    for name in names:
+        reports[name] = MEASUREMENTS[name]()
+        print(reports[name], flush=True)
+    if options.json:
+        rows = {name: report.rows for name, report in reports.items()}
+        options.json.write_text(json.dumps({"machine": _machine(), **rows}, indent=1) + "\n")
+    missed = [miss for report in reports.values() for miss in report.missed]
+    print("\n".join(["Targets missed:", *(f"  {miss}" for miss in missed)]) if missed else "No target missed.")
+    return 1 if missed and not options.no_check else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What penstock costs, measured as ratios.")
+    parser.add_argument(
+        "what",
+        nargs="*",
+        choices=[*MEASUREMENTS, "all", []],
+        metavar="|".join([*MEASUREMENTS, "all"]),
+        help=f"what to measure (without it: {', '.join(DEFAULT)}); peers installs each of them under .bench first",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured to FILE")
+    parser.add_argument("--no-check", action="store_true", help="exit with 0 even if a target was missed")
+    return parser.parse_args()
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+        "msgspec": version("msgspec"),
+        "orjson": version("orjson"),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

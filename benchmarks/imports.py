@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from benchmarks.report import Report, Table, say
 
 MEASURE = "import msgspec"
-JUDGED = ("import penstock", "from penstock import Decoder, PartialJSON")
+JUDGED = "import penstock"
 TARGET = 1.5
+SHOWN = ("from penstock import Decoder", 'import penstock; penstock.Decoder("openai-chat")')
 UNWANTED = ("aiohttp", "click", "httpx", "httpx2", "pydantic", "rich")
 """What a program that only decodes should not have to load."""
 ROUNDS = 20
@@ -44,7 +45,7 @@ class Import:
 
 def measure() -> Report:
     report = Report()
-    best = _race(MEASURE, *JUDGED)
+    best = _race(MEASURE, JUDGED, *SHOWN)
     lines = [_line(statement, best, report) for statement in best]
     columns = ["", "CPU ms", "modules", "unwanted among them", "× msgspec"]
     report.tables.append(Table("Import: CPU time in a fresh interpreter, beyond its own start", columns, lines))
@@ -63,14 +64,14 @@ def _line(statement: str, best: dict[str, Import], report: Report) -> list[str]:
             "unwanted": found.unwanted,
         }
     )
-    if statement in JUDGED and found.unwanted:
+    if statement != MEASURE and found.unwanted:
         report.missed.append(f"{statement}: it must not load {', '.join(found.unwanted)}")
     return [
         statement,
         f"{found.seconds * 1e3:.1f}",
         str(len(found.modules)),
         ", ".join(found.unwanted) or "none",
-        report.judge(statement, ratio, TARGET if statement in JUDGED else None),
+        report.judge(statement, ratio, TARGET if statement == JUDGED else None),
     ]
 
 

@@ -14,7 +14,7 @@ from benchmarks.clock import race
 from benchmarks.content import cut, document, edits
 from benchmarks.report import Report, Table, say
 from benchmarks.streams import CALL_STREAMS
-from penstock.errors import UnknownWireError
+from benchmarks.wires import known
 from penstock.events import ToolCallDelta
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -53,7 +53,7 @@ class Scenario:
 
 def measure() -> Report:
     report = Report()
-    wires = ["", *(wire for wire in CALL_STREAMS if _is_known(wire, report))]
+    wires = ["", *known(CALL_STREAMS, report)]
     lines = [_line(Scenario(shape, wire), report) for wire in wires for shape in SHAPES]
     columns = ["arguments", *(f"{size // 1000} KB" for size in SIZES), "exponent", "peak ÷ text"]
     title = "Partial view: CPU µs for an 8-character piece with `value` read after each, and peak memory at the largest size"
@@ -128,11 +128,3 @@ def _check(view: penstock.PartialJSON) -> None:
     if not view.is_complete:
         raise AssertionError(f"the view should be complete, and says: {view.error or 'no error'}")
 
-
-def _is_known(wire: str, report: Report) -> bool:
-    try:
-        penstock.Decoder(wire)
-    except UnknownWireError as error:
-        report.notes.append(f"{wire}: skipped, {error}")
-        return False
-    return True

@@ -22,17 +22,16 @@ def told(turn: penstock.Turn) -> dict[str, Any]:
     """A turn in the words of a vector's `expected`, without what is empty."""
     usage = turn.usage
     counts = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
-    everything = {
+    return {
         "text": turn.text,
         "reasoning": turn.reasoning,
         "refusal": turn.refusal,
         "tool_calls": [
-            {"id": call.id, "name": call.name, "arguments": call.arguments, "arguments_raw": call.arguments_raw, "kind": call.kind,
-             "sealed_by": call.sealed_by}
+            {name: getattr(call, name) for name in ("id", "name", "arguments", "arguments_raw", "kind", "sealed_by")}
             for call in turn.tool_calls
         ],
         "invalid_calls": [
-            {"id": call.id, "name": call.name, "arguments_raw": call.arguments_raw, "why": call.why, "repaired": call.repaired}
+            {name: getattr(call, name) for name in ("id", "name", "arguments_raw", "why", "repaired", "kind")}
             for call in turn.invalid_calls
         ],
         "opaque": [{"kind": part.kind, "data": part.data} for part in turn.parts if isinstance(part, Opaque)],
@@ -45,7 +44,6 @@ def told(turn: penstock.Turn) -> dict[str, Any]:
         "error_code": turn.error.code if turn.error else "",
         "unknown": len(turn.unknown),
     }  # fmt: skip
-    return everything
 
 
 OPTIONAL = {"parts", "finish_message", "raw_finish_reason", "opaque", "usage", "error_code"}

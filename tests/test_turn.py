@@ -23,6 +23,11 @@ from penstock.events import (
     Usage,
 )
 
+
+def never(what: object) -> None:
+    pytest.fail(f"called with {what}")
+
+
 CALL = ToolCall("c1", "weather", {"city": "Rome"}, block=2, sealed_by="finish")
 EVENTS: list[StreamChunk] = [
     Reasoning(0, "hm"),
@@ -91,14 +96,14 @@ def test_a_call_takes_a_dict_or_json_text_and_keeps_the_text() -> None:
 
 def test_consume_calls_back_for_each_event_and_once_at_the_end() -> None:
     seen: list[Any] = []
-    turn = penstock.consume(EVENTS, on_message=seen.append, on_complete=seen.append, on_error=pytest.fail)
+    turn = penstock.consume(EVENTS, on_message=seen.append, on_complete=seen.append, on_error=never)
     assert seen == [*EVENTS, turn]
 
 
 def test_consume_gives_an_error_in_band_to_on_error_and_keeps_what_came_before() -> None:
     error = Error("overloaded", "overloaded_error", retryable=True)
     seen: list[Any] = []
-    turn = penstock.consume([Text(0, "so far"), error, Finish("error")], on_complete=pytest.fail, on_error=seen.append)
+    turn = penstock.consume([Text(0, "so far"), error, Finish("error")], on_complete=never, on_error=seen.append)
     assert seen == [error]
     assert turn.text == "so far"
 
@@ -122,7 +127,7 @@ def test_an_error_of_a_callback_is_the_callers_and_is_raised() -> None:
         raise KeyError("mine")
 
     with pytest.raises(KeyError):
-        penstock.consume(EVENTS, on_message=on_message, on_error=pytest.fail)
+        penstock.consume(EVENTS, on_message=on_message, on_error=never)
 
 
 def test_aconsume_awaits_async_callbacks() -> None:
@@ -144,7 +149,10 @@ CHUNKS: list[dict[str, Any]] = [
     {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hi"}}]},
     {"choices": [{"index": 0, "delta": {"content": " you"}, "finish_reason": "stop"}]},
 ]
-BODY = b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\ndata: {"choices":[{"delta":{"content":" you"},"finish_reason":"stop"}]}\n\n'
+BODY = (
+    b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n'
+    b'data: {"choices":[{"delta":{"content":" you"},"finish_reason":"stop"}]}\n\n'
+)
 
 
 @pytest.mark.parametrize(

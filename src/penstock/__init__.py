@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.accumulator import StreamingToolCallAccumulator
-    from penstock.consume import aconsume, consume
+    from penstock.callbacks import aconsume, consume
     from penstock.decoder import Decoder, decode
     from penstock.errors import PenstockError, UnknownWireError, UsageError
     from penstock.events import (
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "accumulator": ("StreamingToolCallAccumulator",),
-    "consume": ("aconsume", "consume"),
+    "callbacks": ("aconsume", "consume"),
     "decoder": ("Decoder", "decode"),
     "errors": ("PenstockError", "UnknownWireError", "UsageError"),
     "events": (
-        "Error", "Finish", "Opaque", "Reasoning", "Refusal", "Retry", "StreamChunk", "Text", "ToolCall", "ToolCallClosed",
-        "ToolCallDelta", "ToolCallInvalid", "ToolCallStart", "Unknown", "Usage",
+        "Error", "Finish", "Opaque", "Reasoning", "Refusal", "Retry", "StreamChunk", "Text", "ToolCall",
+        "ToolCallClosed", "ToolCallDelta", "ToolCallInvalid", "ToolCallStart", "Unknown", "Usage",
     ),
     "jsonstream": ("JSONPiece", "PartialJSON"),
     "turn": ("Turn", "classify", "collect", "extract"),

@@ -16,8 +16,10 @@ from msgspec import Struct
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "error", "other", "cut"]
 CallKind = Literal["function", "custom"]
 SealedBy = Literal["call_end", "whole", "finish", "done", "caller"]
-Fault = Literal["cut", "malformed", "not_an_object", "unnamed", "too_large", "duplicated", "cumulative", "double_encoded",
-                "control_characters", "trailing_text", "withdrawn"]  # fmt: skip
+Fault = Literal[
+    "cut", "malformed", "not_an_object", "unnamed", "too_large", "duplicated", "cumulative", "double_encoded",
+    "control_characters", "trailing_text", "withdrawn",
+]  # fmt: skip
 
 
 class Event(Struct, frozen=True, omit_defaults=True, tag_field="type"):

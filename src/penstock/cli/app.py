@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ READER_GONE = 141  # and for one whose reader went away (`| head`)
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def quietly() -> Generator[None]:
     """Let Ctrl-C and a closed pipe end the command without a word."""
     try:
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.events import Error, Finish, Retry, StreamChunk, Unknown, Usage
 
 MAX_HELD = 100_000
-"""How many events may wait for their turn; when there are more, the answer with the most of them gets its turn at once."""
+"""How many events may wait for their turn; when there are more, the answer with most of them gets its turn at once."""
 
 
 class Choices:

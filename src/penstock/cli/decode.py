@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from typing import Any
@@ -47,9 +48,9 @@ def decode(wire: str, as_json: bool, tools: list[str], stream: BufferedReader) -
     \b
       curl -N https://… | penstock decode --wire openai-chat
 
-    Text flows as text, a call grows until it is whole (✓) or must not run (✗), and what is odd about the stream is called
-    out, and summed up at the end. The colours go away if the output is no terminal or NO_COLOR is set; FORCE_COLOR=1
-    keeps them.
+    Text flows as text, a call grows until it is whole (✓) or must not run (✗), and what is odd about the stream is
+    called out, and summed up at the end. The colours go away if the output is no terminal or NO_COLOR is set;
+    FORCE_COLOR=1 keeps them.
 
     \b
     Exit code:
@@ -60,14 +61,14 @@ def decode(wire: str, as_json: bool, tools: list[str], stream: BufferedReader) -
     if stream.isatty():
         click.echo("Reading from the terminal; Ctrl-D ends it.", err=True)
     pieces = iter(lambda: stream.read1(READ_BYTES), b"")  # what is there, at once: a pipe may still be filling
-    show = show_json if as_json else show_readable
-    if not show(wire, tools, pieces):
+    ended_well = show_json(wire, tools, pieces) if as_json else show_readable(wire, tools, pieces)
+    if not ended_well:
         raise SystemExit(1)
 
 
 def show_json(wire: str, tools: Iterable[Any], pieces: Iterable[bytes]) -> bool:
     """Print an event a line; whether the stream ended well."""
-    out = click.get_binary_stream("stdout")
+    out = sys.stdout.buffer
     ended_well = True
     for events in batches(Decoder(wire, tools), pieces):
         out.writelines(_ACTING.sub(_escaped, encode(event)) + b"\n" for event in events)

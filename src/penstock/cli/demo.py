@@ -32,8 +32,8 @@ LONGEST_PIECE = 90
 def demo(speed: float, no_wait: bool) -> None:
     """Watch a stream with two parallel tool calls being decoded.
 
-    A recorded-style response of a travel assistant, cut into pieces at odd places, comes in at the pace at which a model
-    writes. At the end stands the turn that it adds up to.
+    The response of a travel assistant, cut into pieces at odd places, comes in at the pace at which a model writes. At
+    the end stands the turn that it adds up to.
     """
     console = open_console()
     body = STREAM.read_bytes()
@@ -85,8 +85,9 @@ def table_of(turn: Turn, width: int) -> Table:
     table.add_row("type", turn.type)
     table.add_row("text", Text(visible(turn.text)))
     for call in turn.tool_calls:
-        arguments = json.dumps(call.arguments, indent=2, ensure_ascii=False)
-        table.add_row("call", Text.assemble((visible(call.name), "bold cyan"), "\n", visible(arguments)))
+        table.add_row("call", Text(visible(call.name), "bold cyan"))
+        for name, value in call.arguments.items():
+            table.add_row(f"  {visible(name)}", Text(visible(json.dumps(value, ensure_ascii=False)), "cyan"))
     return table
 
 

@@ -53,7 +53,7 @@ COUNTED: dict[Oddity, tuple[str, str]] = {
 """How each is told of one, and of several."""
 
 _SAYING = {"text", "reasoning", "refusal", "tool_call_start", "tool_call", "tool_call_invalid", "error"}
-_SAID_AGAIN = re.compile(r"(.+)_\d+\Z", re.S)
+_SAID_AGAIN = re.compile(r"(.+)_\d+\Z", re.DOTALL)
 
 
 class Oddities:

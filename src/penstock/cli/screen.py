@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Hashable
+from io import TextIOWrapper
 from typing import Any
 
 import msgspec
@@ -21,8 +22,8 @@ from rich.style import Style
 STYLES = {
     name: Style.parse(definition)
     for name, definition in {
-        "": "none", "name": "bold cyan", "arguments": "cyan", "aside": "dim", "reasoning": "dim italic", "good": "green",
-        "bad": "red", "odd": "yellow", "escaped": "yellow reverse", "title": "bold",
+        "": "none", "name": "bold cyan", "arguments": "cyan", "aside": "dim", "reasoning": "dim italic",
+        "good": "green", "bad": "red", "odd": "yellow", "escaped": "yellow reverse", "title": "bold",
     }.items()
 }  # fmt: skip
 
@@ -68,14 +69,14 @@ class OurConsole(Console):
 
 def open_console() -> Console:
     """The console for standard output: plain text if that is no terminal, or if NO_COLOR asks for it."""
-    if hasattr(sys.stdout, "reconfigure"):  # a terminal that cannot show a character still shows which it is
+    if isinstance(sys.stdout, TextIOWrapper):  # a terminal that cannot show a character still shows which it is
         sys.stdout.reconfigure(errors="backslashreplace")
-    color_system = None if os.environ.get("NO_COLOR") else "auto"
-    return OurConsole(color_system=color_system, markup=False, emoji=False, highlight=False)
+    is_plain = bool(os.environ.get("NO_COLOR"))
+    return OurConsole(color_system=None if is_plain else "auto", markup=False, emoji=False, highlight=False)
 
 
 class Screen:
-    """Prints blocks. Each begins on a line of its own, after a blank line; lines of one block may start with a gutter."""
+    """Prints blocks. Each begins on a line of its own, after a blank line; its lines may start with a gutter."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -178,7 +179,7 @@ class Line:
         return self.column + _width(text) <= self._limit
 
     def broken(self, word: str) -> list[str]:
-        """The word, with a line break before it if that makes it fit, else with breaks within it; spaces give way to one."""
+        """The word, with a line break before it if that makes it fit, else within it; spaces give way to a break."""
         if self.has_room(word):
             return [word]
         if word.isspace():

@@ -35,7 +35,8 @@ MAX_UNKNOWN = 20
 """How many unknown frames are shown as they come; the rest are counted."""
 
 Content = (
-    Text | Reasoning | Refusal | ToolCallStart | ToolCallDelta | ToolCallClosed | ToolCall | ToolCallInvalid | Opaque | Finish
+    Text | Reasoning | Refusal | ToolCallStart | ToolCallDelta | ToolCallClosed | ToolCall | ToolCallInvalid | Opaque
+    | Finish
 )  # fmt: skip
 
 GUTTERS = {"text": "", "reasoning": "┊ ", "refusal": "▌ "}

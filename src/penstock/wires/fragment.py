@@ -59,6 +59,7 @@ class ChatCalls:
                     continue
             if not self.add_one(fragment, fragment.index):
                 orphans.append(fragment)
+                self._reply.is_short = True
         return orphans
 
     def add_one(self, fragment: Fragment, label: Label | None) -> bool:

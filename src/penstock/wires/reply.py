@@ -47,6 +47,7 @@ class Reply:
         "_wire",
         "calls",
         "choice",
+        "is_short",
         "message",
         "open_block",
         "open_kind",
@@ -64,6 +65,7 @@ class Reply:
         self.open_block = -1
         self.calls: list[OpenCall] = []
         self.whole_calls = 0
+        self.is_short = False  # there is a sign that something is missing
         self.raw_reason: str | None = None
         self.message = ""
 
@@ -120,12 +122,17 @@ class Reply:
         self.message = self.message or message
 
     def end_calls(self, sealed_by: SealedBy | None) -> None:
-        """Seal what is open, or, if nothing confirmed it, say that it was cut."""
+        """Seal what is open, or, if nothing confirmed it, say that it was cut.
+
+        No arguments at all are the empty object only if the answer was properly ended (QUIRKS 33).
+        """
         for call in self.calls:
-            if sealed_by is not None:
-                self.seal(call, sealed_by)
-            else:
+            if sealed_by is None:
                 call.fail("cut", "the stream ended before the call was confirmed")
+            elif self.is_short and not call.size:
+                call.fail("cut", "the answer broke off before the call had any arguments")
+            else:
+                self.seal(call, sealed_by)
 
     def withdraw(self) -> None:
         """The provider began anew: what is open is void."""

@@ -17,6 +17,9 @@ from penstock.wires.text import Mender, plain
 T = TypeVar("T")
 
 DONE = b"[DONE]"
+BROKEN_OFF = ("length", "content_filter", "error")
+"""Reasons that may have stopped the model in the middle of a call."""
+
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 """What decoding a frame may raise; UnicodeDecodeError is a ValueError."""
 
@@ -118,7 +121,8 @@ class Wire:
         self.is_ended = True
         for _, reply in sorted(self.replies.items()) or [(0, self.reply())]:
             is_whole = self.is_whole(reply)
-            reply.end_calls("finish" if is_whole else "done" if by_mark else None)
+            reply.is_short |= bool(self._errors) or self.FINISH.get(reply.raw_reason or "") in BROKEN_OFF
+            reply.end_calls("finish" if is_whole else "done" if by_mark and not self._errors else None)
             self.out.append(
                 Finish(self._reason(reply, is_whole, by_mark), reply.raw_reason, reply.message, reply.choice)
             )

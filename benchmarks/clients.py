@@ -1,0 +1,217 @@
+"""How each peer is used: as its documentation says to stream, and then what is needed to get the text and the calls.
+
+Every client takes whether the stream calls tools, prepares what a program prepares once, and returns a function that
+reads one response. Each runs in its peer's environment, so each imports its peer itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from benchmarks.streams import TOOL, TOOL_PARAMETERS
+
+URL = "http://localhost/v1"
+ANSWER_URL = f"{URL}/answer"
+MODEL = "gpt-4o"
+MESSAGES: Any = [{"role": "user", "content": "Go on."}]
+FUNCTION = {"name": TOOL, "description": "Edit a file.", "parameters": TOOL_PARAMETERS}
+OPENAI_TOOLS: Any = [{"type": "function", "function": FUNCTION}]
+ANTHROPIC_TOOLS: Any = [{"name": TOOL, "description": "Edit a file.", "input_schema": TOOL_PARAMETERS}]
+
+Answer = tuple[str, list[Any]]
+"""The text, and the arguments of each call, parsed or not."""
+Read = Callable[[], Answer]
+
+
+def httpx2_alone(has_tools: bool) -> Read:
+    """The transport that most peers stand on, and nothing else: the bytes are thrown away."""
+    import httpx2
+
+    client = httpx2.Client()
+
+    def read() -> Answer:
+        with client.stream("POST", ANSWER_URL, json={}) as response:
+            for _ in response.iter_bytes():
+                pass
+        return "", []
+
+    return read
+
+
+def penstock_on_httpx2(wire: str, has_tools: bool) -> Read:
+    import httpx2
+
+    import penstock
+    from penstock.events import Text, ToolCall
+
+    client = httpx2.Client()
+
+    def read() -> Answer:
+        texts: list[str] = []
+        calls: list[Any] = []
+        decoder = penstock.Decoder(wire)
+        with client.stream("POST", ANSWER_URL, json={}) as response:
+            for data in response.iter_bytes():
+                for event in decoder.feed(data):
+                    if type(event) is Text:
+                        texts.append(event.text)
+                    elif type(event) is ToolCall:
+                        calls.append(event.arguments)
+        calls += (event.arguments for event in decoder.close() if isinstance(event, ToolCall))
+        return "".join(texts), calls
+
+    return read
+
+
+def openai_create(has_tools: bool) -> Read:
+    import openai
+
+    client = openai.OpenAI(base_url=URL, api_key="none")
+    options: Any = {"tools": OPENAI_TOOLS} if has_tools else {}
+    return lambda: _read_chunks(
+        client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True, **options)
+    )
+
+
+def openai_stream(has_tools: bool) -> Read:
+    import openai
+
+    client = openai.OpenAI(base_url=URL, api_key="none")
+    options: Any = {"tools": OPENAI_TOOLS} if has_tools else {}
+
+    def read() -> Answer:
+        with client.chat.completions.stream(model=MODEL, messages=MESSAGES, **options) as stream:
+            for _ in stream:
+                pass
+            message = stream.get_final_completion().choices[0].message
+        return message.content or "", [call.function.arguments for call in message.tool_calls or ()]
+
+    return read
+
+
+def litellm_completion(has_tools: bool) -> Read:
+    import litellm
+
+    options: Any = {"tools": OPENAI_TOOLS} if has_tools else {}
+    return lambda: _read_chunks(
+        litellm.completion(
+            model=f"openai/{MODEL}", messages=MESSAGES, stream=True, api_base=URL, api_key="none", **options
+        )
+    )
+
+
+def langchain_stream(has_tools: bool) -> Read:
+    from langchain_openai import ChatOpenAI
+
+    model: Any = ChatOpenAI(model=MODEL, base_url=URL, api_key="none", use_responses_api=False)  # type: ignore[arg-type]
+    model = model.bind_tools(OPENAI_TOOLS) if has_tools else model
+
+    def read() -> Answer:
+        texts: list[str] = []
+        calls: dict[int, list[str]] = {}
+        for chunk in model.stream("Go on."):
+            texts.append(chunk.content)
+            for call in chunk.tool_call_chunks:
+                calls.setdefault(call["index"], []).append(call["args"] or "")
+        return "".join(texts), ["".join(pieces) for pieces in calls.values()]
+
+    return read
+
+
+def langchain_sum(has_tools: bool) -> Read:
+    from langchain_openai import ChatOpenAI
+
+    model: Any = ChatOpenAI(model=MODEL, base_url=URL, api_key="none", use_responses_api=False)  # type: ignore[arg-type]
+    model = model.bind_tools(OPENAI_TOOLS) if has_tools else model
+
+    def read() -> Answer:
+        chunks = model.stream("Go on.")
+        whole = next(chunks)
+        for chunk in chunks:
+            whole += chunk
+        return whole.content, [call["args"] for call in whole.tool_calls]
+
+    return read
+
+
+def pydantic_ai_direct(has_tools: bool) -> Read:
+    from pydantic_ai import ModelRequest
+    from pydantic_ai.direct import model_request_stream
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+    from pydantic_ai.tools import ToolDefinition
+
+    model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=URL, api_key="none"))
+    tool = ToolDefinition(name=TOOL, description="Edit a file.", parameters_json_schema=TOOL_PARAMETERS)
+    parameters = ModelRequestParameters(function_tools=[tool] if has_tools else [])
+    runner = asyncio.Runner()
+
+    async def answer() -> Answer:
+        request = [ModelRequest.user_text_prompt("Go on.")]
+        async with model_request_stream(model, request, model_request_parameters=parameters) as stream:
+            async for _ in stream:
+                pass
+            parts: Any = stream.get().parts
+        texts = [part.content for part in parts if part.part_kind == "text"]
+        return "".join(texts), [part.args for part in parts if part.part_kind == "tool-call"]
+
+    return lambda: runner.run(answer())
+
+
+def anthropic_create(has_tools: bool) -> Read:
+    import anthropic
+
+    client = anthropic.Anthropic(base_url=URL, api_key="none")
+    options: Any = {"tools": ANTHROPIC_TOOLS} if has_tools else {}
+
+    def read() -> Answer:
+        texts: list[str] = []
+        calls: dict[int, list[str]] = {}
+        for event in client.messages.create(
+            model="claude-sonnet-4-20250514", max_tokens=4096, messages=MESSAGES, stream=True, **options
+        ):
+            if event.type == "content_block_delta":
+                if event.delta.type == "text_delta":
+                    texts.append(event.delta.text)
+                elif event.delta.type == "input_json_delta":
+                    calls.setdefault(event.index, []).append(event.delta.partial_json)
+        return "".join(texts), ["".join(pieces) for pieces in calls.values()]
+
+    return read
+
+
+def anthropic_stream(has_tools: bool) -> Read:
+    import anthropic
+
+    client = anthropic.Anthropic(base_url=URL, api_key="none")
+    options: Any = {"tools": ANTHROPIC_TOOLS} if has_tools else {}
+
+    def read() -> Answer:
+        with client.messages.stream(
+            model="claude-sonnet-4-20250514", max_tokens=4096, messages=MESSAGES, **options
+        ) as stream:
+            for _ in stream:
+                pass
+            content = stream.get_final_message().content
+        texts = [block.text for block in content if block.type == "text"]
+        return "".join(texts), [block.input for block in content if block.type == "tool_use"]
+
+    return read
+
+
+def _read_chunks(chunks: Iterable[Any]) -> Answer:
+    """What people write who take the raw chunks: the pieces of each call by its index."""
+    texts: list[str] = []
+    calls: dict[int, list[str]] = {}
+    for chunk in chunks:
+        if not chunk.choices:
+            continue
+        delta = chunk.choices[0].delta
+        if delta.content:
+            texts.append(delta.content)
+        for call in delta.tool_calls or ():
+            calls.setdefault(call.index, []).append(call.function.arguments or "")
+    return "".join(texts), ["".join(pieces) for pieces in calls.values()]

@@ -1,0 +1,26 @@
+"""Which wires there are to measure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+import penstock
+from benchmarks.report import Report
+from penstock.errors import UnknownWireError
+
+
+def known(wires: Iterable[str], report: Report) -> list[str]:
+    """Those of the wires that can be decoded, each once; the report notes the others."""
+    faults = {wire: _fault(wire) for wire in wires}
+    report.notes += [f"{wire}: skipped, {fault}" for wire, fault in faults.items() if fault]
+    return [wire for wire, fault in faults.items() if not fault]
+
+
+@cache
+def _fault(wire: str) -> str:
+    try:
+        penstock.Decoder(wire)
+    except (UnknownWireError, ModuleNotFoundError) as error:
+        return str(error)
+    return ""
