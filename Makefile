@@ -55,8 +55,8 @@ fuzz: $(FUZZ) ## run each target of tests/fuzz for FUZZ_SECONDS (60)
 	        || exit 1; \
 	done
 
-bench: $(DEV) ## measure, as ratios to the cost of parsing the JSON at all
-	@$(BIN)/python -m benchmarks
+bench: $(DEV) ## measure, as ratios to the cost of parsing the JSON at all; PEERS=1: the peers too
+	@$(BIN)/python -m benchmarks $(if $(PEERS),all)
 
 clean: ## remove all that these targets made
 	rm -rf $(VENV) .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist

@@ -41,7 +41,9 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What penstock costs, measured as ratios.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="What penstock costs, measured as ratios."
+    )
     parser.add_argument(
         "what",
         nargs="*",

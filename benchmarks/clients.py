@@ -1,7 +1,7 @@
 """How each peer is used: as its documentation says to stream, and then what is needed to get the text and the calls.
 
-Every client takes whether the stream calls tools, prepares what a program prepares once, and returns a function that
-reads one response. Each runs in its peer's environment, so each imports its peer itself.
+Every client is given the stream that will come, prepares what a program prepares once, and returns a function that reads
+one response. Each runs in its peer's environment, so each imports its peer itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from benchmarks.streams import TOOL, TOOL_PARAMETERS
+from benchmarks.streams import TOOL, TOOL_PARAMETERS, Stream
 
 URL = "http://localhost/v1"
 ANSWER_URL = f"{URL}/answer"
@@ -22,25 +22,24 @@ ANTHROPIC_TOOLS: Any = [{"name": TOOL, "description": "Edit a file.", "input_sch
 
 Answer = tuple[str, list[Any]]
 """The text, and the arguments of each call, parsed or not."""
-Read = Callable[[], Answer]
+Read = Callable[[], Answer | None]
 
 
-def httpx2_alone(has_tools: bool) -> Read:
+def httpx2_alone(stream: Stream) -> Read:
     """The transport that most peers stand on, and nothing else: the bytes are thrown away."""
     import httpx2
 
     client = httpx2.Client()
 
-    def read() -> Answer:
+    def read() -> None:
         with client.stream("POST", ANSWER_URL, json={}) as response:
             for _ in response.iter_bytes():
                 pass
-        return "", []
 
     return read
 
 
-def penstock_on_httpx2(wire: str, has_tools: bool) -> Read:
+def penstock_on_httpx2(stream: Stream) -> Read:
     import httpx2
 
     import penstock
@@ -51,7 +50,7 @@ def penstock_on_httpx2(wire: str, has_tools: bool) -> Read:
     def read() -> Answer:
         texts: list[str] = []
         calls: list[Any] = []
-        decoder = penstock.Decoder(wire)
+        decoder = penstock.Decoder(stream.wire)
         with client.stream("POST", ANSWER_URL, json={}) as response:
             for data in response.iter_bytes():
                 for event in decoder.feed(data):
@@ -65,36 +64,34 @@ def penstock_on_httpx2(wire: str, has_tools: bool) -> Read:
     return read
 
 
-def openai_create(has_tools: bool) -> Read:
+def openai_create(stream: Stream) -> Read:
     import openai
 
     client = openai.OpenAI(base_url=URL, api_key="none")
-    options: Any = {"tools": OPENAI_TOOLS} if has_tools else {}
-    return lambda: _read_chunks(
-        client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True, **options)
-    )
+    options: Any = {"tools": OPENAI_TOOLS} if stream.calls else {}
+    return lambda: _read_chunks(client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True, **options))
 
 
-def openai_stream(has_tools: bool) -> Read:
+def openai_stream(stream: Stream) -> Read:
     import openai
 
     client = openai.OpenAI(base_url=URL, api_key="none")
-    options: Any = {"tools": OPENAI_TOOLS} if has_tools else {}
+    options: Any = {"tools": OPENAI_TOOLS} if stream.calls else {}
 
     def read() -> Answer:
-        with client.chat.completions.stream(model=MODEL, messages=MESSAGES, **options) as stream:
-            for _ in stream:
+        with client.chat.completions.stream(model=MODEL, messages=MESSAGES, **options) as events:
+            for _ in events:
                 pass
-            message = stream.get_final_completion().choices[0].message
+            message = events.get_final_completion().choices[0].message
         return message.content or "", [call.function.arguments for call in message.tool_calls or ()]
 
     return read
 
 
-def litellm_completion(has_tools: bool) -> Read:
+def litellm_completion(stream: Stream) -> Read:
     import litellm
 
-    options: Any = {"tools": OPENAI_TOOLS} if has_tools else {}
+    options: Any = {"tools": OPENAI_TOOLS} if stream.calls else {}
     return lambda: _read_chunks(
         litellm.completion(
             model=f"openai/{MODEL}", messages=MESSAGES, stream=True, api_base=URL, api_key="none", **options
@@ -102,11 +99,11 @@ def litellm_completion(has_tools: bool) -> Read:
     )
 
 
-def langchain_stream(has_tools: bool) -> Read:
+def langchain_stream(stream: Stream) -> Read:
     from langchain_openai import ChatOpenAI
 
     model: Any = ChatOpenAI(model=MODEL, base_url=URL, api_key="none", use_responses_api=False)  # type: ignore[arg-type]
-    model = model.bind_tools(OPENAI_TOOLS) if has_tools else model
+    model = model.bind_tools(OPENAI_TOOLS) if stream.calls else model
 
     def read() -> Answer:
         texts: list[str] = []
@@ -120,11 +117,11 @@ def langchain_stream(has_tools: bool) -> Read:
     return read
 
 
-def langchain_sum(has_tools: bool) -> Read:
+def langchain_sum(stream: Stream) -> Read:
     from langchain_openai import ChatOpenAI
 
     model: Any = ChatOpenAI(model=MODEL, base_url=URL, api_key="none", use_responses_api=False)  # type: ignore[arg-type]
-    model = model.bind_tools(OPENAI_TOOLS) if has_tools else model
+    model = model.bind_tools(OPENAI_TOOLS) if stream.calls else model
 
     def read() -> Answer:
         chunks = model.stream("Go on.")
@@ -136,7 +133,7 @@ def langchain_sum(has_tools: bool) -> Read:
     return read
 
 
-def pydantic_ai_direct(has_tools: bool) -> Read:
+def pydantic_ai_direct(stream: Stream) -> Read:
     from pydantic_ai import ModelRequest
     from pydantic_ai.direct import model_request_stream
     from pydantic_ai.models import ModelRequestParameters
@@ -146,26 +143,26 @@ def pydantic_ai_direct(has_tools: bool) -> Read:
 
     model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=URL, api_key="none"))
     tool = ToolDefinition(name=TOOL, description="Edit a file.", parameters_json_schema=TOOL_PARAMETERS)
-    parameters = ModelRequestParameters(function_tools=[tool] if has_tools else [])
+    parameters = ModelRequestParameters(function_tools=[tool] if stream.calls else [])
     runner = asyncio.Runner()
 
     async def answer() -> Answer:
         request = [ModelRequest.user_text_prompt("Go on.")]
-        async with model_request_stream(model, request, model_request_parameters=parameters) as stream:
-            async for _ in stream:
+        async with model_request_stream(model, request, model_request_parameters=parameters) as events:
+            async for _ in events:
                 pass
-            parts: Any = stream.get().parts
+            parts: Any = events.get().parts
         texts = [part.content for part in parts if part.part_kind == "text"]
         return "".join(texts), [part.args for part in parts if part.part_kind == "tool-call"]
 
     return lambda: runner.run(answer())
 
 
-def anthropic_create(has_tools: bool) -> Read:
+def anthropic_create(stream: Stream) -> Read:
     import anthropic
 
     client = anthropic.Anthropic(base_url=URL, api_key="none")
-    options: Any = {"tools": ANTHROPIC_TOOLS} if has_tools else {}
+    options: Any = {"tools": ANTHROPIC_TOOLS} if stream.calls else {}
 
     def read() -> Answer:
         texts: list[str] = []
@@ -183,19 +180,19 @@ def anthropic_create(has_tools: bool) -> Read:
     return read
 
 
-def anthropic_stream(has_tools: bool) -> Read:
+def anthropic_stream(stream: Stream) -> Read:
     import anthropic
 
     client = anthropic.Anthropic(base_url=URL, api_key="none")
-    options: Any = {"tools": ANTHROPIC_TOOLS} if has_tools else {}
+    options: Any = {"tools": ANTHROPIC_TOOLS} if stream.calls else {}
 
     def read() -> Answer:
         with client.messages.stream(
             model="claude-sonnet-4-20250514", max_tokens=4096, messages=MESSAGES, **options
-        ) as stream:
-            for _ in stream:
+        ) as events:
+            for _ in events:
                 pass
-            content = stream.get_final_message().content
+            content = events.get_final_message().content
         texts = [block.text for block in content if block.type == "text"]
         return "".join(texts), [block.input for block in content if block.type == "tool_use"]
 

@@ -25,7 +25,9 @@ def measure() -> Report:
     wires = known((stream.wire for stream in streams), report)
     lines = [_line(stream, report) for stream in streams if stream.wire in wires]
     columns = ["wire", "stream", "frames", "floor µs", *(head for way in TARGETS for head in (f"{way} µs", "× floor"))]
-    report.tables.append(Table("Decode: CPU time for a frame, and as a multiple of the floor", columns, lines, labels=2))
+    report.tables.append(
+        Table("Decode: CPU time for a frame, and as a multiple of the floor", columns, lines, labels=2)
+    )
     return report
 
 
@@ -46,7 +48,9 @@ def _line(stream: Stream, report: Report) -> list[str]:
 
     line = [stream.wire, stream.name, str(count), f"{micros['floor']:.2f}"]
     for way, target in TARGETS.items():
-        verdict = report.judge(f"{what}, {way}", micros[way] / micros["floor"], target if stream.wire in JUDGED else None)
+        verdict = report.judge(
+            f"{what}, {way}", micros[way] / micros["floor"], target if stream.wire in JUDGED else None
+        )
         line += [f"{micros[way]:.2f}", "wrong" if way in wrong else verdict]
     return line
 

@@ -127,4 +127,3 @@ def _read_response(wire: str, frames: Sequence[bytes]) -> None:
 def _check(view: penstock.PartialJSON) -> None:
     if not view.is_complete:
         raise AssertionError(f"the view should be complete, and says: {view.error or 'no error'}")
-

@@ -65,7 +65,10 @@ def standard() -> list[Stream]:
 
 
 def openai_chat_text(pieces: Sequence[str]) -> Stream:
-    deltas: list[Any] = [{"role": "assistant", "content": "", "refusal": None}, *({"content": piece} for piece in pieces)]
+    deltas: list[Any] = [
+        {"role": "assistant", "content": "", "refusal": None},
+        *({"content": piece} for piece in pieces),
+    ]
     return Stream("openai-chat", "text", _openai_chat(deltas, "stop"), text="".join(pieces))
 
 
@@ -76,9 +79,7 @@ def openai_chat_calls(name: str, calls: Sequence[str]) -> Stream:
         deltas.append(
             {"tool_calls": [{"index": index, "id": f"call_{index:024}", "type": "function", "function": function}]}
         )
-        deltas += (
-            {"tool_calls": [{"index": index, "function": {"arguments": piece}}]} for piece in cut(arguments)
-        )
+        deltas += ({"tool_calls": [{"index": index, "function": {"arguments": piece}}]} for piece in cut(arguments))
     return Stream("openai-chat", name, _openai_chat(deltas, "tool_calls"), calls=tuple(calls))
 
 
@@ -175,7 +176,11 @@ def openai_responses_text(pieces: Sequence[str]) -> Stream:
     empty, whole = ({"type": "output_text", "annotations": [], "logprobs": [], "text": said} for said in ("", text))
     done = {**item, "status": "completed", "content": [whole]}
     events = [
-        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress", "content": []}},
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": {**item, "status": "in_progress", "content": []},
+        },
         {"type": "response.content_part.added", **place, "part": empty},
         *({"type": "response.output_text.delta", **place, "delta": piece, "logprobs": []} for piece in pieces),
         {"type": "response.output_text.done", **place, "text": text, "logprobs": []},
@@ -186,11 +191,20 @@ def openai_responses_text(pieces: Sequence[str]) -> Stream:
 
 
 def openai_responses_call(name: str, arguments: str) -> Stream:
-    item = {"id": "fc_04041325ab8ae30400698c51c5468c81", "type": "function_call", "name": TOOL, "call_id": "call_H5DxLSF"}
+    item = {
+        "id": "fc_04041325ab8ae30400698c51c5468c81",
+        "type": "function_call",
+        "name": TOOL,
+        "call_id": "call_H5DxLSF",
+    }
     place = {"item_id": item["id"], "output_index": 0}
     done = {**item, "status": "completed", "arguments": arguments}
     events = [
-        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress", "arguments": ""}},
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": {**item, "status": "in_progress", "arguments": ""},
+        },
         *({"type": "response.function_call_arguments.delta", **place, "delta": piece} for piece in cut(arguments)),
         {"type": "response.function_call_arguments.done", **place, "arguments": arguments},
         {"type": "response.output_item.done", "output_index": 0, "item": done},

@@ -43,8 +43,9 @@ def mistral() -> list[Any]:
 
 
 def anthropic() -> list[Any]:
+    usage = {"input_tokens": 5, "output_tokens": 1}
     message: Any = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [],
-                    "stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 5, "output_tokens": 1}}  # fmt: skip
+                    "stop_reason": None, "stop_sequence": None, "usage": usage}  # fmt: skip
 
     def delta(index: int, **fields: Any) -> dict[str, Any]:
         return {"type": "content_block_delta", "index": index, "delta": fields}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from penstock.cli.screen import Screen, one_line
+from penstock.cli.screen import Screen, Span, one_line
 from penstock.events import SealedBy, ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
 
 SEALED: dict[SealedBy, str] = {
@@ -47,30 +47,25 @@ class CallView:
         if event.block not in self._open:  # it was never announced: its arguments are news
             self._show(event.block)
             self._screen.write(event.arguments_raw, "arguments")
-        message = f": {one_line(event.message)}" if event.message else ""
-        self._verdict(event, (f"✗ {event.why.replace('_', ' ')}", "bad"), (message, ""))
+        self._verdict(event, (f"✗ {event.why.replace('_', ' ')}", "bad"), (f"  {one_line(event.message)}", ""))
         if event.repaired is not None:
-            self._screen.line(("   probably meant: ", "odd"), (one_line(event.repaired, 400), ""))
+            self._screen.line("   ", ("probably meant: ", "odd"), (one_line(event.repaired, 400), ""))
 
     def _show(self, block: int, mark: str = "") -> None:
         """Go to the block of a call, with its head above if something else stood between."""
         if self._screen.begin(("call", block), "│  ", "aside"):
             head = self._open.get(block, Head())
-            aside = "  ".join(word for word in (one_line(head.id, 80), mark) if word)
-            self._screen.line(
-                ("╭─ ", "aside"), (one_line(head.name, 80) or "(no name)", "name"), (f"  {aside}", "aside")
-            )
+            self._screen.line("╭─ ", *_named(head), (f"  {mark}" if mark else "", "aside"))
 
-    def _verdict(self, event: ToolCall | ToolCallInvalid, *spans: tuple[str, str]) -> None:
+    def _verdict(self, event: ToolCall | ToolCallInvalid, verdict: Span, why: Span) -> None:
         head = self._open.pop(event.block, Head())
-        late_id = event.id if event.id != head.id else ""
         if self._screen.is_at(("call", event.block)):
-            self._screen.line(("╰─ ", "aside"), *spans, (f"  {one_line(late_id, 80)}" if late_id else "", "aside"))
+            late_id = "" if event.id == head.id else f"  {one_line(event.id, 80)}"
+            self._screen.line("╰─ ", verdict, why, (late_id, "aside"))
         else:
             self._screen.begin("verdicts")
-            self._screen.line(
-                *spans[:1],
-                (f"  {one_line(event.name, 80)}", "name"),
-                (f"  {one_line(event.id, 80)}", "aside"),
-                *spans[1:],
-            )
+            self._screen.line("", verdict, ("  ", ""), *_named(Head(event.id, event.name)), why)
+
+
+def _named(head: Head) -> tuple[Span, Span]:
+    return (one_line(head.name, 80) or "(no name)", "name"), (f"  {one_line(head.id, 80)}", "aside")

@@ -14,6 +14,7 @@ from io import TextIOWrapper
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.console import Console
 from rich.segment import Segment, Segments
@@ -75,6 +76,17 @@ def open_console() -> Console:
     return OurConsole(color_system=None if is_plain else "auto", markup=False, emoji=False, highlight=False)
 
 
+Span = tuple[str, str]
+"""A text and the name of its style."""
+
+
+class Gutter(Struct):
+    """What stands before the next line of a block, and before those after it."""
+
+    now: Segment
+    rest: Segment
+
+
 class Screen:
     """Prints blocks. Each begins on a line of its own, after a blank line; its lines may start with a gutter."""
 
@@ -82,7 +94,7 @@ class Screen:
         self._console = console
         self._pending: list[Segment] = []
         self._block: Hashable = None
-        self._gutter = Segment("")
+        self._gutter = Gutter(Segment(""), Segment(""))
         self._line = self._new_line()
 
     def begin(self, block: Hashable, gutter: str = "", style: str = "") -> bool:
@@ -93,7 +105,7 @@ class Screen:
         if self._block is not None:
             self._put("\n")
         self._block = block
-        self._gutter = Segment(gutter, STYLES[style])
+        self._gutter = Gutter(*[Segment(gutter, STYLES[style])] * 2)
         self._line = self._new_line()
         return True
 
@@ -101,10 +113,11 @@ class Screen:
         """Whether this block was the last to be printed."""
         return block == self._block
 
-    def line(self, *spans: tuple[str, str]) -> None:
-        """A line made of texts and their styles, without a gutter."""
+    def line(self, mark: str, *spans: Span) -> None:
+        """A line of its own: a mark, then texts with their styles; a long one goes on behind the mark."""
         self.end_line()
-        gutter, self._gutter = self._gutter, Segment("")
+        first = Segment(mark, STYLES[spans[0][1]])
+        gutter, self._gutter = self._gutter, Gutter(first, Segment(" " * cell_len(mark)))
         self._line = self._new_line()
         for text, style in spans:
             self.write(text, style)
@@ -142,8 +155,9 @@ class Screen:
                     self._line.advance(part)
 
     def _begin_line(self) -> None:
-        if not self._line.column and self._gutter.text:
-            self._pending.append(self._gutter)
+        if not self._line.column:
+            self._pending.append(self._gutter.now)
+            self._gutter.now = self._gutter.rest
 
     def _break(self) -> None:
         self._begin_line()
@@ -156,7 +170,7 @@ class Screen:
     def _new_line(self) -> Line:
         if not self._console.is_terminal:
             return Line(sys.maxsize)  # a file has no edge
-        return Line(max(min(self._console.width, MAX_WIDTH) - cell_len(self._gutter.text), _MIN_WIDTH))
+        return Line(max(min(self._console.width, MAX_WIDTH) - cell_len(self._gutter.rest.text), _MIN_WIDTH))
 
 
 class Line:

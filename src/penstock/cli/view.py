@@ -11,7 +11,7 @@ from rich.console import Console
 from penstock.cli.calls import CallView
 from penstock.cli.choices import Choices
 from penstock.cli.oddities import Oddities
-from penstock.cli.screen import Screen, one_line
+from penstock.cli.screen import Screen, Span, one_line
 from penstock.events import (
     Error,
     Finish,
@@ -31,7 +31,7 @@ from penstock.events import (
 )
 from penstock.wires import find_wire
 
-MAX_UNKNOWN = 20
+MAX_UNKNOWN = 10
 """How many unknown frames are shown as they come; the rest are counted."""
 
 Content = (
@@ -82,11 +82,11 @@ class View:
         for held in self._choices.close():
             self._show(held)
         if self._state.usage:
-            self._note("finish", (f"usage: {_tokens(self._state.usage)}", ""))
+            self._note("finish", "  ", (f"usage  {_tokens(self._state.usage)}", "aside"))
         for oddity in self._oddities.build():
             if self._screen.begin("oddities"):
-                self._screen.line(("odd about this stream", "odd"))
-            self._screen.line((f"  • {oddity}", "odd"))
+                self._screen.line("", ("odd about this stream", "odd"))
+            self._screen.line("  • ", (oddity, "odd"))
         self._screen.flush()
 
     def _show(self, event: StreamChunk) -> None:
@@ -96,8 +96,8 @@ class View:
             case Error():
                 self._error(event)
             case Retry():
-                reason = one_line(event.reason)
-                self._note("note", (f"↻ begun anew ({reason}): what stands above is void", "odd"))
+                told = f"begun anew ({one_line(event.reason)}): what stands above is void"
+                self._note("note", "↻ ", (told, "odd"))
             case Unknown():
                 self._unknown(event)
             case _:
@@ -107,8 +107,7 @@ class View:
     def _content(self, event: Content) -> None:
         match event:
             case Text() | Reasoning() | Refusal():
-                self._screen.begin((event.type, event.block), GUTTERS[event.type], STYLES[event.type])
-                self._screen.write(event.text, STYLES[event.type])
+                self._words(event)
             case ToolCallStart():
                 self._calls.start(event)
             case ToolCallDelta():
@@ -121,9 +120,8 @@ class View:
                 pass  # it is provisional, and its verdict follows
             case Opaque():
                 size = len(msgspec.json.encode(event.data))
-                self._note(
-                    "aside", (f"· {one_line(event.kind, 40)}: {size:,} bytes of state to send back untouched", "aside")
-                )
+                told = f"{one_line(event.kind, 40)}: {size:,} bytes of state to send back untouched"
+                self._note("aside", "· ", (told, "aside"))
             case Finish():
                 self._finish(event)
             case _:
@@ -132,25 +130,32 @@ class View:
     def _turn_to(self, choice: int) -> None:
         if choice != self._state.choice:
             self._state.choice = choice
-            self._note(("choice", choice), (f"── choice {choice} ──", "title"))
+            self._note(("choice", choice), "── ", (f"choice {choice} ──", "title"))
+
+    def _words(self, event: Text | Reasoning | Refusal) -> None:
+        style = STYLES[event.type]
+        begins = self._screen.begin((event.type, event.block), GUTTERS[event.type], style)
+        if begins and isinstance(event, Refusal):
+            self._screen.write("refusal: ", style)
+        self._screen.write(event.text, style)
 
     def _error(self, event: Error) -> None:
         code = f" {one_line(event.code, 60)}" if event.code else ""
-        retryable = "may be retried" if event.retryable else "not worth a retry"
-        self._note("error", (f"✗ error{code}: {one_line(event.message, 400)}", "bad"), (f"  ({retryable})", "aside"))
+        told = f"error{code}: {one_line(event.message, 400)}"
+        retryable = "  may be retried" if event.retryable else "  not worth a retry"
+        self._note("error", "✗ ", (told, "bad"), (retryable, "aside"))
         if event.raw is not None:
-            self._screen.line((f"  {one_line(event.raw)}", "aside"))
+            self._screen.line("  ", (one_line(event.raw), "aside"))
 
     def _unknown(self, event: Unknown) -> None:
         self._state.unknown += 1
         if self._state.unknown <= MAX_UNKNOWN:
             note = event.note or "a frame that we have no word for"
-            self._note("note", (f"? {note}: {one_line(event.raw)}", "odd"))
+            self._note("note", "? ", (f"{note}: {one_line(event.raw)}", "odd"))
         elif self._state.unknown == MAX_UNKNOWN + 1:
-            self._note("note", ("? … more unknown frames, which are only counted", "odd"))
+            self._note("note", "? ", ("… more unknown frames, which are only counted", "odd"))
 
     def _finish(self, event: Finish) -> None:
-        style = FINISH_STYLES.get(event.reason, "odd")
         raw, usage = event.raw_reason, self._state.usage
         said = f'  the provider said "{one_line(raw, 60)}"' if raw is not None and raw != event.reason else ""
         message = f"  {one_line(event.message)}" if event.message else ""
@@ -158,11 +163,12 @@ class View:
         if usage and len(self._choices.seen) == 1:  # else it is the cost of all, and told at the end
             self._state.usage = None
             tokens = f"  {_tokens(usage)}"
-        self._note("finish", (f"■ {event.reason}", style), (said + message + tokens, "aside"))
+        style = FINISH_STYLES.get(event.reason, "odd")
+        self._note("finish", "■ ", (event.reason, style), (said + message + tokens, "aside"))
 
-    def _note(self, block: Hashable, *spans: tuple[str, str]) -> None:
+    def _note(self, block: Hashable, mark: str, *spans: Span) -> None:
         self._screen.begin(block)
-        self._screen.line(*spans)
+        self._screen.line(mark, *spans)
 
 
 def _tokens(usage: Usage) -> str:

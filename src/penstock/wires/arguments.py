@@ -85,7 +85,7 @@ def _cumulative(raw: str, last_piece: str | None) -> Verdict | None:
 
 def _trailing(meant: dict[str, Any] | None, rest: str) -> Verdict:
     if rest.strip('"') and (rest.startswith(("{", "[")) or _is_json(rest)):
-        return "malformed", "the arguments are several JSON values in a row", None  # QUIRKS 40: no telling which is meant
+        return "malformed", "the arguments are several JSON values in a row", None  # QUIRKS 40: which one is meant?
     return "trailing_text", f"the arguments are followed by {rest[:40]!r}", meant  # QUIRKS 44
 
 

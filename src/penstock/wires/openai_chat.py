@@ -6,6 +6,7 @@ number where text should be, a field that we have not met) is read loosely and b
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -58,7 +59,7 @@ class Chunk(Struct, gc=False):
 
 _decode = msgspec.json.Decoder(Chunk).decode
 _NOISE = {"role", "channel", "token_id", "index", "type", "id", "object"}
-_NUMBER = re.compile(rb'"content"\s*:\s*(-?[0-9][0-9.eE+-]*)')
+_NUMBER = re.compile(rb'"content"\s*:\s*[0-9-]')
 
 
 class OpenAIChat(Wire):
@@ -186,11 +187,17 @@ class OpenAIChat(Wire):
             self.unknown(value, "a frame that is no object")
             return
         is_error = self.loose_error(value) or (event == "error" and self.loose_error({"error": value}))
-        if number := _NUMBER.search(payload):  # QUIRKS 67: keep the digits as they were spelled
-            _respell(value, number[1].decode())
-        for choice in value.get("choices") or ():
+        choices = value.get("choices") or []
+        if not isinstance(choices, list):
+            self.unknown(value, "choices of a kind that we do not know")
+            choices = []
+        if _NUMBER.search(payload):
+            _respell(choices, payload)
+        for choice in choices:
             if isinstance(choice, dict):
                 self._loose_choice(choice)
+            elif choice:
+                self.unknown(choice, "a choice of a kind that we do not know")
         self._loose_rest(value)
         if not is_error and not value.keys() & {"choices", "usage", "x_groq", "citations", "id", "object"}:
             self.unknown(value, "a frame that says nothing known")
@@ -217,6 +224,8 @@ class OpenAIChat(Wire):
             delta = {"content": choice["text"]}
         if isinstance(delta, dict):
             self._loose_delta(reply, delta)
+        elif delta:
+            self.unknown({"delta": delta}, "a delta of a kind that we do not know")
         if isinstance(choice.get("usage"), dict):
             self._usage_of(choice["usage"])
         if reason := choice.get("finish_reason"):
@@ -252,7 +261,7 @@ class OpenAIChat(Wire):
             case str():
                 reply.text(content)
             case bool() | int() | float():
-                reply.text(str(content))
+                reply.text(json.dumps(content))
             case _:
                 self.unknown({"content": content}, "content of a kind that we do not know")
 
@@ -294,10 +303,14 @@ def _is_empty(value: Any) -> bool:
     return value is None or value == "" or value == []
 
 
-def _respell(value: Any, spelling: str) -> None:
-    match value:
-        case {"choices": [{"delta": {"content": int() | float()} as delta}, *_]}:
-            delta["content"] = spelling
+def _respell(choices: list[Any], payload: bytes) -> None:
+    """Content that is a number keeps its digits as they were spelled (QUIRKS 67)."""
+    text = payload.decode("utf-8", "replace")
+    spelled = json.loads(text, strict=False, parse_int=str, parse_float=str)["choices"]
+    for choice, twin in zip(choices, spelled, strict=True):
+        match choice, twin:
+            case {"delta": {"content": int() | float()} as delta}, {"delta": {"content": str(digits)}}:
+                delta["content"] = digits
 
 
 def _detail_texts(details: list[dict[str, Any]]) -> Iterator[str]:

@@ -13,12 +13,11 @@ BlockKind = Literal["text", "reasoning", "refusal", ""]
 class Blocks:
     """The numbers of a stream: blocks in order of first appearance, and ids for calls that came without one."""
 
-    __slots__ = ("_ids", "_prefix", "_used", "next_block")
+    __slots__ = ("_prefix", "_times_used", "next_block")
 
     def __init__(self, id_prefix: str) -> None:
         self._prefix = id_prefix
-        self._used: set[str] = set()
-        self._ids = 0
+        self._times_used: dict[str, int] = {}
         self.next_block = 0
 
     def take(self) -> int:
@@ -27,15 +26,14 @@ class Blocks:
         return block
 
     def unique_id(self, given: str) -> str:
-        """The provider's id, made unique if it was used before (QUIRKS 21); a made-up one if there is none (QUIRKS
-        19)."""
-        made = given
-        repeats = 1
-        while not made or made in self._used:
-            repeats += 1
-            made = f"{given}_{repeats}" if given else f"{self._prefix}{self._ids}"
-            self._ids += not given
-        self._used.add(made)
+        """The provider's id, made unique if it was used before (QUIRKS 21); a made-up one if there is none."""
+        used = self._times_used
+        made = given or f"{self._prefix}0"
+        while made in used:
+            times = used[made]
+            used[made] += 1
+            made = f"{given}_{times + 1}" if given else f"{self._prefix}{times}"
+        used[made] = 1
         return made
 
 

@@ -1,0 +1,157 @@
+"""The peers on the same bytes: their CPU time, as a multiple of the floor that was measured beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.environment import HOME, ROOT, Environment, InstallFailed
+from benchmarks.report import Report, Table, say
+
+HTTPX2 = ("httpx2==2.16.0",)
+PYDANTIC = ("pydantic==2.14.3",)
+FLOOR = ("orjson==3.13.0",)
+
+
+@dataclass(frozen=True)
+class Client:
+    """One way to use a peer: the function of that name in `clients`, and what the tables call it."""
+
+    wire: str
+    function: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A library, what to install to have it, and the ways to use it."""
+
+    name: str
+    requirements: Sequence[str]
+    clients: Sequence[Client]
+
+
+PEERS = (
+    Peer(
+        "penstock",
+        ("msgspec==0.22.0", *HTTPX2),
+        (
+            Client("openai-chat", "httpx2_alone", "httpx2 alone, no decoding"),
+            Client("openai-chat", "penstock_on_httpx2", "penstock on httpx2"),
+            Client("anthropic", "httpx2_alone", "httpx2 alone, no decoding"),
+            Client("anthropic", "penstock_on_httpx2", "penstock on httpx2"),
+        ),
+    ),
+    Peer(
+        "openai",
+        ("openai==3.49.0", *HTTPX2, *PYDANTIC),
+        (
+            Client("openai-chat", "openai_create", "openai, create(stream=True)"),
+            Client("openai-chat", "openai_stream", "openai, stream()"),
+        ),
+    ),
+    Peer(
+        "anthropic",
+        ("anthropic==2.8.0", *HTTPX2, *PYDANTIC),
+        (
+            Client("anthropic", "anthropic_create", "anthropic, create(stream=True)"),
+            Client("anthropic", "anthropic_stream", "anthropic, stream()"),
+        ),
+    ),
+    Peer(
+        "litellm",
+        # Without mcp, completion(tools=…) of this version fails on an import.
+        ("litellm==1.106.2", "openai==2.54.0", "httpx==0.28.1", "mcp==2.3.0", *PYDANTIC),
+        (Client("openai-chat", "litellm_completion", "litellm, completion(stream=True)"),),
+    ),
+    Peer(
+        "langchain-openai",
+        ("langchain-openai==1.7.3", "openai==3.49.0", *HTTPX2, *PYDANTIC),
+        (
+            Client("openai-chat", "langchain_stream", "langchain-openai, stream()"),
+            Client("openai-chat", "langchain_sum", "langchain-openai, sum of stream()"),
+        ),
+    ),
+    Peer(
+        "pydantic-ai",
+        ("pydantic-ai-slim[openai]==2.66.0", "openai==3.49.0", *HTTPX2, *PYDANTIC),
+        (Client("openai-chat", "pydantic_ai_direct", "pydantic-ai, model_request_stream()"),),
+    ),
+)
+
+QUIET = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LANGSMITH_TRACING": "false", "PYTHONWARNINGS": "ignore"}
+"""What keeps the peers from looking around the network."""
+
+
+def measure() -> Report:
+    report = Report()
+    for peer in PEERS:
+        requirements = (*peer.requirements, *FLOOR)
+        environment = Environment(peer.name, requirements)
+        versions = ", ".join(requirements)
+        try:
+            if not environment.is_ready:
+                say(f"peers, {peer.name}: installing {versions} into {HOME.name}/{peer.name}")
+                environment.make()
+        except InstallFailed as failure:
+            report.rows += [_row(peer, client, fault=f"not installed: {failure}") for client in peer.clients]
+            continue
+        report.notes.append(f"{peer.name}: {versions}")
+        for client in peer.clients:
+            report.rows += _trial(peer, client, environment)
+    for wire in dict.fromkeys(row["wire"] for row in report.rows):
+        report.tables.append(_table(wire, [row for row in report.rows if row["wire"] == wire]))
+    report.notes += [f"{row['client']}, {row['wire']}: {row['fault']}" for row in report.rows if row["fault"]]
+    return report
+
+
+def _trial(peer: Peer, client: Client, environment: Environment) -> Iterator[dict[str, Any]]:
+    """A row for each stream and way of reading it, and one for what went wrong."""
+    say(f"peers, {peer.name}: {client.label}, {client.wire}, starting")
+    command = [str(environment.python), "-m", "benchmarks.trial", client.function, client.wire]
+    variables = {**os.environ, **QUIET, "PYTHONPATH": str(ROOT / "src")}
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True)
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                result = json.loads(line)
+                say(
+                    f"peers, {peer.name}: {client.label}, {result['stream']}, {result['way']}: {result['ratio']:.1f} × floor"
+                )
+                yield _row(peer, client, **result, fault="a wrong result" if result["is_right"] is False else "")
+        if status := process.wait():
+            errors.seek(0)
+            said = errors.read().strip().splitlines()[-1:]
+            why = "took too long" if status == -signal.SIGALRM else " ".join(said) or f"exit {status}"
+            yield _row(peer, client, fault=f"failed: {why}")
+
+
+def _row(peer: Peer, client: Client, fault: str, **measured: Any) -> dict[str, Any]:
+    return {"peer": peer.name, "client": client.label, "wire": client.wire, "fault": fault, **measured}
+
+
+def _table(wire: str, rows: Sequence[dict[str, Any]]) -> Table:
+    cells = {(row["client"], row["stream"], row["way"]): row for row in rows if "ratio" in row}
+    streams = list(dict.fromkeys(stream for _, stream, _ in cells))
+    ways = list(dict.fromkeys(way for _, _, way in cells))
+    columns = [(stream, way) for way in ways for stream in streams]
+    lines = [
+        [client, *(_cell(cells.get((client, stream, way))) for stream, way in columns)]
+        for client in dict.fromkeys(row["client"] for row in rows)
+    ]
+    title = f"Peers on {wire}: CPU time as a multiple of the floor, {' and '.join(ways)}"
+    heads = [f"{stream}{'' if way == 'frame by frame' else ', 64K'}" for stream, way in columns]
+    return Table(title, ["", *heads], lines)
+
+
+def _cell(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "failed"
+    return "wrong" if row["fault"] else f"{row['ratio']:.1f}"

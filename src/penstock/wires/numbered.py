@@ -1,0 +1,219 @@
+"""Answers that come as numbered blocks, each begun, continued and ended by its number: Anthropic's way, and Converse's.
+
+A wire says what it saw (`begin`, `words`, `arguments`, `keep`, `stop`, `finish`); this says what that means. Vendor state
+comes out when its block ends: what belongs to a text, a thought or a call as an `Opaque` on the same block, named for its
+field (a signature, citations); what is a block of its own as an `Opaque` whose data is that block, ready to be sent back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.events import Retry, SealedBy
+from penstock.wires.part import OpenPart, OpenText, OpenThought, OpenTool, OpenVendor, OpenWords
+from penstock.wires.text import heal, plain
+from penstock.wires.wire import BROKEN_OFF, Wire
+
+Label = int | float | str | None
+"""The number of a block as the vendor gave it: a label, not a position. None stands for a block without one."""
+
+
+class NumberedWire(Wire):
+    """A wire whose blocks are numbered."""
+
+    def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
+        super().__init__(tools, id_prefix)
+        self.answer = self.reply()
+        self.parts: dict[Label, OpenPart] = {}
+        self._last: Label = None
+        self._doubtful: list[tuple[OpenTool, SealedBy]] = []  # ended calls on which the turn's end has a say
+
+    # What wires say.
+
+    def label(self, number: Any) -> Label:
+        """The label of a block; one that was left out means the block that was begun last."""
+        return number if isinstance(number, int | float | str) else self._last
+
+    def begin(self, number: Any, part: OpenPart) -> None:
+        """A block began; one that has its number already can get no more."""
+        self._settle()
+        label = number if isinstance(number, int | float | str) else None
+        if label in self.parts:
+            self._leave(self.parts[label])
+        self.parts[label] = part
+        self._last = label
+
+    def begin_call(self, number: Any, id: Any, name: Any, input: str = "") -> OpenTool:
+        """A call for the client began; `input` is what its start said of the arguments."""
+        call = self.answer.call("" if id is None else heal(str(id)), heal(name) if isinstance(name, str) else "")
+        part = OpenTool(call, input)
+        self.begin(number, part)
+        return part
+
+    def begin_vendor(self, number: Any, kind: str, body: dict[str, Any], is_state: bool, wrap: str = "") -> None:
+        """A block that is none of ours began; `is_state` if it must be sent back."""
+        self.begin(number, OpenVendor(kind, body, self.answer.new_block() if is_state else -1, wrap))
+
+    def words(self, label: Label, kind: type[OpenWords], piece: str) -> None:
+        """A piece of a text or of a thought; it may be the first that is heard of its block (QUIRKS 161)."""
+        if not piece:
+            return
+        part = self.parts.get(label)
+        if part is None:
+            part = kind()
+            self.begin(label, part)
+        if isinstance(part, kind):
+            self._say(part, part.fresh("text", piece))
+        elif kind is OpenText:
+            self.answer.text(piece)
+        else:
+            self.answer.reasoning(piece)
+
+    def arguments(self, label: Label, piece: str) -> None:
+        """A piece of a call's arguments, or of the input of a tool that the provider runs."""
+        part = self.parts.get(label)
+        if isinstance(part, OpenVendor):
+            self.keep(label, "input", piece)
+        elif piece:
+            tool = part if isinstance(part, OpenTool) else self._only_open_tool()
+            if tool is None or tool.call.is_ended:
+                self.unknown({"index": label, "input": piece}, "a piece of a call that is not open")
+            else:
+                tool.call.add(piece)
+
+    def keep(self, label: Label, field: str, value: Any, kind: type[OpenWords] = OpenThought) -> None:
+        """A piece of state that belongs to a part; `kind` is what the part is if nothing was heard of it before."""
+        if value is None or value == "":
+            return
+        part = self.parts.get(label)
+        if part is None:
+            part = kind()
+            self.begin(label, part)
+        if not part.keep(field, value):
+            self.unknown({field: value}, "a piece of state that goes beyond MAX_STATE")
+
+    def stop(self, label: Label, sealed_by: SealedBy = "call_end") -> None:
+        """A block ended. It stays known by its number: some send more of it all the same (QUIRKS 163)."""
+        part = self.parts.get(label)
+        if isinstance(part, OpenVendor):
+            del self.parts[label]
+        if isinstance(part, OpenTool):
+            self._stop_call(part, sealed_by)
+        elif part is not None:
+            self._leave(part)
+
+    def finish(self, raw_reason: Any, message: Any = "") -> None:
+        """The provider said why it stopped. If it was cut short, so was a call without whole arguments (QUIRKS 125)."""
+        reason = heal(str(raw_reason))
+        if self.FINISH.get(reason) in BROKEN_OFF:
+            for part in self.parts.values():
+                if isinstance(part, OpenTool):
+                    part.take_input()
+                    if not part.is_plainly_whole():
+                        part.call.fail("cut", f"the answer ended ({reason}) before the arguments did")
+        self.answer.finish(reason, heal(message) if isinstance(message, str) else "")
+        self._settle()
+
+    def withdraw(self, why: str) -> None:
+        """The provider began the answer anew (QUIRKS 123)."""
+        self.answer.withdraw()
+        self.parts.clear()
+        self._doubtful.clear()
+        self.out.append(Retry(why))
+
+    def end(self, by_mark: bool = False) -> None:
+        is_whole = self.is_whole(self.answer)
+        for label, part in list(self.parts.items()):
+            if is_whole or (by_mark and not self._errors):
+                self.stop(label, "finish" if is_whole else "done")
+            else:
+                self._cut(part)
+        self._settle()
+        super().end(by_mark)
+
+    def leftover(self, value: Mapping[str, Any], known: Collection[str], note: str) -> None:
+        """Tell the fields of an object that we have no word for."""
+        for key, field in value.items():
+            if key not in known and not is_empty(field):
+                self.unknown({key: field}, note)
+
+    # How a block ends.
+
+    def _say(self, part: OpenWords, piece: str) -> None:
+        if part.block < 0:
+            part.block = self.answer.new_block()
+        self.out.append(part.make(part.block, piece))
+
+    def _leave(self, part: OpenPart) -> None:
+        """Tell what a part still holds. A call that is left is still open: the turn's end decides."""
+        match part:
+            case OpenVendor():
+                self._tell_vendor(part)
+            case OpenWords():
+                if text := part.given.pop("text", ""):
+                    self._say(part, text)
+                self._tell_state(part)
+            case _:
+                self._tell_state(part)
+
+    def _tell_state(self, part: OpenPart) -> None:
+        for field, pieces in part.take_state().items():
+            if part.block < 0:
+                part.block = self.answer.new_block()
+            self.answer.opaque(field, self.joined(field, pieces), part.block)
+
+    def joined(self, field: str, pieces: list[Any]) -> Any:
+        """The pieces of a part's state as one: text is joined, anything else is a list."""
+        return "".join(pieces) if all(isinstance(piece, str) for piece in pieces) else pieces
+
+    def _tell_vendor(self, part: OpenVendor) -> None:
+        if part.is_state:
+            self.answer.opaque(part.kind, part.whole(), part.block)
+        else:
+            self.unknown(part.whole(), "a block of a type that we do not know")
+
+    def _stop_call(self, part: OpenTool, sealed_by: SealedBy) -> None:
+        part.take_input()
+        self._tell_state(part)
+        if part.is_plainly_whole():
+            self.answer.seal(part.call, sealed_by)
+        elif not part.call.is_ended:
+            self._doubtful.append((part, sealed_by))
+
+    def _settle(self) -> None:
+        """The answer goes on or ended well: ended calls are what they are, also without arguments (QUIRKS 33)."""
+        for part, sealed_by in self._doubtful:
+            part.take_input(even_empty=True)
+            self.answer.seal(part.call, sealed_by)
+        self._doubtful.clear()
+
+    def _cut(self, part: OpenPart) -> None:
+        """The bytes ended within a block: its words stand, but state that may be cut must not be sent back."""
+        match part:
+            case OpenTool():
+                part.take_input()
+            case OpenWords() if text := part.given.pop("text", ""):
+                self._say(part, text)
+        if isinstance(part, OpenVendor):
+            self.unknown(part.whole(), "a block that was cut")
+        elif state := part.take_state():
+            self.unknown({key: self.joined(key, pieces) for key, pieces in state.items()}, "state of a block that was cut")
+
+    def _only_open_tool(self) -> OpenTool | None:
+        tools = [part for part in self.parts.values() if isinstance(part, OpenTool) and not part.call.is_ended]
+        return tools[0] if len(tools) == 1 else None
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a field says nothing."""
+    if isinstance(value, dict):
+        return all(is_empty(item) for item in value.values())
+    return value is None or value == "" or value == []
+
+
+def json_text(value: Any) -> str:
+    """Arguments as JSON text; what is not text already is written once (QUIRKS 35)."""
+    return value if isinstance(value, str) else msgspec.json.encode(plain(value)).decode()

@@ -1,0 +1,91 @@
+"""Law 4: four times the input takes about four times the time, whatever the pieces, and memory stays bounded."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.wires import WIRES
+from tests import streams
+from tests.support import decode_pieces, frame_bytes, pieces_of
+
+FACTOR = 4
+SLACK = 1.7  # for the noise of a shared machine; quadratic growth would show as 4
+
+
+def cpu(work: Callable[[], object]) -> float:
+    best = float("inf")
+    for _ in range(4):
+        start = time.process_time()
+        work()
+        best = min(best, time.process_time() - start)
+    return best
+
+
+def assert_linear(work: Callable[[int], Callable[[], object]], size: int) -> None:
+    small, large = cpu(work(size)), cpu(work(size * FACTOR))
+    assert large < small * FACTOR * SLACK, f"{FACTOR} times the input took {large / small:.1f} times the time"
+
+
+def openai_chunk(delta: dict[str, Any]) -> bytes:
+    return frame_bytes("openai-chat", {"choices": [{"index": 0, "delta": delta}]})
+
+
+def anthropic_delta(**delta: Any) -> bytes:
+    return frame_bytes("anthropic", {"type": "content_block_delta", "index": 0, "delta": delta})
+
+
+def long_text(wire: str, size: int) -> bytes:
+    """A stream with one giant frame in it."""
+    return streams.body(wire).replace(b"Let me ", b"x" * size)
+
+
+@pytest.mark.parametrize("wire", [wire for wire in WIRES if wire != "bedrock"])
+@pytest.mark.parametrize("piece", [64, 1024])
+def test_a_giant_frame_in_small_pieces_is_linear(wire: str, piece: int) -> None:
+    def work(size: int) -> Callable[[], object]:
+        pieces = list(pieces_of(long_text(wire, size), piece))
+        return lambda: decode_pieces(wire, pieces)
+
+    assert_linear(work, 2000 * piece)
+
+
+@pytest.mark.parametrize("between", [b"", b": keep-alive\n\n", b"event: ping\ndata: {}\n\n", b"\r\n"])
+def test_many_frames_in_one_read_are_linear(between: bytes) -> None:
+    def work(size: int) -> Callable[[], object]:
+        body = (openai_chunk({"content": "word "}) + between) * size
+        return lambda: decode_pieces("openai-chat", [body])
+
+    assert_linear(work, 3000)
+
+
+ARGUMENTS = {
+    "one long string": lambda size: json.dumps({"content": "word } " * (size // 7)}),
+    "many objects": lambda size: json.dumps({"edits": [{"line": 1, "new": "{x}"}] * (size // 30)}),
+    "braces that never close": lambda size: '{"a":' + "{}}" * (size // 3),
+}
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=list(ARGUMENTS))
+@pytest.mark.parametrize("style", ["index", "name repeated, nothing else", "id repeated", "another name each time"])
+def test_arguments_in_small_pieces_are_linear(arguments: Callable[[int], str], style: str) -> None:
+    def fragment(at: int, piece: str) -> dict[str, Any]:
+        head: dict[str, dict[str, Any]] = {
+            "index": {"index": 0, "id": "" if at else "c", "function": {"name": "" if at else "f", "arguments": piece}},
+            "name repeated, nothing else": {"function": {"name": "f", "arguments": piece}},
+            "id repeated": {"index": at, "id": "c", "function": {"name": "f", "arguments": piece}},
+            "another name each time": {"index": 0, "function": {"name": f"f{at}", "arguments": piece}},
+        }
+        return head[style]
+
+    def work(size: int) -> Callable[[], object]:
+        text = arguments(size)
+        pieces = [text[at : at + 8] for at in range(0, len(text), 8)]
+        body = [openai_chunk({"tool_calls": [fragment(at, piece)]}) for at, piece in enumerate(pieces)]
+        return lambda: decode_pieces("openai-chat", body)
+
+    assert_linear(work, 16_000)
