@@ -1,4 +1,4 @@
-"""Measure penstock: `python -m benchmarks [decode|partial|import|peers|all] …`. README.md says how to read the tables."""
+"""Measure penstock: `python -m benchmarks [decode|partial|import|peers|all]`. README.md says how to read the tables."""
 
 from __future__ import annotations
 
@@ -35,9 +35,16 @@ def main() -> int:
     if options.json:
         rows = {name: report.rows for name, report in reports.items()}
         options.json.write_text(json.dumps({"machine": _machine(), **rows}, indent=1) + "\n")
-    missed = [miss for report in reports.values() for miss in report.missed]
-    print("\n".join(["Targets missed:", *(f"  {miss}" for miss in missed)]) if missed else "No target missed.")
+    missed = _summary("Missed", {name: report.missed for name, report in reports.items()})
+    _summary("Not measured", {name: report.skipped for name, report in reports.items()})
     return 1 if missed and not options.no_check else 0
+
+
+def _summary(title: str, lines: dict[str, list[str]]) -> bool:
+    """Print all lines under the title; whether there are any."""
+    found = [f"  {name}: {line}" for name, many in lines.items() for line in many]
+    print("\n".join([f"{title}:", *found]) if found else f"{title}: nothing")
+    return bool(found)
 
 
 def _options() -> argparse.Namespace:
@@ -47,13 +54,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "what",
         nargs="*",
-        choices=[*MEASUREMENTS, "all", []],
         metavar="|".join([*MEASUREMENTS, "all"]),
         help=f"what to measure (without it: {', '.join(DEFAULT)}); peers installs each of them under .bench first",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured to FILE")
     parser.add_argument("--no-check", action="store_true", help="exit with 0 even if a target was missed")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if unknown := set(options.what).difference(MEASUREMENTS, ["all"]):
+        parser.error(f"there is no {', '.join(sorted(unknown))} to measure; there are: {', '.join(MEASUREMENTS)}, all")
+    return options
 
 
 def _machine() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """How each peer is used: as its documentation says to stream, and then what is needed to get the text and the calls.
 
-Every client is given the stream that will come, prepares what a program prepares once, and returns a function that reads
-one response. Each runs in its peer's environment, so each imports its peer itself.
+Every client is given the stream that will come, prepares what a program prepares once, and returns a function that
+reads one response. Each runs in its peer's environment, so each imports its peer itself.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def litellm_completion(stream: Stream) -> Read:
 def langchain_stream(stream: Stream) -> Read:
     from langchain_openai import ChatOpenAI
 
-    model: Any = ChatOpenAI(model=MODEL, base_url=URL, api_key="none", use_responses_api=False)  # type: ignore[arg-type]
+    model: Any = ChatOpenAI(model=MODEL, base_url=URL, api_key="none", use_responses_api=False)
     model = model.bind_tools(OPENAI_TOOLS) if stream.calls else model
 
     def read() -> Answer:
@@ -120,7 +120,7 @@ def langchain_stream(stream: Stream) -> Read:
 def langchain_sum(stream: Stream) -> Read:
     from langchain_openai import ChatOpenAI
 
-    model: Any = ChatOpenAI(model=MODEL, base_url=URL, api_key="none", use_responses_api=False)  # type: ignore[arg-type]
+    model: Any = ChatOpenAI(model=MODEL, base_url=URL, api_key="none", use_responses_api=False)
     model = model.bind_tools(OPENAI_TOOLS) if stream.calls else model
 
     def read() -> Answer:

@@ -9,11 +9,10 @@ import penstock
 from benchmarks.clock import race
 from benchmarks.floor import floor
 from benchmarks.report import Report, Table, say
-from benchmarks.streams import Stream, standard
+from benchmarks.streams import FRAMES, READS, Stream, standard
 from benchmarks.wires import known
 
-READ = 64 * 1024
-TARGETS = {"64 KiB reads": 1.6, "frame by frame": 2.5}
+TARGETS = {READS: 1.6, FRAMES: 2.5}
 JUDGED = ("openai-chat", "openai-responses", "anthropic")
 """The wires on which the targets hold; the others are shown."""
 ROUNDS = 40
@@ -32,14 +31,13 @@ def measure() -> Report:
 
 
 def _line(stream: Stream, report: Report) -> list[str]:
-    what = f"decode {stream.wire}, {stream.name}"
-    say(what)
-    reads = {"64 KiB reads": stream.reads(READ), "frame by frame": stream.frames}
-    wrong = [way for way in reads if not _is_right(stream, reads[way])]
+    what = f"{stream.wire}, {stream.name}"
+    say(f"decode, {what}")
+    wrong = [way for way, reads in stream.ways.items() if not _is_right(stream, reads)]
     report.missed += [f"{what}, {way}: the result is wrong, so that its time means nothing" for way in wrong]
 
     runners: dict[str, Callable[[], object]] = {"floor": partial(floor, stream.body)}
-    runners |= {way: partial(_run, stream.wire, reads[way]) for way in reads}
+    runners |= {way: partial(_run, stream.wire, reads) for way, reads in stream.ways.items()}
     count = len(stream.frames)
     micros = {name: seconds / count * 1e6 for name, seconds in race(runners, rounds=ROUNDS).items()}
     report.rows.append(

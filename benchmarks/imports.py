@@ -33,7 +33,7 @@ print(json.dumps({{"seconds": seconds, "modules": sorted(set(sys.modules) - befo
 
 @dataclass(frozen=True)
 class Import:
-    """An import in an interpreter of its own: its CPU time, without the interpreter's start, and the modules it loaded."""
+    """An import in an interpreter of its own: its CPU time, without that interpreter's start, and what it loaded."""
 
     seconds: float
     modules: tuple[str, ...]
@@ -77,7 +77,7 @@ def _line(statement: str, best: dict[str, Import], report: Report) -> list[str]:
 
 def _race(*statements: str) -> dict[str, Import]:
     """The cheapest run of each, taken in turns. The first round only warms the caches."""
-    say("; ".join(statements))
+    say(f"import, {len(statements)} statements, {ROUNDS} times each")
     tries: dict[str, list[Import]] = {statement: [] for statement in statements}
     for _ in range(ROUNDS + 1):
         for statement in statements:

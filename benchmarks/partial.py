@@ -56,13 +56,13 @@ def measure() -> Report:
     wires = ["", *known(CALL_STREAMS, report)]
     lines = [_line(Scenario(shape, wire), report) for wire in wires for shape in SHAPES]
     columns = ["arguments", *(f"{size // 1000} KB" for size in SIZES), "exponent", "peak ÷ text"]
-    title = "Partial view: CPU µs for an 8-character piece with `value` read after each, and peak memory at the largest size"
-    report.tables.append(Table(title, columns, lines))
+    title = "CPU µs for an 8-character piece with `value` read after each, and peak memory at the largest size"
+    report.tables.append(Table(f"Partial view: {title}", columns, lines))
     return report
 
 
 def _line(scenario: Scenario, report: Report) -> list[str]:
-    say(f"partial {scenario}")
+    say(f"partial, {scenario}")
     runs = {size: scenario.prepare(size) for size in SIZES}
     seconds = race(runs, rounds=ROUNDS, laps=LAPS)
     slope = exponent(seconds)
@@ -79,8 +79,8 @@ def _line(scenario: Scenario, report: Report) -> list[str]:
     return [
         str(scenario),
         *(f"{time / (size / 8) * 1e6:.2f}" for size, time in seconds.items()),
-        report.judge(f"partial, {scenario}, exponent", slope, EXPONENT),
-        report.judge(f"partial, {scenario}, memory", memory, MEMORY if scenario.is_memory_judged else None),
+        report.judge(f"{scenario}, exponent", slope, EXPONENT),
+        report.judge(f"{scenario}, memory", memory, MEMORY if scenario.is_memory_judged else None),
     ]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.environment import HOME, ROOT, Environment, InstallFailed
 from benchmarks.report import Report, Table, say
+from benchmarks.streams import FRAMES, READS, standard
 
 HTTPX2 = ("httpx2==2.16.0",)
 PYDANTIC = ("pydantic==2.14.3",)
@@ -122,9 +123,8 @@ def _trial(peer: Peer, client: Client, environment: Environment) -> Iterator[dic
         with process.stdout:
             for line in process.stdout:
                 result = json.loads(line)
-                say(
-                    f"peers, {peer.name}: {client.label}, {result['stream']}, {result['way']}: {result['ratio']:.1f} × floor"
-                )
+                step = f"{client.label}, {result['stream']}, {result['way']}"
+                say(f"peers, {peer.name}: {step}: {result['ratio']:.1f} × floor")
                 yield _row(peer, client, **result, fault="a wrong result" if result["is_right"] is False else "")
         if status := process.wait():
             errors.seek(0)
@@ -139,16 +139,14 @@ def _row(peer: Peer, client: Client, fault: str, **measured: Any) -> dict[str, A
 
 def _table(wire: str, rows: Sequence[dict[str, Any]]) -> Table:
     cells = {(row["client"], row["stream"], row["way"]): row for row in rows if "ratio" in row}
-    streams = list(dict.fromkeys(stream for _, stream, _ in cells))
-    ways = list(dict.fromkeys(way for _, _, way in cells))
-    columns = [(stream, way) for way in ways for stream in streams]
+    names = [stream.name for stream in standard() if stream.wire == wire]
+    columns = [(name, way) for way in (FRAMES, READS) for name in names]
     lines = [
-        [client, *(_cell(cells.get((client, stream, way))) for stream, way in columns)]
+        [client, *(_cell(cells.get((client, *column))) for column in columns)]
         for client in dict.fromkeys(row["client"] for row in rows)
     ]
-    title = f"Peers on {wire}: CPU time as a multiple of the floor, {' and '.join(ways)}"
-    heads = [f"{stream}{'' if way == 'frame by frame' else ', 64K'}" for stream, way in columns]
-    return Table(title, ["", *heads], lines)
+    title = f"Peers on {wire}: CPU time as a multiple of the floor, {FRAMES} and in {READS}"
+    return Table(title, ["", *(name if way == FRAMES else f"{name}, 64K" for name, way in columns)], lines)
 
 
 def _cell(row: dict[str, Any] | None) -> str:

@@ -16,6 +16,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
     def judge(self, what: str, value: float, target: float | None) -> str:
         """The value and its target, if it has one, as a table shows them; a miss is remembered."""

@@ -14,6 +14,9 @@ from typing import Any
 
 from benchmarks.content import cut, edits, words
 
+FRAMES = "frame by frame"
+READS = "64 KiB reads"
+READ = 64 * 1024
 TOOL = "edit_file"
 TOOL_PARAMETERS = {
     "type": "object",
@@ -36,10 +39,11 @@ class Stream:
     def body(self) -> bytes:
         return b"".join(self.frames)
 
-    def reads(self, size: int) -> list[bytes]:
-        """The body as a fast network would hand it over: reads of `size` bytes."""
+    @property
+    def ways(self) -> dict[str, Sequence[bytes]]:
+        """The ways in which the body may arrive: as a slow model writes it, and as a fast network hands it over."""
         body = self.body
-        return [body[start : start + size] for start in range(0, len(body), size)]
+        return {FRAMES: self.frames, READS: [body[start : start + READ] for start in range(0, len(body), READ)]}
 
     def is_answered_by(self, text: str, calls: Iterable[str | dict[str, Any]]) -> bool:
         """Whether someone who read this stream got it right; arguments may be given as text or parsed."""
@@ -140,7 +144,7 @@ def _anthropic_block(index: int, start: Any, deltas: Iterable[Any]) -> list[byte
 
 
 def _anthropic(blocks: Iterable[bytes], stop_reason: str) -> tuple[bytes, ...]:
-    message = {
+    message: dict[str, Any] = {
         "model": "claude-sonnet-4-20250514",
         "id": "msg_01JCJXSfyzkcecJUydp157cS",
         "type": "message",

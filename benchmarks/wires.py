@@ -11,9 +11,9 @@ from penstock.errors import UnknownWireError
 
 
 def known(wires: Iterable[str], report: Report) -> list[str]:
-    """Those of the wires that can be decoded, each once; the report notes the others."""
+    """Those of the wires that can be decoded, each once; the report says which were left out."""
     faults = {wire: _fault(wire) for wire in wires}
-    report.notes += [f"{wire}: skipped, {fault}" for wire, fault in faults.items() if fault]
+    report.skipped += [f"{wire}, because {fault}" for wire, fault in faults.items() if fault]
     return [wire for wire, fault in faults.items() if not fault]
 
 
@@ -21,6 +21,6 @@ def known(wires: Iterable[str], report: Report) -> list[str]:
 def _fault(wire: str) -> str:
     try:
         penstock.Decoder(wire)
-    except (UnknownWireError, ModuleNotFoundError) as error:
+    except (UnknownWireError, ImportError) as error:
         return str(error)
     return ""

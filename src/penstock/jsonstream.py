@@ -33,11 +33,15 @@ class ValueScanner:
         self._in_string = False
         self._escaped = False
 
-    def feed(self, text: str) -> int:
-        """The position in `text` after the value's end, or -1 if it goes on."""
-        at = 0
+    @property
+    def is_in_string(self) -> bool:
+        """Whether the text fed so far ends inside a string."""
+        return self._in_string
+
+    def feed(self, text: str, at: int = 0) -> int:
+        """Read from `at` on; the position in `text` after the value's end, or -1 if it goes on."""
         if not self._kind:
-            at = _SPACE.match(text).end()  # type: ignore[union-attr]  # it matches the empty string
+            at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
             if at == len(text):
                 return -1
             self._kind = {"{": "nested", "[": "nested", '"': "string"}.get(text[at], "scalar")

@@ -10,10 +10,11 @@ def main() -> None:
     try:
         from penstock.cli.app import penstock
     except ModuleNotFoundError as missing:
-        if missing.name not in ("click", "rich"):
+        package = (missing.name or "").partition(".")[0]
+        if package not in ("click", "rich"):
             raise
         print(
-            f"The command line needs {missing.name}, which is not installed: pip install 'penstock[cli]'",
+            f"The command line needs {package}, which is not installed: pip install 'penstock[cli]'",
             file=sys.stderr,
         )
         sys.exit(2)

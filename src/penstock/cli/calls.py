@@ -53,7 +53,7 @@ class CallView:
 
     def _show(self, block: int, mark: str = "") -> None:
         """Go to the block of a call, with its head above if something else stood between."""
-        if self._screen.begin(("call", block), "│  ", "aside"):
+        if self._screen.begin(("call", block), "│  ", "arguments"):
             head = self._open.get(block, Head())
             self._screen.line("╭─ ", *_named(head), (f"  {mark}" if mark else "", "aside"))
 
@@ -68,4 +68,5 @@ class CallView:
 
 
 def _named(head: Head) -> tuple[Span, Span]:
-    return (one_line(head.name, 80) or "(no name)", "name"), (f"  {one_line(head.id, 80)}", "aside")
+    id = f"  {one_line(head.id, 80)}" if head.id else ""
+    return (one_line(head.name, 80) or "(no name)", "name"), (id, "aside")

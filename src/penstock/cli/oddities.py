@@ -52,7 +52,8 @@ COUNTED: dict[Oddity, tuple[str, str]] = {
 }
 """How each is told of one, and of several."""
 
-_SAYING = {"text", "reasoning", "refusal", "tool_call_start", "tool_call", "tool_call_invalid", "error"}
+_ANSWERS = {"text", "refusal", "tool_call", "tool_call_invalid", "error"}
+_CUT = "the stream was cut: it ended before the model said why it stopped"
 _SAID_AGAIN = re.compile(r"(.+)_\d+\Z", re.DOTALL)
 
 
@@ -105,7 +106,7 @@ class Oddities:
         raw = one_line(finish.raw_reason or "", 40)
         match finish.reason:
             case "cut":
-                return "the stream was cut: it ended before the model said why it stopped"
+                return _CUT
             case "tool_calls" if finish.raw_reason is None:
                 return "no finish reason was sent, only the end mark"
             case "tool_calls" if meant == "stop" and "tool_calls" in self._words.values():  # else it has no other word
@@ -118,16 +119,13 @@ class Oddities:
                 return ""
 
     def _missing(self) -> Iterator[str]:
-        if not self._types & _SAYING:
-            if "unknown" in self._types:
+        is_cut = _CUT in self._endings
+        if not self._types & _ANSWERS:
+            if is_cut and "unknown" in self._types and "reasoning" not in self._types:
                 yield f"nothing in it was understood: is it really {self._wire}?"
             else:
-                yield "it says nothing at all"
-        elif (
-            "usage" not in self._types
-            and "error" not in self._types
-            and not any("was cut" in line for line in self._endings)
-        ):
+                yield "it has neither text nor calls"
+        if not is_cut and not self._types & {"usage", "error"}:
             yield "usage missing"
 
 
@@ -190,5 +188,5 @@ def _told(oddity: Oddity, counted: tuple[int, str]) -> str:
     count, first = counted
     one, many = COUNTED[oddity]
     if not first:
-        return f"{count} {one if count == 1 else many}"
-    return f"1 {one}: {first}" if count == 1 else f"{count} {many}; the first: {first}"
+        return f"{count:,} {one if count == 1 else many}"
+    return f"1 {one}: {first}" if count == 1 else f"{count:,} {many}; the first: {first}"

@@ -142,7 +142,11 @@ class Screen:
         """Send what was printed to the terminal."""
         pending, self._pending = self._pending, []
         if pending:
-            self._console.print(Segments(pending), end="", crop=False)
+            with self._console.capture() as rendered:
+                self._console.print(Segments(pending), end="", crop=False)
+            # Not by the console itself: Ctrl-C while it writes would make it write the same again next time.
+            self._console.file.write(rendered.get())
+            self._console.file.flush()
 
     def _flow(self, text: str, style: str) -> None:
         for word in (_LINES if self._line.has_room(text) else _WORDS).findall(text):

@@ -157,14 +157,13 @@ class View:
 
     def _finish(self, event: Finish) -> None:
         raw, usage = event.raw_reason, self._state.usage
-        said = f'  the provider said "{one_line(raw, 60)}"' if raw is not None and raw != event.reason else ""
-        message = f"  {one_line(event.message)}" if event.message else ""
+        said = f'the provider said "{one_line(raw, 60)}"' if raw is not None and raw != event.reason else ""
         tokens = ""
         if usage and len(self._choices.seen) == 1:  # else it is the cost of all, and told at the end
             self._state.usage = None
-            tokens = f"  {_tokens(usage)}"
-        style = FINISH_STYLES.get(event.reason, "odd")
-        self._note("finish", "■ ", (event.reason, style), (said + message + tokens, "aside"))
+            tokens = _tokens(usage)
+        aside = "".join(f" · {told}" for told in (said, one_line(event.message), tokens) if told)
+        self._note("finish", "■ ", (event.reason, FINISH_STYLES.get(event.reason, "odd")), (aside, "aside"))
 
     def _note(self, block: Hashable, mark: str, *spans: Span) -> None:
         self._screen.begin(block)

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, Stray
+from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large
 
 PRELUDE = struct.Struct(">III")
 _OVERHEAD = 16
@@ -36,27 +36,35 @@ _FIXED: dict[int, tuple[int, Callable[[bytes], Any]]] = {
 class AWSFrames:
     """Bytes to frames, named by their `:event-type` or `:exception-type`.
 
-    After a damaged frame nothing that follows can be trusted, not even where it begins: the rest is let go.
+    After a damaged frame nothing that follows can be trusted, not even where it begins: the rest is let go. A frame that
+    is merely too long says where the next one begins.
     """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self._to_skip = 0  # what is still to come of a frame that is too long
         self._is_broken = False
 
     def feed(self, data: bytes) -> list[Framed]:
         out: list[Framed] = []
         if self._is_broken:
             return out
-        self._buffer += data
+        self._buffer += data[self._to_skip :]
+        self._to_skip = max(0, self._to_skip - len(data))
         start = 0
         while len(self._buffer) - start >= PRELUDE.size and not self._is_broken:
-            total, headers, checksum = PRELUDE.unpack_from(self._buffer, start)
-            if fault := _prelude_fault(bytes(self._buffer[start : start + 8]), total, headers, checksum):
-                self._break(bytes(self._buffer[start : start + 200]), *fault, out)
+            prelude = bytes(self._buffer[start : start + PRELUDE.size])
+            total, headers, checksum = PRELUDE.unpack(prelude)
+            if fault := _prelude_fault(prelude[:8], total, headers, checksum):
+                self._break(prelude, *fault, out)
                 break
-            if len(self._buffer) - start < total:
+            if total > MAX_FRAME_BYTES:
+                out.append(too_large(prelude))
+                self._to_skip = max(0, start + total - len(self._buffer))
+            elif len(self._buffer) - start < total:
                 break
-            self._message(bytes(self._buffer[start : start + total]), headers, out)
+            else:
+                self._message(bytes(self._buffer[start : start + total]), headers, out)
             start += total
         del self._buffer[:start]
         return out
@@ -70,6 +78,7 @@ class AWSFrames:
 
     def _break(self, data: bytes, note: str, code: str, out: list[Framed]) -> None:
         self._is_broken = True
+        self._buffer.clear()
         out.append(Stray(data, note, code))
 
     def _message(self, message: bytes, headers_length: int, out: list[Framed]) -> None:
@@ -89,8 +98,6 @@ def _prelude_fault(prelude: bytes, total: int, headers: int, checksum: int) -> t
         return "this is no event-stream frame: its prelude fails its checksum", "bad_checksum"
     if total < _OVERHEAD or headers > total - _OVERHEAD or headers > _MAX_HEADERS:
         return "the lengths in an event-stream frame contradict each other", "bad_length"
-    if total > MAX_FRAME_BYTES:
-        return f"a frame is longer than MAX_FRAME_BYTES ({MAX_FRAME_BYTES} bytes)", "frame_too_large"
     return None
 
 

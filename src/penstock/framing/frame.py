@@ -36,6 +36,15 @@ class Framing(Protocol):
     def close(self) -> list[Framed]: ...
 
 
+def add_frame(payload: bytes, out: list[Framed]) -> None:
+    """A nameless frame, put to those before it if they are nameless too."""
+    last = out[-1] if out else None
+    if isinstance(last, Frames) and not last.event:
+        last.data.append(payload)
+    else:
+        out.append(Frames("", [payload]))
+
+
 def too_large(data: bytes) -> Stray:
     """The report for a frame that outgrew the cap."""
     return Stray(

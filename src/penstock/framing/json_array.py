@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large
+from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Stray, add_frame, too_large
 from penstock.jsonstream import ValueScanner
 
 _BETWEEN = re.compile(rb"[\s,\[\]]*")
@@ -24,7 +24,8 @@ class JSONValues:
         self._is_skipping = False
 
     def feed(self, data: bytes) -> list[Framed]:
-        frames, out = list[bytes](), list[Framed]()
+        out: list[Framed] = []
+        text = data.decode("latin-1")
         start = 0
         while start < len(data):
             if self._scanner is None:
@@ -32,16 +33,14 @@ class JSONValues:
                 if start < len(data) and not self._begin(data, start):
                     break
                 continue
-            end = self._scanner.feed(data[start:].decode("latin-1"))
-            stop = len(data) if end < 0 else start + end
+            end = self._scanner.feed(text, start)
+            stop = len(data) if end < 0 else end
             self._keep(data[start:stop], out)
             if end >= 0:
                 if not self._is_skipping:
-                    frames.append(bytes(self._value))
+                    add_frame(bytes(self._value), out)
                 self._reset()
             start = stop
-        if frames:
-            out.insert(0, Frames("", frames))
         return out
 
     def close(self) -> list[Framed]:

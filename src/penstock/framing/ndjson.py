@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, too_large
+from penstock.framing.frame import MAX_FRAME_BYTES, Framed, add_frame, too_large
 from penstock.jsonstream import ValueScanner
 
 
@@ -11,31 +11,30 @@ class NDJSON:
 
     def __init__(self) -> None:
         self._line = bytearray()  # the line that has not ended
-        self._value = bytearray()  # the lines of a value that spans several
-        self._scanner = ValueScanner()
-        self._is_skipping = False
+        self._is_skipping = False  # it outgrew the cap
+        self._is_lost = False  # a line was skipped within a value: its other lines mean nothing
+        self._value = Value()
 
     def feed(self, data: bytes) -> list[Framed]:
         out: list[Framed] = []
-        head, newline, rest = data.partition(b"\n")
-        if not newline:
-            self._hold(data, out)
-            return out
-        lines = rest.split(b"\n")
-        first = head if not self._line else bytes(self._line) + head
-        self._line.clear()
-        tail = lines.pop()
-        self._lines(lines if self._is_skipping else [first, *lines], out)
-        self._is_skipping = False
+        *lines, tail = data.split(b"\n")
+        for line in lines:
+            if self._line or self._is_skipping:
+                self._hold(line, out)
+                line = bytes(self._line)
+                self._line.clear()
+            if not self._is_skipping:
+                self._end_line(line, out)
+            self._is_skipping = False
         self._hold(tail, out)
         return out
 
     def close(self) -> list[Framed]:
         out: list[Framed] = []
-        if self._line and not self._is_skipping:
-            self._lines([bytes(self._line)], out)
-        if self._value:
-            out.append(Frames("", [bytes(self._value)]))
+        if self._line:
+            self._end_line(bytes(self._line), out)
+        self._value.give_up(out)
+        self._line.clear()
         return out
 
     def _hold(self, data: bytes, out: list[Framed]) -> None:
@@ -43,28 +42,61 @@ class NDJSON:
             return
         self._line += data
         if len(self._line) > MAX_FRAME_BYTES:
-            out.append(too_large(bytes(self._line[:200])))
+            self._skip(bytes(self._line[:200]), out)
             self._line.clear()
             self._is_skipping = True
 
-    def _lines(self, lines: list[bytes], out: list[Framed]) -> None:
-        frames = list[bytes]()
-        for line in lines:
-            line = line.strip()
-            if self._value or (line.startswith(b"{") and not line.endswith(b"}")):
-                self._extend_value(line, frames, out)
-            elif line:
-                frames.append(line)
-        if frames:
-            out.append(Frames("", frames))
+    def _skip(self, line: bytes, out: list[Framed]) -> None:
+        out.append(too_large(line))
+        self._is_lost = self._value.is_open
+        self._value = Value()
 
-    def _extend_value(self, line: bytes, frames: list[bytes], out: list[Framed]) -> None:
-        self._value += line + b"\n"
-        if self._scanner.feed(line.decode("latin-1") + "\n") >= 0:
-            frames.append(bytes(self._value))
-        elif len(self._value) > MAX_FRAME_BYTES:
-            out.append(too_large(bytes(self._value[:200])))
-        else:
+    def _end_line(self, line: bytes, out: list[Framed]) -> None:
+        if len(line) > MAX_FRAME_BYTES:
+            self._skip(line, out)
             return
-        self._value.clear()
-        self._scanner = ValueScanner()
+        if self._is_lost and not line.startswith(b"{"):
+            return
+        self._is_lost = False
+        line = line.strip()
+        if self._value.is_open or (line.startswith(b"{") and not line.endswith(b"}")):
+            self._value.add(line, out)
+        elif line:
+            add_frame(line, out)
+
+
+class Value:
+    """A value that spans several lines."""
+
+    def __init__(self) -> None:
+        self._lines = bytearray()
+        self._scanner: ValueScanner | None = None
+        self._is_skipping = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._scanner is not None
+
+    def add(self, line: bytes, out: list[Framed]) -> None:
+        """One more line. No string goes on over a line's end, so one that is open there shows that the value is broken."""
+        scanner = self._scanner = self._scanner or ValueScanner()
+        self._keep(line + b"\n", out)
+        if scanner.feed(line.decode("latin-1") + "\n") >= 0 or scanner.is_in_string:
+            self.give_up(out)
+
+    def give_up(self, out: list[Framed]) -> None:
+        """Let go of what there is, whole or not."""
+        if self._lines:
+            add_frame(bytes(self._lines), out)
+        self._lines.clear()
+        self._scanner = None
+        self._is_skipping = False
+
+    def _keep(self, line: bytes, out: list[Framed]) -> None:
+        if self._is_skipping:
+            return
+        self._lines += line
+        if len(self._lines) > MAX_FRAME_BYTES:
+            out.append(too_large(bytes(self._lines[:200])))
+            self._lines.clear()
+            self._is_skipping = True

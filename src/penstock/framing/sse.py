@@ -15,6 +15,7 @@ _BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|[\r\n]")  # and nothing else: U+2028 is text (QUIRKS 107)
 _BLOCK_END = re.compile(rb"(?>\r\n|[\r\n])(?>\r\n|[\r\n])")
 _PLAIN = re.compile(rb"((?:event: ?([^\r\n]*)(?:\r\n|[\r\n]))?data: ?)[^\r\n]*\Z")
+_WHOLE = re.compile(rb"\s*(?:\{.*\}|\[DONE\])\s*")  # no JSON value spans two such lines: their blank line is missing
 _OVERLAP = 3  # a block's end is at most four bytes long, so this much of the last read may belong to it
 
 
@@ -34,9 +35,8 @@ class SSE:
         if self._is_between and data.startswith(heading.head):
             end = data.find(heading.line_end, heading.start)
             is_one = end == len(data) - heading.stop and data.endswith(heading.gap)
-            if (
-                is_one and data.find(heading.other_end, heading.start, end) < 0
-            ):  # as most reads are when a model streams
+            is_one = is_one and end < MAX_FRAME_BYTES and data.find(heading.other_end, heading.start, end) < 0
+            if is_one:  # as most reads are when a model streams
                 return [Frames(heading.event, [data[heading.start : end]])]
         out: list[Framed] = []
         self._feed_any(data, out)
@@ -95,16 +95,16 @@ class SSE:
 
     def _hold(self, data: bytes, out: list[Framed]) -> None:
         self._open += data
-        if len(self._open) > MAX_FRAME_BYTES:
+        if len(self._open) > MAX_FRAME_BYTES and (self._skipped or len(self._open.strip(b"\r\n")) > MAX_FRAME_BYTES):
             if not self._skipped:
-                out.append(too_large(bytes(self._open[:200])))
+                out.append(too_large(bytes(self._open[:300]).lstrip(b"\r\n")))
             self._skipped += len(self._open) - _OVERLAP
             del self._open[:-_OVERLAP]
 
     def _run(self, data: bytes, start: int, out: list[Framed]) -> int:
         """Take apart all blocks from `start` at once, if the first has the usual heading; else, or with no end, 0."""
         heading = self._heading
-        if not data.startswith(heading.head, start):
+        if not data.startswith(heading.head, start) or len(data) - start > MAX_FRAME_BYTES:
             return 0
         end = data.rfind(heading.gap, start)
         if end < 0:
@@ -151,10 +151,16 @@ class SSE:
         lines = block.strip(b"\r\n")
         if not lines:
             return
+        if len(lines) > MAX_FRAME_BYTES:
+            out.append(too_large(lines))
+            return
         if plain := _PLAIN.match(lines):
-            end = _LINE_END.search(block, plain.end(1))
-            self._heading = Heading(plain[1], plain[2] or b"", end[0] if end else b"\n")
-            out.append(Frames(self._heading.event, [lines[plain.end(1) :]]))
+            self._remember(plain, block)
+            name = plain[2] or b""
+            out.append(Frames(name.decode("utf-8", "replace"), [lines[plain.end(1) :]]))
+            return
+        if lines.startswith(b"{"):  # JSON that was not framed at all, as Google sends late errors (QUIRKS 155)
+            out.append(Frames("", [lines]))
             return
         event, payload = "", list[bytes]()
         for line in _LINE_END.split(lines):
@@ -171,8 +177,16 @@ class SSE:
                     pass
                 case _:
                     out.append(Stray(line, "not a line of an event stream"))
+        if len(payload) > 1 and not all(_WHOLE.fullmatch(line) for line in payload):
+            payload = [b"\n".join(payload)]
         if payload:
-            out.append(Frames(event, [b"\n".join(payload)]))
+            out.append(Frames(event, payload))
+
+    def _remember(self, plain: re.Match[bytes], block: bytes) -> None:
+        """Take this block's heading for the usual one; not if it lacks its space, which the next payload might have."""
+        if plain[1].endswith(b" "):
+            end = _LINE_END.search(block, plain.end(1))
+            self._heading = Heading(plain[1], plain[2] or b"", end[0] if end else b"\n")
 
 
 class Heading:

@@ -46,6 +46,22 @@ def bare_message(value: Any) -> Error | None:
     return None
 
 
+def exception_in(event: str, value: Any) -> Error | None:
+    """The error that an AWS exception is: its name says so, in a frame's headers or as its one key (QUIRKS 101)."""
+    if not _is_exception(event) and isinstance(value, dict):
+        event = next((key for key in value if _is_exception(key)), "")
+        value = value.get(event)
+    if not _is_exception(event):
+        return None
+    said = value if isinstance(value, dict) else {"message": value}
+    message = said.get("message") or said.get("Message") or said.get("originalMessage")
+    return _error({"message": message, "code": said.get("code") or event}, value)
+
+
+def _is_exception(event: Any) -> bool:
+    return isinstance(event, str) and event.endswith("Exception")
+
+
 def _error(inner: dict[str, Any], whole: Any) -> Error:
     message, code = inner.get("message"), _code(inner)
     text = message if isinstance(message, str) and message else code or str(plain(inner))

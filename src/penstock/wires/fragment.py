@@ -69,7 +69,10 @@ class ChatCalls:
             return True  # an entry that says nothing (QUIRKS 28)
         name = (function.name if function else custom.name if custom else "") or ""
         piece = (function.arguments if function else custom.input if custom else "") or ""
-        call = self._router.route(label, fragment.id or "", name, "custom" if custom else "function")
+        id = fragment.id or ""
+        if id == "null":  # QUIRKS 164: made up by an SDK, and the index with it if this is a whole call
+            id, label = "", None if name else label
+        call = self._router.route(label, id, name, "custom" if custom else "function")
         if call is None:
             return not piece
         if fragment.extra_content is not None:  # QUIRKS 149

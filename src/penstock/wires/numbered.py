@@ -1,8 +1,9 @@
 """Answers that come as numbered blocks, each begun, continued and ended by its number: Anthropic's way, and Converse's.
 
-A wire says what it saw (`begin`, `words`, `arguments`, `keep`, `stop`, `finish`); this says what that means. Vendor state
-comes out when its block ends: what belongs to a text, a thought or a call as an `Opaque` on the same block, named for its
-field (a signature, citations); what is a block of its own as an `Opaque` whose data is that block, ready to be sent back.
+A wire says what it saw (`begin`, `words`, `arguments`, `keep`, `stop`, `finish`); this says what that means. Vendor
+state comes out when its block ends: what belongs to a text, a thought or a call as an `Opaque` on the same block, named
+for its field (a signature, citations); what is a block of its own as an `Opaque` whose data is that block, ready to be
+sent back.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from penstock.events import Retry, SealedBy
+from penstock.wires.loose import is_empty
 from penstock.wires.part import OpenPart, OpenText, OpenThought, OpenTool, OpenVendor, OpenWords
-from penstock.wires.text import heal, plain
+from penstock.wires.text import heal
 from penstock.wires.wire import BROKEN_OFF, Wire
 
 Label = int | float | str | None
@@ -106,16 +106,10 @@ class NumberedWire(Wire):
             self._leave(part)
 
     def finish(self, raw_reason: Any, message: Any = "") -> None:
-        """The provider said why it stopped. If it was cut short, so was a call without whole arguments (QUIRKS 125)."""
-        reason = heal(str(raw_reason))
-        if self.FINISH.get(reason) in BROKEN_OFF:
-            for part in self.parts.values():
-                if isinstance(part, OpenTool):
-                    part.take_input()
-                    if not part.is_plainly_whole():
-                        part.call.fail("cut", f"the answer ended ({reason}) before the arguments did")
-        self.answer.finish(reason, heal(message) if isinstance(message, str) else "")
-        self._settle()
+        """The provider said why it stopped."""
+        self.answer.finish(heal(str(raw_reason)), heal(message) if isinstance(message, str) else "")
+        if not self._is_broken_off():
+            self._settle()
 
     def withdraw(self, why: str) -> None:
         """The provider began the answer anew (QUIRKS 123)."""
@@ -126,6 +120,8 @@ class NumberedWire(Wire):
 
     def end(self, by_mark: bool = False) -> None:
         is_whole = self.is_whole(self.answer)
+        if self._is_broken_off():
+            self._cut_calls()
         for label, part in list(self.parts.items()):
             if is_whole or (by_mark and not self._errors):
                 self.stop(label, "finish" if is_whole else "done")
@@ -134,7 +130,7 @@ class NumberedWire(Wire):
         self._settle()
         super().end(by_mark)
 
-    def leftover(self, value: Mapping[str, Any], known: Collection[str], note: str) -> None:
+    def leftover(self, value: Mapping[Any, Any], known: Collection[str], note: str) -> None:
         """Tell the fields of an object that we have no word for."""
         for key, field in value.items():
             if key not in known and not is_empty(field):
@@ -149,15 +145,19 @@ class NumberedWire(Wire):
 
     def _leave(self, part: OpenPart) -> None:
         """Tell what a part still holds. A call that is left is still open: the turn's end decides."""
+        if isinstance(part, OpenVendor):
+            self._tell_vendor(part)
+        else:
+            self._flush(part)
+            self._tell_state(part)
+
+    def _flush(self, part: OpenPart) -> None:
+        """No more pieces come: what the part's start said stands."""
         match part:
-            case OpenVendor():
-                self._tell_vendor(part)
-            case OpenWords():
-                if text := part.given.pop("text", ""):
-                    self._say(part, text)
-                self._tell_state(part)
-            case _:
-                self._tell_state(part)
+            case OpenTool():
+                part.take_input()
+            case OpenWords() if text := part.given.pop("text", ""):
+                self._say(part, text)
 
     def _tell_state(self, part: OpenPart) -> None:
         for field, pieces in part.take_state().items():
@@ -190,30 +190,27 @@ class NumberedWire(Wire):
             self.answer.seal(part.call, sealed_by)
         self._doubtful.clear()
 
+    def _is_broken_off(self) -> bool:
+        return self.FINISH.get(self.answer.raw_reason or "") in BROKEN_OFF
+
+    def _cut_calls(self) -> None:
+        """The answer was broken off: a call that has not its arguments whole was too, ended or not (QUIRKS 125)."""
+        for part in self.parts.values():
+            if isinstance(part, OpenTool):
+                part.take_input()
+                if not part.is_plainly_whole():
+                    reason = self.answer.raw_reason
+                    part.call.fail("cut", f"the answer ended ({reason}) before the arguments did")
+
     def _cut(self, part: OpenPart) -> None:
         """The bytes ended within a block: its words stand, but state that may be cut must not be sent back."""
-        match part:
-            case OpenTool():
-                part.take_input()
-            case OpenWords() if text := part.given.pop("text", ""):
-                self._say(part, text)
         if isinstance(part, OpenVendor):
             self.unknown(part.whole(), "a block that was cut")
-        elif state := part.take_state():
-            self.unknown({key: self.joined(key, pieces) for key, pieces in state.items()}, "state of a block that was cut")
+            return
+        self._flush(part)
+        if state := {field: self.joined(field, pieces) for field, pieces in part.take_state().items()}:
+            self.unknown(state, "state of a block that was cut")
 
     def _only_open_tool(self) -> OpenTool | None:
         tools = [part for part in self.parts.values() if isinstance(part, OpenTool) and not part.call.is_ended]
         return tools[0] if len(tools) == 1 else None
-
-
-def is_empty(value: Any) -> bool:
-    """Whether a field says nothing."""
-    if isinstance(value, dict):
-        return all(is_empty(item) for item in value.values())
-    return value is None or value == "" or value == []
-
-
-def json_text(value: Any) -> str:
-    """Arguments as JSON text; what is not text already is written once (QUIRKS 35)."""
-    return value if isinstance(value, str) else msgspec.json.encode(plain(value)).decode()

@@ -19,7 +19,7 @@ from penstock.framing import Frames
 from penstock.wires.fragment import LEGACY, ChatCalls, Fragment, fragment_of, fragments_in
 from penstock.wires.reply import Reply
 from penstock.wires.text import heal
-from penstock.wires.wire import DONE, Wire, decode_batch
+from penstock.wires.wire import DONE, UNREADABLE, Wire, decode_batch
 
 
 class Delta(Struct, gc=False, forbid_unknown_fields=True):
@@ -47,6 +47,7 @@ class Choice(Struct, gc=False):
     message: None = None
     text: None = None
     usage: None = None
+    error: None = None
 
 
 class Chunk(Struct, gc=False):
@@ -86,7 +87,7 @@ class OpenAIChat(Wire):
         if is_done:
             payloads = payloads[:-1]
         if payloads:
-            chunks = decode_batch(_decode, payloads)
+            chunks = decode_batch(_decode, payloads) if frames.event != "error" else None
             if chunks is not None:
                 self._chunks(chunks, payloads)
             else:
@@ -101,14 +102,16 @@ class OpenAIChat(Wire):
 
     def _one_by_one(self, payloads: list[bytes], event: str) -> None:
         for payload in payloads:
-            if payload == DONE:
-                self.end(by_mark=True)
-            elif self.is_ended:
+            if self.is_ended:
                 self._late(Frames(event, [payload]))
+            elif payload.strip() == DONE:
+                self.end(by_mark=True)
+            elif event == "error":
+                self._error_event(payload)
             elif (chunks := decode_batch(_decode, [payload])) is not None:
                 self._chunks(chunks, [payload])
             else:
-                self._loose_chunk(payload, event)
+                self._loose_chunk(payload)
 
     def _chunks(self, chunks: list[Chunk], payloads: list[bytes]) -> None:
         append, replies, calls_of = self.out.append, self.replies, self._calls
@@ -135,7 +138,7 @@ class OpenAIChat(Wire):
             if chunk.usage is not None:
                 self._usage_of(chunk.usage)
             elif not chunk.choices:
-                self._loose_chunk(payloads[at], "")
+                self._loose_chunk(payloads[at])
 
     def _delta(self, reply: Reply, delta: Delta) -> None:
         self._reason_out(reply, delta)
@@ -179,14 +182,25 @@ class OpenAIChat(Wire):
 
     # The loose way: a frame that does not fit is brought to the usual shape.
 
-    def _loose_chunk(self, payload: bytes, event: str) -> None:
+    def _error_event(self, payload: bytes) -> None:
+        """What an event of this name says is an error, in whatever words (QUIRKS 95, 96)."""
+        text = payload.decode("utf-8", "replace")
+        try:
+            value = json.loads(text, strict=False)
+        except UNREADABLE:
+            value = text
+        if not self.loose_error(value):
+            said = value if isinstance(value, dict) and value else value if isinstance(value, str) else text
+            self.loose_error({"error": said or "the provider sent an error without a word"})
+
+    def _loose_chunk(self, payload: bytes) -> None:
         value = self.loose(payload)
         if value is None:
             return
         if not isinstance(value, dict):
             self.unknown(value, "a frame that is no object")
             return
-        is_error = self.loose_error(value) or (event == "error" and self.loose_error({"error": value}))
+        is_error = self.loose_error(value)
         choices = value.get("choices") or []
         if not isinstance(choices, list):
             self.unknown(value, "choices of a kind that we do not know")
@@ -200,7 +214,7 @@ class OpenAIChat(Wire):
                 self.unknown(choice, "a choice of a kind that we do not know")
         self._loose_rest(value)
         if not is_error and not value.keys() & {"choices", "usage", "x_groq", "citations", "id", "object"}:
-            self.unknown(value, "a frame that says nothing known")
+            self.bare_error(value)
 
     def _loose_rest(self, value: dict[str, Any]) -> None:
         usage = value.get("usage")
@@ -226,6 +240,7 @@ class OpenAIChat(Wire):
             self._loose_delta(reply, delta)
         elif delta:
             self.unknown({"delta": delta}, "a delta of a kind that we do not know")
+        self.loose_error({"error": choice.get("error")})
         if isinstance(choice.get("usage"), dict):
             self._usage_of(choice["usage"])
         if reason := choice.get("finish_reason"):
@@ -244,7 +259,11 @@ class OpenAIChat(Wire):
         )
         self._loose_content(reply, delta.get("content"))
         reply.refusal(_first_text(delta, "refusal"))
-        self._fragments(reply, list(fragments_in(delta.get("tool_calls"))))
+        entries = delta.get("tool_calls")
+        self._fragments(reply, list(fragments_in(entries)))
+        for odd in entries if isinstance(entries, list) else [entries]:
+            if odd and not isinstance(odd, dict):
+                self.unknown({"tool_calls": odd}, "a call of a kind that we do not know")
         self._legacy_call(reply, delta.get("function_call"))
         known = _NOISE | _READ
         for key, value in delta.items():
@@ -327,6 +346,8 @@ def _merge_details(merged: list[dict[str, Any]], details: list[dict[str, Any]]) 
             continue
         for key, value in detail.items():
             if key in ("text", "summary") and isinstance(value, str) and isinstance(last.get(key), str):
-                last[key] += value
+                text = last.pop(key)  # alone in this name it grows in place (docs/decisions/0006)
+                text += value
+                last[key] = text
             elif value is not None:
                 last[key] = value

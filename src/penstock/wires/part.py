@@ -1,4 +1,4 @@
-"""The parts of an answer whose blocks are numbered, while they are open: words, calls, and blocks that are the vendor's."""
+"""The parts of an answer whose blocks are numbered, while they are open: words, calls, and the vendor's own blocks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _EMPTY = ("", "{}")
 class OpenPart:
     """A block that was begun. `block` is its number, -1 until it has said something.
 
-    `given` is what the block's start said of the fields that also come in pieces, until the first piece shows whether it
-    repeats that (QUIRKS 131). `state` is what must go back with the part: a signature in pieces, citations.
+    `given` is what the block's start said of the fields that also come in pieces, until the first piece shows whether
+    it repeats that (QUIRKS 131). `state` is what must go back with the part: a signature in pieces, citations.
     """
 
     __slots__ = ("_size", "block", "given", "state")
@@ -69,7 +69,7 @@ class OpenThought(OpenWords):
 
 
 class OpenTool(OpenPart):
-    """A call for the client. `input` is what the block's start said of its arguments, which counts if no pieces come."""
+    """A call for the client. `input` is what its start said of the arguments, which counts if no pieces come."""
 
     __slots__ = ("call", "input")
 
@@ -104,7 +104,10 @@ class OpenVendor(OpenPart):
 
     def whole(self) -> dict[str, Any]:
         """The block with all its pieces put in; `wrap` is the key under which the vendor sends such a block."""
-        body = {**self.body, **{key: _merged(key, self.body.get(key), pieces) for key, pieces in self.take_state().items()}}
+        body = {
+            **self.body,
+            **{key: _merged(key, self.body.get(key), pieces) for key, pieces in self.take_state().items()},
+        }
         return {self.wrap: body} if self.wrap else body
 
 

@@ -76,13 +76,13 @@ class PartialArgs:
         leaf = self._leaf
         self._size += len(path) + len(text)
         if self._size > MAX_ARGUMENTS:
-            return self._fail(f"the arguments are longer than MAX_ARGUMENTS ({MAX_ARGUMENTS} characters)")
+            return self.fail(f"the arguments are longer than MAX_ARGUMENTS ({MAX_ARGUMENTS} characters)")
         if leaf is not None and is_string and leaf.is_string and path == self._path:
             leaf.grow(text)
             return _quoted(text)[1:-1] if self.is_written else ""
         keys = keys_of(path)
         if not keys or isinstance(keys[0], int):
-            return self._fail(f"a path that leads to no argument: {path[:100]!r}")
+            return self.fail(f"a path that leads to no argument: {path[:100]!r}")
         return self._put_at(keys, path, text, is_string)
 
     def end(self) -> str | None:
@@ -95,7 +95,7 @@ class PartialArgs:
         container, fresh, is_next = self._container(keys)
         there = container.get(key) if container is not None else None
         if container is None or isinstance(there, dict) or not _takes(container, key):
-            return self._fail(f"a path through a value of another kind: {path[:100]!r}")
+            return self.fail(f"a path through a value of another kind: {path[:100]!r}")
         if there is not None:
             return self._change(container, key, there, path, text, is_string)
         before, last = self._keys, self._leaf
@@ -142,11 +142,12 @@ class PartialArgs:
             return node.json()
         if not _takes(node, ""):
             if sorted(node) != list(range(len(node))):
-                self._fail("a list has gaps")
+                self.fail("a list has gaps")
             return f"[{','.join(self._json(child) for _, child in sorted(node.items()))}]"
         return f"{{{','.join(f'{_quoted(key)}:{self._json(child)}' for key, child in node.items())}}}"
 
-    def _fail(self, fault: str) -> str | None:
+    def fail(self, fault: str) -> str | None:
+        """Something is wrong with the arguments; the first fault counts."""
         self.fault = self.fault or fault
         return None
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from penstock.events import CallKind, Opaque, Reasoning, Refusal, SealedBy, StreamChunk, Text
 from penstock.wires.call import OpenCall
+from penstock.wires.text import plain
 
 BlockKind = Literal["text", "reasoning", "refusal", ""]
 
@@ -99,7 +100,7 @@ class Reply:
     def opaque(self, kind: str, data: Any, block: int | None = None) -> None:
         """Vendor state for a part; with no block given it is a part of its own."""
         at = self.new_block() if block is None else block
-        self.out.append(Opaque(at, self._wire, kind, data, self.choice))
+        self.out.append(Opaque(at, self._wire, kind, plain(data), self.choice))
 
     def call(self, id: str, name: str = "", kind: CallKind = "function") -> OpenCall:
         """A new call; with an empty name it is announced later, by `start`."""

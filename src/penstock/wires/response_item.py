@@ -1,97 +1,83 @@
-"""One output item of a Responses stream: what of it has been told, and what its end still adds.
+"""An output item of a Responses stream: what of it has been told, and what its end adds to that.
 
-A Responses stream says everything several times: in deltas, when a part is done, when its item is done, when the response
-is. Whatever comes first is told; a repetition adds only what was not told before (QUIRKS 135, 137, 141).
+Such a stream says everything several times: in deltas, when a part is done, when its item is, and when the response
+is. What comes first is told; a repetition adds only what is missing (QUIRKS 135, 137, 141).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from io import StringIO
+from typing import Any, ClassVar
 
-import msgspec
-
-from penstock.events import CallKind, Reasoning, Refusal, SealedBy, Text
-from penstock.wires.call import OpenCall
+from penstock.events import CallKind, SealedBy
+from penstock.wires.call import MAX_ARGUMENTS, OpenCall
 from penstock.wires.reply import Reply
+from penstock.wires.response_part import Channel, Part, reading, text_of
 from penstock.wires.text import heal, plain
 
-Channel = Literal["text", "refusal", "reasoning", "summary"]
 Tell = Callable[[Any, str], None]
 
-CALLS: dict[str, CallKind] = {"function_call": "function", "custom_tool_call": "custom"}
-"""The items that the client must run, and that are calls in our sense."""
-
-_EVENTS: dict[Channel, type[Text | Refusal | Reasoning]] = {
-    "text": Text, "refusal": Refusal, "reasoning": Reasoning, "summary": Reasoning,
-}  # fmt: skip
-_TOLD = {"id", "type", "status", "role", "content", "arguments", "input", "call_id", "name", "parsed_arguments"}
-_BODY = {"content", "arguments", "input", "parsed_arguments"}
-_STREAMED = {"code_interpreter_call_code": "code", "mcp_call_arguments": "arguments"}
-
-
-class Part:
-    """A text of an item. How much was told, and the last piece of it, show whether a final text goes on from there."""
-
-    __slots__ = ("_event", "_last", "_out", "annotations", "block", "is_mended", "is_settled", "size")
-
-    def __init__(self, reply: Reply, block: int, channel: Channel) -> None:
-        self._out = reply.out
-        self._event = _EVENTS[channel]
-        self._last = ""
-        self.block = block
-        self.size = 0
-        self.annotations = 0
-        self.is_settled = False
-        self.is_mended = False  # half characters were told, so that lengths say nothing
-
-    def add(self, piece: str) -> None:
-        self.size += len(piece)
-        self._last = piece
-        self._out.append(self._event(self.block, piece))
-
-    def settle(self, text: str) -> bool:
-        """Tell what the final text adds to what was told; whether the two agree."""
-        self.is_settled = True
-        if self.is_mended:
-            return True
-        if not text.startswith(self._last, self.size - len(self._last)):
-            return False
-        if len(text) > self.size:
-            self.add(text[self.size :])
-        return True
+_ANOTHER_TEXT = "a final text that is not what was streamed"
 
 
 class Item:
-    """An output item. Its place among the blocks is where it was first heard of."""
+    """An output item, and what all of its kinds have in common."""
 
-    __slots__ = ("_parts", "_reply", "_tell", "block", "call", "call_id", "data", "id", "index", "is_done", "is_stated",
-                 "name", "streamed", "type")  # fmt: skip
-
-    def __init__(self, reply: Reply, tell: Tell, index: int | None, id: str, type: str) -> None:
-        self._reply = reply
-        self._tell = tell
-        self._parts: dict[tuple[str, int | None], Part] = {}
+    def __init__(self, reply: Reply, tell: Tell, index: int | None, type: str) -> None:
+        self.reply = reply
+        self.tell = tell
         self.index = index
-        self.id = id
         self.type = type
+        self.id = ""
         self.call_id = ""
-        self.name = ""
-        self.data: dict[str, Any] = {}  # the item as it was announced
-        self.streamed: dict[str, str] = {}  # the input of a tool that the provider runs, by the name of its frames
+        self.data: dict[str, Any] | None = None  # the item as it was announced
         self.is_done = False
-        self.is_stated = False  # a call's arguments were stated whole
-        self.call: OpenCall | None = None
-        self.block = -1
-        if type in CALLS:
-            self._open_call("")
-        else:
-            self.block = reply.new_block()
 
-    # What the frames of an item say.
+    def is_like(self, type: str) -> bool:
+        """Whether an item of this type may be this one."""
+        return self.type == type
+
+    def takes(self, type: str) -> bool:
+        """Whether what belongs to an item of this type may belong to this one."""
+        return self.type == type
+
+    def announce(self, data: dict[str, Any]) -> None:
+        """The item as it begins. What it holds counts only if it never ends: the end may say otherwise (QUIRKS 142)."""
+        self.data = data
+        self.id = id_of(data.get("id"))
+
+    def end(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
+        """The item as it ended; a repetition adds nothing."""
+        if not self.is_done:
+            self.is_done = True
+            self.id = self.id or id_of(data.get("id"))
+            self.finish(data, sealed_by, is_cut)
+
+    def finish(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
+        raise NotImplementedError
+
+    def abandon(self, is_confirmed: bool) -> None:
+        """The response is over and the item never ended; `is_confirmed`: the response itself is complete."""
+        raise NotImplementedError
+
+
+class TextItem(Item):
+    """A message or a reasoning: texts, each with a block of its own."""
+
+    def __init__(self, reply: Reply, tell: Tell, index: int | None, type: str) -> None:
+        super().__init__(reply, tell, index, type)
+        self._block = reply.new_block()  # the item's place is where it was first heard of
+        self._parts: dict[tuple[Channel, int | None], Part] = {}
+        self._begun: list[tuple[int | None, Any]] = []
+        self._odd: set[int | None] = set()
+
+    def takes(self, type: str) -> bool:
+        return self.type == type or (self.type == "message" and type == "reasoning" and not self.is_done)
 
     def part(self, channel: Channel, index: int | None) -> Part:
-        """The text of this number; a frame without a number means the one that came last, or the only one."""
+        """The text of this number; where numbers are left out, the one that came last."""
         parts = self._parts
         part = parts.get((channel, index))
         if part is None and index is None:
@@ -99,27 +85,264 @@ class Item:
         if part is None and (channel, None) in parts:
             part = parts[channel, index] = parts.pop((channel, None))
         if part is None:
-            block = self._reply.new_block() if parts else self.block
-            part = parts[channel, index] = Part(self._reply, block, channel)
+            block = self.reply.new_block() if parts else self._block
+            part = parts[channel, index] = Part(self.reply, block, channel)
         return part
 
-    def announce(self, data: dict[str, Any]) -> None:
-        """The item as it begins; what it holds already counts only if nothing else is said (QUIRKS 142)."""
-        self.data = data
-        self._identify(data)
+    def settle(self, channel: Channel, index: int | None, text: str) -> None:
+        """A final text."""
+        if not self.part(channel, index).settle(text):
+            self.tell({channel: text}, _ANOTHER_TEXT)
 
-    def _identify(self, data: dict[str, Any]) -> None:
-        self.type = self.type or type_of(data)
-        self.id = self.id or text_of(data.get("id"))
-        if self.type in CALLS:
-            self.introduce(text_of(data.get("call_id")), text_of(data.get("name")))
+    def begin_part(self, part: Any, index: int | None) -> None:
+        """A content part as it began."""
+        self._begun.append((index, part))
+
+    def end_part(self, part: Any, index: int | None) -> None:
+        """A content part as it ended."""
+        read = reading(part)
+        if read is not None:
+            channel, text = read
+            self.settle(channel, index, text)
+            for annotation in annotations_of(part)[self.part(channel, index).annotations :]:
+                self.annotate(annotation, index)
+        elif not is_empty(part) and index not in self._odd:
+            self._odd.add(index)
+            self.tell(part, "a part of the content that we do not know")
+
+    def annotate(self, annotation: Any, index: int | None) -> None:
+        """A note on the text, such as a source."""
+        self.part("text", index).annotations += 1
+        self.tell(annotation, "a note on the text")
+
+    def recall(self, parts: Any) -> None:
+        """Parts that were there from the beginning: they count if nothing else was said of them."""
+        for index, part in [*enumerate(list_of(parts)), *self._begun]:
+            read = reading(part)
+            if read is None or not self.part(read[0], index).size:
+                self.end_part(part, index)
+
+    def told_block(self) -> int:
+        """The block of the last text that was told."""
+        return next((part.block for part in reversed(self._parts.values()) if part.size), self._block)
+
+
+class Message(TextItem):
+    """What the model says to the user."""
+
+    _TOLD: ClassVar = frozenset({"id", "type", "status", "role", "content"})
+
+    def finish(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
+        for index, part in enumerate(list_of(data.get("content"))):
+            self.end_part(part, index)
+        if has_more(data, self._TOLD):
+            # The phase, above all: models fare worse if it does not come back.
+            self.reply.opaque(self.type, plain(without(data, "content")), self.told_block())
+
+    def abandon(self, is_confirmed: bool) -> None:
+        self.recall(self.data and self.data.get("content"))
+
+
+class ReasoningItem(TextItem):
+    """What the model thought, as far as it is shown, and the state that must go back whole."""
+
+    _FIELDS: ClassVar[tuple[tuple[Channel, str], ...]] = (("summary", "summary"), ("reasoning", "content"))
+
+    def finish(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
+        self._texts(data)
+        self.reply.opaque(self.type, plain(data), self.told_block())
+
+    def abandon(self, is_confirmed: bool) -> None:
+        data = self.data or {}
+        if not any(part.size for part in self._parts.values()):
+            self._texts(data)
+        self.recall(None)
+        if data.get("encrypted_content"):
+            self.tell(data, "a reasoning that never ended: its state cannot be sent back")
+
+    def _texts(self, data: dict[str, Any]) -> None:
+        """Streamed texts first: the same words under another name are not told again (QUIRKS 82)."""
+        entries = [
+            (self.part(channel, index), channel, text)
+            for channel, key in self._FIELDS
+            for index, text in enumerate(texts_of(data.get(key)))
+        ]
+        said = set[str]()
+        for part, channel, text in sorted(entries, key=lambda entry: not entry[0].size):
+            if (part.size or text not in said) and not part.settle(text):
+                self.tell({channel: text}, _ANOTHER_TEXT)
+            said.add(text)
+
+
+class CallItem(Item):
+    """A call that the client must run. It is whole when its item is done, not when its arguments are.
+
+    The arguments of a call that ran into the limit are stated too; only the item's status tells.
+    """
+
+    _KINDS: ClassVar[dict[str, CallKind]] = {"function_call": "function", "custom_tool_call": "custom"}
+    _TOLD: ClassVar = frozenset({"id", "type", "status", "arguments", "input", "call_id", "name", "parsed_arguments"})
+
+    def __init__(self, reply: Reply, tell: Tell, index: int | None, type: str) -> None:
+        super().__init__(reply, tell, index, type)
+        self._call: OpenCall | None = None
+        self._name = ""
+        self.is_stated = False
+
+    @property
+    def call(self) -> OpenCall:
+        """The call, opened when it is first spoken of."""
+        if self._call is None:
+            self._call = self.reply.call(self.call_id, kind=self._KINDS[self.type])
+        return self._call
 
     def introduce(self, call_id: str, name: str) -> None:
-        """What a call is called; it is announced when both its id and its name are known."""
-        call = self.call or self._open_call(call_id)
+        """What the call is called; it is announced when its id and its name are both known (QUIRKS 134)."""
         if call_id and not self.call_id:
-            self.call_id = call.id = call_id
-        self.name = self.name or name
-        if self.call_id and self.name and not call.is_started:
-            call.name = self.name
-            call.start()
+            self.call_id = call_id
+            if self._call is not None:
+                self._call.id = call_id  # it came late
+        self._name = self._name or name
+        if self.call_id and self._name and not self.call.is_started:
+            self.call.name = self._name
+            self.call.start()
+
+    def announce(self, data: dict[str, Any]) -> None:
+        super().announce(data)
+        self.introduce(id_of(data.get("call_id")), text_of(data.get("name")))
+
+    def state(self, arguments: str) -> None:
+        """The final arguments; an empty statement takes nothing back."""
+        self.is_stated = True
+        if arguments:
+            self.call.replace(arguments)
+
+    def finish(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
+        self.introduce(id_of(data.get("call_id")), text_of(data.get("name")))
+        self.state(self._arguments(data))
+        if has_more(data, self._TOLD):
+            state = without(data, "arguments", "input", "parsed_arguments")
+            self.reply.opaque(self.type, plain(state), self.call.block)
+        self._seal(None if is_cut else sealed_by)
+
+    def abandon(self, is_confirmed: bool) -> None:
+        is_stated = self.is_stated and self.call.size > 0  # QUIRKS 33: nothing at all is whole only if confirmed
+        if self.data is not None and not self.call.size:
+            self.state(self._arguments(self.data))
+        self._seal("call_end" if is_stated else "finish" if is_confirmed else None)
+
+    def _arguments(self, data: dict[str, Any]) -> str:
+        return arguments_of(data.get("input" if self.type == "custom_tool_call" else "arguments"))
+
+    def _seal(self, sealed_by: SealedBy | None) -> None:
+        self.introduce(self.id, "")
+        self.call.name = self.call.name or self._name
+        if sealed_by is None:
+            self.call.fail("cut", "the call ended before its arguments were complete")
+        else:
+            self.reply.seal(self.call, sealed_by)
+
+
+class HostedItem(TextItem):
+    """Anything else: what the provider runs itself, or asks for in its own terms. It goes back whole."""
+
+    _FIELDS: ClassVar = {"code_interpreter_call_code": "code", "mcp_call_arguments": "arguments"}
+
+    def __init__(self, reply: Reply, tell: Tell, index: int | None, type: str) -> None:
+        super().__init__(reply, tell, index, type)
+        self._streamed: dict[str, StringIO] = {}
+
+    def is_like(self, type: str) -> bool:
+        return self.type == type or (not self.type and type not in _CLASSES)
+
+    def takes(self, type: str) -> bool:
+        return self.type == type or (type in ("message", "reasoning") and not self.is_done)
+
+    def announce(self, data: dict[str, Any]) -> None:
+        super().announce(data)
+        self.type = self.type or type_of(data)
+
+    def add(self, stem: str, text: str, is_whole: bool) -> None:
+        """A piece of its input, or all of it; `stem` is what its frames are called."""
+        pieces = StringIO() if is_whole else self._streamed.get(stem, StringIO())
+        self._streamed[stem] = pieces
+        if pieces.tell() + len(text) <= MAX_ARGUMENTS:
+            pieces.write(text)
+
+    def finish(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
+        streamed = {self._FIELDS.get(stem, ""): pieces.getvalue() for stem, pieces in self._streamed.items()}
+        missing = {key: text for key, text in streamed.items() if key and not data.get(key)}
+        self.reply.opaque(type_of(data) or "item", plain({**data, **missing}), self.told_block())
+
+    def abandon(self, is_confirmed: bool) -> None:
+        if self.data is not None and is_confirmed:
+            self.finish(self.data, "finish", False)
+        elif self.data is not None or self._streamed:
+            streamed = {stem: pieces.getvalue() for stem, pieces in self._streamed.items()}
+            self.tell({**(self.data or {}), **streamed}, "an item that never ended")
+
+
+_CLASSES: dict[str, type[Item]] = {
+    "message": Message,
+    "reasoning": ReasoningItem,
+    "function_call": CallItem,
+    "custom_tool_call": CallItem,
+}
+
+
+def make_item(reply: Reply, tell: Tell, index: int | None, type: str) -> Item:
+    """A new item of this type."""
+    return _CLASSES.get(type, HostedItem)(reply, tell, index, type)
+
+
+def type_of(data: dict[str, Any]) -> str:
+    """The type of an item; one that has a role and no type is a message."""
+    return text_of(data.get("type")) or ("message" if data.get("role") else "")
+
+
+def id_of(value: Any) -> str:
+    return str(value) if isinstance(value, str | int) else ""  # QUIRKS 20
+
+
+def list_of(value: Any) -> list[Any]:
+    """A list of parts, which may be given as one text."""
+    return value if isinstance(value, list) else [value] if isinstance(value, str) else []
+
+
+def texts_of(parts: Any) -> Iterator[str]:
+    """The texts of a list of parts, empty where there is none."""
+    for part in list_of(parts):
+        yield part if isinstance(part, str) else text_of(part.get("text")) if isinstance(part, dict) else ""
+
+
+def annotations_of(part: Any) -> list[Any]:
+    return list_of(part.get("annotations")) if isinstance(part, dict) else []
+
+
+def arguments_of(value: Any) -> str:
+    """Arguments as text; what is not text already is written as JSON once (QUIRKS 35)."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except RecursionError:
+        return heal(repr(value)[:10_000])
+
+
+def without(data: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key not in keys}
+
+
+def has_more(data: dict[str, Any], told: frozenset[str]) -> bool:
+    """Whether the object holds something beyond these fields."""
+    return any(key not in told and not is_empty(value) for key, value in data.items())
+
+
+def is_empty(value: Any) -> bool:
+    """Whether there is nothing in it; a part that has but a type says nothing."""
+    if isinstance(value, dict):
+        return not any(key != "type" and item not in _NOTHING for key, item in value.items())
+    return value in _NOTHING
+
+
+_NOTHING: tuple[Any, ...] = (None, "", [], {}, False)

@@ -19,12 +19,13 @@ Label = int | str
 class Router:
     """The calls of one answer, by the labels that fragments bear."""
 
-    __slots__ = ("_by_id", "_given_ids", "_last", "_reply", "_tools", "by_label")
+    __slots__ = ("_by_id", "_given_ids", "_labels", "_last", "_reply", "_tools", "by_label")
 
     def __init__(self, reply: Reply, tools: Sequence[str]) -> None:
         self._reply = reply
         self._tools = tools
         self.by_label: dict[Label, OpenCall] = {}
+        self._labels: dict[OpenCall, int] = {}  # how many labels lead to a call, for those that any leads to
         self._by_id: dict[str, OpenCall] = {}
         self._given_ids: dict[int, str] = {}  # by block, the ids that are the provider's
         self._last: OpenCall | None = None
@@ -39,12 +40,20 @@ class Router:
         if id:
             self._by_id.setdefault(id, call)
             self._given_ids.setdefault(call.block, id)
-        if label is not None:
-            self.by_label[label] = call
+        if label is not None and (owner := self.by_label.get(label)) is not call:
+            self._bind(label, owner, call)
         self._last = call
         if name:
             self._name(call, name)
         return call
+
+    def _bind(self, label: Label, owner: OpenCall | None, call: OpenCall) -> None:
+        self.by_label[label] = call
+        self._labels[call] = self._labels.get(call, 0) + 1
+        if owner is not None:
+            self._labels[owner] -= 1
+            if not self._labels[owner]:
+                del self._labels[owner]
 
     def has_given_id(self, call: OpenCall) -> bool:
         """Whether the call's id is the provider's, and not made up."""
@@ -84,7 +93,7 @@ class Router:
 
         A call whose index was taken over by another can get no more, so it does not count.
         """
-        within_reach = dict.fromkeys([*self.by_label.values(), self._last])
+        within_reach = {*self._labels, self._last}
         still_open = [call for call in within_reach if call and not call.is_ended and not call.is_closed]
         return still_open[0] if len(still_open) == 1 else None
 

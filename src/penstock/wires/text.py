@@ -17,6 +17,7 @@ from penstock.events import (
     ToolCall,
     ToolCallDelta,
     ToolCallInvalid,
+    encode,
 )
 
 Piece = Text | Reasoning | Refusal | ToolCallDelta
@@ -54,6 +55,15 @@ def _replaced(value: Any) -> Any:
     return json.loads(heal(json.dumps(value, ensure_ascii=False)))
 
 
+def _fit(chunk: StreamChunk) -> StreamChunk:
+    """The event, made fit to be written as JSON: halves of characters turn up in ids and names too."""
+    try:
+        encode(chunk)
+    except UnicodeEncodeError:
+        return msgspec.convert(plain(msgspec.to_builtins(chunk)), StreamChunk)
+    return chunk
+
+
 class Mender:
     """A stage over events that holds back the first half of a character until the piece with the second half comes.
 
@@ -81,7 +91,7 @@ class Mender:
                     self._halves.clear()
                 case _:
                     pass
-            out.append(chunk)
+            out.append(_fit(chunk))
         return out
 
     def close(self) -> list[StreamChunk]:

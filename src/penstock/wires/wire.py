@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.events import Error, Finish, FinishReason, StreamChunk, Unknown, Usage
 from penstock.framing import Frames, FramingName, Stray
-from penstock.wires.fault import error_in
+from penstock.wires.fault import bare_message, error_in
 from penstock.wires.reply import Blocks, Reply
 from penstock.wires.text import Mender, plain
 
@@ -38,7 +38,7 @@ class Wire:
         self.is_ended = False
         self._blocks = Blocks(id_prefix)
         self._usage = Usage()
-        self._errors: list[str] = []
+        self._errors: set[str] = set()
         self._mender: Mender | None = None
 
     # What a wire implements.
@@ -65,7 +65,7 @@ class Wire:
 
     def _late(self, frames: Frames) -> None:
         for payload in frames.data:
-            if payload != DONE:
+            if payload.strip() != DONE:
                 self.unknown(payload.decode("utf-8", "replace"), "a frame after the end of the stream")
 
     def stray(self, stray: Stray) -> list[StreamChunk]:
@@ -100,7 +100,7 @@ class Wire:
 
     def usage(self, raw: Mapping[str, Any], **tokens: Any) -> None:
         """Counts so far: what is told replaces what was told before, field by field (QUIRKS 88, 90)."""
-        told = {name: count for name, count in tokens.items() if isinstance(count, int)}
+        told = {name: count for name, count in tokens.items() if type(count) is int}
         merged = {**self._usage.raw, **{key: value for key, value in raw.items() if value is not None}}
         usage = msgspec.structs.replace(self._usage, raw=plain(merged), **told)
         if usage != self._usage:
@@ -110,7 +110,7 @@ class Wire:
     def error(self, error: Error) -> None:
         """An error in band; a second telling of the same one is left out (QUIRKS 139)."""
         if error.message not in self._errors:
-            self._errors.append(error.message)
+            self._errors.add(error.message)
             self.out.append(error)
 
     def unknown(self, raw: Any, note: str = "") -> None:
@@ -149,7 +149,7 @@ class Wire:
         except UNREADABLE:
             if text.startswith(":"):
                 self.unknown(text, "a comment that was sent as data")  # QUIRKS 104
-            elif text.strip() and text != "[DONE]":
+            elif text.strip() not in ("", "[DONE]"):
                 self.unknown(text, "a frame that is not JSON")
             return None
         if self._mender is None and "\\ud" in text.lower():
@@ -162,6 +162,14 @@ class Wire:
         if error is not None:
             self.error(error)
         return error is not None
+
+    def bare_error(self, value: Any) -> None:
+        """A frame that says nothing known: an error if it is just a message, as gateways answer; else unknown."""
+        error = bare_message(value)
+        if error is not None:
+            self.error(error)
+        else:
+            self.unknown(value, "a frame that says nothing known")
 
 
 def decode_batch(decode: Callable[[bytes], T], payloads: list[bytes]) -> list[T] | None:

@@ -1,0 +1,263 @@
+"""Cohere's chat, version 2: frames to events.
+
+Texts and calls are begun, continued and ended by their index. The tool plan is neither, but Cohere wants it back
+(QUIRKS 159): it is gathered, and told whole as an opaque part. Citations say where a text is from; they need not go
+back, and come out as unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from io import StringIO
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec import Struct
+
+from penstock.events import FinishReason, SealedBy, Text
+from penstock.framing import Frames
+from penstock.wires.call import OpenCall
+from penstock.wires.loose import arguments_text, first, is_empty, items, take, whole_number
+from penstock.wires.reply import Reply
+from penstock.wires.wire import DONE, Wire, decode_batch
+
+MAX_PLAN = 1024 * 1024
+"""How many characters of a tool plan are gathered before they are told."""
+
+
+class Content(Struct, gc=False, forbid_unknown_fields=True):
+    text: str | None = None
+    thinking: str | None = None
+    type: str | None = None
+
+
+class Function(Struct, gc=False, forbid_unknown_fields=True):
+    arguments: str
+
+
+class Piece(Struct, gc=False, forbid_unknown_fields=True):
+    """A piece of a call's arguments."""
+
+    function: Function
+
+
+class Message(Struct, gc=False, forbid_unknown_fields=True):
+    content: Content | None = None
+    tool_calls: Piece | None = None
+    tool_plan: str | None = None
+
+
+class Delta(Struct, gc=False, forbid_unknown_fields=True):
+    message: Message
+
+
+class Frame(Struct, gc=False, forbid_unknown_fields=True):
+    """What nearly all frames are: a piece of a text, of a thought, of a call or of a plan."""
+
+    delta: Delta
+    index: int | None = None
+    type: str | None = None
+
+
+_decode = msgspec.json.Decoder(Frame).decode
+_KINDS = {"message-start", "content-start", "content-delta", "content-end", "tool-plan-delta", "tool-call-start",
+          "tool-call-delta", "tool-call-end", "citation-start", "citation-end", "message-end"}  # fmt: skip
+_NOISE = {"id", "type", "role"}
+
+
+class Cohere(Wire):
+    """Frames of a chat, or the whole answer."""
+
+    name = "cohere"
+    FINISH: ClassVar[Mapping[str, FinishReason]] = {
+        "COMPLETE": "stop", "STOP_SEQUENCE": "stop", "TOOL_CALL": "tool_calls",
+        "MAX_TOKENS": "length", "ERROR_LIMIT": "length", "ERROR_TOXIC": "content_filter",
+        "ERROR": "error", "TIMEOUT": "error",
+    }  # fmt: skip
+
+    def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
+        super().__init__(tools, id_prefix)
+        self._reply = self.reply()
+        self._calls: dict[int | None, OpenCall] = {}  # those that have not ended, by index
+        self._plan = StringIO()
+        self._index: int | None = None  # of the text that is being written
+        self._is_over = False
+
+    def is_whole(self, reply: Reply) -> bool:
+        return self._is_over
+
+    def end(self, by_mark: bool = False) -> None:
+        self._tell_plan()
+        super().end(by_mark)
+
+    def read(self, frames: Frames) -> None:
+        pieces = decode_batch(_decode, frames.data)
+        if pieces is not None:
+            self._pieces(pieces)
+            return
+        for payload in frames.data:
+            if self.is_ended:
+                self._late(Frames(frames.event, [payload]))
+            elif payload == DONE:
+                self.end(by_mark=True)
+            elif (pieces := decode_batch(_decode, [payload])) is not None:
+                self._pieces(pieces)
+            else:
+                self._loose_frame(self.loose(payload), frames.event)
+
+    def _pieces(self, pieces: list[Frame]) -> None:
+        append, reply, calls = self.out.append, self._reply, self._calls
+        for piece in pieces:
+            message, index = piece.delta.message, piece.index
+            content = message.content
+            if content is not None:
+                text = content.text
+                is_next = content.type is None and index == self._index and reply.open_kind == "text"
+                if text and is_next and content.thinking is None:
+                    append(Text(reply.open_block, text))
+                else:
+                    self._content(index, content)
+            if message.tool_calls is not None:
+                arguments = message.tool_calls.function.arguments
+                if index in calls:
+                    calls[index].add(arguments)
+                else:
+                    self._entry(index, {"function": {"arguments": arguments}})
+            if message.tool_plan:
+                self._plan_on(message.tool_plan)
+
+    def _content(self, index: int | None, content: Content) -> None:
+        """A text or a thought, or a piece of one; with a type it begins."""
+        reply = self._reply
+        self._tell_plan()
+        if content.type is not None or index != self._index:
+            reply.open_kind = ""
+        self._index = index
+        reply.reasoning(content.thinking or "")
+        reply.text(content.text or "")
+
+    def _plan_on(self, piece: str) -> None:
+        if not piece:
+            return
+        self._reply.open_kind = ""
+        self._plan.write(piece)
+        if self._plan.tell() > MAX_PLAN:
+            self._tell_plan()
+
+    def _tell_plan(self) -> None:
+        if plan := self._plan.getvalue():
+            self._plan = StringIO()
+            self._reply.opaque("tool_plan", plan)
+
+    def _entry(self, index: int | None, value: Any, is_start: bool = False) -> None:
+        """The head of a call, or a piece of one, which belongs to the open call of its index (QUIRKS 160)."""
+        entry = dict(value) if isinstance(value, dict) else {"tool_calls": value}
+        function = dict(take(entry, "function", dict) or {})
+        id, name = entry.pop("id", None), take(function, "name", str) or ""
+        arguments = arguments_text(function.pop("arguments", None))
+        call = None if is_start else self._open_call(index)
+        if call is None and (name or id is not None):
+            self._tell_plan()
+            call = self._calls[index] = self._reply.call("" if id is None else str(id), name)
+        if call is not None:
+            call.name = call.name or name
+            if arguments:
+                call.add(arguments)
+        elif arguments:
+            self.unknown({"index": index, "arguments": arguments}, "a piece of a call that is not known")
+        self._tell({**entry, **function}, "fields of a call that we do not know")
+
+    def _open_call(self, index: int | None) -> OpenCall | None:
+        """The open call of this index; without an index, the only one that is open."""
+        if index is None and len(self._calls) == 1:
+            return next(iter(self._calls.values()))
+        return self._calls.get(index)
+
+    # The loose way: heads, ends, whole answers, errors, and fields that we have not met.
+
+    def _loose_frame(self, value: Any, event: str) -> None:
+        if not isinstance(value, dict):
+            self._tell(value, "a frame that is no object")
+            return
+        frame = dict(value)
+        kind, index = take(frame, "type", str) or event, take(frame, "index", int)
+        if kind in _KINDS:
+            delta = dict(take(frame, "delta", dict) or {})
+            self._loose_message(index, delta, is_start=kind == "tool-call-start")
+            self._tell(frame, "fields of a frame that we do not know")
+            self._ends(kind, index, delta)
+        elif self.loose_error(value) or (event == "error" and self.loose_error({"error": value})):
+            pass
+        elif isinstance(frame.get("message"), dict) or "finish_reason" in frame:  # the whole answer
+            self._loose_message(None, frame, is_start=True)
+            for at in list(self._calls):
+                self._end_call(at, "whole")
+            self._finish(frame)
+        else:
+            self.bare_error(value)
+
+    def _ends(self, kind: str, index: int | None, delta: dict[str, Any]) -> None:
+        match kind:
+            case "content-end":
+                self._reply.open_kind = ""
+            case "tool-call-end":
+                self._end_call(index, "call_end")
+            case "message-end":
+                self._finish(delta)
+                return
+        self._tell(delta, "fields of a delta that we do not know")
+
+    def _end_call(self, index: int | None, sealed_by: SealedBy) -> None:
+        call = self._open_call(index)
+        if call is not None:
+            self._reply.seal(call, sealed_by)
+            self._calls = {at: other for at, other in self._calls.items() if other is not call}
+
+    def _finish(self, delta: dict[str, Any]) -> None:
+        reason, usage = take(delta, "finish_reason", str), take(delta, "usage", dict)
+        error = {"error": delta.pop("error", None), "code": delta.pop("error_type", None)}
+        if error["error"]:
+            self.loose_error(error)
+        if usage is not None:
+            self._usage_of(usage)
+        self._tell(delta, "fields of the end that we do not know")
+        if reason:
+            self._reply.finish(reason)
+        self._is_over = True
+        self.end()
+
+    def _usage_of(self, usage: dict[str, Any]) -> None:
+        """Of the two sets of counts, `tokens` is what was read and written; `billed_units` is what is paid for."""
+        tokens = {**(first(usage, "billed_units") or {}), **(first(usage, "tokens") or {})}
+        self.usage(
+            usage,
+            input_tokens=whole_number(tokens.get("input_tokens")),
+            output_tokens=whole_number(tokens.get("output_tokens")),
+            cached_tokens=whole_number(usage.get("cached_tokens")),
+            reasoning_tokens=whole_number(tokens.get("reasoning_tokens")),
+        )
+
+    def _loose_message(self, index: int | None, fields: dict[str, Any], is_start: bool) -> None:
+        message = dict(take(fields, "message", dict) or {})
+        for content in items(message.pop("content", None)):
+            self._loose_content(index, content)
+        self._plan_on(take(message, "tool_plan", str) or "")
+        calls = message.pop("tool_calls", None)
+        for at, entry in enumerate(items(calls)):
+            self._entry((index or 0) + at if isinstance(calls, list) else index, entry, is_start)
+        for citation in items(message.pop("citations", None)):
+            self._tell(citation, "a citation")
+        self._tell(message, "fields of a message that we do not know")
+
+    def _loose_content(self, index: int | None, value: Any) -> None:
+        content = dict(value) if isinstance(value, dict) else {"type": "text", "text": value}
+        typed = Content(take(content, "text", str), take(content, "thinking", str), take(content, "type", str))
+        self._content(index, typed)
+        self._tell(content, "content that we do not know")
+
+    def _tell(self, rest: Any, note: str) -> None:
+        """What is left over, if it says something."""
+        if isinstance(rest, dict):
+            rest = {key: field for key, field in rest.items() if key not in _NOISE and not is_empty(field)}
+        if not is_empty(rest):
+            self.unknown(rest, note)

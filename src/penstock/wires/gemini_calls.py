@@ -1,0 +1,213 @@
+"""Gemini's function calls: whole in one part, or begun by one part and continued by others (`partialArgs`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET, Raw, Struct
+
+from penstock.events import SealedBy
+from penstock.wires.call import OpenCall
+from penstock.wires.loose import is_empty, items, raw_of, take, text_of
+from penstock.wires.partial_args import PartialArgs
+from penstock.wires.reply import Reply
+
+SIGNATURE = "thought_signature"
+_SNAKE = re.compile(r"(?<=[a-z])_([a-z])")
+_NOTHING = ("", "{}", "null")  # how arguments that say nothing are written
+
+
+class PartialArg(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+    """A value, or a piece of a string, at a place within the arguments."""
+
+    json_path: str = ""
+    string_value: str | None = None
+    number_value: Raw = Raw()
+    bool_value: bool | None = None
+    null_value: Any = UNSET
+    will_continue: bool | None = None
+
+
+class FunctionCall(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+    """A call, or a piece of one: with `will_continue` it goes on in another part."""
+
+    name: str | None = None
+    args: Raw = Raw()
+    id: str | None = None
+    partial_args: list[PartialArg] | None = None
+    will_continue: bool | None = None
+
+
+class Streamed:
+    """A call that goes on in the parts to come."""
+
+    __slots__ = ("args", "call", "given_id", "is_at_rest", "is_stated", "signature")
+
+    def __init__(self, call: OpenCall, given_id: str) -> None:
+        self.call = call
+        self.given_id = given_id
+        self.args = PartialArgs()
+        self.signature = ""
+        self.is_at_rest = True  # whether the last value is complete
+        self.is_stated = False  # whether the arguments were told as a whole after all
+
+    def sign(self, signature: str) -> None:
+        """Large signatures come in pieces, some are sent again and again (QUIRKS 147)."""
+        if signature != self.signature:
+            self.signature += signature
+
+
+class GeminiCalls:
+    """The calls of one answer."""
+
+    def __init__(self, reply: Reply, unknown: Callable[[Any, str], None]) -> None:
+        self._reply = reply
+        self._unknown = unknown
+        self._open: list[Streamed] = []
+
+    def add(self, part: FunctionCall, signature: str) -> None:
+        """A part that is a call, or a piece of one."""
+        streamed = self._continued(part)
+        if streamed is not None:
+            self._extend(streamed, part, signature)
+        elif part.will_continue or part.partial_args:
+            streamed = Streamed(self._reply.call(part.id or "", part.name or ""), part.id or "")
+            self._open.append(streamed)
+            self._extend(streamed, part, signature)
+        elif part.name or part.id or text_of(part.args) not in _NOTHING:
+            self._whole(part, signature)
+        elif signature:  # the end mark of a call that has ended already; only its signature says something
+            self._reply.opaque(SIGNATURE, signature)
+
+    def end(self, is_stop: bool) -> None:
+        """The answer is over. A call that was to go on is whole only if the model stopped of itself, between values."""
+        for streamed in self._open:
+            if is_stop and streamed.is_at_rest:
+                self._seal(streamed, "finish")
+            else:
+                self._sign(streamed)
+                streamed.call.fail("cut", "the answer ended before the call did")
+        self._open.clear()
+
+    def _whole(self, part: FunctionCall, signature: str) -> None:
+        call = self._reply.call(part.id or "", part.name or "")
+        if signature:
+            self._reply.opaque(SIGNATURE, signature, call.block)
+        if arguments := text_of(part.args):
+            call.add(arguments)
+        self._reply.seal(call, "whole")
+
+    def _continued(self, part: FunctionCall) -> Streamed | None:
+        """The open call that the part continues: by its id, else the last one, unless the part is plainly another."""
+        if not self._open:
+            return None
+        last = self._open[-1]
+        if part.id:
+            by_id = [streamed for streamed in self._open if streamed.given_id == part.id]
+            return by_id[-1] if by_id else None if last.given_id or part.name else last
+        if not part.name:
+            return last
+        is_whole = not part.partial_args and not part.will_continue and text_of(part.args) not in _NOTHING
+        return None if part.name != last.call.name or is_whole else last  # QUIRKS 153: sent again is not sent on
+
+    def _extend(self, streamed: Streamed, part: FunctionCall, signature: str) -> None:
+        call = streamed.call
+        call.name = call.name or part.name or ""
+        streamed.sign(signature)
+        for arg in part.partial_args or ():
+            self._put(streamed, arg)
+        if (arguments := text_of(part.args)) not in _NOTHING:
+            self._state(streamed, arguments, bool(part.partial_args or (call.size and part.will_continue)))
+        if part.will_continue:
+            self._reply.raw_reason = None  # there is more to come, so that was not the finish (QUIRKS 154)
+        else:
+            self._open.remove(streamed)
+            self._seal(streamed, "call_end")
+
+    def _put(self, streamed: Streamed, arg: PartialArg) -> None:
+        value = value_of(arg)
+        streamed.is_at_rest = not arg.will_continue
+        if value is None:
+            return  # it only says that the value ends, or that one will come
+        text = streamed.args.put(arg.json_path, *value)
+        if text is None:
+            self._unknown({"jsonPath": arg.json_path, "value": value[0]}, f"no place for it: {streamed.args.fault}")
+        elif text:
+            streamed.call.add(text)
+
+    def _state(self, streamed: Streamed, arguments: str, is_doubtful: bool) -> None:
+        """The arguments as a whole, though they were to come in pieces: they count, if there is no doubt."""
+        if is_doubtful:
+            streamed.args.fail("the arguments came both as a whole and in pieces")
+            self._unknown({"args": arguments}, streamed.args.fault)
+        else:
+            streamed.call.replace(arguments)
+            streamed.is_stated = True
+
+    def _seal(self, streamed: Streamed, sealed_by: SealedBy) -> None:
+        args, call = streamed.args, streamed.call
+        rest = "" if streamed.is_stated and not args.fault else args.end()
+        self._sign(streamed)
+        if rest is None:
+            call.fail("malformed", args.fault)
+            return
+        if rest and args.is_written:
+            call.add(rest)
+        elif rest:
+            call.replace(rest)
+        self._reply.seal(call, sealed_by)
+
+    def _sign(self, streamed: Streamed) -> None:
+        if streamed.signature:
+            self._reply.opaque(SIGNATURE, streamed.signature, streamed.call.block)
+
+
+def value_of(arg: PartialArg) -> tuple[str, bool] | None:
+    """The value as text, and whether it is a string; None if it says none. Neither "" nor 0 is none (QUIRKS 151)."""
+    if arg.string_value is not None:
+        return arg.string_value, True
+    if (number := bytes(arg.number_value).decode()) not in ("", "null"):
+        return number, False
+    if arg.bool_value is not None:
+        return "true" if arg.bool_value else "false", False
+    return None if arg.null_value is UNSET else ("null", False)
+
+
+def function_call_of(fields: dict[str, Any], unknown: Callable[[Any, str], None]) -> FunctionCall:
+    """A call that does not fit the usual shape, brought to it; `unknown` is told what is left over."""
+    id, args, partial_args = (fields.pop(key, None) for key in ("id", "args", "partialArgs"))
+    call = FunctionCall(
+        take(fields, "name", str),
+        raw_of(args),
+        None if id is None else str(id),
+        [_partial_arg(arg, unknown) for arg in items(partial_args)],
+        take(fields, "willContinue", bool),
+    )
+    if not is_empty(fields):
+        unknown(fields, "fields of a call that we do not know")
+    return call
+
+
+def _partial_arg(value: Any, unknown: Callable[[Any, str], None]) -> PartialArg:
+    """A value of a kind that we have not met is JSON as it stands; one without a path will find no place."""
+    fields = camel(value) if isinstance(value, dict) else {"oddValue": value}
+    arg = PartialArg(
+        json_path=take(fields, "jsonPath", str) or "",
+        string_value=take(fields, "stringValue", str),
+        bool_value=take(fields, "boolValue", bool),
+        null_value=fields.pop("nullValue", UNSET),
+        will_continue=take(fields, "willContinue", bool),
+    )
+    for key, field in fields.items():
+        if key.endswith("Value") and field is not None:
+            arg.number_value = raw_of(field)
+        elif not is_empty(field):
+            unknown({key: field}, "a field of an argument that we do not know")
+    return arg
+
+
+def camel(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields under the names that the wire uses; Python clients write `usage_metadata` for `usageMetadata`."""
+    return {_SNAKE.sub(lambda found: found[1].upper(), key): value for key, value in fields.items()}

@@ -1,0 +1,523 @@
+"""The command line, as a person and as a script sees it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+from rich.console import Console
+
+from penstock import events
+from penstock.cli import demo
+from penstock.cli.app import penstock as command
+from penstock.cli.choices import Choices
+from penstock.cli.oddities import Oddities
+from penstock.cli.view import View
+from penstock.events import Finish, Retry, Text, ToolCallDelta, ToolCallInvalid, ToolCallStart, Unknown
+from penstock.wires import WIRES
+from tests.support import Vector, decode_pieces, pieces_of, vectors
+
+WIRE = "openai-chat"
+PENSTOCK = [sys.executable, "-m", "penstock.cli"]
+PLAIN = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE")}
+PATIENCE = 20  # seconds until a live test gives up; it waits for what it expects, not for the time
+
+
+def data(frame: Any) -> str:
+    return f"data: {json.dumps(frame)}\n\n"
+
+
+def chunk(delta: Any, finish: str | None = None, choice: int = 0) -> str:
+    return data({"choices": [{"index": choice, "delta": delta, "finish_reason": finish}]})
+
+
+def piece(index: int, arguments: str, **entry: Any) -> str:
+    function = {"arguments": arguments} | ({"name": entry.pop("name")} if "name" in entry else {})
+    return chunk({"tool_calls": [{"index": index, "function": function, **entry}]})
+
+
+USAGE = data({"choices": [], "usage": {"prompt_tokens": 1200, "completion_tokens": 7}})
+DONE = "data: [DONE]\n\n"
+GOOD = (
+    chunk({"reasoning_content": "Look it up."})
+    + chunk({"content": "One "})
+    + chunk({"content": "moment."})
+    + piece(0, '{"city": ', id="call_a", name="get_weather")
+    + piece(0, '"Paris"}')
+    + chunk({}, "tool_calls")
+    + USAGE
+    + DONE
+)
+
+
+def run(*arguments: str, body: str | bytes = GOOD, env: dict[str, str] | None = None) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(command, arguments, input=body, env=env)
+
+
+def decode(body: str | bytes, *arguments: str) -> str:
+    return run("decode", "--wire", WIRE, *arguments, body=body).stdout
+
+
+def odd(body: str) -> list[str]:
+    """The last list, without its bullets."""
+    _, _, told = decode(body).partition("odd about this stream\n")
+    return [line.removeprefix("  • ") for line in told.splitlines()]
+
+
+# --json: for scripts.
+
+
+def test_json_is_an_event_a_line() -> None:
+    result = run("decode", "--wire", WIRE, "--json")
+    assert [events.decode(line) for line in result.stdout.splitlines()] == decode_pieces(WIRE, [GOOD.encode()])
+    assert result.exit_code == 0
+    assert result.stderr == ""
+
+
+def test_json_keeps_what_a_terminal_would_obey() -> None:
+    nasty = "a\x1b[2Jb\x9b31mc\x7fd\u2028e"
+    result = run("decode", "--wire", WIRE, "--json", body=chunk({"content": nasty}))
+    assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f]", result.stdout) == []
+    first = events.decode(result.stdout.split("\n")[0])
+    assert isinstance(first, Text)
+    assert first.text == nasty
+
+
+def test_a_file_reads_like_standard_input(tmp_path: Path) -> None:
+    file = tmp_path / "body.sse"
+    file.write_text(GOOD)
+    assert run("decode", "--wire", WIRE, str(file)).stdout == run("decode", "--wire", WIRE, "-").stdout == decode(GOOD)
+
+
+def test_tools_settle_a_name_that_comes_in_pieces() -> None:
+    body = piece(0, "", id="a", name="get") + piece(0, "{}", id="a", name="_weather") + chunk({}, "tool_calls") + DONE
+    names = [event.name for line in decode(body, "--json", "--tools", "get_weather, get").splitlines()
+             if isinstance(event := events.decode(line), ToolCallStart)]  # fmt: skip
+    assert names == ["get_weather"]
+
+
+# How it ends.
+
+
+@pytest.mark.parametrize("flag", [(), ("--json",)])
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (GOOD, 0),
+        (GOOD[:-200], 1),
+        ("", 1),
+        (chunk({"content": "Half"}) + data({"error": {"message": "Overloaded"}}), 1),
+        (chunk({"content": "One"}, "stop") + chunk({"content": "Two"}, choice=1), 1),
+        ("<html>Bad Gateway</html>", 1),
+        (b"\x1f\x8b\x08\x00 compressed", 1),
+        (b"\x00\xff" * 100, 1),
+    ],
+)
+def test_the_exit_code_says_whether_the_stream_ended_well(flag: tuple[str, ...], body: str | bytes, code: int) -> None:
+    assert run("decode", "--wire", WIRE, *flag, body=body).exit_code == code
+
+
+@pytest.mark.parametrize("arguments", [("--wire", "telex"), ()])
+def test_a_wrong_wire_names_the_right_ones(arguments: tuple[str, ...]) -> None:
+    result = run("decode", *arguments)
+    assert result.exit_code == 2
+    assert all(wire in result.stderr for wire in WIRES)
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(("file", "why"), [("nowhere.sse", "No such file"), (".", "Is a directory")])
+def test_a_file_that_cannot_be_read_is_named(file: str, why: str) -> None:
+    result = run("decode", "--wire", WIRE, file)
+    assert result.exit_code == 2
+    assert f"'{file}': {why}" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("decode", "--help"), ("demo", "--help"), ("--version",)])
+def test_help_is_there(arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 0
+    assert "penstock" in result.stdout
+
+
+def test_decode_help_lists_the_wires_and_the_exit_codes() -> None:
+    told = run("decode", "--help").stdout
+    assert all(wire in told for wire in WIRES)
+    assert "Exit code" in told
+
+
+@pytest.mark.parametrize("missing", ["click", "rich"])
+def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from penstock.cli import main; main()"
+    result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stderr.endswith("pip install 'penstock[cli]'\n")
+    assert result.stderr.count("\n") == 1
+
+
+# The readable view.
+
+
+def test_the_view_reads_well() -> None:
+    assert decode(GOOD) == (
+        "┊ Look it up.\n"
+        "\n"
+        "One moment.\n"
+        "\n"
+        "╭─ get_weather  call_a\n"
+        '│  {"city": "Paris"}\n'
+        "╰─ ✓ whole  the finish confirmed it\n"
+        "\n"
+        "■ tool_calls · 1,200 tokens in, 7 out\n"
+    )
+
+
+def test_a_call_that_must_not_run_says_why_and_what_was_meant() -> None:
+    told = decode(piece(0, '{"a": 1}{"a": 1}', id="x", name="f") + chunk({}, "tool_calls") + USAGE + DONE)
+    assert '╰─ ✗ duplicated  the arguments were sent 2 times\n   probably meant: {"a":1}\n' in told
+    assert "  • 1 call that must not run: f (duplicated)\n" in told
+
+
+def test_interleaved_calls_are_told_apart() -> None:
+    body = piece(0, '{"a"', id="x", name="f") + piece(1, "{", id="y", name="g") + piece(0, ": 1}") + piece(1, "}")
+    told = decode(body + chunk({}, "tool_calls") + USAGE + DONE)
+    assert "╭─ f  x  goes on\n│  : 1}\n" in told
+    assert "✓ whole  f  x  the finish confirmed it\n✓ whole  g  y  the finish confirmed it\n" in told
+    assert "2 jumps between calls whose pieces are interleaved" in told
+
+
+def test_refusals_errors_and_state_are_shown() -> None:
+    told = decode(
+        chunk({"refusal": "Not that."})
+        + piece(0, "{}", id="x", name="f", extra_content={"signature": "abc"})
+        + data({"error": {"message": "Overloaded\nagain", "code": "overloaded_error"}})
+    )
+    assert "▌ refusal: Not that.\n" in told
+    assert "· extra_content: 19 bytes of state to send back untouched\n" in told
+    assert "✗ error overloaded_error: Overloaded\\nagain  may be retried\n" in told
+    assert "\n■ error\n" in told
+
+
+def test_choices_stand_one_after_the_other() -> None:
+    pieces = [("One", "Uno"), (" two", " dos"), (" three", " tres")]
+    body = "".join(chunk({"content": first}) + chunk({"content": second}, choice=1) for first, second in pieces)
+    told = decode(body + chunk({}, "stop") + chunk({}, "stop", 1) + USAGE + DONE)
+    assert told == (
+        "One two three\n\n■ stop\n\n── choice 1 ──\n\nUno dos tres\n\n■ stop\n  usage  1,200 tokens in, 7 out\n"
+    )
+
+
+def test_choices_wait_no_longer_than_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.cli.choices.MAX_HELD", 2)
+    choices = Choices()
+    assert choices.feed(Text(0, "a")) == [Text(0, "a")]
+    held = [Text(1, str(number), 1) for number in range(3)]
+    assert [choices.feed(event) for event in held] == [[], [], held]
+    assert choices.feed(Text(0, "b")) == []
+    assert choices.feed(Finish("stop", choice=1)) == [Finish("stop", choice=1), Text(0, "b")]
+    assert choices.close() == []
+
+
+NASTY = "\x1b]0;title\x07 \x1b[2J \x9b31m \r \x00 \x7f \u202e"
+
+
+def test_nothing_in_the_stream_acts_on_the_terminal() -> None:
+    body = (
+        chunk({"reasoning_content": NASTY})
+        + chunk({"content": f"{NASTY}\n\tend"})
+        + chunk({"refusal": NASTY})
+        + piece(0, NASTY, id=f"id{NASTY}", name=f"name{NASTY}")
+        + data({NASTY: NASTY})
+        + f"data: {NASTY}x\n\n"
+        + data({"error": {"message": NASTY, "code": NASTY}})
+        + chunk({}, NASTY)
+    )
+    told = decode(body)
+    assert re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", told) == []
+    assert "\\x1b]0;title\\x07 \\x1b[2J \\x9b31m \\r \\x00 \\x7f \\u202e\n\tend\n" in told
+
+
+def test_markup_in_text_is_text() -> None:
+    assert decode(chunk({"content": "[bold]x[/bold] [/] :smile: \\[red]"})).startswith(
+        "[bold]x[/bold] [/] :smile: \\[red]\n"
+    )
+
+
+def test_a_long_unknown_frame_is_shortened() -> None:
+    told = decode(data({"beat": "x" * 5000}))
+    assert "? a frame that says nothing known: {" in told
+    assert "more characters)" in told
+    assert max(map(len, told.splitlines())) < 250
+
+
+def test_a_flood_of_unknown_frames_is_counted() -> None:
+    told = decode(data({"beat": 1}) * 50)
+    assert told.count("? a frame that says nothing known") == 10
+    assert "50 unknown frames; the first: a frame that says nothing known: " in told
+
+
+# What is odd about a stream.
+
+
+CALL = piece(0, "{}", id="x", name="f")
+END = chunk({}, "tool_calls") + USAGE + DONE
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (GOOD, []),
+        (CALL + chunk({}, "stop") + USAGE + DONE, ['the finish reason was "stop", although calls are present']),
+        (chunk({"content": "Hi"}) + END, ['the finish reason was "tool_calls", although no calls are present']),
+        (chunk({"content": "Hi"}, "tired") + USAGE + DONE, ['the finish reason "tired" is not known']),
+        (CALL + USAGE + DONE, ["no finish reason was sent, only the end mark"]),
+        (chunk({"content": "Hi"}, "stop") + DONE, ["usage missing"]),
+        (chunk({"content": "Hi"}), ["the stream was cut: it ended before the model said why it stopped"]),
+        (chunk({"reasoning": "Hm"}, "stop") + USAGE + DONE, ["it has neither text nor calls"]),
+        (piece(0, "{}", name="f") + END, ["1 call id was made up, as none was sent: made-up-0 for f"]),
+        (CALL + piece(1, "{}", id="x", name="g") + END,
+         ["1 call id was sent again for another call: x, told apart as x_2"]),
+        (chunk({"content": "a\x00"}) + chunk({"content": "b\x1b"}, "stop") + USAGE + DONE,
+         ["2 pieces with control characters, shown escaped; the first: in the text"]),
+        (chunk({"content": "\ufffd"}, "stop") + USAGE + DONE,
+         ["1 piece with a broken character (U+FFFD): in the text"]),
+    ],
+)  # fmt: skip
+def test_what_is_odd_is_summed_up(body: str, told: list[str]) -> None:
+    assert odd(body) == told
+
+
+def test_a_wire_that_fits_nothing_is_doubted() -> None:
+    assert "nothing in it was understood: is it really openai-chat?" in odd(data({"type": "message_start"}))
+
+
+def test_a_wire_without_a_word_for_calls_may_say_stop() -> None:
+    oddities = Oddities("mute", {"STOP": "stop"})
+    for event in (events.ToolCall("x", "f", {}), events.Usage(1, 1), Finish("tool_calls", "STOP")):
+        oddities.add(event)
+    assert oddities.build() == []
+
+
+def test_a_retry_voids_what_was_shown() -> None:
+    told = shown([Text(0, "Hel"), Retry("overloaded"), Text(1, "Hello"), Finish("stop", "stop")])
+    assert told.startswith("Hel\n\n↻ begun anew (overloaded): what stands above is void\n\nHello\n")
+    assert "1 restart: the answer was begun anew: overloaded" in told
+
+
+def test_calls_that_were_never_announced_are_shown() -> None:
+    told = shown([ToolCallInvalid(0, "x", "", '{"a"', "unnamed", "the call has no name"), Finish("stop", "stop")])
+    assert told.startswith('╭─ (no name)\n│  {"a"\n╰─ ✗ unnamed  the call has no name  x\n')
+
+
+def test_arguments_that_the_provider_changes_at_the_end_are_odd() -> None:
+    oddities = Oddities(WIRE, {})
+    oddities.add(ToolCallDelta(0, '{"a": 1'))
+    oddities.add(events.ToolCall("x", "f", {"a": 2}, '{"a": 2}', sealed_by="call_end"))
+    assert "1 call whose arguments were changed at its end: f" in oddities.build()
+
+
+# Laws.
+
+
+def shown(stream: Sequence[events.StreamChunk], wire: str = WIRE, width: int = 0) -> str:
+    """What the view prints: plain text, or, with a width, what a terminal of that width gets."""
+    file = io.StringIO()
+    is_terminal = bool(width)
+    view = View(Console(file=file, force_terminal=is_terminal, color_system=None, width=width or None), wire)
+    for event in stream:
+        view.add(event)
+    view.close()
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("vector", vectors(), ids=lambda vector: vector.name)
+def test_every_vector_can_be_shown(vector: Vector) -> None:
+    whole = decode_pieces(vector.wire, [vector.body()], vector.tools)
+    told = shown(whole, vector.wire)
+    assert re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f]", told) == []
+    assert shown(decode_pieces(vector.wire, pieces_of(vector.body(), 1), vector.tools), vector.wire) == told
+    narrow = shown(whole, vector.wire, width=40)
+    assert re.sub(r"[\s┊│▌]", "", narrow) == re.sub(r"[\s┊│▌]", "", told)
+
+
+def test_lines_break_at_words() -> None:
+    words = ["The", " quick", " brown", " fox", " jumps over", " the lazy", " dog", "ged person", " W" + "o" * 30]
+    told = shown([*(Text(0, word) for word in words), Unknown("x")], width=22)
+    assert told.startswith(
+        "The quick brown fox \njumps over the lazy \ndogged person Wooooooo\noooooooooooooooooooooo\no\n"
+    )
+
+
+# Real processes.
+
+
+@contextmanager
+def process(
+    *arguments: str, output: int = subprocess.PIPE, env: dict[str, str] = PLAIN
+) -> Generator[subprocess.Popen[bytes]]:
+    command = [*PENSTOCK, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.PIPE, env=env) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def read_until(source: int, expected: bytes) -> bytes:
+    """What comes until this was seen."""
+    seen, deadline = b"", time.monotonic() + PATIENCE
+    while expected not in seen:
+        ready, _, _ = select.select([source], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, f"{expected!r} did not come, only {seen!r}"
+        try:
+            new = os.read(source, 65536)
+        except OSError:  # how a terminal says that nobody is at its other end any more
+            new = b""
+        assert new, f"{expected!r} did not come, only {seen!r}"
+        seen += new
+    return seen
+
+
+@pytest.mark.parametrize("flag", [(), ("--json",)])
+def test_a_live_pipe_shows_events_before_the_input_ends(flag: tuple[str, ...]) -> None:
+    with process("decode", "--wire", WIRE, *flag) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        for word in ("First", "second"):
+            child.stdin.write(chunk({"content": word}).encode())
+            child.stdin.flush()
+            read_until(child.stdout.fileno(), word.encode())
+        child.stdin.close()
+        assert child.wait(PATIENCE) == 1
+
+
+def piped(env: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
+    command = [*PENSTOCK, "decode", "--wire", WIRE]
+    return subprocess.run(command, input=GOOD.encode(), check=False, capture_output=True, env=env)
+
+
+def test_piped_output_is_plain() -> None:
+    result = piped(PLAIN)
+    assert result.returncode == 0
+    assert result.stdout.decode() == decode(GOOD)
+    assert result.stderr == b""
+
+
+@contextmanager
+def terminal(*arguments: str, **env: str) -> Generator[tuple[subprocess.Popen[bytes], int]]:
+    """The command with its output on a terminal of its own, and the other end of it."""
+    ours, theirs = pty.openpty()
+    try:
+        settings = PLAIN | {"TERM": "xterm-256color", "COLUMNS": "80"} | env
+        with process(*arguments, output=theirs, env=settings) as child:
+            os.close(theirs)
+            yield child, ours
+    finally:
+        os.close(ours)
+
+
+def test_in_a_terminal_a_call_grows_in_colour() -> None:
+    with terminal("decode", "--wire", WIRE) as (child, screen):
+        assert child.stdin is not None
+        for frame, expected in [
+            (piece(0, '{"city": ', id="call_a", name="get_weather"), b'{"city": '),
+            (piece(0, '"Par'), b'"Par'),
+            (piece(0, 'is"}'), b'is"}'),
+            (chunk({}, "tool_calls") + DONE, b"\xe2\x9c\x93 whole"),
+        ]:
+            child.stdin.write(frame.encode())
+            child.stdin.flush()
+            assert b"\x1b[" in read_until(screen, expected)
+
+
+def test_no_color_is_obeyed() -> None:
+    with terminal("decode", "--wire", WIRE, NO_COLOR="1") as (child, screen):
+        assert child.stdin is not None
+        child.stdin.write(GOOD.encode())
+        child.stdin.close()
+        assert b"\x1b" not in read_until(screen, b"7 out\r\n")
+
+
+@pytest.mark.parametrize("flag", [(), ("--json",)])
+def test_ctrl_c_ends_quietly(flag: tuple[str, ...]) -> None:
+    with process("decode", "--wire", WIRE, *flag) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdin.write(chunk({"content": "Half a"}).encode())
+        child.stdin.flush()
+        read_until(child.stdout.fileno(), b"Half a")
+        child.send_signal(signal.SIGINT)
+        assert child.wait(PATIENCE) == 130
+        assert child.stdout.read() in (b"", b"\n")
+        assert child.stderr.read() == b""
+
+
+@pytest.mark.parametrize("flag", [(), ("--json",)])
+def test_a_reader_that_goes_away_ends_it_quietly(flag: tuple[str, ...], tmp_path: Path) -> None:
+    body = tmp_path / "body.sse"
+    body.write_text(chunk({"content": "many words "}) * 20_000)
+    with process("decode", "--wire", WIRE, *flag, str(body)) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.read(10)
+        child.stdout.close()
+        assert child.wait(PATIENCE) == 141
+        assert child.stderr.read() == b""
+
+
+def test_a_terminal_that_knows_only_ascii_still_works() -> None:
+    result = piped(PLAIN | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert result.returncode == 0
+    assert b"\\u2713 whole" in result.stdout
+
+
+# The demo.
+
+
+def test_the_demo_shows_the_calls_and_the_turn() -> None:
+    result = run("demo")
+    assert result.exit_code == 0
+    assert "╭─ get_weather" in result.stdout
+    assert "type           tool_calls" in result.stdout
+    assert "✓ the same turn comes out" in result.stdout
+    assert "odd about this stream" not in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_the_demo_is_cut_at_odd_places() -> None:
+    body = demo.STREAM.read_bytes()
+    pieces = demo.odd_pieces(body)
+    assert b"".join(pieces) == body
+    broken = [text for text in pieces if "\ufffd" in text.decode("utf-8", "replace")]
+    assert broken, "no cut falls inside a character"
+
+
+def test_the_demo_plays_at_a_human_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("penstock.cli.demo.time.sleep", waits.append)
+    assert list(demo.paced([b"abcd", b"ef"], 2)) == [b"abcd", b"ef"]
+    assert waits == [2, 1]
+
+
+def test_the_demo_does_not_wait_if_told_so() -> None:
+    with terminal("demo", "--no-wait") as (_, screen):
+        assert b"get_weather" in read_until(screen, b"To look closer")
+
+
+def test_import_penstock_leaves_the_command_line_alone() -> None:
+    code = "import sys, penstock, penstock.cli; sys.exit(bool({'click', 'rich'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
