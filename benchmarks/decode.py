@@ -15,7 +15,7 @@ from benchmarks.wires import known
 TARGETS = {READS: 1.6, FRAMES: 2.5}
 JUDGED = ("openai-chat", "openai-responses", "anthropic")
 """The wires on which the targets hold; the others are shown."""
-ROUNDS = 40
+ROUNDS = 30
 
 
 def measure() -> Report:

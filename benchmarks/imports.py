@@ -18,7 +18,7 @@ TARGET = 1.5
 SHOWN = ("from penstock import Decoder", 'import penstock; penstock.Decoder("openai-chat")')
 UNWANTED = ("aiohttp", "click", "httpx", "httpx2", "pydantic", "rich")
 """What a program that only decodes should not have to load."""
-ROUNDS = 20
+ROUNDS = 15
 
 _PROBE = """\
 import sys, time
@@ -26,8 +26,9 @@ before = set(sys.modules)
 begin = time.process_time()
 {statement}
 seconds = time.process_time() - begin
+modules = sorted(set(sys.modules) - before)
 import json
-print(json.dumps({{"seconds": seconds, "modules": sorted(set(sys.modules) - before)}}))
+print(json.dumps({{"seconds": seconds, "modules": modules}}))
 """
 
 

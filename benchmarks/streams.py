@@ -7,10 +7,11 @@ Anthropic's trailing spaces): padding would make the floor dearer and every rati
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from benchmarks.content import cut, edits, words
 
@@ -47,8 +48,8 @@ class Stream:
 
     def is_answered_by(self, text: str, calls: Iterable[str | dict[str, Any]]) -> bool:
         """Whether someone who read this stream got it right; arguments may be given as text or parsed."""
-        parsed = [json.loads(call) if isinstance(call, str) else call for call in calls]
-        return text == self.text and parsed == [json.loads(call) for call in self.calls]
+        parsed = [orjson.loads(call) if isinstance(call, str) else call for call in calls]
+        return text == self.text and parsed == [orjson.loads(call) for call in self.calls]
 
 
 def standard() -> list[Stream]:
@@ -260,7 +261,7 @@ def gemini_text(pieces: Sequence[str]) -> Stream:
         }
 
     frames = itertools.starmap(chunk, enumerate(pieces, start=1))
-    return Stream("gemini", "text", tuple(_data(frame, end="\r\n\r\n") for frame in frames), text="".join(pieces))
+    return Stream("gemini", "text", tuple(_data(frame, end=b"\r\n\r\n") for frame in frames), text="".join(pieces))
 
 
 CALL_STREAMS: dict[str, Callable[[str, Sequence[str]], Stream]] = {
@@ -273,8 +274,8 @@ CALL_STREAMS: dict[str, Callable[[str, Sequence[str]], Stream]] = {
 # Frames
 
 
-def _data(payload: Any, end: str = "\n\n") -> bytes:
-    return f"data: {json.dumps(payload, separators=(',', ':'), ensure_ascii=False)}{end}".encode()
+def _data(payload: Any, end: bytes = b"\n\n") -> bytes:
+    return b"data: " + orjson.dumps(payload) + end
 
 
 def _named(payload: dict[str, Any]) -> bytes:

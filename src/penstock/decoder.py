@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from penstock.errors import UsageError
 from penstock.events import StreamChunk
-from penstock.framing import Body, Framed, Frames, Stray
+from penstock.framing import Body, Frames
 from penstock.objects import payload_of
 from penstock.wires import find_wire
 
@@ -33,30 +33,19 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[StreamChunk]:
         """The events that these bytes complete."""
-        framed = self._body.feed(data)
-        if len(framed) == 1:
-            frames = framed[0]
-            if type(frames) is Frames:
-                return self._wire.feed(frames)
-        return self._events(framed)
+        return self._wire.feed(self._body.feed(data))
 
     def feed_object(self, item: Any) -> list[StreamChunk]:
         """The events of one frame that is parsed already: a dict, or an object of a vendor's SDK."""
         payload = payload_of(item)
-        return [] if payload is None else self._wire.feed(Frames("", [payload]))
+        return [] if payload is None else self._wire.feed([Frames("", [payload])])
 
     def close(self) -> list[StreamChunk]:
         """The events that were still held back; the last of all is a `Finish`, which says if the stream was cut."""
         if self._is_closed:
             return []
         self._is_closed = True
-        return self._events(self._body.close()) + self._wire.close()
-
-    def _events(self, framed: list[Framed]) -> list[StreamChunk]:
-        events: list[StreamChunk] = []
-        for item in framed:
-            events += self._wire.stray(item) if isinstance(item, Stray) else self._wire.feed(item)
-        return events
+        return self._wire.feed(self._body.close()) + self._wire.close()
 
     def feed_any(self, item: Any) -> list[StreamChunk]:
         """The events of a piece of whatever kind: bytes, text, or a parsed frame."""

@@ -36,8 +36,8 @@ _FIXED: dict[int, tuple[int, Callable[[bytes], Any]]] = {
 class AWSFrames:
     """Bytes to frames, named by their `:event-type` or `:exception-type`.
 
-    After a damaged frame nothing that follows can be trusted, not even where it begins: the rest is let go. A frame that
-    is merely too long says where the next one begins.
+    After a damaged frame nothing that follows can be trusted, not even where it begins: the rest is let go. A frame
+    that is merely too long says where the next one begins.
     """
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.framing.frame import MAX_FRAME_BYTES, Framed, add_frame, too_large
+from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, add_frame, too_large
 from penstock.jsonstream import ValueScanner
 
 
@@ -17,17 +17,34 @@ class NDJSON:
 
     def feed(self, data: bytes) -> list[Framed]:
         out: list[Framed] = []
-        *lines, tail = data.split(b"\n")
-        for line in lines:
-            if self._line or self._is_skipping:
-                self._hold(line, out)
-                line = bytes(self._line)
-                self._line.clear()
-            if not self._is_skipping:
+        lines = data.split(b"\n")
+        tail = lines.pop()
+        count = len(lines)
+        if lines and (self._line or self._is_skipping):
+            self._end_held(lines, out)
+        if lines and len(lines) == count and self._is_run(lines, data[: len(data) - len(tail) - 1]):
+            out.append(Frames("", lines))
+        else:
+            for line in lines:
                 self._end_line(line, out)
-            self._is_skipping = False
-        self._hold(tail, out)
+        if tail:
+            self._hold(tail, out)
         return out
+
+    def _end_held(self, lines: list[bytes], out: list[Framed]) -> None:
+        """The first line ends the one that was held, or what was skipped of it."""
+        self._hold(lines[0], out)
+        lines[0] = bytes(self._line)
+        self._line.clear()
+        if self._is_skipping:
+            self._is_skipping = False
+            del lines[0]
+
+    def _is_run(self, lines: list[bytes], data: bytes) -> bool:
+        """Whether every line is an object, as nearly always: then at each line's end a `}` and a `{` meet."""
+        if self._is_lost or self._value.is_open or len(data) > MAX_FRAME_BYTES or len(lines[0]) > MAX_FRAME_BYTES:
+            return False
+        return lines[0].startswith(b"{") and data.endswith(b"}") and data.count(b"}\n{") == len(lines) - 1
 
     def close(self) -> list[Framed]:
         out: list[Framed] = []
@@ -78,7 +95,7 @@ class Value:
         return self._scanner is not None
 
     def add(self, line: bytes, out: list[Framed]) -> None:
-        """One more line. No string goes on over a line's end, so one that is open there shows that the value is broken."""
+        """One more line. No string goes on over a line's end: one that is open there shows that the value is broken."""
         scanner = self._scanner = self._scanner or ValueScanner()
         self._keep(line + b"\n", out)
         if scanner.feed(line.decode("latin-1") + "\n") >= 0 or scanner.is_in_string:

@@ -16,6 +16,7 @@ _LINE_END = re.compile(rb"\r\n|[\r\n]")  # and nothing else: U+2028 is text (QUI
 _BLOCK_END = re.compile(rb"(?>\r\n|[\r\n])(?>\r\n|[\r\n])")
 _PLAIN = re.compile(rb"((?:event: ?([^\r\n]*)(?:\r\n|[\r\n]))?data: ?)[^\r\n]*\Z")
 _WHOLE = re.compile(rb"\s*(?:\{.*\}|\[DONE\])\s*")  # no JSON value spans two such lines: their blank line is missing
+_STRIDE = 16  # how many parts are looked over at once
 _OVERLAP = 3  # a block's end is at most four bytes long, so this much of the last read may belong to it
 
 
@@ -31,13 +32,13 @@ class SSE:
         self._heading = Heading(b"data: ", b"", b"\n")
 
     def feed(self, data: bytes) -> list[Framed]:
-        heading = self._heading
-        if self._is_between and data.startswith(heading.head):
-            end = data.find(heading.line_end, heading.start)
-            is_one = end == len(data) - heading.stop and data.endswith(heading.gap)
-            is_one = is_one and end < MAX_FRAME_BYTES and data.find(heading.other_end, heading.start, end) < 0
-            if is_one:  # as most reads are when a model streams
-                return [Frames(heading.event, [data[heading.start : end]])]
+        if self._is_between:  # one block with the usual heading, and no more: as most reads are when a model streams
+            head, start, line_end, other_end, gap, stop, event = self._heading.shape
+            if data.startswith(head):
+                end = data.find(line_end, start)
+                is_one = end == len(data) - stop < MAX_FRAME_BYTES and data.endswith(gap)
+                if is_one and data.find(other_end, start, end) < 0:
+                    return [Frames(event, [data[start:end]])]
         out: list[Framed] = []
         self._feed_any(data, out)
         self._is_between = not (self._open or self._after_cr or self._may_be_bom)
@@ -119,15 +120,20 @@ class SSE:
 
     def _mixed_run(self, heading: Heading, parts: list[bytes], out: list[Framed]) -> None:
         """A run in which some parts hold more than a payload: other blocks, comments, further lines."""
-        pure = list[bytes]()
-        for part in parts:
-            if b"\n" not in part and b"\r" not in part:
-                pure.append(part)
+        pure: list[bytes] = []
+        for start in range(0, len(parts), _STRIDE):
+            stride = parts[start : start + _STRIDE]
+            if _is_one_line(b"".join(stride)):
+                pure += stride
                 continue
-            if pure:
-                out.append(Frames(heading.event, pure))
-                pure = []
-            self._blocks(heading.head + part + heading.gap, out)
+            for part in stride:
+                if _is_one_line(part):
+                    pure.append(part)
+                    continue
+                if pure:
+                    out.append(Frames(heading.event, pure))
+                    pure = []
+                self._blocks(heading.head + part + heading.gap, out)
         if pure:
             out.append(Frames(heading.event, pure))
 
@@ -192,17 +198,17 @@ class SSE:
 class Heading:
     """What stands before the payload in a run of like blocks."""
 
-    __slots__ = ("_newlines", "_returns", "event", "gap", "head", "line_end", "other_end", "separator", "start", "stop")
+    __slots__ = ("_newlines", "_returns", "event", "gap", "head", "separator", "shape", "start", "stop")
 
     def __init__(self, head: bytes, name: bytes, line_end: bytes) -> None:
         self.head = head
         self.gap = line_end * 2
-        self.line_end = line_end[:1]
-        self.other_end = b"\r" if line_end == b"\n" else b"\n"
         self.start = len(head)
         self.stop = len(self.gap)
         self.separator = self.gap + head
         self.event = name.decode("utf-8", "replace")
+        other_end = b"\r" if line_end == b"\n" else b"\n"
+        self.shape = head, self.start, line_end[:1], other_end, self.gap, self.stop, self.event
         self._newlines = self.separator.count(b"\n")
         self._returns = self.separator.count(b"\r")
 
@@ -211,3 +217,7 @@ class Heading:
         if body.count(b"\n") != gaps * self._newlines:
             return False
         return body.count(b"\r") == gaps * self._returns if self._returns else b"\r" not in body
+
+
+def _is_one_line(data: bytes) -> bool:
+    return data.find(b"\n") < 0 and data.find(b"\r") < 0

@@ -24,7 +24,7 @@ from penstock.wires.anthropic_shapes import (
     decode_delta,
     spelled_inputs,
 )
-from penstock.wires.fault import bare_message, error_in, exception_in
+from penstock.wires.fault import bare_message, error_in, named_error
 from penstock.wires.loose import is_empty, raw_of, text_of
 from penstock.wires.numbered import Label, NumberedWire
 from penstock.wires.part import OpenText, OpenThought, OpenTool, OpenVendor
@@ -41,6 +41,7 @@ _STATE_ENDINGS = ("_tool_use", "_tool_result")
 _DERIVED = {"text", "input_json", "thinking", "citation", "signature"}  # events that the SDK's helper stream makes up
 _MESSAGE_FIELDS = {"id", "type", "role", "model", "content", "usage", "stop_reason", "stop_sequence", "stop_details",
                    "container"}  # fmt: skip
+_TYPED_FIELDS = {"usage": dict, "stop_details": dict, "stop_sequence": str}
 _METRICS = "amazon-bedrock-invocationMetrics"
 
 
@@ -304,9 +305,20 @@ class Anthropic(NumberedWire):
             )
         if not is_empty(message.get("container")):
             self._container = message["container"]
+        self._ending(message)
+        odd = {key for key, kind in _TYPED_FIELDS.items() if not isinstance(message.get(key), kind)}
+        self._tell_once(message, _MESSAGE_FIELDS - odd)
+
+    def _ending(self, message: dict[str, Any]) -> None:
+        """Why it stopped, in the provider's words: the explanation of a refusal, or the stop sequence that was met."""
+        words, told = message.get("stop_sequence"), ""
+        details = message.get("stop_details")
+        if isinstance(details, dict):
+            told = next((key for key in ("explanation", "category") if details.get(key)), "")
+            words = details.get(told) or words
+            self.leftover(details, ("type", told), "more about why it stopped")
         if reason := message.get("stop_reason"):
-            self.finish(reason, _explanation(message))
-        self._tell_once(message, _MESSAGE_FIELDS)
+            self.finish(reason, words)
 
     def _tell_once(self, value: dict[str, Any], known: Any) -> None:
         fresh = {key: field for key, field in value.items() if key not in known and self._told.get(key) != field}
@@ -337,20 +349,10 @@ class Anthropic(NumberedWire):
         self.read(Frames("", [payload]))
 
     def _error_or_unknown(self, kind: Any, value: dict[str, Any], event: str) -> None:
-        error = exception_in(event, value)
-        if event == "error":
-            error = error_in(value) or error_in({"error": value})
-        elif error is None and (not value.get("type") or kind == "error" or "error" in value):
+        error = named_error(event, value)
+        if error is None and (not value.get("type") or kind == "error" or "error" in value):
             error = error_in(value) or bare_message(value)
         if error is not None:
             self.error(error)
         else:
             self.unknown(value, "an event that we do not know")
-
-
-def _explanation(message: dict[str, Any]) -> Any:
-    """Why it stopped, in the provider's words: the explanation of a refusal, or the stop sequence that was met."""
-    match message.get("stop_details"):
-        case {"explanation": str(words)} | {"category": str(words)} if words:
-            return words
-    return message.get("stop_sequence")

@@ -18,8 +18,8 @@ from msgspec import Struct
 from penstock.events import FinishReason
 from penstock.framing import Frames
 from penstock.framing.body import FramingName
-from penstock.wires.fault import bare_message, error_in, exception_in
-from penstock.wires.loose import is_empty, raw_of, text_of
+from penstock.wires.fault import bare_message, error_in, named_error
+from penstock.wires.loose import is_empty, items, raw_of, text_of
 from penstock.wires.numbered import Label, NumberedWire
 from penstock.wires.part import OpenText, OpenThought, OpenVendor
 from penstock.wires.wire import DONE, UNREADABLE, decode_batch
@@ -125,11 +125,11 @@ class Bedrock(NumberedWire):
         if not isinstance(value, dict):
             if value is not None:
                 self.unknown(value, "a frame that is no object")
-        elif event in _EVENTS:
-            self._event(event, value)
         elif any(key in _EVENTS for key in value):
             for key, inner in value.items():
                 self._wrapped(key, inner)
+        elif event in _EVENTS:
+            self._event(event, value)
         else:
             self._response(value, payload, event)
 
@@ -237,18 +237,19 @@ class Bedrock(NumberedWire):
 
     def _response(self, value: dict[str, Any], payload: bytes, event: str) -> None:
         match value:
-            case {"output": {"message": {"content": list(content)}}}:
-                self._content(content, payload)
+            case {"output": {"message": dict(message), **rest}}:
+                self._content(message.get("content"), payload)
                 self._message_fields(value)
-                self.leftover(value, ("output", *_NOISE), "a field of the response that we do not know")
+                for fields in (value, rest, message):
+                    self.leftover(fields, ("output", "content", *_NOISE), "a field of the response that we do not know")
             case _ if event == "initial-response":
                 pass
             case _:
                 self._error_or_unknown(value, event)
 
-    def _content(self, content: list[Any], payload: bytes) -> None:
+    def _content(self, content: Any, payload: bytes) -> None:
         spelled = _spelled_inputs(payload)
-        for at, block in enumerate(content):
+        for at, block in enumerate(content if isinstance(content, list) else [content]):
             self._whole_block(at, block, spelled[at] if at < len(spelled) else "")
             self.stop(at, "whole")
 
@@ -256,31 +257,26 @@ class Bedrock(NumberedWire):
         match block:
             case {"toolUse": dict(tool)}:
                 is_spelled = spelled and tool.get("type") in _CLIENT_TOOLS
-                self._start(at, {"toolUse": {**tool, "input": spelled} if is_spelled else tool})
-            case {"toolResult": dict(body)}:
-                self._start(at, {"toolResult": body})
-            case {"citationsContent": dict(cited)}:
-                for piece in (
-                    *_items(cited.get("content")),
-                    *({"citation": one} for one in _items(cited.get("citations"))),
-                ):
+                self._start(at, {**block, "toolUse": {**tool, "input": spelled} if is_spelled else tool})
+            case {"toolResult": dict()}:
+                self._start(at, block)
+            case {"citationsContent": dict(cited), **rest}:
+                for piece in items(cited.get("content")):
                     self._delta(at, piece)
-                self.leftover(cited, ("content", "citations"), "a field of citationsContent that we do not know")
+                for citation in items(cited.get("citations")):
+                    self._delta(at, {"citation": citation})
+                self.leftover({**cited, **rest}, ("content", "citations"), "a field of the block that we do not know")
             case {"text": str()} | {"reasoningContent": dict()}:
                 self._delta(at, block)
             case _:
                 self.leftover({"content": block}, (), "a block of a type that we do not know")
 
     def _error_or_unknown(self, value: dict[str, Any], event: str) -> None:
-        error = exception_in(event, value) or error_in(value) or bare_message(_named(value))
+        error = named_error(event, value) or error_in(value) or bare_message(_named(value))
         if error is not None:
             self.error(error)
         else:
             self.unknown(value, "an event that we do not know")
-
-
-def _items(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _named(value: dict[str, Any]) -> dict[str, Any]:

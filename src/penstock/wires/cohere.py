@@ -17,8 +17,7 @@ from msgspec import Struct
 from penstock.events import FinishReason, SealedBy, Text
 from penstock.framing import Frames
 from penstock.wires.call import OpenCall
-from penstock.wires.loose import arguments_text, first, is_empty, items, take, whole_number
-from penstock.wires.reply import Reply
+from penstock.wires.loose import arguments_text, is_empty, items, take, whole_number
 from penstock.wires.wire import DONE, Wire, decode_batch
 
 MAX_PLAN = 1024 * 1024
@@ -81,10 +80,6 @@ class Cohere(Wire):
         self._calls: dict[int | None, OpenCall] = {}  # those that have not ended, by index
         self._plan = StringIO()
         self._index: int | None = None  # of the text that is being written
-        self._is_over = False
-
-    def is_whole(self, reply: Reply) -> bool:
-        return self._is_over
 
     def end(self, by_mark: bool = False) -> None:
         self._tell_plan()
@@ -155,7 +150,7 @@ class Cohere(Wire):
         function = dict(take(entry, "function", dict) or {})
         id, name = entry.pop("id", None), take(function, "name", str) or ""
         arguments = arguments_text(function.pop("arguments", None))
-        call = None if is_start else self._open_call(index)
+        call = None if is_start else self._calls.get(self._label(index))
         if call is None and (name or id is not None):
             self._tell_plan()
             call = self._calls[index] = self._reply.call("" if id is None else str(id), name)
@@ -167,11 +162,9 @@ class Cohere(Wire):
             self.unknown({"index": index, "arguments": arguments}, "a piece of a call that is not known")
         self._tell({**entry, **function}, "fields of a call that we do not know")
 
-    def _open_call(self, index: int | None) -> OpenCall | None:
-        """The open call of this index; without an index, the only one that is open."""
-        if index is None and len(self._calls) == 1:
-            return next(iter(self._calls.values()))
-        return self._calls.get(index)
+    def _label(self, index: int | None) -> int | None:
+        """The index of an open call; without one, that of the only call that is open."""
+        return next(iter(self._calls)) if index is None and len(self._calls) == 1 else index
 
     # The loose way: heads, ends, whole answers, errors, and fields that we have not met.
 
@@ -193,6 +186,8 @@ class Cohere(Wire):
             for at in list(self._calls):
                 self._end_call(at, "whole")
             self._finish(frame)
+        elif kind:
+            self.unknown(value, "a frame of a kind that we do not know")
         else:
             self.bare_error(value)
 
@@ -208,10 +203,9 @@ class Cohere(Wire):
         self._tell(delta, "fields of a delta that we do not know")
 
     def _end_call(self, index: int | None, sealed_by: SealedBy) -> None:
-        call = self._open_call(index)
-        if call is not None:
-            self._reply.seal(call, sealed_by)
-            self._calls = {at: other for at, other in self._calls.items() if other is not call}
+        label = self._label(index)
+        if label in self._calls:
+            self._reply.seal(self._calls.pop(label), sealed_by)
 
     def _finish(self, delta: dict[str, Any]) -> None:
         reason, usage = take(delta, "finish_reason", str), take(delta, "usage", dict)
@@ -223,12 +217,12 @@ class Cohere(Wire):
         self._tell(delta, "fields of the end that we do not know")
         if reason:
             self._reply.finish(reason)
-        self._is_over = True
-        self.end()
+        self.end(by_mark=True)
 
     def _usage_of(self, usage: dict[str, Any]) -> None:
         """Of the two sets of counts, `tokens` is what was read and written; `billed_units` is what is paid for."""
-        tokens = {**(first(usage, "billed_units") or {}), **(first(usage, "tokens") or {})}
+        sets = [take(dict(usage), key, dict) or {} for key in ("billed_units", "tokens")]
+        tokens = sets[0] | sets[1]
         self.usage(
             usage,
             input_tokens=whole_number(tokens.get("input_tokens")),

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from penstock.events import Error
-from penstock.wires.text import plain
+from penstock.wires.text import plain, shown
 
 _RETRYABLE = re.compile(
     r"overload|rate.?limit|too.?many|throttl|timeout|timed.?out|unavailable|exhausted|capacity|internal|server_error"
@@ -24,15 +24,15 @@ def error_in(value: Any) -> Error | None:
         case {"error": str(message)} if message:
             return _error({"message": message, "code": value.get("code") or value.get("type")}, value)
         case {"error": dict(inner)} if inner:
-            return _error({"message": str(inner)}, value)
+            return _error({"message": shown(inner)}, value)
         case {"error": list(inner)} if inner:
-            return _error({"message": str(inner[0])}, value)
+            return _error({"message": shown(inner[0])}, value)
         case {"object": "error"} | {"type": "error"}:  # QUIRKS 94, and the flat one of the Responses API
             return _error(value, value)
         case {"error_message": message, **rest}:
             return _error({"message": message, "code": rest.get("error_type")}, value)
         case {"detail": detail, **rest} if "choices" not in rest:
-            return _error({"message": detail if isinstance(detail, str) else str(detail)}, value)
+            return _error({"message": detail if isinstance(detail, str) else shown(detail)}, value)
         case {"errors": [{"message": _} as first, *_]}:
             return _error(first, value)
     return None
@@ -46,8 +46,10 @@ def bare_message(value: Any) -> Error | None:
     return None
 
 
-def exception_in(event: str, value: Any) -> Error | None:
-    """The error that an AWS exception is: its name says so, in a frame's headers or as its one key (QUIRKS 101)."""
+def named_error(event: str, value: Any) -> Error | None:
+    """The error that a frame is by its name; AWS has it in the headers, boto3 makes it a key (QUIRKS 101)."""
+    if event == "error":
+        return error_in(value) or error_in({"error": value})
     if not _is_exception(event) and isinstance(value, dict):
         event = next((key for key in value if _is_exception(key)), "")
         value = value.get(event)
@@ -58,8 +60,8 @@ def exception_in(event: str, value: Any) -> Error | None:
     return _error({"message": message, "code": said.get("code") or event}, value)
 
 
-def _is_exception(event: Any) -> bool:
-    return isinstance(event, str) and event.endswith("Exception")
+def _is_exception(name: Any) -> bool:
+    return isinstance(name, str) and name.lower().endswith("exception")
 
 
 def _error(inner: dict[str, Any], whole: Any) -> Error:

@@ -134,17 +134,20 @@ class Gemini(Wire):
         return "content_filter" if self._is_blocked and reason != "error" else reason  # QUIRKS 99: whatever the reason
 
     def _chunks(self, chunks: list[Chunk]) -> None:
-        append, count, replies = self.out.append, self._counts.update, self.replies
+        append, count, replies, calls = self.out.append, self._counts.update, self.replies, self._calls
         for chunk in chunks:
             for at, candidate in enumerate(chunk.candidates or ()):
                 choice = at if candidate.index is None else candidate.index
                 reply = replies.get(choice) or self.reply(choice)
                 content = candidate.content
                 for part in (content.parts if content is not None else None) or ():
-                    text = part.text
-                    is_plain = part.thought is None and part.thought_signature is None and part.function_call is None
-                    if is_plain and text and reply.open_kind == "text":  # what nearly all parts are
+                    text, call = part.text, part.function_call
+                    if part.thought is not None or part.thought_signature is not None:
+                        self._part(reply, part)
+                    elif text and call is None and reply.open_kind == "text":  # what nearly all parts are
                         append(Text(reply.open_block, text, choice))
+                    elif call is not None and not text and choice in calls:
+                        calls[choice].add(call, "")
                     else:
                         self._part(reply, part)
                 if candidate.finish_reason or candidate.finish_message:
@@ -155,20 +158,18 @@ class Gemini(Wire):
     def _part(self, reply: Reply, part: Part) -> None:
         text, signature, call = part.text or "", part.thought_signature or "", part.function_call
         if call is not None:
-            reply.text(text)
-            self._calls_of(reply).add(call, signature)
+            if text:
+                reply.text(text)
+            calls = self._calls.get(reply.choice)
+            if calls is None:
+                calls = self._calls[reply.choice] = GeminiCalls(reply, self.unknown)
+            calls.add(call, signature)
         elif signature:
             self._signed(reply, text, bool(part.thought), signature)
         elif part.thought:
             reply.reasoning(text)
         else:
             reply.text(text)
-
-    def _calls_of(self, reply: Reply) -> GeminiCalls:
-        calls = self._calls.get(reply.choice)
-        if calls is None:
-            calls = self._calls[reply.choice] = GeminiCalls(reply, self.unknown)
-        return calls
 
     def _signed(self, reply: Reply, text: str, is_thought: bool, signature: str) -> None:
         """A signed part is a block of its own, which goes back as it came, neither merged nor split (QUIRKS 147)."""
@@ -238,10 +239,7 @@ class Gemini(Wire):
         self._rest(0, feedback)
 
     def _loose_candidate(self, value: Any, at: int) -> None:
-        if not isinstance(value, dict):
-            self._odd(value, "a candidate that is no object")
-            return
-        candidate = camel(value)
+        candidate = camel(value) if isinstance(value, dict) else {"candidates": value}
         index = take(candidate, "index", int)
         reply = self.reply(at if index is None else index)
         if (content := take(candidate, "content", dict)) is not None:

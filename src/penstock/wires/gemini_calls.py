@@ -17,6 +17,7 @@ from penstock.wires.reply import Reply
 SIGNATURE = "thought_signature"
 _SNAKE = re.compile(r"(?<=[a-z])_([a-z])")
 _NOTHING = ("", "{}", "null")  # how arguments that say nothing are written
+_ABSENT = Raw()  # one object, so that what is not there is known without a look at it
 
 
 class PartialArg(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
@@ -24,7 +25,7 @@ class PartialArg(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
 
     json_path: str = ""
     string_value: str | None = None
-    number_value: Raw = Raw()
+    number_value: Raw = _ABSENT
     bool_value: bool | None = None
     null_value: Any = UNSET
     will_continue: bool | None = None
@@ -34,7 +35,7 @@ class FunctionCall(Struct, gc=False, forbid_unknown_fields=True, rename="camel")
     """A call, or a piece of one: with `will_continue` it goes on in another part."""
 
     name: str | None = None
-    args: Raw = Raw()
+    args: Raw = _ABSENT
     id: str | None = None
     partial_args: list[PartialArg] | None = None
     will_continue: bool | None = None
@@ -65,25 +66,34 @@ class GeminiCalls:
     def __init__(self, reply: Reply, unknown: Callable[[Any, str], None]) -> None:
         self._reply = reply
         self._unknown = unknown
-        self._open: list[Streamed] = []
+        self._open: dict[int, Streamed] = {}  # by block, in order
+        self._by_id: dict[str, Streamed] = {}
+        self._last: Streamed | None = None  # of those that are open
 
     def add(self, part: FunctionCall, signature: str) -> None:
         """A part that is a call, or a piece of one."""
-        streamed = self._continued(part)
-        if streamed is not None:
-            self._extend(streamed, part, signature)
-        elif part.will_continue or part.partial_args:
-            streamed = Streamed(self._reply.call(part.id or "", part.name or ""), part.id or "")
-            self._open.append(streamed)
-            self._extend(streamed, part, signature)
-        elif part.name or part.id or text_of(part.args) not in _NOTHING:
-            self._whole(part, signature)
-        elif signature:  # the end mark of a call that has ended already; only its signature says something
-            self._reply.opaque(SIGNATURE, signature)
+        streamed = self._last
+        if streamed is None or part.name or part.id:
+            streamed = self._continued(part, streamed)
+            if streamed is None and not part.will_continue and not part.partial_args:
+                self._whole(part, signature)
+                return
+            streamed = streamed or self._begin(part)
+        if signature:
+            streamed.sign(signature)
+        if part.partial_args:
+            self._put(streamed, part.partial_args)
+        if part.args is not _ABSENT:
+            self._state(streamed, part)
+        if part.will_continue:
+            self._reply.raw_reason = None  # there is more to come, so that was not the finish (QUIRKS 154)
+        else:
+            self._forget(streamed)
+            self._seal(streamed, "call_end")
 
     def end(self, is_stop: bool) -> None:
         """The answer is over. A call that was to go on is whole only if the model stopped of itself, between values."""
-        for streamed in self._open:
+        for streamed in self._open.values():
             if is_stop and streamed.is_at_rest:
                 self._seal(streamed, "finish")
             else:
@@ -92,58 +102,64 @@ class GeminiCalls:
         self._open.clear()
 
     def _whole(self, part: FunctionCall, signature: str) -> None:
+        arguments = text_of(part.args)
+        if not part.name and not part.id and arguments in _NOTHING:  # the end mark of a call that has ended already
+            if signature:
+                self._reply.opaque(SIGNATURE, signature)
+            return
         call = self._reply.call(part.id or "", part.name or "")
         if signature:
             self._reply.opaque(SIGNATURE, signature, call.block)
-        if arguments := text_of(part.args):
+        if arguments:
             call.add(arguments)
         self._reply.seal(call, "whole")
 
-    def _continued(self, part: FunctionCall) -> Streamed | None:
-        """The open call that the part continues: by its id, else the last one, unless the part is plainly another."""
-        if not self._open:
-            return None
-        last = self._open[-1]
+    def _begin(self, part: FunctionCall) -> Streamed:
+        streamed = self._last = Streamed(self._reply.call(part.id or "", part.name or ""), part.id or "")
+        self._open[streamed.call.block] = streamed
         if part.id:
-            by_id = [streamed for streamed in self._open if streamed.given_id == part.id]
-            return by_id[-1] if by_id else None if last.given_id or part.name else last
-        if not part.name:
-            return last
+            self._by_id[part.id] = streamed
+        return streamed
+
+    def _forget(self, streamed: Streamed) -> None:
+        del self._open[streamed.call.block]
+        self._by_id.pop(streamed.given_id, None)
+        self._last = next(reversed(self._open.values()), None)
+
+    def _continued(self, part: FunctionCall, last: Streamed | None) -> Streamed | None:
+        """The open call that the part continues: by its id, else the last one, unless the part is plainly another."""
+        if part.id and part.id in self._by_id:
+            return self._by_id[part.id]
+        if last is None or (part.id and (last.given_id or part.name)):
+            return None
         is_whole = not part.partial_args and not part.will_continue and text_of(part.args) not in _NOTHING
-        return None if part.name != last.call.name or is_whole else last  # QUIRKS 153: sent again is not sent on
+        if part.name and (is_whole or (last.call.name and part.name != last.call.name)):
+            return None  # QUIRKS 153: a call that is sent again is another call
+        last.call.name = last.call.name or part.name or ""
+        return last
 
-    def _extend(self, streamed: Streamed, part: FunctionCall, signature: str) -> None:
-        call = streamed.call
-        call.name = call.name or part.name or ""
-        streamed.sign(signature)
-        for arg in part.partial_args or ():
-            self._put(streamed, arg)
-        if (arguments := text_of(part.args)) not in _NOTHING:
-            self._state(streamed, arguments, bool(part.partial_args or (call.size and part.will_continue)))
-        if part.will_continue:
-            self._reply.raw_reason = None  # there is more to come, so that was not the finish (QUIRKS 154)
-        else:
-            self._open.remove(streamed)
-            self._seal(streamed, "call_end")
+    def _put(self, streamed: Streamed, args: list[PartialArg]) -> None:
+        for arg in args:
+            value = string = arg.string_value
+            streamed.is_at_rest = not arg.will_continue
+            if value is None and (value := literal_of(arg)) is None:
+                continue  # it only says that the value ends, or that one will come
+            text = streamed.args.put(arg.json_path, value, string is not None)
+            if text:
+                streamed.call.add(text)
+            elif text is None:
+                self._unknown({"jsonPath": arg.json_path, "value": value}, f"no place for it: {streamed.args.fault}")
 
-    def _put(self, streamed: Streamed, arg: PartialArg) -> None:
-        value = value_of(arg)
-        streamed.is_at_rest = not arg.will_continue
-        if value is None:
-            return  # it only says that the value ends, or that one will come
-        text = streamed.args.put(arg.json_path, *value)
-        if text is None:
-            self._unknown({"jsonPath": arg.json_path, "value": value[0]}, f"no place for it: {streamed.args.fault}")
-        elif text:
-            streamed.call.add(text)
-
-    def _state(self, streamed: Streamed, arguments: str, is_doubtful: bool) -> None:
+    def _state(self, streamed: Streamed, part: FunctionCall) -> None:
         """The arguments as a whole, though they were to come in pieces: they count, if there is no doubt."""
-        if is_doubtful:
+        arguments, call = text_of(part.args), streamed.call
+        if arguments in _NOTHING:
+            return
+        if part.partial_args or (call.size and part.will_continue):
             streamed.args.fail("the arguments came both as a whole and in pieces")
             self._unknown({"args": arguments}, streamed.args.fault)
         else:
-            streamed.call.replace(arguments)
+            call.replace(arguments)
             streamed.is_stated = True
 
     def _seal(self, streamed: Streamed, sealed_by: SealedBy) -> None:
@@ -164,15 +180,13 @@ class GeminiCalls:
             self._reply.opaque(SIGNATURE, streamed.signature, streamed.call.block)
 
 
-def value_of(arg: PartialArg) -> tuple[str, bool] | None:
-    """The value as text, and whether it is a string; None if it says none. Neither "" nor 0 is none (QUIRKS 151)."""
-    if arg.string_value is not None:
-        return arg.string_value, True
-    if (number := bytes(arg.number_value).decode()) not in ("", "null"):
-        return number, False
+def literal_of(arg: PartialArg) -> str | None:
+    """A value that is no string, as JSON; None if there is none. Neither 0 nor false is none (QUIRKS 151)."""
+    if (number := bytes(arg.number_value).decode("utf-8", "replace")) not in ("", "null"):
+        return number
     if arg.bool_value is not None:
-        return "true" if arg.bool_value else "false", False
-    return None if arg.null_value is UNSET else ("null", False)
+        return "true" if arg.bool_value else "false"
+    return None if arg.null_value is UNSET else "null"
 
 
 def function_call_of(fields: dict[str, Any], unknown: Callable[[Any, str], None]) -> FunctionCall:

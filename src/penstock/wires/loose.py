@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -43,13 +42,6 @@ def items(value: Any) -> list[Any]:
 def whole_number(value: Any) -> Any:
     """A count as an int; some SDKs give counts as floats."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def first(value: Any, *keys: str) -> Any:
-    """The first of these fields that says something."""
-    return (
-        next((value[key] for key in keys if value.get(key) is not None), None) if isinstance(value, Mapping) else None
-    )
 
 
 def text_of(arguments: Raw) -> str:

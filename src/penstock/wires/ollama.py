@@ -6,6 +6,7 @@ A line is an object, and the last one says `done`; a whole body is that last lin
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from penstock.framing import Frames, FramingName
 from penstock.wires.fault import bare_message, is_retryable
 from penstock.wires.loose import is_empty, items, raw_of, take, text_of, whole_number
 from penstock.wires.reply import Reply
-from penstock.wires.wire import DONE, Wire, decode_batch
+from penstock.wires.wire import DONE, UNREADABLE, Wire, decode_batch
 
 
 class Function(Struct, gc=False, forbid_unknown_fields=True):
@@ -52,14 +53,8 @@ class Line(Struct, gc=False, forbid_unknown_fields=True):
 
 
 _decode = msgspec.json.Decoder(Line).decode
-_COUNTS = (
-    "prompt_eval_count",
-    "eval_count",
-    "total_duration",
-    "load_duration",
-    "prompt_eval_duration",
-    "eval_duration",
-)
+_COUNTS = ("prompt_eval_count", "eval_count", "total_duration", "load_duration", "prompt_eval_duration",
+           "eval_duration")  # fmt: skip
 _NOISE = {"model", "created_at", "remote_model", "remote_host", "role", "tool_name", "index", "type"}
 
 
@@ -70,15 +65,8 @@ class Ollama(Wire):
     framing: ClassVar[FramingName] = "ndjson"
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
         "stop": "stop", "length": "length", "tool_calls": "tool_calls", "error": "error",
-        "": "stop",  # older servers say no more than that they are done
+        "done": "stop",  # older servers say no more than that
     }  # fmt: skip
-
-    def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
-        super().__init__(tools, id_prefix)
-        self._is_done = False
-
-    def is_whole(self, reply: Reply) -> bool:
-        return self._is_done or super().is_whole(reply)
 
     def read(self, frames: Frames) -> None:
         payloads = frames.data
@@ -102,8 +90,10 @@ class Ollama(Wire):
         append, reply = self.out.append, self.reply()
         for count, line in enumerate(lines, 1):
             message = line.message
-            if message is None:
+            if line.response or line.thinking:
                 self._say(reply, line.thinking, line.response)
+            if message is None:
+                pass
             elif message.tool_calls:
                 self._say(reply, message.thinking, message.content)
                 for call in message.tool_calls:
@@ -117,7 +107,7 @@ class Ollama(Wire):
                 else:
                     self._say(reply, thinking, text)
             if line.done:
-                self._finish()
+                self._done(reply)
                 return count
         return len(lines)
 
@@ -135,16 +125,14 @@ class Ollama(Wire):
             opened.add(arguments)
         reply.seal(opened, "whole")
 
-    def _finish(self) -> None:
-        self._is_done = True
+    def _done(self, reply: Reply) -> None:
+        reply.finish("done")  # unless it has said more
         self.end()
 
     # The loose way: the last line, errors, and lines with fields that we have not met.
 
     def _loose_line(self, payload: bytes) -> None:
-        value = (
-            self.loose(payload) if payload[:1] in b'{["' or payload == b"null" else payload.decode("utf-8", "replace")
-        )
+        value = self.loose(payload) if payload.startswith(b"{") else _words(payload)
         match value:
             case None:
                 pass
@@ -172,7 +160,7 @@ class Ollama(Wire):
         if reason:
             reply.finish(reason)
         if is_done:
-            self._finish()
+            self._done(reply)
 
     def _bare_error(self, line: dict[str, Any]) -> bool:
         error = bare_message(line)
@@ -197,6 +185,15 @@ class Ollama(Wire):
         names = [None if given is None else str(given) for given in (id, name)]
         self._call(reply, Call(Function(names[1], raw_of(arguments)), names[0]))
         self._tell_rest({**call, "function": _told(function)})
+
+
+def _words(line: bytes) -> Any:
+    """What a line says that is no object: JSON all the same, or plain words."""
+    text = line.decode("utf-8", "replace")
+    try:
+        return json.loads(text)
+    except UNREADABLE:
+        return text
 
 
 def _told(fields: dict[str, Any]) -> dict[str, Any]:

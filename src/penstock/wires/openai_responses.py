@@ -16,8 +16,9 @@ from penstock.events import Error, FinishReason, Retry
 from penstock.framing import Frames
 from penstock.wires.call import OpenCall
 from penstock.wires.fault import bare_message, error_in
-from penstock.wires.response_item import arguments_of, id_of, is_empty
-from penstock.wires.response_output import Output, index_of
+from penstock.wires.loose import arguments_text, is_empty, items
+from penstock.wires.response_item import id_of
+from penstock.wires.response_output import CONFIRMING, Output, index_of
 from penstock.wires.response_part import Channel, Part, text_of
 from penstock.wires.wire import DONE, UNREADABLE, Wire, decode_batch
 
@@ -91,7 +92,7 @@ class OpenAIResponses(Wire):
     def end(self, by_mark: bool = False) -> None:
         """End the answer. A `[DONE]` is no word of this protocol: it confirms nothing that is open (QUIRKS 113)."""
         is_settled = self._output.is_settled
-        self._output.close(self.reply().raw_reason == "completed")
+        self._output.close(self.reply().raw_reason in CONFIRMING)
         super().end(by_mark and is_settled)
 
     def _one_by_one(self, payloads: list[bytes], event: str) -> None:
@@ -151,6 +152,7 @@ class OpenAIResponses(Wire):
                 pass
             case "", _ if verb in _ENDINGS:
                 self._ending(frame, verb)
+                return
             case _:
                 self._foreign(frame, stem, verb)
                 return
@@ -162,17 +164,16 @@ class OpenAIResponses(Wire):
         item_type, channel = _TEXTS[stem]
         index = index_of(frame, "summary_index" if channel == "summary" else "content_index")
         item = self._output.text_at(frame, item_type)
-        if verb == "done":
-            item.settle(channel, index, text_of(frame.get("refusal" if channel == "refusal" else "text")))
-            return
         part = item.part(channel, index)
-        piece = _piece(frame.get("delta"))
-        if piece is None:
-            self.unknown(frame, "a piece that is no text")
+        said = _text_in(frame.get("delta" if verb == "delta" else "refusal" if channel == "refusal" else "text"))
+        if said is None:
+            self.unknown(frame, "a text that is none")
+        elif verb == "done":
+            item.settle(channel, index, said)
         elif item.is_done or part.is_settled:
-            self._tell_late(frame, piece)
-        elif piece:
-            part.add_loose(piece)
+            self._tell_late(frame, said)
+        elif said:
+            part.add(said)
             self._remember(frame, type, part)
 
     def _call(self, frame: dict[str, Any], type: str, stem: str, verb: str) -> None:
@@ -180,9 +181,9 @@ class OpenAIResponses(Wire):
         if verb == "done":
             if not item.is_done:
                 item.introduce(id_of(frame.get("call_id")), text_of(frame.get("name")))
-                item.state(arguments_of(frame.get("input" if stem == "custom_tool_call_input" else "arguments")))
+                item.state(arguments_text(frame.get("input" if stem == "custom_tool_call_input" else "arguments")))
             return
-        piece = arguments_of(frame.get("delta"))
+        piece = arguments_text(frame.get("delta"))
         if item.is_done or item.is_stated:
             self._tell_late(frame, piece)
         elif piece:
@@ -233,24 +234,28 @@ class OpenAIResponses(Wire):
 
     def _ending(self, frame: dict[str, Any], said: str) -> None:
         response = frame.get("response")
+        if isinstance(response, dict) or not isinstance(frame.get("output"), list):
+            self._tell_more(frame)
+        else:
+            response = frame  # the event's name is all that was put around it
         if not isinstance(response, dict):
-            response = frame if isinstance(frame.get("output"), list) else {}
+            if not is_empty(response):
+                self.unknown(frame, "a response that is no object")
+            response = {}
         missing = {key: frame.get(key) for key in ("usage", "error") if not response.get(key)}
         self._response({**response, **missing}, said)
 
     def _response(self, response: dict[str, Any], said: str) -> None:
         """The response as it stands; `said` is what the frame is called, and empty for a body."""
         reason = _raw_reason(response, said)
-        output = response.get("output")
-        self._output.conclude(output if isinstance(output, list) else [], reason)
-        if isinstance(usage := response.get("usage"), dict):
-            self._usage_of(usage)
+        self._output.conclude(items(response.get("output")), reason)
+        self._usage_of(response.get("usage"))
         self._failure(response.get("error"), reason)
-        if reason:
+        if reason is not None:
             self.reply().finish(reason)
             self.end()
 
-    def _failure(self, said: Any, reason: str) -> None:
+    def _failure(self, said: Any, reason: str | None) -> None:
         """The response's own error; mostly it has been told in a frame of its own before (QUIRKS 139)."""
         error = error_in({"error": said}) if said else None
         if error is None and reason == "failed" and not self._errors:
@@ -260,7 +265,11 @@ class OpenAIResponses(Wire):
         elif error is not None:
             self.error(error)
 
-    def _usage_of(self, usage: dict[str, Any]) -> None:
+    def _usage_of(self, usage: Any) -> None:
+        if not isinstance(usage, dict):
+            if not is_empty(usage):
+                self.unknown({"usage": usage}, "a usage that is no object")
+            return
         read, written = usage.get("input_tokens_details"), usage.get("output_tokens_details")
         self.usage(
             usage,
@@ -276,9 +285,10 @@ class OpenAIResponses(Wire):
         """An error, a body, or a frame that we have no word for."""
         if verb == "error" and (self.loose_error(frame) or self.loose_error({"error": frame})):
             return
+        type = text_of(frame.get("type"))
         if frame.get("object") == "response" or isinstance(frame.get("output"), list):
             self._response(frame, "")
-        elif frame.get("type"):
+        elif type.startswith("response.") or (type and "error" not in frame):
             self._strange(frame, stem, verb)
         elif error := error_in(frame) or bare_message(frame):
             self.error(error)
@@ -303,23 +313,26 @@ class OpenAIResponses(Wire):
                 self.unknown({key: value}, "a field of the frame that we do not know")
 
 
-def _piece(delta: Any) -> str | None:
-    """The text of a delta; None if it is none."""
-    match delta:
+def _text_in(value: Any) -> str | None:
+    """The text that a delta or a statement holds, empty if it holds nothing; None if it is something else."""
+    match value:
         case None:
             return ""
-        case str() | {"text": str()}:
-            return delta if isinstance(delta, str) else str(delta["text"])
+        case str(text) | {"text": str(text)}:
+            return text
     return None
 
 
-def _raw_reason(response: dict[str, Any], said: str) -> str:
-    """Why the response is over: what the frame is called, unless its status says worse; empty if it is not over."""
-    status, details = response.get("status"), response.get("incomplete_details")
+def _raw_reason(response: dict[str, Any], said: str) -> str | None:
+    """Why the response is over: what the frame is called, unless its status says worse; None if it is not over.
+
+    A body that has no status is over, but does not say why.
+    """
+    status, details = text_of(response.get("status")), response.get("incomplete_details")
     reason = said if said in _STATUSES else ""
     if reason in ("", "completed") and status in _STATUSES:
         reason = status
-    cause = details.get("reason") if isinstance(details, dict) else None
+    cause = text_of(details.get("reason")) if isinstance(details, dict) else ""
     if cause and reason in ("completed", "incomplete"):
         return f"incomplete:{cause}"
-    return reason or said
+    return reason or said or (None if status else "")

@@ -9,9 +9,11 @@ is linear in what arrives.
 
 from __future__ import annotations
 
-import json
 import re
 from io import StringIO
+from json.encoder import (
+    encode_basestring as _quoted,
+)  # lets halves of characters pass: they heal when pieces are joined
 
 from penstock.wires.call import MAX_ARGUMENTS
 
@@ -21,6 +23,8 @@ MAX_PATH_KEYS = 64
 Key = str | int
 Keys = tuple[Key, ...]
 
+_PLAIN = re.compile(r"\$?(?:\.[^.\[\]]++|\[[0-9]{1,9}\])++")  # what nearly all paths are
+_PLAIN_KEY = re.compile(r"\.([^.\[\]]++)|\[([0-9]++)\]")
 _KEY = re.compile(
     r"\.(?P<name>[^.\[\]]++)"
     r"|\[(?P<index>[0-9]{1,9})\]"
@@ -30,21 +34,18 @@ _KEY = re.compile(
 )
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_quoted = json.JSONEncoder(ensure_ascii=False).encode  # halves of characters pass: they heal where pieces are joined
 
 
 class Leaf:
     """A value that is not taken apart: a string, which may grow, or JSON as it came."""
 
-    __slots__ = ("_text", "is_string")
+    __slots__ = ("_text", "grow", "is_string")
 
     def __init__(self, text: str, is_string: bool) -> None:
         self._text = StringIO()
-        self._text.write(text)
+        self.grow = self._text.write
+        self.grow(text)
         self.is_string = is_string
-
-    def grow(self, text: str) -> None:
-        self._text.write(text)
 
     def json(self) -> str:
         text = self._text.getvalue()
@@ -74,10 +75,10 @@ class PartialArgs:
     def put(self, path: str, text: str, is_string: bool) -> str | None:
         """A value: a string, which continues the one at its path, or JSON, which replaces what is there."""
         leaf = self._leaf
-        self._size += len(path) + len(text)
-        if self._size > MAX_ARGUMENTS:
+        self._size = size = self._size + len(path) + len(text)
+        if size > MAX_ARGUMENTS:
             return self.fail(f"the arguments are longer than MAX_ARGUMENTS ({MAX_ARGUMENTS} characters)")
-        if leaf is not None and is_string and leaf.is_string and path == self._path:
+        if is_string and path == self._path and leaf is not None and leaf.is_string:
             leaf.grow(text)
             return _quoted(text)[1:-1] if self.is_written else ""
         keys = keys_of(path)
@@ -144,7 +145,7 @@ class PartialArgs:
             if sorted(node) != list(range(len(node))):
                 self.fail("a list has gaps")
             return f"[{','.join(self._json(child) for _, child in sorted(node.items()))}]"
-        return f"{{{','.join(f'{_quoted(key)}:{self._json(child)}' for key, child in node.items())}}}"
+        return f"{{{','.join(f'{_quoted(str(key))}:{self._json(child)}' for key, child in node.items())}}}"
 
     def fail(self, fault: str) -> str | None:
         """Something is wrong with the arguments; the first fault counts."""
@@ -154,6 +155,9 @@ class PartialArgs:
 
 def keys_of(path: str) -> Keys:
     """The keys that a path names, or none if it is no plain path: `$.a.b[0]`, `$['a']["b"][0]`, `a.b`."""
+    if _PLAIN.fullmatch(path):
+        plain = tuple([name or int(index) for name, index in _PLAIN_KEY.findall(path)])
+        return plain if len(plain) <= MAX_PATH_KEYS else ()
     rest = path[1:] if path.startswith("$") else path if path.startswith("[") else f".{path}"
     keys, at = list[Key](), 0
     while at < len(rest):
@@ -194,11 +198,15 @@ def _end_of(leaf: Leaf | None) -> str:
 
 def _closing(keys: Keys) -> str:
     """The ends of the containers that hold these keys, the innermost first."""
-    return "".join("]" if isinstance(key, int) else "}" for key in reversed(keys))
+    text = ""
+    for key in keys:
+        text = ("]" if isinstance(key, int) else "}") + text
+    return text
 
 
 def _opening(keys: Keys) -> str:
     """The way down to a value: the first key stands in an open container, the others in new ones."""
-    steps = [_quoted(key) + ":" if isinstance(key, str) else "" for key in keys]
-    brackets = ["[" if isinstance(key, int) else "{" for key in keys[1:]]
-    return "".join(step + bracket for step, bracket in zip(steps, [*brackets, ""], strict=True))
+    text = f"{_quoted(keys[0])}:" if isinstance(keys[0], str) else ""
+    for key in keys[1:]:
+        text += "[" if isinstance(key, int) else f"{{{_quoted(key)}:"
+    return text

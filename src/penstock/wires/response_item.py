@@ -6,29 +6,29 @@ is. What comes first is told; a repetition adds only what is missing (QUIRKS 135
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from io import StringIO
 from typing import Any, ClassVar
 
 from penstock.events import CallKind, SealedBy
 from penstock.wires.call import MAX_ARGUMENTS, OpenCall
+from penstock.wires.loose import arguments_text, is_empty, items
 from penstock.wires.reply import Reply
 from penstock.wires.response_part import Channel, Part, reading, text_of
-from penstock.wires.text import heal, plain
+from penstock.wires.text import plain
 
 Tell = Callable[[Any, str], None]
 
 _ANOTHER_TEXT = "a final text that is not what was streamed"
+_NO_PART = frozenset({"type"})  # with only this, a part says nothing
 
 
 class Item:
     """An output item, and what all of its kinds have in common."""
 
-    def __init__(self, reply: Reply, tell: Tell, index: int | None, type: str) -> None:
+    def __init__(self, reply: Reply, tell: Tell, type: str) -> None:
         self.reply = reply
         self.tell = tell
-        self.index = index
         self.type = type
         self.id = ""
         self.call_id = ""
@@ -66,8 +66,8 @@ class Item:
 class TextItem(Item):
     """A message or a reasoning: texts, each with a block of its own."""
 
-    def __init__(self, reply: Reply, tell: Tell, index: int | None, type: str) -> None:
-        super().__init__(reply, tell, index, type)
+    def __init__(self, reply: Reply, tell: Tell, type: str) -> None:
+        super().__init__(reply, tell, type)
         self._block = reply.new_block()  # the item's place is where it was first heard of
         self._parts: dict[tuple[Channel, int | None], Part] = {}
         self._begun: list[tuple[int | None, Any]] = []
@@ -106,7 +106,7 @@ class TextItem(Item):
             self.settle(channel, index, text)
             for annotation in annotations_of(part)[self.part(channel, index).annotations :]:
                 self.annotate(annotation, index)
-        elif not is_empty(part) and index not in self._odd:
+        elif index not in self._odd and has_more(part if isinstance(part, dict) else {"": part}, _NO_PART):
             self._odd.add(index)
             self.tell(part, "a part of the content that we do not know")
 
@@ -117,7 +117,7 @@ class TextItem(Item):
 
     def recall(self, parts: Any) -> None:
         """Parts that were there from the beginning: they count if nothing else was said of them."""
-        for index, part in [*enumerate(list_of(parts)), *self._begun]:
+        for index, part in [*enumerate(items(parts)), *self._begun]:
             read = reading(part)
             if read is None or not self.part(read[0], index).size:
                 self.end_part(part, index)
@@ -133,7 +133,7 @@ class Message(TextItem):
     _TOLD: ClassVar = frozenset({"id", "type", "status", "role", "content"})
 
     def finish(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
-        for index, part in enumerate(list_of(data.get("content"))):
+        for index, part in enumerate(items(data.get("content"))):
             self.end_part(part, index)
         if has_more(data, self._TOLD):
             # The phase, above all: models fare worse if it does not come back.
@@ -183,8 +183,8 @@ class CallItem(Item):
     _KINDS: ClassVar[dict[str, CallKind]] = {"function_call": "function", "custom_tool_call": "custom"}
     _TOLD: ClassVar = frozenset({"id", "type", "status", "arguments", "input", "call_id", "name", "parsed_arguments"})
 
-    def __init__(self, reply: Reply, tell: Tell, index: int | None, type: str) -> None:
-        super().__init__(reply, tell, index, type)
+    def __init__(self, reply: Reply, tell: Tell, type: str) -> None:
+        super().__init__(reply, tell, type)
         self._call: OpenCall | None = None
         self._name = ""
         self.is_stated = False
@@ -232,7 +232,7 @@ class CallItem(Item):
         self._seal("call_end" if is_stated else "finish" if is_confirmed else None)
 
     def _arguments(self, data: dict[str, Any]) -> str:
-        return arguments_of(data.get("input" if self.type == "custom_tool_call" else "arguments"))
+        return arguments_text(data.get("input" if self.type == "custom_tool_call" else "arguments"))
 
     def _seal(self, sealed_by: SealedBy | None) -> None:
         self.introduce(self.id, "")
@@ -248,8 +248,8 @@ class HostedItem(TextItem):
 
     _FIELDS: ClassVar = {"code_interpreter_call_code": "code", "mcp_call_arguments": "arguments"}
 
-    def __init__(self, reply: Reply, tell: Tell, index: int | None, type: str) -> None:
-        super().__init__(reply, tell, index, type)
+    def __init__(self, reply: Reply, tell: Tell, type: str) -> None:
+        super().__init__(reply, tell, type)
         self._streamed: dict[str, StringIO] = {}
 
     def is_like(self, type: str) -> bool:
@@ -290,9 +290,9 @@ _CLASSES: dict[str, type[Item]] = {
 }
 
 
-def make_item(reply: Reply, tell: Tell, index: int | None, type: str) -> Item:
+def make_item(reply: Reply, tell: Tell, type: str) -> Item:
     """A new item of this type."""
-    return _CLASSES.get(type, HostedItem)(reply, tell, index, type)
+    return _CLASSES.get(type, HostedItem)(reply, tell, type)
 
 
 def type_of(data: dict[str, Any]) -> str:
@@ -304,29 +304,14 @@ def id_of(value: Any) -> str:
     return str(value) if isinstance(value, str | int) else ""  # QUIRKS 20
 
 
-def list_of(value: Any) -> list[Any]:
-    """A list of parts, which may be given as one text."""
-    return value if isinstance(value, list) else [value] if isinstance(value, str) else []
-
-
 def texts_of(parts: Any) -> Iterator[str]:
     """The texts of a list of parts, empty where there is none."""
-    for part in list_of(parts):
+    for part in items(parts):
         yield part if isinstance(part, str) else text_of(part.get("text")) if isinstance(part, dict) else ""
 
 
 def annotations_of(part: Any) -> list[Any]:
-    return list_of(part.get("annotations")) if isinstance(part, dict) else []
-
-
-def arguments_of(value: Any) -> str:
-    """Arguments as text; what is not text already is written as JSON once (QUIRKS 35)."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    except RecursionError:
-        return heal(repr(value)[:10_000])
+    return items(part.get("annotations")) if isinstance(part, dict) else []
 
 
 def without(data: dict[str, Any], *keys: str) -> dict[str, Any]:
@@ -335,14 +320,4 @@ def without(data: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 def has_more(data: dict[str, Any], told: frozenset[str]) -> bool:
     """Whether the object holds something beyond these fields."""
-    return any(key not in told and not is_empty(value) for key, value in data.items())
-
-
-def is_empty(value: Any) -> bool:
-    """Whether there is nothing in it; a part that has but a type says nothing."""
-    if isinstance(value, dict):
-        return not any(key != "type" and item not in _NOTHING for key, item in value.items())
-    return value in _NOTHING
-
-
-_NOTHING: tuple[Any, ...] = (None, "", [], {}, False)
+    return any(key not in told and value is not False and not is_empty(value) for key, value in data.items())

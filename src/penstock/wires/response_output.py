@@ -13,6 +13,9 @@ from penstock.events import SealedBy
 from penstock.wires.reply import Reply
 from penstock.wires.response_item import CallItem, HostedItem, Item, Tell, TextItem, id_of, make_item, type_of
 
+CONFIRMING = ("completed", "")
+"""The reasons for a response's end that confirm what is in it; a whole body need not give one."""
+
 
 class Output:
     """The items of one response, in the order in which they were first heard of."""
@@ -75,8 +78,11 @@ class Output:
             item = self._add(index, id, type)
         item.end(data, "call_end", data.get("status") == "incomplete")
 
-    def conclude(self, output: list[Any], status: str) -> None:
-        """The response as it ended says what all items are; those that were not told, or not ended, are so now."""
+    def conclude(self, output: list[Any], reason: str | None) -> None:
+        """The response says what all items are; those that were not told, or not ended, are so now.
+
+        `reason` is why it is over, and None if it is not.
+        """
         entries = [entry for entry in output if isinstance(entry, dict)]
         for entry in output:
             if not isinstance(entry, dict) and entry is not None:
@@ -85,11 +91,12 @@ class Output:
         for index, (data, item) in enumerate(zip(entries, known, strict=True)):
             sealed_by: SealedBy = "finish" if item else "whole"
             item = item or self._add(index, id_of(data.get("id")), type_of(data))
-            said = data.get("status")
-            if said == "in_progress" and not status:
+            status = data.get("status")
+            if status == "in_progress" and reason is None:
                 item.announce(data)
             else:
-                item.end(data, sealed_by, said == "incomplete" or (said != "completed" and status != "completed"))
+                is_whole = status == "completed" or (status != "incomplete" and reason in CONFIRMING)
+                item.end(data, sealed_by, not is_whole)
 
     def close(self, is_confirmed: bool) -> None:
         """Nothing more will come."""
@@ -103,10 +110,10 @@ class Output:
 
     def _being_written(self, type: str) -> Item | None:
         last = self.items[-1] if self.items else None
-        return last if last is not None and last.takes(type) and not last.is_done else None
+        return last if last is not None and last.is_like(type) and not last.is_done else None
 
     def _add(self, index: int | None, id: str, type: str) -> Item:
-        item = make_item(self._reply, self._tell, index, type)
+        item = make_item(self._reply, self._tell, type)
         self.items.append(item)
         if index is not None:
             self._by_index[index] = item

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any, Literal
 
 from penstock.events import Reasoning, Refusal, Text
@@ -10,6 +11,9 @@ from penstock.wires.text import heal
 
 Channel = Literal["text", "refusal", "reasoning", "summary"]
 """The ways in which an item speaks; each numbers its parts on its own."""
+
+MAX_TEXT = 32 * 1024 * 1024
+"""How many characters of a text are remembered; a longer one is not compared with its final statement."""
 
 _EVENTS: dict[Channel, type[Text | Refusal | Reasoning]] = {
     "text": Text,
@@ -20,15 +24,15 @@ _EVENTS: dict[Channel, type[Text | Refusal | Reasoning]] = {
 
 
 class Part:
-    """A text in the making. Its length and its last piece show whether a final text goes on from there."""
+    """A text in the making, and what was told of it, for a final statement to be compared with."""
 
-    __slots__ = ("_emit", "_event", "_has_halves", "_last", "annotations", "block", "is_settled", "size")
+    __slots__ = ("_emit", "_event", "_told", "_write", "annotations", "block", "is_settled", "size")
 
     def __init__(self, reply: Reply, block: int, channel: Channel) -> None:
         self._emit = reply.out.append
         self._event = _EVENTS[channel]
-        self._last = ""
-        self._has_halves = False  # of characters: then lengths say nothing (QUIRKS 50)
+        self._told = StringIO()
+        self._write = self._told.write
         self.block = block
         self.size = 0
         self.annotations = 0
@@ -36,25 +40,24 @@ class Part:
 
     def add(self, piece: str) -> None:
         self.size += len(piece)
-        self._last = piece
+        if self.size <= MAX_TEXT:
+            self._write(piece)
         self._emit(self._event(self.block, piece))
-
-    def add_loose(self, piece: str) -> None:
-        """A piece that may hold half of a character."""
-        self._has_halves = self._has_halves or heal(piece) != piece
-        self.add(piece)
 
     def settle(self, text: str) -> bool:
         """Tell what the final text adds to what was told; whether the two agree."""
         if self.is_settled or not text:
             return True
         self.is_settled = True
-        if self._has_halves:
+        if self.size > MAX_TEXT:
             return True
-        if not text.startswith(self._last, self.size - len(self._last)):
+        told = heal(self._told.getvalue())
+        self._told.close()
+        if not text.startswith(told):
             return False
-        if len(text) > self.size:
-            self.add(text[self.size :])
+        if len(text) > len(told):
+            self.size = len(text)
+            self._emit(self._event(self.block, text[len(told) :]))
         return True
 
 

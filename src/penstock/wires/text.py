@@ -39,8 +39,16 @@ def plain(value: Any) -> Any:
     try:
         msgspec.json.encode(value)
     except (UnicodeEncodeError, TypeError, RecursionError):
-        return heal(repr(value)[:10_000]) if not _is_dumpable(value) else _replaced(value)
+        return _replaced(value) if _is_dumpable(value) else shown(value)
     return value
+
+
+def shown(value: Any) -> str:
+    """The value as Python shows it, up to a length; one that is nested too deeply for that is not shown."""
+    try:
+        return heal(str(value)[:10_000])
+    except RecursionError:
+        return "a value that is nested too deeply"
 
 
 def _is_dumpable(value: Any) -> bool:

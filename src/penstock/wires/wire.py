@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from penstock.events import Error, Finish, FinishReason, StreamChunk, Unknown, Usage
-from penstock.framing import Frames, FramingName, Stray
+from penstock.framing import Framed, Frames, FramingName, Stray
 from penstock.wires.fault import bare_message, error_in
 from penstock.wires.reply import Blocks, Reply
 from penstock.wires.text import Mender, plain
@@ -53,11 +53,14 @@ class Wire:
 
     # The stage.
 
-    def feed(self, frames: Frames) -> list[StreamChunk]:
-        if self.is_ended:
-            self._late(frames)
-        else:
-            self.read(frames)
+    def feed(self, framed: list[Framed]) -> list[StreamChunk]:
+        for item in framed:
+            if isinstance(item, Stray):
+                self._stray(item)
+            elif self.is_ended:
+                self._late(item)
+            else:
+                self.read(item)
         out = self.out
         chunks = out[:]
         out.clear()
@@ -68,14 +71,13 @@ class Wire:
             if payload.strip() != DONE:
                 self.unknown(payload.decode("utf-8", "replace"), "a frame after the end of the stream")
 
-    def stray(self, stray: Stray) -> list[StreamChunk]:
+    def _stray(self, stray: Stray) -> None:
         """What the framing could not make a frame of."""
         text = stray.data.decode("utf-8", "replace")
         if stray.code:
             self.error(Error(stray.note, stray.code, raw=text))
         else:
             self.out.append(Unknown(text, stray.note))
-        return self._take()
 
     def close(self) -> list[StreamChunk]:
         """The bytes are over. What was not ended by the provider is cut, and says so."""
