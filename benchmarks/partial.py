@@ -41,7 +41,7 @@ class Scenario:
     @property
     def is_memory_judged(self) -> bool:
         """Not where two trees of many small values are alive by right: the reader's view, and the call's arguments."""
-        return not self.through or self.shape == "one long field"
+        return not self.through
 
     def prepare(self, size: int) -> Run:
         """The run at this size; its input is made now, so that it costs the run nothing."""

@@ -53,7 +53,7 @@ def test_imports_point_down(path: Path) -> None:
 
 
 def test_wires_do_not_know_each_other() -> None:
-    shared = {"arguments", "call", "fault", "fragment", "reply", "routing", "text", "wire"}
+    shared = {"arguments", "call", "fault", "fragment", "reply", "rope", "routing", "text", "wire"}
     names = {name.replace("-", "_") for name in WIRES}
     for name in names:
         for module in imports(SOURCE / "wires" / f"{name}.py"):

@@ -17,6 +17,7 @@ _BLOCK_END = re.compile(rb"(?>\r\n|[\r\n])(?>\r\n|[\r\n])")
 _PLAIN = re.compile(rb"((?:event: ?([^\r\n]*)(?:\r\n|[\r\n]))?data: ?)[^\r\n]*\Z")
 _WHOLE = re.compile(rb"\s*(?:\{.*\}|\[DONE\])\s*")  # no JSON value spans two such lines: their blank line is missing
 _STRIDE = 16  # how many parts are looked over at once
+_MAX_HEADINGS = 64
 _OVERLAP = 3  # a block's end is at most four bytes long, so this much of the last read may belong to it
 
 
@@ -30,6 +31,7 @@ class SSE:
         self._is_between = False  # nothing is open or pending: a block begins with the next byte
         self._after_cr = False  # an LF that comes next belongs to the line end before it
         self._heading = Heading(b"data: ", b"", b"\n")
+        self._headings: dict[tuple[bytes, bytes], Heading] = {}  # those that were met, as they take turns
 
     def feed(self, data: bytes) -> list[Framed]:
         if self._is_between:  # one block with the usual heading, and no more: as most reads are when a model streams
@@ -146,11 +148,10 @@ class SSE:
 
     def _block(self, data: bytes, start: int, out: list[Framed]) -> int:
         """One block, the general way; where it ends, or 0 if its end has not arrived."""
-        end = _BLOCK_END.search(data, start)
-        if end is None:
-            return 0
-        self._dispatch(data[start : end.end()], out)
-        return end.end()
+        end = _block_end(data, start)
+        if end:
+            self._dispatch(data[start:end], out)
+        return end
 
     def _dispatch(self, block: bytes, out: list[Framed]) -> None:
         """The lines of a block become a frame; without data they are none (QUIRKS 116)."""
@@ -191,8 +192,14 @@ class SSE:
     def _remember(self, plain: re.Match[bytes], block: bytes) -> None:
         """Take this block's heading for the usual one; not if it lacks its space, which the next payload might have."""
         if plain[1].endswith(b" "):
-            end = _LINE_END.search(block, plain.end(1))
-            self._heading = Heading(plain[1], plain[2] or b"", end[0] if end else b"\n")
+            line_end = b"\r\n" if block.endswith(b"\r\n") else b"\r" if block.endswith(b"\r") else b"\n"
+            key = plain[1], line_end
+            heading = self._headings.get(key)
+            if heading is None:
+                heading = Heading(plain[1], plain[2] or b"", line_end)
+                if len(self._headings) < _MAX_HEADINGS:
+                    self._headings[key] = heading
+            self._heading = heading
 
 
 class Heading:
@@ -217,6 +224,17 @@ class Heading:
         if body.count(b"\n") != gaps * self._newlines:
             return False
         return body.count(b"\r") == gaps * self._returns if self._returns else b"\r" not in body
+
+
+def _block_end(data: bytes, start: int) -> int:
+    """Where the block that begins at `start` ends, behind its blank line; 0 if that has not arrived."""
+    end = data.find(b"\n", start)
+    if end >= 0 and not data.startswith(b"\n", end + 1):
+        end = data.find(b"\n", end + 1)
+    if end >= 0 and data.startswith(b"\n", end + 1) and data.find(b"\r", start, end) < 0:
+        return end + 2  # one line or two, as most blocks are
+    blank = _BLOCK_END.search(data, start)
+    return blank.end() if blank else 0
 
 
 def _is_one_line(data: bytes) -> bool:

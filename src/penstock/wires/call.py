@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from io import StringIO
 from typing import Any
 
 from penstock.events import (
@@ -18,6 +17,7 @@ from penstock.events import (
 )
 from penstock.jsonstream import ValueScanner
 from penstock.wires.arguments import judge, strict_object
+from penstock.wires.rope import PIECES, Rope
 from penstock.wires.text import heal
 
 MAX_ARGUMENTS = 32 * 1024 * 1024
@@ -27,11 +27,10 @@ MAX_ARGUMENTS = 32 * 1024 * 1024
 class OpenCall:
     """A call in the making. It tells what happens to it in `out`, and ends by `seal` or by `fail`.
 
-    Pieces go into a text buffer, not a list: eight-character pieces would take nine times their size. The end of the
-    JSON is looked for only when a piece holds a closing bracket, in what has come since the last look.
+    The end of the JSON is looked for only when a piece holds a closing bracket, in what has come since the last look.
     """
 
-    __slots__ = ("_closed_at", "_emit", "_fresh", "_is_plain", "_last", "_scanner", "_seen", "_write", "arguments", "block",
+    __slots__ = ("_closed_at", "_emit", "_fresh", "_last", "_next_care", "_scanner", "_seen", "_write", "arguments", "block",
                  "choice", "id", "is_ended", "is_started", "kind", "name", "size")  # fmt: skip
 
     def __init__(self, out: list[StreamChunk], block: int, choice: int, id: str, kind: CallKind = "function") -> None:
@@ -45,16 +44,16 @@ class OpenCall:
         self.size = 0
         self.is_started = False
         self.is_ended = False
-        self._is_plain = False  # announced, and not suspected of anything: most pieces meet it so
+        self._next_care = 0  # the length up to which pieces need no care; most meet it so, once the call is announced
         self._last: str | None = ""  # the last piece, as long as every piece began with the one before it (QUIRKS 37)
         self._scanner: ValueScanner | None = ValueScanner() if kind == "function" else None
         self._closed_at = -1
         self._forget()
 
     def _forget(self) -> None:
-        self._seen = StringIO()  # the text that the scanner has read
-        self._fresh = StringIO()  # the text that it has not
-        self._write = self._fresh.write
+        self._seen = Rope()  # the text that the scanner has read
+        self._fresh = Rope()  # the text that it has not
+        self._write = self._fresh.append
 
     def start(self) -> None:
         """The name is known: announce the call, and what has come of its arguments before (QUIRKS 16)."""
@@ -66,19 +65,20 @@ class OpenCall:
 
     def add(self, piece: str) -> None:
         """A piece of the arguments."""
-        self.size += len(piece)
-        if self._is_plain and self.size <= MAX_ARGUMENTS:
+        self.size = size = self.size + len(piece)
+        if size < self._next_care:
             self._write(piece)
             self._emit(ToolCallDelta(self.block, piece, self.choice))
             if "}" in piece:
                 self._look()
         else:
-            self._add_first(piece)
+            self._add_with_care(piece)
 
-    def _add_first(self, piece: str) -> None:
-        """A piece of a call that is not announced yet, or whose pieces may still prove to be cumulative."""
+    def _add_with_care(self, piece: str) -> None:
+        """A piece of a call that is not announced yet, that may prove to be cumulative, or that has grown long."""
         if self.size > MAX_ARGUMENTS:
             return
+        self._fresh.settle()
         if self.name and not self.is_started:
             self.size -= len(piece)
             self.start()
@@ -88,13 +88,14 @@ class OpenCall:
             self._last = piece if piece.startswith(self._last) else None
         if self.is_started:
             self._emit(ToolCallDelta(self.block, piece, self.choice))
-            self._is_plain = self._last is None
+            self._next_care = 0 if self._last is not None else min(self.size + PIECES, MAX_ARGUMENTS)
         if "}" in piece:
             self._look()
 
     def raw(self) -> str:
         """The arguments so far, as they came."""
-        return heal(self._seen.getvalue() + self._fresh.getvalue())
+        seen, fresh = self._seen.text(), self._fresh.text()
+        return heal(seen + fresh if seen else fresh)
 
     def replace(self, raw: str) -> None:
         """The protocol says what the arguments are: that counts, not the pieces (QUIRKS 44, 135)."""
@@ -113,10 +114,9 @@ class OpenCall:
         """Whether the JSON closes in what is fresh."""
         if self._scanner is None:
             return
-        fresh = self._fresh.getvalue()
-        self._seen.write(fresh)
-        self._fresh = StringIO()
-        self._write = self._fresh.write
+        fresh = self._fresh.take()
+        self._seen.append(fresh)
+        self._seen.settle()
         if self._scanner.feed(fresh) >= 0:
             self._scanner = None
             self._closed_at, self.arguments = self.size, strict_object(self.raw())

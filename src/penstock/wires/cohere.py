@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from io import StringIO
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Struct
@@ -54,8 +54,8 @@ class Frame(Struct, gc=False, forbid_unknown_fields=True):
     """What nearly all frames are: a piece of a text, of a thought, of a call or of a plan."""
 
     delta: Delta
+    type: Literal["content-delta", "content-start", "tool-call-delta", "tool-plan-delta"]
     index: int | None = None
-    type: str | None = None
 
 
 _decode = msgspec.json.Decoder(Frame).decode
@@ -209,9 +209,8 @@ class Cohere(Wire):
 
     def _finish(self, delta: dict[str, Any]) -> None:
         reason, usage = take(delta, "finish_reason", str), take(delta, "usage", dict)
-        error = {"error": delta.pop("error", None), "code": delta.pop("error_type", None)}
-        if error["error"]:
-            self.loose_error(error)
+        if self.loose_error({"error": delta.get("error"), "code": delta.get("error_type")}):
+            delta = {**delta, "error": None, "error_type": None}
         if usage is not None:
             self._usage_of(usage)
         self._tell(delta, "fields of the end that we do not know")
@@ -240,14 +239,15 @@ class Cohere(Wire):
         for at, entry in enumerate(items(calls)):
             self._entry((index or 0) + at if isinstance(calls, list) else index, entry, is_start)
         for citation in items(message.pop("citations", None)):
-            self._tell(citation, "a citation")
+            self.unknown(citation, "a citation")
         self._tell(message, "fields of a message that we do not know")
 
     def _loose_content(self, index: int | None, value: Any) -> None:
         content = dict(value) if isinstance(value, dict) else {"type": "text", "text": value}
         typed = Content(take(content, "text", str), take(content, "thinking", str), take(content, "type", str))
         self._content(index, typed)
-        self._tell(content, "content that we do not know")
+        if not is_empty(content):
+            self.unknown(value, "content that we do not know")
 
     def _tell(self, rest: Any, note: str) -> None:
         """What is left over, if it says something."""

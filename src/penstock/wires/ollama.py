@@ -146,7 +146,8 @@ class Ollama(Wire):
     def _loose_object(self, line: dict[str, Any]) -> None:
         reply = self.reply()
         is_error = self.loose_error(line) or ("model" not in line and self._bare_error(line))
-        message = dict(take(line, "message", dict) or {})
+        message = _without_noise(take(line, "message", dict) or {})
+        line.setdefault("message", message)
         self._loose_message(reply, message)
         self._loose_message(reply, line)
         counts = {key: whole_number(line.pop(key, None)) for key in _COUNTS}
@@ -156,7 +157,7 @@ class Ollama(Wire):
             reply.opaque("context", context)
         is_done, reason = take(line, "done", bool), take(line, "done_reason", str)
         if not is_error:
-            self._tell_rest({**line, "message": _told(message)})
+            self._tell_rest(line)
         if reason:
             reply.finish(reason)
         if is_done:
@@ -169,7 +170,8 @@ class Ollama(Wire):
         return error is not None
 
     def _tell_rest(self, fields: dict[str, Any]) -> None:
-        if rest := _told(fields):
+        rest = {key: field for key, field in _without_noise(fields).items() if not is_empty(field)}
+        if rest:
             self.unknown(rest, "fields that we do not know")
 
     def _loose_message(self, reply: Reply, message: dict[str, Any]) -> None:
@@ -180,11 +182,12 @@ class Ollama(Wire):
 
     def _loose_call(self, reply: Reply, value: Any) -> None:
         call = dict(value) if isinstance(value, dict) else {"tool_calls": value}
-        function = dict(take(call, "function", dict) or {})
+        function = _without_noise(take(call, "function", dict) or {})
+        call.setdefault("function", function)
         id, name, arguments = call.pop("id", None), function.pop("name", None), function.pop("arguments", None)
         names = [None if given is None else str(given) for given in (id, name)]
         self._call(reply, Call(Function(names[1], raw_of(arguments)), names[0]))
-        self._tell_rest({**call, "function": _told(function)})
+        self._tell_rest(call)
 
 
 def _words(line: bytes) -> Any:
@@ -196,6 +199,5 @@ def _words(line: bytes) -> Any:
         return text
 
 
-def _told(fields: dict[str, Any]) -> dict[str, Any]:
-    """Of the fields that are left over, those that say something."""
-    return {key: field for key, field in fields.items() if key not in _NOISE and not is_empty(field)}
+def _without_noise(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: field for key, field in fields.items() if key not in _NOISE}
