@@ -22,7 +22,9 @@ from penstock.jsonstream import MAX_DEPTH, JSONPiece, ValueScanner
 
 Path = tuple[str | int, ...]
 
-nasty = st.sampled_from(['"', "\\", "/", "\b\f\n\r\t", "\x00\x1f\x7f", "{[", "]}", ",:", "é", "\u2028", "😀", "\ufffd", "\\u00e9", "ud83d"])
+nasty = st.sampled_from(
+    ['"', "\\", "/", "\b\f\n\r\t", "\x00\x1f\x7f", "{[", "]}", ",:", "é", "\u2028", "😀", "\ufffd", "\\u00e9", "ud83d"]
+)
 texts = st.lists(st.one_of(nasty, st.text(max_size=3)), max_size=4).map("".join)
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), texts)
 values = st.recursive(
@@ -207,7 +209,11 @@ def damaged(draw: st.DrawFn) -> str:
     text = draw(json_texts)
     at = draw(st.integers(0, len(text)))
     gap = draw(st.integers(0, 2))
-    return text[:at] + draw(st.sampled_from(["", "x", '"', "\\", "{", "]", ",", ":", "1", " ", "\\u12", "\n"])) + text[at + gap :]
+    return (
+        text[:at]
+        + draw(st.sampled_from(["", "x", '"', "\\", "{", "]", ",", ":", "1", " ", "\\u12", "\n"]))
+        + text[at + gap :]
+    )
 
 
 @given(st.one_of(damaged(), st.text(alphabet='{}[]",:\\u0d83e1-. tfn\n', max_size=20)), st.data())
@@ -242,7 +248,12 @@ def mended(value: Any) -> Any:
     return value
 
 
-@given(st.lists(st.sampled_from(["\\ud83d", "\\ude00", "\\uD83D\\uDE00", "x", "\\u0041", "😀", "\\\\", "\\n"]), max_size=6), st.data())
+@given(
+    st.lists(
+        st.sampled_from(["\\ud83d", "\\ude00", "\\uD83D\\uDE00", "x", "\\u0041", "😀", "\\\\", "\\n"]), max_size=6
+    ),
+    st.data(),
+)
 def test_half_characters_are_replaced_and_whole_ones_are_not(units: list[str], data: st.DataObject) -> None:
     text = '{"' + "".join(units) + '":"' + "".join(units) + '"}'
     view = PartialJSON()

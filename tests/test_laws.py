@@ -10,7 +10,7 @@ import pytest
 import penstock
 from penstock import events
 from penstock.events import Finish, Opaque, Retry
-from tests.support import Vector, decode_pieces, joined, pieces_of, random_pieces, vectors
+from tests.support import Vector, decode_pieces, frame_bytes, joined, pieces_of, random_pieces, vectors
 
 VECTORS = vectors()
 SHORT = 1500  # vectors up to this many bytes are cut in two everywhere
@@ -76,6 +76,7 @@ def test_cuts_do_not_show(vector: Vector) -> None:
     body = vector.body()
     whole = joined(decode_pieces(vector.wire, [body], vector.tools))
     cuttings = [list(pieces_of(body, size)) for size in (1, 2, 3, 7, 64)]
+    cuttings.append([frame_bytes(vector.wire, frame) for frame in vector.frames])  # as models stream: a read a frame
     cuttings += [random_pieces(body, seed) for seed in range(5)]
     if len(body) <= SHORT:
         cuttings += [[body[:at], body[at:]] for at in range(1, len(body))]
@@ -87,7 +88,7 @@ def test_cuts_do_not_show(vector: Vector) -> None:
 def test_every_prefix_is_a_stream(vector: Vector) -> None:
     body = vector.body()
     whole = penstock.collect(decode_pieces(vector.wire, [body], vector.tools))
-    known = {call.name for call in (*whole.tool_calls, *whole.invalid_calls)}
+    known = {call.name for call in whole.tool_calls} | {call.name for call in whole.invalid_calls}
     is_restarted = any(isinstance(event, Retry) for event in decode_pieces(vector.wire, [body], vector.tools))
     for end in range(0, len(body), 1 + len(body) // 400):
         decoded = decode_pieces(vector.wire, [body[:end]], vector.tools)

@@ -33,6 +33,9 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[StreamChunk]:
         """The events that these bytes complete."""
+        stream = self._body.stream
+        if stream is not None and (payload := stream.one(data)) is not None:
+            return self._wire.feed_one(payload, stream.event)
         return self._wire.feed(self._body.feed(data))
 
     def feed_object(self, item: Any) -> list[StreamChunk]:

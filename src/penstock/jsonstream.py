@@ -272,7 +272,7 @@ class PartialJSON:
         if is_end:
             self._after_value()
             return end + 1
-        if end == len(text):
+        if new or end == len(text):
             return end
         return self._odd_escape(text, end)
 
@@ -287,8 +287,9 @@ class PartialJSON:
 
     def _scalar(self, text: str, at: int) -> int:
         end = _SCALAR.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-        if end == len(text) and end - at <= _MAX_SCALAR:
-            self._step = self._value
+        if end - at > _MAX_SCALAR:
+            return self._fail(text, at, f"a number or literal is longer than {_MAX_SCALAR}")
+        if end == len(text):
             return -1
         try:
             value = json.loads(text[at:end], parse_constant=_refuse)

@@ -27,6 +27,7 @@ class Body:
         self._usual: FramingName = usual
         self._first = b""
         self._framing: Framing | None = None
+        self.stream: SSE | None = None  # the framing, if it is this one, for the shortcut that it offers
         self.feed = self._sniff
 
     def close(self) -> list[Framed]:
@@ -39,9 +40,14 @@ class Body:
 
     def _choose(self) -> list[Framed]:
         data, self._first = self._first, b""
-        framing = self._framing = choose(data, self._usual)
+        framing = self._use(choose(data, self._usual))
+        return self._values(data) if isinstance(framing, JSONValues) else framing.feed(data)
+
+    def _use(self, framing: Framing) -> Framing:
+        self._framing = framing
+        self.stream = framing if isinstance(framing, SSE) else None
         self.feed = self._values if isinstance(framing, JSONValues) else framing.feed
-        return self.feed(data)
+        return framing
 
     def _values(self, data: bytes) -> list[Framed]:
         """JSON values, until something else follows them, such as a `data: [DONE]` glued on."""
@@ -49,9 +55,7 @@ class Body:
         assert isinstance(values, JSONValues)
         out = values.feed(data)
         if values.rest:
-            stream = self._framing = SSE()
-            self.feed = stream.feed
-            out += stream.feed(values.rest)
+            out += self._use(SSE()).feed(values.rest)
         return out
 
 

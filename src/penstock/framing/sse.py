@@ -25,6 +25,7 @@ class SSE:
     """Bytes to frames. A last block that lacks its blank line is a frame all the same (QUIRKS 110)."""
 
     def __init__(self) -> None:
+        self.event = ""  # the name in the usual heading
         self._open = bytearray()  # what came of the block that has not ended
         self._skipped = 0  # how much of it was let go, once it outgrew the cap
         self._may_be_bom = True
@@ -33,14 +34,21 @@ class SSE:
         self._heading = Heading(b"data: ", b"", b"\n")
         self._headings: dict[tuple[bytes, bytes], Heading] = {}  # those that were met, as they take turns
 
-    def feed(self, data: bytes) -> list[Framed]:
-        if self._is_between:  # one block with the usual heading, and no more: as most reads are when a model streams
-            head, start, line_end, other_end, gap, stop, event = self._heading.shape
+    def one(self, data: bytes) -> bytes | None:
+        """The payload of a read that is one block with the usual heading and no more; so they come when a model streams.
+
+        For any other read it is None, and nothing has happened. The event's name is then `event`.
+        """
+        if self._is_between:
+            head, start, line_end, other_end, gap, stop = self._heading.shape
             if data.startswith(head):
                 end = data.find(line_end, start)
                 is_one = end == len(data) - stop < MAX_FRAME_BYTES and data.endswith(gap)
                 if is_one and data.find(other_end, start, end) < 0:
-                    return [Frames(event, [data[start:end]])]
+                    return data[start:end]
+        return None
+
+    def feed(self, data: bytes) -> list[Framed]:
         out: list[Framed] = []
         self._feed_any(data, out)
         self._is_between = not (self._open or self._after_cr or self._may_be_bom)
@@ -199,7 +207,7 @@ class SSE:
                 heading = Heading(plain[1], plain[2] or b"", line_end)
                 if len(self._headings) < _MAX_HEADINGS:
                     self._headings[key] = heading
-            self._heading = heading
+            self._heading, self.event = heading, heading.event
 
 
 class Heading:
@@ -215,7 +223,7 @@ class Heading:
         self.separator = self.gap + head
         self.event = name.decode("utf-8", "replace")
         other_end = b"\r" if line_end == b"\n" else b"\n"
-        self.shape = head, self.start, line_end[:1], other_end, self.gap, self.stop, self.event
+        self.shape = head, self.start, line_end[:1], other_end, self.gap, self.stop
         self._newlines = self.separator.count(b"\n")
         self._returns = self.separator.count(b"\r")
 

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from penstock.events import FinishReason, Reasoning, Text
-from penstock.framing import Frames
 from penstock.wires.anthropic_shapes import (
     BlockDelta,
     InputDelta,
@@ -28,7 +27,6 @@ from penstock.wires.fault import bare_message, error_in, named_error
 from penstock.wires.loose import is_empty, raw_of, text_of
 from penstock.wires.numbered import Label, NumberedWire
 from penstock.wires.part import OpenText, OpenThought, OpenTool, OpenVendor
-from penstock.wires.wire import DONE, decode_batch
 
 Aim = tuple[Label, type[Struct] | None, int, Callable[[str], Any]]
 """A block, the deltas that it takes, and where they go: its number if it is words, else the call's `add`."""
@@ -54,6 +52,8 @@ class Anthropic(NumberedWire):
         "max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter",
     }  # fmt: skip
 
+    decode = staticmethod(decode_delta)
+
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
         self._aim = NOWHERE
@@ -61,35 +61,20 @@ class Anthropic(NumberedWire):
         self._container: Any = None
         self._told: dict[str, Any] = {}  # fields of the message that we have no word for, which come more than once
 
-    def read(self, frames: Frames) -> None:
-        event, payloads = frames.event, frames.data
-        if event == "content_block_delta" or not event:
-            deltas = decode_batch(decode_delta, payloads)
-            if deltas is not None:
-                self._deltas(deltas)
-                return
-        for payload in payloads:
-            if self.is_ended:
-                self._late(Frames(event, [payload]))
-            elif len(payloads) > 1 and (deltas := decode_batch(decode_delta, [payload])) is not None:
-                self._deltas(deltas)
-            else:
-                self._frame(payload, event)
-
     def end(self, by_mark: bool = False) -> None:
         if self._container is not None:
             self.answer.opaque("container", self._container)
         super().end(by_mark)
 
-    def _deltas(self, events: list[BlockDelta]) -> None:
+    def typed(self, values: list[BlockDelta], payloads: list[bytes], event: str) -> None:
         append = self.out.append
         label, wanted, block, add = self._aim
-        for event in events:
-            delta = event.delta
+        for value in values:
+            delta = value.delta
             piece = delta.piece
             if not piece:
                 continue
-            if event.index == label and type(delta) is wanted:
+            if value.index == label and type(delta) is wanted:
                 if wanted is InputDelta:
                     add(piece)
                 elif wanted is TextDelta:
@@ -97,8 +82,8 @@ class Anthropic(NumberedWire):
                 else:
                     append(Reasoning(block, piece))
             else:
-                self._first_delta(event.index, delta)
-                self._aim = label, wanted, block, add = self._aim_at(event.index)
+                self._first_delta(value.index, delta)
+                self._aim = label, wanted, block, add = self._aim_at(value.index)
 
     def _aim_at(self, label: Label) -> Aim:
         """Where more pieces of a block go without further ado, if it has begun and is open."""
@@ -119,13 +104,14 @@ class Anthropic(NumberedWire):
         else:
             self.words(label, OpenText if isinstance(delta, TextDelta) else OpenThought, delta.piece)
 
+    def done(self) -> None:
+        """A gateway's `[DONE]` in place of `message_stop` (QUIRKS 113): it confirms nothing that is open."""
+        self.end()
+
     # The loose way: everything but the pieces.
 
-    def _frame(self, payload: bytes, event: str) -> None:
+    def odd(self, payload: bytes, event: str) -> None:
         self._aim = NOWHERE
-        if payload == DONE:  # in place of `message_stop` (QUIRKS 113)
-            self.end()
-            return
         if event == "error" and not payload.startswith((b"{", b"[")):
             self.loose_error({"error": payload.decode("utf-8", "replace")})
             return
@@ -346,7 +332,7 @@ class Anthropic(NumberedWire):
         except (binascii.Error, ValueError):
             self.unknown(value, "a chunk that is not base64")
             return
-        self.read(Frames("", [payload]))
+        self.read_one(payload, "")
 
     def _error_or_unknown(self, kind: Any, value: dict[str, Any], event: str) -> None:
         error = named_error(event, value)

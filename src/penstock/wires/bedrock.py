@@ -16,13 +16,12 @@ import msgspec
 from msgspec import Struct
 
 from penstock.events import FinishReason
-from penstock.framing import Frames
 from penstock.framing.body import FramingName
 from penstock.wires.fault import bare_message, error_in, named_error
 from penstock.wires.loose import is_empty, items, raw_of, text_of
 from penstock.wires.numbered import Label, NumberedWire
 from penstock.wires.part import OpenText, OpenThought, OpenVendor
-from penstock.wires.wire import DONE, UNREADABLE, decode_batch
+from penstock.wires.wire import UNREADABLE
 
 
 class ToolPiece(Struct, gc=False, forbid_unknown_fields=True):
@@ -69,7 +68,6 @@ class SpelledResponse(Struct):
     output: SpelledOutput
 
 
-_decode = msgspec.json.Decoder(BlockDelta).decode
 _decode_spelled = msgspec.json.Decoder(SpelledResponse).decode
 
 _EVENTS = ("messageStart", "contentBlockStart", "contentBlockDelta", "contentBlockStop", "messageStop", "metadata")
@@ -89,15 +87,18 @@ class Bedrock(NumberedWire):
         "malformed_model_output": "error", "malformed_tool_use": "error",
     }  # fmt: skip
 
-    def read(self, frames: Frames) -> None:
-        event, payloads = frames.event, frames.data
-        deltas = decode_batch(_decode, payloads) if event == "contentBlockDelta" else None
-        if deltas is not None:
-            for delta in deltas:
-                self._typed_delta(delta.contentBlockIndex, delta.delta)
+    decode = staticmethod(msgspec.json.Decoder(BlockDelta).decode)
+
+    def typed(self, values: list[BlockDelta], payloads: list[bytes], event: str) -> None:
+        if event != "contentBlockDelta":  # only the event's name tells what a payload is
+            for payload in payloads:
+                self.odd(payload, event)
             return
-        for payload in payloads:
-            self._frame(payload, event)
+        for value in values:
+            self._typed_delta(value.contentBlockIndex, value.delta)
+
+    def done(self) -> None:
+        """This protocol has no end mark: what follows may still be said."""
 
     def joined(self, field: str, pieces: list[Any]) -> Any:
         if field == "redactedContent" and len(pieces) > 1:
@@ -118,9 +119,7 @@ class Bedrock(NumberedWire):
         else:
             self.words(label, OpenText, piece)
 
-    def _frame(self, payload: bytes, event: str) -> None:
-        if payload == DONE:
-            return
+    def odd(self, payload: bytes, event: str) -> None:
         value = self.loose(payload)
         if not isinstance(value, dict):
             if value is not None:

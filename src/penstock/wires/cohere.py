@@ -15,10 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from penstock.events import FinishReason, SealedBy, Text
-from penstock.framing import Frames
 from penstock.wires.call import OpenCall
 from penstock.wires.loose import arguments_text, is_empty, items, take, whole_number
-from penstock.wires.wire import DONE, Wire, decode_batch
+from penstock.wires.wire import BROKEN_OFF, Wire
 
 MAX_PLAN = 1024 * 1024
 """How many characters of a tool plan are gathered before they are told."""
@@ -58,7 +57,6 @@ class Frame(Struct, gc=False, forbid_unknown_fields=True):
     index: int | None = None
 
 
-_decode = msgspec.json.Decoder(Frame).decode
 _KINDS = {"message-start", "content-start", "content-delta", "content-end", "tool-plan-delta", "tool-call-start",
           "tool-call-delta", "tool-call-end", "citation-start", "citation-end", "message-end"}  # fmt: skip
 _NOISE = {"id", "type", "role"}
@@ -68,6 +66,7 @@ class Cohere(Wire):
     """Frames of a chat, or the whole answer."""
 
     name = "cohere"
+    decode = staticmethod(msgspec.json.Decoder(Frame).decode)
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
         "COMPLETE": "stop", "STOP_SEQUENCE": "stop", "TOOL_CALL": "tool_calls",
         "MAX_TOKENS": "length", "ERROR_LIMIT": "length", "ERROR_TOXIC": "content_filter",
@@ -83,26 +82,14 @@ class Cohere(Wire):
 
     def end(self, by_mark: bool = False) -> None:
         self._tell_plan()
+        if self.FINISH.get(self._reply.raw_reason or "") in BROKEN_OFF:
+            for call in self._calls.values():
+                call.fail("cut", "the answer broke off before the call ended")
         super().end(by_mark)
 
-    def read(self, frames: Frames) -> None:
-        pieces = decode_batch(_decode, frames.data)
-        if pieces is not None:
-            self._pieces(pieces)
-            return
-        for payload in frames.data:
-            if self.is_ended:
-                self._late(Frames(frames.event, [payload]))
-            elif payload == DONE:
-                self.end(by_mark=True)
-            elif (pieces := decode_batch(_decode, [payload])) is not None:
-                self._pieces(pieces)
-            else:
-                self._loose_frame(self.loose(payload), frames.event)
-
-    def _pieces(self, pieces: list[Frame]) -> None:
+    def typed(self, values: list[Frame], payloads: list[bytes], event: str) -> None:
         append, reply, calls = self.out.append, self._reply, self._calls
-        for piece in pieces:
+        for piece in values:
             message, index = piece.delta.message, piece.index
             content = message.content
             if content is not None:
@@ -114,9 +101,9 @@ class Cohere(Wire):
                     self._content(index, content)
             if message.tool_calls is not None:
                 arguments = message.tool_calls.function.arguments
-                if index in calls:
+                if arguments and index in calls:
                     calls[index].add(arguments)
-                else:
+                elif arguments:
                     self._entry(index, {"function": {"arguments": arguments}})
             if message.tool_plan:
                 self._plan_on(message.tool_plan)
@@ -168,7 +155,8 @@ class Cohere(Wire):
 
     # The loose way: heads, ends, whole answers, errors, and fields that we have not met.
 
-    def _loose_frame(self, value: Any, event: str) -> None:
+    def odd(self, payload: bytes, event: str) -> None:
+        value = self.loose(payload)
         if not isinstance(value, dict):
             self._tell(value, "a frame that is no object")
             return

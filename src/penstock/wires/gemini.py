@@ -15,12 +15,11 @@ import msgspec
 from msgspec import Raw, Struct
 
 from penstock.events import FinishReason, Text
-from penstock.framing import Frames
 from penstock.wires.fault import bare_message
 from penstock.wires.gemini_calls import SIGNATURE, FunctionCall, GeminiCalls, camel, function_call_of
 from penstock.wires.loose import is_empty, items, take
 from penstock.wires.reply import Reply
-from penstock.wires.wire import DONE, UNREADABLE, Wire, decode_batch
+from penstock.wires.wire import UNREADABLE, Wire
 
 
 class Part(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
@@ -67,7 +66,6 @@ def _any_case(reasons: dict[str, FinishReason]) -> dict[str, FinishReason]:
     return reasons | lower
 
 
-_decode = msgspec.json.Decoder(Chunk).decode
 _UNSPECIFIED = ("FINISH_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED")
 _CALM = (None, "NEGLIGIBLE", "LOW", "HARM_PROBABILITY_UNSPECIFIED")
 _REPLAYED = ("inlineData", "fileData", "executableCode", "codeExecutionResult", "toolCall", "toolResponse")
@@ -82,6 +80,7 @@ class Gemini(Wire):
     """Chunks of generateContent. A call is whole when its part is; `finishReason` never says that calls are meant."""
 
     name = "gemini"
+    decode = staticmethod(msgspec.json.Decoder(Chunk).decode)
     FINISH: ClassVar[Mapping[str, FinishReason]] = _any_case({
         "STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length",
         "SAFETY": "content_filter", "RECITATION": "content_filter", "BLOCKLIST": "content_filter",
@@ -99,22 +98,11 @@ class Gemini(Wire):
         self._asides: dict[tuple[int, str], Any] = {}
         self._is_blocked = False
 
-    def read(self, frames: Frames) -> None:
-        chunks = decode_batch(_decode, frames.data)
-        if chunks is not None:
-            self._chunks(chunks)
-            return
-        for payload in frames.data:
-            if self.is_ended:
-                self._late(Frames(frames.event, [payload]))
-            elif payload == DONE:  # Gemini sends none; gateways do
-                self.end(by_mark=True)
-            elif (chunks := decode_batch(_decode, [payload])) is not None:
-                self._chunks(chunks)
-            else:
-                self._loose_frames(self.loose(payload), frames.event)
+    def odd(self, payload: bytes, event: str) -> None:
+        self._loose_frames(self.loose(payload), event)
 
     def end(self, by_mark: bool = False) -> None:
+        self.reply()  # the first answer has an ending, even if only others were seen
         for choice, calls in self._calls.items():
             reason = self.FINISH.get(self.reply(choice).raw_reason or "")
             calls.end(is_stop=reason == "stop" and not self._errors)
@@ -133,9 +121,9 @@ class Gemini(Wire):
         reason = super()._reason(reply, is_whole, by_mark)
         return "content_filter" if self._is_blocked and reason != "error" else reason  # QUIRKS 99: whatever the reason
 
-    def _chunks(self, chunks: list[Chunk]) -> None:
+    def typed(self, values: list[Chunk], payloads: list[bytes], event: str) -> None:
         append, count, replies, calls = self.out.append, self._counts.update, self.replies, self._calls
-        for chunk in chunks:
+        for chunk in values:
             for at, candidate in enumerate(chunk.candidates or ()):
                 choice = at if candidate.index is None else candidate.index
                 reply = replies.get(choice) or self.reply(choice)

@@ -50,14 +50,14 @@ class Streamed:
         self.call = call
         self.given_id = given_id
         self.args = PartialArgs()
-        self.signature = ""
+        self.signature: list[str] = []
         self.is_at_rest = True  # whether the last value is complete
         self.is_stated = False  # whether the arguments were told as a whole after all
 
     def sign(self, signature: str) -> None:
-        """Large signatures come in pieces, some are sent again and again (QUIRKS 147)."""
-        if signature != self.signature:
-            self.signature += signature
+        """Large signatures come in pieces, others are sent again and again (QUIRKS 147)."""
+        if self.signature != [signature]:
+            self.signature.append(signature)
 
 
 class GeminiCalls:
@@ -66,9 +66,9 @@ class GeminiCalls:
     def __init__(self, reply: Reply, unknown: Callable[[Any, str], None]) -> None:
         self._reply = reply
         self._unknown = unknown
-        self._open: dict[int, Streamed] = {}  # by block, in order
+        self._open: list[Streamed] = []  # those that go on; the last one does, others may have ended
         self._by_id: dict[str, Streamed] = {}
-        self._last: Streamed | None = None  # of those that are open
+        self._last: Streamed | None = None  # of those that go on
 
     def add(self, part: FunctionCall, signature: str) -> None:
         """A part that is a call, or a piece of one."""
@@ -88,12 +88,13 @@ class GeminiCalls:
         if part.will_continue:
             self._reply.raw_reason = None  # there is more to come, so that was not the finish (QUIRKS 154)
         else:
-            self._forget(streamed)
-            self._seal(streamed, "call_end")
+            self._end(streamed)
 
     def end(self, is_stop: bool) -> None:
         """The answer is over. A call that was to go on is whole only if the model stopped of itself, between values."""
-        for streamed in self._open.values():
+        for streamed in self._open:
+            if streamed.call.is_ended:
+                continue
             if is_stop and streamed.is_at_rest:
                 self._seal(streamed, "finish")
             else:
@@ -116,15 +117,17 @@ class GeminiCalls:
 
     def _begin(self, part: FunctionCall) -> Streamed:
         streamed = self._last = Streamed(self._reply.call(part.id or "", part.name or ""), part.id or "")
-        self._open[streamed.call.block] = streamed
+        self._open.append(streamed)
         if part.id:
             self._by_id[part.id] = streamed
         return streamed
 
-    def _forget(self, streamed: Streamed) -> None:
-        del self._open[streamed.call.block]
+    def _end(self, streamed: Streamed) -> None:
+        self._seal(streamed, "call_end")
         self._by_id.pop(streamed.given_id, None)
-        self._last = next(reversed(self._open.values()), None)
+        while self._open and self._open[-1].call.is_ended:
+            self._open.pop()
+        self._last = self._open[-1] if self._open else None
 
     def _continued(self, part: FunctionCall, last: Streamed | None) -> Streamed | None:
         """The open call that the part continues: by its id, else the last one, unless the part is plainly another."""
@@ -167,7 +170,7 @@ class GeminiCalls:
         rest = "" if streamed.is_stated and not args.fault else args.end()
         self._sign(streamed)
         if rest is None:
-            call.fail("malformed", args.fault)
+            call.fail(args.why, args.fault)
             return
         if rest and args.is_written:
             call.add(rest)
@@ -177,7 +180,7 @@ class GeminiCalls:
 
     def _sign(self, streamed: Streamed) -> None:
         if streamed.signature:
-            self._reply.opaque(SIGNATURE, streamed.signature, streamed.call.block)
+            self._reply.opaque(SIGNATURE, "".join(streamed.signature), streamed.call.block)
 
 
 def literal_of(arg: PartialArg) -> str | None:

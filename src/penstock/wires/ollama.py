@@ -14,11 +14,11 @@ import msgspec
 from msgspec import Raw, Struct
 
 from penstock.events import Error, FinishReason, Reasoning, Text
-from penstock.framing import Frames, FramingName
+from penstock.framing import FramingName
 from penstock.wires.fault import bare_message, is_retryable
 from penstock.wires.loose import is_empty, items, raw_of, take, text_of, whole_number
 from penstock.wires.reply import Reply
-from penstock.wires.wire import DONE, UNREADABLE, Wire, decode_batch
+from penstock.wires.wire import UNREADABLE, Wire
 
 
 class Function(Struct, gc=False, forbid_unknown_fields=True):
@@ -52,7 +52,6 @@ class Line(Struct, gc=False, forbid_unknown_fields=True):
     created_at: str | None = None
 
 
-_decode = msgspec.json.Decoder(Line).decode
 _COUNTS = ("prompt_eval_count", "eval_count", "total_duration", "load_duration", "prompt_eval_duration",
            "eval_duration")  # fmt: skip
 _NOISE = {"model", "created_at", "remote_model", "remote_host", "role", "tool_name", "index", "type"}
@@ -62,33 +61,16 @@ class Ollama(Wire):
     """Lines of a chat or of a completion."""
 
     name = "ollama"
+    decode = staticmethod(msgspec.json.Decoder(Line).decode)
     framing: ClassVar[FramingName] = "ndjson"
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
         "stop": "stop", "length": "length", "tool_calls": "tool_calls", "error": "error",
         "done": "stop",  # older servers say no more than that
     }  # fmt: skip
 
-    def read(self, frames: Frames) -> None:
-        payloads = frames.data
-        lines = decode_batch(_decode, payloads)
-        if lines is not None:
-            read = self._lines(lines)
-            self._late(Frames(frames.event, payloads[read:]))
-            return
-        for payload in payloads:
-            if self.is_ended:
-                self._late(Frames(frames.event, [payload]))
-            elif payload == DONE:
-                self.end(by_mark=True)
-            elif (lines := decode_batch(_decode, [payload])) is not None:
-                self._lines(lines)
-            else:
-                self._loose_line(payload)
-
-    def _lines(self, lines: list[Line]) -> int:
-        """Tell what the lines say, up to the one that is the last of the answer; how many were read."""
+    def typed(self, values: list[Line], payloads: list[bytes], event: str) -> None:
         append, reply = self.out.append, self.reply()
-        for count, line in enumerate(lines, 1):
+        for at, line in enumerate(values):
             message = line.message
             if line.response or line.thinking:
                 self._say(reply, line.thinking, line.response)
@@ -108,8 +90,8 @@ class Ollama(Wire):
                     self._say(reply, thinking, text)
             if line.done:
                 self._done(reply)
-                return count
-        return len(lines)
+                self._one_by_one(payloads[at + 1 :], event)
+                return
 
     def _say(self, reply: Reply, thinking: str | None, text: str | None) -> None:
         reply.reasoning(thinking or "")
@@ -131,7 +113,7 @@ class Ollama(Wire):
 
     # The loose way: the last line, errors, and lines with fields that we have not met.
 
-    def _loose_line(self, payload: bytes) -> None:
+    def odd(self, payload: bytes, event: str) -> None:
         value = self.loose(payload) if payload.startswith(b"{") else _words(payload)
         match value:
             case None:

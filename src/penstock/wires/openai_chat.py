@@ -15,11 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from penstock.events import FinishReason, Text
-from penstock.framing import Frames
 from penstock.wires.fragment import LEGACY, ChatCalls, Fragment, fragment_of, fragments_in
 from penstock.wires.reply import Reply
 from penstock.wires.text import heal
-from penstock.wires.wire import DONE, UNREADABLE, Wire, decode_batch
+from penstock.wires.wire import UNREADABLE, Wire
 
 
 class Delta(Struct, gc=False, forbid_unknown_fields=True):
@@ -58,7 +57,6 @@ class Chunk(Struct, gc=False):
     citations: None = None
 
 
-_decode = msgspec.json.Decoder(Chunk).decode
 _NOISE = {"role", "channel", "token_id", "index", "type", "id", "object"}
 _NUMBER = re.compile(rb'"content"\s*:\s*[0-9-]')
 
@@ -75,47 +73,26 @@ class OpenAIChat(Wire):
         "error": "error", "insufficient_system_resource": "error", "network_error": "error", "abort": "error",
     }  # fmt: skip
 
+    decode = staticmethod(msgspec.json.Decoder(Chunk).decode)
+
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
         self._calls: dict[int, ChatCalls] = {}
         self._details: dict[int, list[dict[str, Any]]] = {}
         self._citations: Any = None
 
-    def read(self, frames: Frames) -> None:
-        payloads = frames.data
-        is_done = payloads[-1] == DONE  # exactly: the same letters inside a text mean nothing (QUIRKS 112)
-        if is_done:
-            payloads = payloads[:-1]
-        if payloads:
-            chunks = decode_batch(_decode, payloads) if frames.event != "error" else None
-            if chunks is not None:
-                self._chunks(chunks, payloads)
-            else:
-                self._one_by_one(payloads, frames.event)
-        if is_done and not self.is_ended:
-            self.end(by_mark=True)
-
     def end(self, by_mark: bool = False) -> None:
         for choice, details in self._details.items():
             self.reply(choice).opaque("reasoning_details", details)
         super().end(by_mark)
 
-    def _one_by_one(self, payloads: list[bytes], event: str) -> None:
-        for payload in payloads:
-            if self.is_ended:
-                self._late(Frames(event, [payload]))
-            elif payload.strip() == DONE:
-                self.end(by_mark=True)
-            elif event == "error":
+    def typed(self, values: list[Chunk], payloads: list[bytes], event: str) -> None:
+        if event == "error":
+            for payload in payloads:
                 self._error_event(payload)
-            elif (chunks := decode_batch(_decode, [payload])) is not None:
-                self._chunks(chunks, [payload])
-            else:
-                self._loose_chunk(payload)
-
-    def _chunks(self, chunks: list[Chunk], payloads: list[bytes]) -> None:
+            return
         append, replies, calls_of = self.out.append, self.replies, self._calls
-        for at, chunk in enumerate(chunks):
+        for at, chunk in enumerate(values):
             for choice in chunk.choices:
                 index, delta = choice.index, choice.delta
                 reply = replies.get(index) or self.reply(index)
@@ -192,6 +169,12 @@ class OpenAIChat(Wire):
         if not self.loose_error(value):
             said = value if isinstance(value, dict) and value else value if isinstance(value, str) else text
             self.loose_error({"error": said or "the provider sent an error without a word"})
+
+    def odd(self, payload: bytes, event: str) -> None:
+        if event == "error":
+            self._error_event(payload)
+        else:
+            self._loose_chunk(payload)
 
     def _loose_chunk(self, payload: bytes) -> None:
         value = self.loose(payload)

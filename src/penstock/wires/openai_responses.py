@@ -13,14 +13,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from penstock.events import Error, FinishReason, Retry
-from penstock.framing import Frames
 from penstock.wires.call import OpenCall
 from penstock.wires.fault import bare_message, error_in
 from penstock.wires.loose import arguments_text, is_empty, items
 from penstock.wires.response_item import id_of
 from penstock.wires.response_output import CONFIRMING, Output, index_of
 from penstock.wires.response_part import Channel, Part, text_of
-from penstock.wires.wire import DONE, UNREADABLE, Wire, decode_batch
+from penstock.wires.wire import UNREADABLE, Wire
 
 
 class Delta(Struct, gc=False, forbid_unknown_fields=True):
@@ -36,8 +35,6 @@ class Delta(Struct, gc=False, forbid_unknown_fields=True):
     obfuscation: str | None = None
     logprobs: Raw = Raw()
 
-
-_decode = msgspec.json.Decoder(Delta).decode
 
 _TEXTS: dict[str, tuple[str, Channel]] = {
     "output_text": ("message", "text"),
@@ -75,19 +72,13 @@ class OpenAIResponses(Wire):
         "incomplete:content_filter": "content_filter",
     }
 
+    decode = staticmethod(msgspec.json.Decoder(Delta).decode)
+
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
         self._output = Output(self.reply(), self.unknown)
         self._sinks: dict[tuple[str, int | None, int | None, int | None], Part | OpenCall] = {}
         self._response_id: str | None = None
-
-    def read(self, frames: Frames) -> None:
-        payloads = frames.data
-        deltas = decode_batch(_decode, payloads)
-        if deltas is not None:
-            self._deltas(deltas, payloads, frames.event)
-        else:
-            self._one_by_one(payloads, frames.event)
 
     def end(self, by_mark: bool = False) -> None:
         """End the answer. A `[DONE]` is no word of this protocol: it confirms nothing that is open (QUIRKS 113)."""
@@ -95,31 +86,23 @@ class OpenAIResponses(Wire):
         self._output.close(self.reply().raw_reason in CONFIRMING)
         super().end(by_mark and is_settled)
 
-    def _one_by_one(self, payloads: list[bytes], event: str) -> None:
-        for payload in payloads:
-            if self.is_ended:
-                self._late(Frames(event, [payload]))
-            elif payload == DONE:
-                self.end(by_mark=True)
-            elif len(payloads) > 1 and (deltas := decode_batch(_decode, [payload])) is not None:
-                self._deltas(deltas, [payload], event)
-            else:
-                self._payload(payload, event)
-
-    def _deltas(self, deltas: list[Delta], payloads: list[bytes], event: str) -> None:
+    def typed(self, values: list[Delta], payloads: list[bytes], event: str) -> None:
         sinks = self._sinks
-        for at, delta in enumerate(deltas):
+        for at, delta in enumerate(values):
             piece = delta.delta
             sink = sinks.get((delta.type or event, delta.output_index, delta.content_index, delta.summary_index))
             if sink is None or piece is None:
-                self._payload(payloads[at], event)
+                self._if_not_ended(payloads[at], event)
             elif piece:
                 sink.add(piece)
 
-    def _payload(self, payload: bytes, event: str) -> None:
+    def _if_not_ended(self, payload: bytes, event: str) -> None:
         if self.is_ended:
-            self._late(Frames(event, [payload]))
-            return
+            self._late(payload)
+        else:
+            self.odd(payload, event)
+
+    def odd(self, payload: bytes, event: str) -> None:
         try:
             frame = msgspec.json.decode(payload)
         except UNREADABLE:

@@ -15,6 +15,7 @@ from json.encoder import (
     encode_basestring as _quoted,
 )  # lets halves of characters pass: they heal when pieces are joined
 
+from penstock.events import Fault
 from penstock.wires.call import MAX_ARGUMENTS
 
 MAX_PATH_KEYS = 64
@@ -58,13 +59,14 @@ Container = dict[Key, "Leaf | Container"]  # a list is a dict too: then an index
 class PartialArgs:
     """The arguments of one call. `put` gives the text that can be written so far, `end` the text that completes it.
 
-    If a value has no place, `put` gives None, and `fault` says why from then on: such a call must not run.
+    If a value has no place, `put` gives None, and `fault` says what is wrong from then on: such a call must not run.
     """
 
-    __slots__ = ("_keys", "_leaf", "_path", "_root", "_size", "fault", "is_written")
+    __slots__ = ("_keys", "_leaf", "_path", "_root", "_size", "fault", "is_written", "why")
 
     def __init__(self) -> None:
         self.fault = ""
+        self.why: Fault = "malformed"
         self.is_written = True  # whether all that came was given out as text
         self._root: Container = {}
         self._path = ""
@@ -77,6 +79,7 @@ class PartialArgs:
         leaf = self._leaf
         self._size = size = self._size + len(path) + len(text)
         if size > MAX_ARGUMENTS:
+            self.why = "too_large"
             return self.fail(f"the arguments are longer than MAX_ARGUMENTS ({MAX_ARGUMENTS} characters)")
         if is_string and path == self._path and leaf is not None and leaf.is_string:
             leaf.grow(text)

@@ -68,7 +68,8 @@ def _fit(chunk: StreamChunk) -> StreamChunk:
     try:
         encode(chunk)
     except UnicodeEncodeError:
-        return msgspec.convert(plain(msgspec.to_builtins(chunk)), StreamChunk)
+        mended: StreamChunk = msgspec.convert(plain(msgspec.to_builtins(chunk)), StreamChunk)
+        return mended
     return chunk
 
 

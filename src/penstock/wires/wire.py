@@ -30,6 +30,8 @@ class Wire:
     name: ClassVar[str]
     framing: ClassVar[FramingName] = "sse"
     FINISH: ClassVar[Mapping[str, FinishReason]] = {}
+    decode: ClassVar[staticmethod[[bytes], Any]]
+    """Decodes a frame of the narrow shape that nearly all frames have; raises if it is of another."""
 
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         self.tools = tuple(tools)
@@ -43,9 +45,17 @@ class Wire:
 
     # What a wire implements.
 
-    def read(self, frames: Frames) -> None:
-        """Decode the frames of a batch and tell what they say."""
+    def typed(self, values: list[Any], payloads: list[bytes], event: str) -> None:
+        """Tell what frames of the narrow shape say."""
         raise NotImplementedError
+
+    def odd(self, payload: bytes, event: str) -> None:
+        """Tell what a frame of another shape says."""
+        raise NotImplementedError
+
+    def done(self) -> None:
+        """The stream's own end mark came."""
+        self.end(by_mark=True)
 
     def is_whole(self, reply: Reply) -> bool:
         """Whether the provider has said that this answer is over; asked when the bytes end."""
@@ -57,19 +67,63 @@ class Wire:
         for item in framed:
             if isinstance(item, Stray):
                 self._stray(item)
-            elif self.is_ended:
-                self._late(item)
             else:
                 self.read(item)
+        return self._take()
+
+    def feed_one(self, payload: bytes, event: str) -> list[StreamChunk]:
+        """`feed` for a read that is exactly one frame, with less ado: so they come when a model streams."""
+        if self.is_ended or self._mender is not None:
+            return self.feed([Frames(event, [payload])])
+        try:
+            value = self.decode(payload)
+        except UNREADABLE:
+            self._read_odd(payload, event)
+            return self._take()
+        self.typed([value], [payload], event)
         out = self.out
         chunks = out[:]
         out.clear()
-        return chunks if self._mender is None else self._mender.feed(chunks)
+        return chunks
 
-    def _late(self, frames: Frames) -> None:
-        for payload in frames.data:
-            if payload.strip() != DONE:
-                self.unknown(payload.decode("utf-8", "replace"), "a frame after the end of the stream")
+    def read(self, frames: Frames) -> None:
+        """Read neighbouring frames: all at once if they fit the narrow shape, else one by one."""
+        payloads, event = frames.data, frames.event
+        last = payloads[-1:] if payloads[-1] == DONE else []
+        if last:
+            payloads = payloads[:-1]
+        values = None if self.is_ended else decode_batch(self.decode, payloads)
+        if values:
+            self.typed(values, payloads, event)
+        else:
+            self._one_by_one(payloads, event)
+        self._one_by_one(last, event)
+
+    def _one_by_one(self, payloads: list[bytes], event: str) -> None:
+        for payload in payloads:
+            if self.is_ended:
+                self._late(payload)
+            else:
+                self.read_one(payload, event)
+
+    def read_one(self, payload: bytes, event: str) -> None:
+        """Read one frame, of the narrow shape or not."""
+        try:
+            value = self.decode(payload)
+        except UNREADABLE:
+            self._read_odd(payload, event)
+        else:
+            self.typed([value], [payload], event)
+
+    def _read_odd(self, payload: bytes, event: str) -> None:
+        if payload.strip() == DONE:  # exactly: the same letters inside a text mean nothing (QUIRKS 112)
+            self.done()
+        else:
+            self.odd(payload, event)
+
+    def _late(self, payload: bytes) -> None:
+        if payload.strip() != DONE:
+            self.unknown(payload.decode("utf-8", "replace"), "a frame after the end of the stream")
 
     def _stray(self, stray: Stray) -> None:
         """What the framing could not make a frame of."""
