@@ -89,7 +89,7 @@ def test_the_scanner_finds_the_end(data: st.DataObject) -> None:
             assert at + end == len(text)
             return
         at += len(piece)
-    assert not rest and text[0] not in '{["'
+    pytest.fail("no end was found")
 
 
 @given(st.text(alphabet='{}[]"\\ a\n', max_size=30))
@@ -313,7 +313,7 @@ def test_text_after_the_value_is_an_error() -> None:
 SHAPES = {
     "one long string": lambda size: json.dumps({"content": "words and\nlines, " * (size // 17)}),
     "escapes": lambda size: json.dumps({"content": '"\\é😀\n' * (size // 25)}),
-    "many strings": lambda size: json.dumps({"lines": ["a line of some eighty characters, as files of source text mostly have them"] * (size // 75)}),
+    "many strings": lambda size: json.dumps({"lines": ["a line of some sixty characters, as files of source text have"] * (size // 65)}),
     "many objects": lambda size: json.dumps([{"line": 1, "new": "text"}] * (size // 28)),
     "many keys": lambda size: json.dumps({f"key {at}": at for at in range(size // 18)}),
 }  # fmt: skip

@@ -27,8 +27,13 @@ def cpu(work: Callable[[], object]) -> float:
 
 
 def assert_linear(work: Callable[[int], Callable[[], object]], size: int) -> None:
-    small, large = cpu(work(size)), cpu(work(size * FACTOR))
-    assert large < small * FACTOR * SLACK, f"{FACTOR} times the input took {large / small:.1f} times the time"
+    small, large = work(size), work(size * FACTOR)
+    ratios = []
+    for _ in range(3):  # what is quadratic is so every time; what a busy machine does is not
+        ratios.append(cpu(large) / cpu(small))
+        if ratios[-1] < FACTOR * SLACK:
+            return
+    raise AssertionError(f"{FACTOR} times the input took {min(ratios):.1f} times the time")
 
 
 def openai_chunk(delta: dict[str, Any]) -> bytes:

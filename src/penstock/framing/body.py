@@ -27,7 +27,7 @@ class Body:
         self._usual: FramingName = usual
         self._first = b""
         self._framing: Framing | None = None
-        self.stream: SSE | None = None  # the framing, if it is this one, for the shortcut that it offers
+        self.stream: SSE | NDJSON | None = None  # the framing, if it is one of these, for the shortcut that they offer
         self.feed = self._sniff
 
     def close(self) -> list[Framed]:
@@ -45,7 +45,7 @@ class Body:
 
     def _use(self, framing: Framing) -> Framing:
         self._framing = framing
-        self.stream = framing if isinstance(framing, SSE) else None
+        self.stream = framing if isinstance(framing, SSE | NDJSON) else None
         self.feed = self._values if isinstance(framing, JSONValues) else framing.feed
         return framing
 

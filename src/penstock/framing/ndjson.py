@@ -9,11 +9,21 @@ from penstock.jsonstream import ValueScanner
 class NDJSON:
     """Bytes to frames. A line that is no JSON is a frame too: it may be an error in plain words (QUIRKS 100)."""
 
+    event = ""  # lines bear no names
+
     def __init__(self) -> None:
         self._line = bytearray()  # the line that has not ended
         self._is_skipping = False  # it outgrew the cap
         self._is_lost = False  # a line was skipped within a value: its other lines mean nothing
         self._value = Value()
+
+    def one(self, data: bytes) -> bytes | None:
+        """The payload of a read that is one line and no more, as they come when a model streams; None for any other."""
+        if self._line or self._is_skipping or self._is_lost or self._value.is_open:
+            return None
+        end = len(data) - 1
+        is_one = data.startswith(b"{") and data.endswith(b"}\n") and data.find(b"\n") == end <= MAX_FRAME_BYTES
+        return data[:end] if is_one else None
 
     def feed(self, data: bytes) -> list[Framed]:
         out: list[Framed] = []

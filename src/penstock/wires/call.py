@@ -27,7 +27,7 @@ MAX_ARGUMENTS = 32 * 1024 * 1024
 class OpenCall:
     """A call in the making. It tells what happens to it in `out`, and ends by `seal` or by `fail`.
 
-    The end of the JSON is looked for only when a piece holds a closing bracket, in what has come since the last look.
+    The end of the JSON is looked for only when a piece ends in a closing bracket, in what has come since the last look.
     """
 
     __slots__ = ("_closed_at", "_emit", "_fresh", "_last", "_next_care", "_scanner", "_seen", "_write", "arguments", "block",
@@ -69,7 +69,7 @@ class OpenCall:
         if size < self._next_care:
             self._write(piece)
             self._emit(ToolCallDelta(self.block, piece, self.choice))
-            if "}" in piece:
+            if "}" in piece and piece.rstrip().endswith("}"):
                 self._look()
         else:
             self._add_with_care(piece)
@@ -78,6 +78,7 @@ class OpenCall:
         """A piece of a call that is not announced yet, that may prove to be cumulative, or that has grown long."""
         if self.size > MAX_ARGUMENTS:
             return
+        self._seen.settle()
         self._fresh.settle()
         if self.name and not self.is_started:
             self.size -= len(piece)
@@ -89,7 +90,7 @@ class OpenCall:
         if self.is_started:
             self._emit(ToolCallDelta(self.block, piece, self.choice))
             self._next_care = 0 if self._last is not None else min(self.size + PIECES, MAX_ARGUMENTS)
-        if "}" in piece:
+        if piece.rstrip().endswith("}"):
             self._look()
 
     def raw(self) -> str:
@@ -116,7 +117,6 @@ class OpenCall:
             return
         fresh = self._fresh.take()
         self._seen.append(fresh)
-        self._seen.settle()
         if self._scanner.feed(fresh) >= 0:
             self._scanner = None
             self._closed_at, self.arguments = self.size, strict_object(self.raw())

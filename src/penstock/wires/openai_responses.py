@@ -6,7 +6,7 @@ remembered from one delta to the next. All others, and whatever does not fit, ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -35,6 +35,11 @@ class Delta(Struct, gc=False, forbid_unknown_fields=True):
     obfuscation: str | None = None
     logprobs: Raw = Raw()
 
+
+Place = tuple[str | None, int | None, int | None, int | None]
+"""What deltas are called, and the indexes that they bear."""
+Aim = tuple[Place, Callable[[str], None]]
+NOWHERE: Aim = ((None, None, None, None), lambda piece: None)
 
 _TEXTS: dict[str, tuple[str, Channel]] = {
     "output_text": ("message", "text"),
@@ -77,7 +82,8 @@ class OpenAIResponses(Wire):
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
         self._output = Output(self.reply(), self.unknown)
-        self._sinks: dict[tuple[str, int | None, int | None, int | None], Part | OpenCall] = {}
+        self._sinks: dict[Place, Part | OpenCall] = {}
+        self._aim = NOWHERE
         self._response_id: str | None = None
 
     def end(self, by_mark: bool = False) -> None:
@@ -87,14 +93,24 @@ class OpenAIResponses(Wire):
         super().end(by_mark and is_settled)
 
     def typed(self, values: list[Delta], payloads: list[bytes], event: str) -> None:
-        sinks = self._sinks
+        (type, output, content, summary), add = self._aim
         for at, delta in enumerate(values):
             piece = delta.delta
-            sink = sinks.get((delta.type or event, delta.output_index, delta.content_index, delta.summary_index))
-            if sink is None or piece is None:
-                self._if_not_ended(payloads[at], event)
-            elif piece:
-                sink.add(piece)
+            is_next = delta.type == type and delta.output_index == output and delta.content_index == content
+            if piece and is_next and delta.summary_index == summary:
+                add(piece)
+            elif piece != "":
+                self._aim_at((delta.type or event, delta.output_index, delta.content_index, delta.summary_index))
+                (type, output, content, summary), add = self._aim
+                if piece is None or self._aim is NOWHERE:
+                    self._if_not_ended(payloads[at], event)
+                else:
+                    add(piece)
+
+    def _aim_at(self, place: Place) -> None:
+        """Remember where the next deltas go, if they go where some went before."""
+        sink = self._sinks.get(place)
+        self._aim = (place, sink.add) if sink is not None else NOWHERE
 
     def _if_not_ended(self, payload: bytes, event: str) -> None:
         if self.is_ended:
@@ -115,6 +131,7 @@ class OpenAIResponses(Wire):
     def _frame(self, frame: dict[str, Any], type: str) -> None:
         stem, _, verb = type.removeprefix("response.").rpartition(".")
         if verb != "delta":
+            self._aim = NOWHERE
             self._sinks.clear()  # the frame may settle what they add to
         match stem, verb:
             case _, "delta" | "done" if stem in _TEXTS:

@@ -1,8 +1,8 @@
 """Text that comes in small pieces and is wanted whole, in little more memory than its length.
 
-A list of eight-character pieces takes nine times their length, and so does `io.StringIO` up to Python 3.11. Joining all of
-it now and then would cost the square of the length. So pieces are joined into strands, and strands with their smaller
-neighbours: each character is copied a few times, and there are never many strands.
+A list of eight-character pieces takes nine times their length, and so does `io.StringIO` up to Python 3.11. Joining
+all of it now and then would cost the square of the length. So pieces are joined into strands, and strands with their
+smaller neighbours: each character is copied a few times, and there are never many strands.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Rope:
 
     def take(self) -> str:
         """All of it, which the rope then forgets."""
-        text = self.text()
+        text = self.text() if self._strands else "".join(self._pieces)
         self._strands.clear()
+        self._pieces.clear()
         return text

@@ -19,7 +19,7 @@ Label = int | str
 class Router:
     """The calls of one answer, by the labels that fragments bear."""
 
-    __slots__ = ("_by_id", "_given_ids", "_labels", "_last", "_reply", "_tools", "by_label")
+    __slots__ = ("_by_id", "_first_labels", "_given_ids", "_labels", "_last", "_reply", "_tools", "by_label")
 
     def __init__(self, reply: Reply, tools: Sequence[str]) -> None:
         self._reply = reply
@@ -28,6 +28,7 @@ class Router:
         self._labels: dict[OpenCall, int] = {}  # how many labels lead to a call, for those that any leads to
         self._by_id: dict[str, OpenCall] = {}
         self._given_ids: dict[int, str] = {}  # by block, the ids that are the provider's
+        self._first_labels: dict[int, Label | None] = {}  # by block
         self._last: OpenCall | None = None
 
     def route(self, label: Label | None, id: str, name: str, kind: CallKind = "function") -> OpenCall | None:
@@ -37,6 +38,7 @@ class Router:
             if not id and not name:
                 return None
             call = self._reply.call(id, kind=kind)
+            self._first_labels[call.block] = label
         if id:
             self._by_id.setdefault(id, call)
             self._given_ids.setdefault(call.block, id)
@@ -81,8 +83,8 @@ class Router:
         if known is not None:
             # QUIRKS 21: two calls may share an id; then the second has a name and an index of its own, and the first is
             # not in the middle of its arguments.
-            is_another = label is not None and name and (not known.size or known.is_closed)
-            return None if is_another else known
+            has_own_label = label is not None and label != self._first_labels[known.block]
+            return None if has_own_label and name and (not known.size or known.is_closed) else known
         if owner is not None and owner.block not in self._given_ids and not owner.is_closed:
             owner.id = id  # it came late
             return owner
