@@ -178,7 +178,7 @@ every_style = pytest.mark.parametrize("style", STYLES.values(), ids=list(STYLES)
 def test_calls_are_read_back_whatever_the_style(style: Style, data: st.DataObject) -> None:
     calls = data.draw(call_lists())
     deltas = data.draw(streams(calls, style))
-    tools = data.draw(st.sampled_from([None, TOOLS])) if style.names != "late" else None
+    tools = data.draw(st.sampled_from([None, TOOLS]))
     assert decoded(deltas, tools) == [(call.id, call.name, call.arguments) for call in calls]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -23,14 +23,15 @@ from penstock.wires.anthropic_shapes import (
     decode_delta,
     spelled_inputs,
 )
+from penstock.wires.call import OpenCall
 from penstock.wires.fault import bare_message, error_in, named_error
 from penstock.wires.loose import is_empty, raw_of, text_of
 from penstock.wires.numbered import Label, NumberedWire
 from penstock.wires.part import OpenText, OpenThought, OpenTool, OpenVendor
 
-Aim = tuple[Label, type[Struct] | None, int, Callable[[str], Any]]
-"""A block, the deltas that it takes, and where they go: its number if it is words, else the call's `add`."""
-NOWHERE: Aim = (None, None, -1, str)
+Aim = tuple[Label, type[Struct] | None, int, OpenCall | None]
+"""A block, the deltas that it takes, and where they go: its number if it is words, else the call."""
+NOWHERE: Aim = (None, None, -1, None)
 
 _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json",
            "signature_delta": "signature", "citations_delta": "citation"}  # fmt: skip
@@ -68,32 +69,43 @@ class Anthropic(NumberedWire):
 
     def typed(self, values: list[BlockDelta], payloads: list[bytes], event: str) -> None:
         append = self.out.append
-        label, wanted, block, add = self._aim
+        label, wanted, block, call = self._aim
+        pieces: list[str] = []  # of the arguments that are being written
         for value in values:
             delta = value.delta
             piece = delta.piece
             if not piece:
                 continue
-            if value.index == label and type(delta) is wanted:
-                if wanted is InputDelta:
-                    add(piece)
-                elif wanted is TextDelta:
-                    append(Text(block, piece))
-                else:
-                    append(Reasoning(block, piece))
-            else:
+            if value.index != label or type(delta) is not wanted:
+                if pieces and call:
+                    call.add_all(pieces)
+                    pieces = []
                 self._first_delta(value.index, delta)
-                self._aim = label, wanted, block, add = self._aim_at(value.index)
+                self._aim = label, wanted, block, call = self._aim_at(value.index)
+            elif call:
+                pieces.append(piece)
+            else:
+                append(Text(block, piece) if wanted is TextDelta else Reasoning(block, piece))
+        if pieces and call:
+            call.add_all(pieces)
+
+    def typed_one(self, value: BlockDelta, payload: bytes, event: str) -> None:
+        label, wanted, _, call = self._aim
+        delta = value.delta
+        if call and delta.piece and value.index == label and type(delta) is wanted:
+            call.add(delta.piece)
+        else:
+            self.typed([value], [payload], event)
 
     def _aim_at(self, label: Label) -> Aim:
         """Where more pieces of a block go without further ado, if it has begun and is open."""
         match self.parts.get(label):
             case OpenText(block=block) if block >= 0:
-                return label, TextDelta, block, str
+                return label, TextDelta, block, None
             case OpenThought(block=block) if block >= 0:
-                return label, ThinkingDelta, block, str
+                return label, ThinkingDelta, block, None
             case OpenTool(call=call) if not call.is_ended:
-                return label, InputDelta, -1, call.add
+                return label, InputDelta, -1, call
         return NOWHERE
 
     def _first_delta(self, label: Label, delta: TextDelta | InputDelta | ThinkingDelta) -> None:

@@ -74,6 +74,19 @@ class OpenCall:
         else:
             self._add_with_care(piece)
 
+    def add_all(self, pieces: list[str]) -> None:
+        """Pieces that came in one read: the same as `add` for each, with less ado."""
+        write, emit, block, choice = self._write, self._emit, self.block, self.choice
+        for piece in pieces:
+            self.size = size = self.size + len(piece)
+            if size < self._next_care:
+                write(piece)
+                emit(ToolCallDelta(block, piece, choice))
+                if "}" in piece and piece.rstrip().endswith("}"):
+                    self._look()
+            else:
+                self._add_with_care(piece)
+
     def _add_with_care(self, piece: str) -> None:
         """A piece of a call that is not announced yet, that may prove to be cumulative, or that has grown long."""
         if self.size > MAX_ARGUMENTS:

@@ -6,7 +6,7 @@ remembered from one delta to the next. All others, and whatever does not fit, ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -38,8 +38,8 @@ class Delta(Struct, gc=False, forbid_unknown_fields=True):
 
 Place = tuple[str | None, int | None, int | None, int | None]
 """What deltas are called, and the indexes that they bear."""
-Aim = tuple[Place, Callable[[str], None]]
-NOWHERE: Aim = ((None, None, None, None), lambda piece: None)
+Aim = tuple[Place, Part | OpenCall | None]
+NOWHERE: Aim = ((None, None, None, None), None)
 
 _TEXTS: dict[str, tuple[str, Channel]] = {
     "output_text": ("message", "text"),
@@ -93,27 +93,38 @@ class OpenAIResponses(Wire):
         super().end(by_mark and is_settled)
 
     def typed(self, values: list[Delta], payloads: list[bytes], event: str) -> None:
-        (type, output, content, summary), add = self._aim
+        (type, output, content, summary), sink = self._aim
+        pieces: list[str] = []  # of the one that is being written
         for at, delta in enumerate(values):
             piece = delta.delta
             is_next = delta.type == type and delta.output_index == output and delta.content_index == content
             if piece and is_next and delta.summary_index == summary:
-                add(piece)
+                pieces.append(piece)
             elif piece != "":
-                self._aim_at((delta.type or event, delta.output_index, delta.content_index, delta.summary_index))
-                (type, output, content, summary), add = self._aim
-                if piece is None or self._aim is NOWHERE:
-                    self._if_not_ended(payloads[at], event)
-                else:
-                    add(piece)
+                if sink and pieces:
+                    sink.add_all(pieces)
+                    pieces = []
+                self._elsewhere(delta, payloads[at], event)
+                (type, output, content, summary), sink = self._aim
+        if sink and pieces:
+            sink.add_all(pieces)
 
-    def _aim_at(self, place: Place) -> None:
-        """Remember where the next deltas go, if they go where some went before."""
+    def typed_one(self, value: Delta, payload: bytes, event: str) -> None:
+        (type, output, content, summary), sink = self._aim
+        is_next = value.type == type and value.output_index == output and value.content_index == content
+        if sink and value.delta and is_next and value.summary_index == summary:
+            sink.add(value.delta)
+        else:
+            self.typed([value], [payload], event)
+
+    def _elsewhere(self, delta: Delta, payload: bytes, event: str) -> None:
+        """A delta that does not go where the last one went: where some went before, or it is looked at closely."""
+        place = (delta.type or event, delta.output_index, delta.content_index, delta.summary_index)
         sink = self._sinks.get(place)
-        self._aim = (place, sink.add) if sink is not None else NOWHERE
-
-    def _if_not_ended(self, payload: bytes, event: str) -> None:
-        if self.is_ended:
+        self._aim = (place, sink) if sink else NOWHERE
+        if sink and delta.delta is not None:
+            sink.add(delta.delta)
+        elif self.is_ended:
             self._late(payload)
         else:
             self.odd(payload, event)

@@ -44,6 +44,10 @@ class Part:
             self._write(piece)
         self._emit(self._event(self.block, piece))
 
+    def add_all(self, pieces: list[str]) -> None:
+        for piece in pieces:
+            self.add(piece)
+
     def settle(self, text: str) -> bool:
         """Tell what the final text adds to what was told; whether the two agree."""
         if self.is_settled or not text:

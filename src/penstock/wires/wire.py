@@ -49,6 +49,10 @@ class Wire:
         """Tell what frames of the narrow shape say."""
         raise NotImplementedError
 
+    def typed_one(self, value: Any, payload: bytes, event: str) -> None:
+        """`typed` for one frame; a wire whose frames are small may know a shorter way."""
+        self.typed([value], [payload], event)
+
     def odd(self, payload: bytes, event: str) -> None:
         """Tell what a frame of another shape says."""
         raise NotImplementedError
@@ -80,7 +84,7 @@ class Wire:
         except UNREADABLE:
             self._read_odd(payload, event)
             return self._take()
-        self.typed([value], [payload], event)
+        self.typed_one(value, payload, event)
         out = self.out
         chunks = out[:]
         out.clear()

@@ -1,0 +1,65 @@
+"""What must hold of the events of any stream, good or bad."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import penstock
+from penstock import events
+from penstock.events import Error, Finish, Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, ToolCallStart, Unknown, Usage
+
+ANYWHERE = (Error, Unknown, Usage, Retry)
+"""Events that belong to no choice."""
+
+
+def assert_sane(stream: list[StreamChunk]) -> None:
+    """One finish a choice and nothing of the choice after it; calls announced, ended once and strict; JSON loses nothing."""
+    finished: set[int] = set()
+    for event in stream:
+        if isinstance(event, Finish):
+            assert event.choice not in finished, "two finishes"
+            finished.add(event.choice)
+        elif not isinstance(event, ANYWHERE):
+            assert event.choice not in finished, f"{event} after the finish"
+        assert events.decode(events.encode(event)) == event
+    assert 0 in finished or finished, "no finish"
+    assert {event.choice for event in stream if not isinstance(event, ANYWHERE)} == finished, "a choice without a finish"
+    assert_calls_are_sane(stream)
+
+
+def assert_calls_are_sane(stream: Iterable[StreamChunk]) -> None:
+    started: dict[int, str] = {}
+    ended: set[int] = set()
+    for event in stream:
+        match event:
+            case ToolCallStart():
+                assert event.block not in started, "announced twice"
+                started[event.block] = event.name
+            case ToolCallClosed():
+                assert event.block in started
+                assert event.block not in ended
+            case ToolCall() | ToolCallInvalid():
+                assert event.block in started or isinstance(event, ToolCallInvalid)
+                assert event.block not in ended, "ended twice"
+                ended.add(event.block)
+                if isinstance(event, ToolCall):
+                    assert_strict(event)
+            case _:
+                pass
+    assert started.keys() <= ended, "a call that never ended"
+
+
+def assert_strict(call: ToolCall) -> None:
+    """A whole call is what its raw text strictly says (law 7)."""
+    if call.kind == "custom":
+        assert call.arguments == {"input": call.arguments_raw}
+    elif call.arguments_raw.strip() not in ("", "null"):
+        assert json.loads(call.arguments_raw) == call.arguments
+    else:
+        assert call.arguments == {}
+
+
+def said(stream: list[StreamChunk]) -> str:
+    """All visible text, a withdrawn attempt's included."""
+    return "".join(event.text for event in stream if isinstance(event, penstock.events.Text))
