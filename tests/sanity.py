@@ -7,7 +7,18 @@ from collections.abc import Iterable
 
 import penstock
 from penstock import events
-from penstock.events import Error, Finish, Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, ToolCallStart, Unknown, Usage
+from penstock.events import (
+    Error,
+    Finish,
+    Retry,
+    StreamChunk,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallInvalid,
+    ToolCallStart,
+    Unknown,
+    Usage,
+)
 
 ANYWHERE = (Error, Unknown, Usage, Retry)
 """Events that belong to no choice."""
@@ -24,7 +35,9 @@ def assert_sane(stream: list[StreamChunk]) -> None:
             assert event.choice not in finished, f"{event} after the finish"
         assert events.decode(events.encode(event)) == event
     assert 0 in finished or finished, "no finish"
-    assert {event.choice for event in stream if not isinstance(event, ANYWHERE)} == finished, "a choice without a finish"
+    assert {event.choice for event in stream if not isinstance(event, ANYWHERE)} == finished, (
+        "a choice without a finish"
+    )
     assert_calls_are_sane(stream)
 
 

@@ -71,13 +71,17 @@ def aws_frame(frame: dict[str, Any]) -> bytes:
     else:
         [(event, payload)] = frame.items()
         headers = {":message-type": "event", ":event-type": event, ":content-type": "application/json"}
+    return aws_message(headers, json.dumps(payload, separators=(",", ":")).encode())
+
+
+def aws_message(headers: dict[str, str], payload: bytes) -> bytes:
+    """A binary frame with these headers and this payload."""
     head = b"".join(
         bytes([len(name)]) + name.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
         for name, value in headers.items()
     )
-    data = json.dumps(payload, separators=(",", ":")).encode()
-    prelude = struct.pack(">II", 16 + len(head) + len(data), len(head))
-    message = prelude + struct.pack(">I", zlib.crc32(prelude)) + head + data
+    prelude = struct.pack(">II", 16 + len(head) + len(payload), len(head))
+    message = prelude + struct.pack(">I", zlib.crc32(prelude)) + head + payload
     return message + struct.pack(">I", zlib.crc32(message))
 
 

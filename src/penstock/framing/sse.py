@@ -14,7 +14,7 @@ from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, Stray, too_l
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|[\r\n]")  # and nothing else: U+2028 is text (QUIRKS 107)
 _BLOCK_END = re.compile(rb"(?>\r\n|[\r\n])(?>\r\n|[\r\n])")
-_PLAIN = re.compile(rb"((?:event: ?([^\r\n]*)(?:\r\n|[\r\n]))?data: ?)[^\r\n]*\Z")
+_PLAIN = re.compile(rb"((?:event: ?([^\r\n]*)(?:\r\n|[\r\n]))?data: ?)")
 _WHOLE = re.compile(rb"\s*(?:\{.*\}|\[DONE\])\s*")  # no JSON value spans two such lines: their blank line is missing
 _STRIDE = 16  # how many parts are looked over at once
 _MAX_HEADINGS = 64
@@ -169,21 +169,21 @@ class SSE:
         if len(lines) > MAX_FRAME_BYTES:
             out.append(too_large(lines))
             return
-        if plain := _PLAIN.match(lines):
+        plain = _PLAIN.match(lines)
+        if plain and _is_one_line(payload := lines[plain.end() :]):
             self._remember(plain, block)
-            name = plain[2] or b""
-            out.append(Frames(name.decode("utf-8", "replace"), [lines[plain.end(1) :]]))
+            out.append(Frames((plain[2] or b"").decode("utf-8", "replace"), [payload]))
             return
         if lines.startswith(b"{"):  # JSON that was not framed at all, as Google sends late errors (QUIRKS 155)
             out.append(Frames("", [lines]))
             return
-        event, payload = "", list[bytes]()
+        event, payloads = "", list[bytes]()
         for line in _LINE_END.split(lines):
             field, _, value = line.partition(b":")
             value = value.removeprefix(b" ")
             match field:
                 case b"data":
-                    payload.append(value)
+                    payloads.append(value)
                 case b"event":  # may come after the data (QUIRKS 114)
                     event = value.decode("utf-8", "replace")
                 case b"error":  # a bogus field, but it holds the only word of the failure (QUIRKS 96)
@@ -192,10 +192,10 @@ class SSE:
                     pass
                 case _:
                     out.append(Stray(line, "not a line of an event stream"))
-        if len(payload) > 1 and not all(_WHOLE.fullmatch(line) for line in payload):
-            payload = [b"\n".join(payload)]
-        if payload:
-            out.append(Frames(event, payload))
+        if len(payloads) > 1 and not all(_WHOLE.fullmatch(line) for line in payloads):
+            payloads = [b"\n".join(payloads)]
+        if payloads:
+            out.append(Frames(event, payloads))
 
     def _remember(self, plain: re.Match[bytes], block: bytes) -> None:
         """Take this block's heading for the usual one; not if it lacks its space, which the next payload might have."""
