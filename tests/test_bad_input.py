@@ -24,6 +24,7 @@ from tests.sanity import assert_sane, said
 from tests.support import aws_message, decode_pieces, frame_bytes, joined, pieces_of, random_pieces, vectors
 
 every_wire = pytest.mark.parametrize("wire", list(WIRES))
+a_few = settings(max_examples=settings().max_examples // 2)  # for each wire
 MEBIBYTE = 1024 * 1024
 
 
@@ -264,7 +265,7 @@ def payload_frames(wire: str) -> list[tuple[str, Any]]:
 @every_wire
 @pytest.mark.parametrize("shape", ["list", "object", "mixed"])
 def test_nesting_is_borne_wherever_it_stands(wire: str, shape: str) -> None:
-    texts = [nested(depth, shape) for depth in (100, 480, 990, 1100)]
+    texts = [nested(depth, shape) for depth in (100, 480, 700, 940, 1100)]
     for event, payload in payload_frames(wire):
         for path in paths_in(payload):
             template = json.dumps(changed(payload, path, DEEP))
@@ -319,7 +320,7 @@ def written(value: Any) -> bytes:
 
 
 @every_wire
-@settings(max_examples=60)
+@a_few
 @given(values=st.lists(json_values, max_size=4))
 def test_any_json_is_borne_as_a_frame(wire: str, values: list[Any]) -> None:
     body = BEGINNINGS[wire] + b"".join(framed(wire, written(value)) for value in values)
@@ -332,7 +333,6 @@ VECTORS = {wire: [vector for vector in vectors() if ALIASES.get(vector.wire, vec
 
 
 @every_wire
-@settings(max_examples=120)
 @given(data=st.data())
 def test_a_frame_with_a_wrong_field_is_borne(wire: str, data: st.DataObject) -> None:
     vector = data.draw(st.sampled_from(VECTORS[wire]))
@@ -354,7 +354,7 @@ def test_a_frame_with_a_wrong_field_is_borne(wire: str, data: st.DataObject) -> 
 
 
 @every_wire
-@settings(max_examples=60)
+@a_few
 @given(data=st.data())
 def test_frames_in_another_order_are_borne(wire: str, data: st.DataObject) -> None:
     vector = data.draw(st.sampled_from(VECTORS[wire]))

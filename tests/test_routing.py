@@ -168,7 +168,7 @@ STYLES = {
     "always index 0, whole": Style(index=lambda at: 0, is_whole=True),
     "always index 0, null after": Style(index=lambda at: 0, ids="null after", names="null after", may_interleave=False),
 }  # fmt: skip
-a_few = settings(max_examples=30)
+a_few = settings(max_examples=settings().max_examples // 3)  # for each style
 every_style = pytest.mark.parametrize("style", STYLES.values(), ids=list(STYLES))
 
 

@@ -18,8 +18,22 @@ MAX_DEPTH = 512
 
 _TO_BRACKET = re.compile(r'[^"{}\[\]]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}\[\]]*+)*+', re.DOTALL)
 _TO_QUOTE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}\[\]]', re.DOTALL)
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r'[^\s,:"{}\[\]]*')
+
+
+def is_too_deep(text: str) -> bool:
+    """Whether JSON text is nested deeper than MAX_DEPTH."""
+    if text.count("{") + text.count("[") <= MAX_DEPTH:
+        return False
+    depth = 0
+    for token in _BRACKET.finditer(text):
+        bracket = text[token.start()]
+        depth += 1 if bracket in "{[" else -1 if bracket in "}]" else 0
+        if depth > MAX_DEPTH:
+            return True
+    return False
 
 
 class ValueScanner:

@@ -27,7 +27,7 @@ ALIASES = {"mistral": "openai-chat"}
 
 def find_wire(name: str) -> type[Wire]:
     """The wire of this name."""
-    known = ALIASES.get(name, name)
+    known = ALIASES.get(name, name) if isinstance(name, str) else None
     if known not in WIRES:
         raise UnknownWireError(name, WIRES)
     wire: type[Wire] = getattr(import_module(f"penstock.wires.{known.replace('-', '_')}"), WIRES[known])

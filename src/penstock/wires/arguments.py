@@ -53,10 +53,10 @@ def judge(raw: str, last_piece: str | None) -> Verdict:
 
 
 def _carried(value: dict[str, Any]) -> dict[str, Any] | None:
-    """The object as JSON can carry it, lone surrogates replaced; None if a number is out of range."""
+    """The object as JSON can carry it, lone surrogates replaced; None if a number is out of range, or it is too deep."""
     try:
         json.dumps(value, allow_nan=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     carried = plain(value)
     return carried if isinstance(carried, dict) else None
@@ -92,7 +92,7 @@ def _trailing(meant: dict[str, Any] | None, rest: str) -> Verdict:
 def _loose_object(meant: dict[str, Any] | None, value: dict[str, Any]) -> Verdict:
     if meant is None:
         return "malformed", "the arguments hold a number that JSON does not have or that is out of range", None
-    if meant != value:
+    if meant is not value:
         return "malformed", "the arguments hold half of a surrogate pair", meant
     return "control_characters", "the arguments hold raw control characters inside strings", meant  # QUIRKS 41
 

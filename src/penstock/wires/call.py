@@ -30,8 +30,8 @@ class OpenCall:
     The end of the JSON is looked for only when a piece ends in a closing bracket, in what has come since the last look.
     """
 
-    __slots__ = ("_closed_at", "_emit", "_fresh", "_last", "_next_care", "_scanner", "_seen", "_write", "arguments", "block",
-                 "choice", "id", "is_ended", "is_started", "kind", "name", "size")  # fmt: skip
+    __slots__ = ("_closed_at", "_emit", "_fresh", "_last", "_next_care", "_scanner", "_seen", "_write", "arguments",
+                 "block", "choice", "id", "is_ended", "is_started", "kind", "name", "size")  # fmt: skip
 
     def __init__(self, out: list[StreamChunk], block: int, choice: int, id: str, kind: CallKind = "function") -> None:
         self._emit = out.append

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from penstock.wires.call import OpenCall
+from penstock.wires.loose import arguments_text
 from penstock.wires.reply import Reply
 from penstock.wires.routing import Label, Router
 
@@ -101,8 +101,8 @@ def fragment_of(entry: dict[str, Any]) -> Fragment:
     return Fragment(
         index if isinstance(index, int) else None,
         None if id is None else str(id),  # QUIRKS 20
-        Function(_name(function), _text(function.get("arguments"))) if isinstance(function, dict) else None,
-        Custom(_name(custom), _text(custom.get("input"))) if isinstance(custom, dict) else None,
+        Function(_name(function), arguments_text(function.get("arguments"))) if isinstance(function, dict) else None,
+        Custom(_name(custom), arguments_text(custom.get("input"))) if isinstance(custom, dict) else None,
         entry.get("extra_content"),
     )
 
@@ -110,8 +110,3 @@ def fragment_of(entry: dict[str, Any]) -> Fragment:
 def _name(fields: dict[str, Any]) -> str:
     name = fields.get("name")
     return "" if name is None else str(name)
-
-
-def _text(value: Any) -> str:
-    """Arguments as text; what is not text already is written as JSON once (QUIRKS 35)."""
-    return "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -57,7 +57,7 @@ def text_of(arguments: Raw) -> str:
 
 def arguments_text(value: Any) -> str:
     """Arguments as text: what is not text already is written as JSON once (QUIRKS 35)."""
-    return text_of(raw_of(value))
+    return value if isinstance(value, str) else text_of(raw_of(value))
 
 
 def raw_of(value: Any) -> Raw:

@@ -18,6 +18,7 @@ from penstock.framing import FramingName
 from penstock.wires.fault import bare_message, is_retryable
 from penstock.wires.loose import is_empty, items, raw_of, take, text_of, whole_number
 from penstock.wires.reply import Reply
+from penstock.wires.text import plain
 from penstock.wires.wire import UNREADABLE, Wire
 
 
@@ -176,7 +177,7 @@ def _words(line: bytes) -> Any:
     """What a line says that is no object: JSON all the same, or plain words."""
     text = line.decode("utf-8", "replace")
     try:
-        return json.loads(text)
+        return plain(json.loads(text))
     except UNREADABLE:
         return text
 

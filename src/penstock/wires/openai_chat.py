@@ -16,8 +16,9 @@ from msgspec import Struct
 
 from penstock.events import FinishReason, Text
 from penstock.wires.fragment import LEGACY, ChatCalls, Fragment, fragment_of, fragments_in
+from penstock.wires.loose import is_empty
 from penstock.wires.reply import Reply
-from penstock.wires.text import heal
+from penstock.wires.text import heal, plain
 from penstock.wires.wire import UNREADABLE, Wire
 
 
@@ -163,7 +164,7 @@ class OpenAIChat(Wire):
         """What an event of this name says is an error, in whatever words (QUIRKS 95, 96)."""
         text = payload.decode("utf-8", "replace")
         try:
-            value = json.loads(text, strict=False)
+            value = plain(json.loads(text, strict=False))
         except UNREADABLE:
             value = text
         if not self.loose_error(value):
@@ -250,7 +251,7 @@ class OpenAIChat(Wire):
         self._legacy_call(reply, delta.get("function_call"))
         known = _NOISE | _READ
         for key, value in delta.items():
-            if key not in known and not _is_empty(value):
+            if key not in known and not is_empty(value):
                 self.unknown({key: value}, "a field of the delta that we do not know")
 
     def _loose_content(self, reply: Reply, content: Any) -> None:
@@ -282,12 +283,12 @@ class OpenAIChat(Wire):
                 self.unknown(part, "a part of the content that we do not know")
 
     def _legacy_call(self, reply: Reply, call: Any) -> None:
-        if isinstance(call, dict) and not _is_empty(call):
+        if isinstance(call, dict) and not is_empty(call):
             self._calls_of(reply).add_one(fragment_of({"function": call}), LEGACY)
 
 
-_READ = {"content", "tool_calls", "function_call", "refusal", "reasoning_content", "reasoning", "reasoning_details", "thinking",
-         "thought"}  # fmt: skip
+_READ = {"content", "tool_calls", "function_call", "refusal", "reasoning_content", "reasoning", "reasoning_details",
+         "thinking", "thought"}  # fmt: skip
 
 
 def _first(value: Any, *keys: str) -> Any:
@@ -299,17 +300,11 @@ def _first_text(value: Any, *keys: str) -> str:
     return next((text for text in texts if isinstance(text, str) and text), "")
 
 
-def _is_empty(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(_is_empty(item) for item in value.values())
-    return value is None or value == "" or value == []
-
-
 def _respell(choices: list[Any], payload: bytes) -> None:
     """Content that is a number keeps its digits as they were spelled (QUIRKS 67)."""
     text = payload.decode("utf-8", "replace")
-    spelled = json.loads(text, strict=False, parse_int=str, parse_float=str)["choices"]
-    for choice, twin in zip(choices, spelled, strict=True):
+    spelled = json.loads(text, strict=False, parse_int=str, parse_float=str).get("choices")
+    for choice, twin in zip(choices, spelled or (), strict=False):
         match choice, twin:
             case {"delta": {"content": int() | float()} as delta}, {"delta": {"content": str(digits)}}:
                 delta["content"] = digits

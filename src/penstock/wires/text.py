@@ -37,10 +37,11 @@ def heal(text: str) -> str:
 def plain(value: Any) -> Any:
     """The value, made fit to be written as JSON again."""
     try:
-        msgspec.json.encode(value)
+        written = msgspec.json.encode(value)
     except (UnicodeEncodeError, TypeError, RecursionError):
         return _replaced(value) if _is_dumpable(value) else shown(value)
-    return value
+    is_exact = b"null" not in written or _is_dumpable(value, allow_nan=False)  # what JSON has no number for became null
+    return value if is_exact else _replaced(value)
 
 
 def shown(value: Any) -> str:
@@ -51,16 +52,16 @@ def shown(value: Any) -> str:
         return "a value that is nested too deeply"
 
 
-def _is_dumpable(value: Any) -> bool:
+def _is_dumpable(value: Any, *, allow_nan: bool = True) -> bool:
     try:
-        json.dumps(value)
+        json.dumps(value, allow_nan=allow_nan)
     except (TypeError, ValueError, RecursionError):
         return False
     return True
 
 
 def _replaced(value: Any) -> Any:
-    return json.loads(heal(json.dumps(value, ensure_ascii=False)))
+    return json.loads(heal(json.dumps(value, ensure_ascii=False)), parse_constant=str)
 
 
 def _fit(chunk: StreamChunk) -> StreamChunk:

@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.events import Error, Finish, FinishReason, StreamChunk, Unknown, Usage
 from penstock.framing import Framed, Frames, FramingName, Stray
+from penstock.jsonstream import MAX_DEPTH, is_too_deep
 from penstock.wires.fault import bare_message, error_in
 from penstock.wires.reply import Blocks, Reply
 from penstock.wires.text import Mender, plain
@@ -162,7 +163,8 @@ class Wire:
         """Counts so far: what is told replaces what was told before, field by field (QUIRKS 88, 90)."""
         told = {name: count for name, count in tokens.items() if type(count) is int}
         merged = {**self._usage.raw, **{key: value for key, value in raw.items() if value is not None}}
-        usage = msgspec.structs.replace(self._usage, raw=plain(merged), **told)
+        fit = plain(merged)
+        usage = msgspec.structs.replace(self._usage, raw=fit if isinstance(fit, dict) else {}, **told)
         if usage != self._usage:
             self._usage = usage
             self.out.append(usage)
@@ -204,6 +206,9 @@ class Wire:
     def loose(self, payload: bytes) -> Any:
         """The frame as plain JSON, read generously; None if it is none, which is then told."""
         text = payload.decode("utf-8", "replace")
+        if is_too_deep(text):
+            self.unknown(text, f"a frame that is nested deeper than MAX_DEPTH ({MAX_DEPTH})")
+            return None
         try:
             value = json.loads(text, strict=False)
         except UNREADABLE:
