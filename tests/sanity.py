@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-import penstock
 from penstock import events
 from penstock.events import (
     Error,
     Finish,
     Retry,
     StreamChunk,
+    Text,
     ToolCall,
     ToolCallClosed,
     ToolCallInvalid,
@@ -25,7 +25,7 @@ ANYWHERE = (Error, Unknown, Usage, Retry)
 
 
 def assert_sane(stream: list[StreamChunk]) -> None:
-    """One finish a choice and nothing of the choice after it; calls announced, ended once and strict; JSON loses nothing."""
+    """One finish a choice and nothing of it after that; calls announced, ended once and strict; JSON loses nothing."""
     finished: set[int] = set()
     for event in stream:
         if isinstance(event, Finish):
@@ -75,4 +75,4 @@ def assert_strict(call: ToolCall) -> None:
 
 def said(stream: list[StreamChunk]) -> str:
     """All visible text, a withdrawn attempt's included."""
-    return "".join(event.text for event in stream if isinstance(event, penstock.events.Text))
+    return "".join(event.text for event in stream if isinstance(event, Text))

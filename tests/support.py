@@ -22,8 +22,8 @@ SHARED = HERE.parent.parent / "shared"
 class Vector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What arrives and what must come out: one entry of `tests/vectors/<wire>*.json`.
 
-    `frames` are JSON objects, framed as the wire does it, or strings, which are sent as they stand, or `{"$bytes": hex}`.
-    `whole` is the provider's non-streaming body for the same answer. What `expected` does not mention must be empty.
+    `frames` are JSON objects, framed as the wire does it, or strings, sent as they stand, or `{"$bytes": hex}`. `whole`
+    is the provider's non-streaming body for the same answer. What `expected` does not mention must be empty.
     """
 
     name: str

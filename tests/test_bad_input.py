@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.errors import PenstockError, UnknownWireError
-from penstock.events import Error, Finish, Retry, StreamChunk, Unknown
+from penstock.events import Error, Finish, Opaque, Retry, StreamChunk, Unknown
 from penstock.framing import aws, frame, json_array, ndjson, sse
-from penstock.wires import ALIASES, WIRES
+from penstock.wires import ALIASES, WIRES, call, openai_chat
 from tests import streams
 from tests.sanity import assert_sane, said
 from tests.support import aws_message, decode_pieces, frame_bytes, joined, pieces_of, random_pieces, vectors
@@ -232,6 +232,40 @@ def test_a_frame_of_a_hundred_megabytes() -> None:
     assert [event.code for event in stream if isinstance(event, Error)] == ["frame_too_large"]
 
 
+def test_arguments_without_end_are_dropped_and_the_call_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call, "MAX_ARGUMENTS", 10_000)
+    head = {"index": 0, "id": "c", "function": {"name": "f", "arguments": '{"a": "'}}
+    more = frame_bytes("openai-chat", chat_chunk(tool_calls=[{"index": 0, "function": {"arguments": "x" * 100}}]))
+    decoder = penstock.Decoder("openai-chat")
+    events = decoder.feed(frame_bytes("openai-chat", chat_chunk(tool_calls=[head])))
+    tracemalloc.start()
+    try:
+        for _ in range(500):
+            events += decoder.feed(more * 20)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 300_000
+    finish = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    turn = penstock.collect([*events, *decoder.feed(frame_bytes("openai-chat", finish)), *decoder.close()])
+    assert [(bad.why, len(bad.arguments_raw)) for bad in turn.invalid_calls] == [("too_large", 9907)]
+    assert "MAX_ARGUMENTS" in turn.invalid_calls[0].message
+
+
+def test_state_without_end_is_told_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_chat, "MAX_STATE", 10_000)
+    detail = {"type": "reasoning.text", "text": "x" * 90}
+    more = frame_bytes("openai-chat", chat_chunk(reasoning_details=[detail]))
+    turn = penstock.collect(decoded("openai-chat", [more * 100] * 10))
+    assert len(turn.reasoning) == 90_000
+    [state] = [part for part in turn.parts if isinstance(part, Opaque)]
+    assert len(state.data[0]["text"]) + 90 * len(turn.unknown) == 90_000
+
+
+def chat_chunk(**delta: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta}]}
+
+
 def nested(depth: int, shape: str) -> str:
     opening, closing = {"list": ("[", "]"), "object": ('{"a":', "}"), "mixed": ('[{"a":', "}]")}[shape]
     return opening * depth + "1" + closing * depth
@@ -306,8 +340,10 @@ leaves = st.one_of(
     st.none(), st.booleans(), st.integers(-3, 3), st.integers(), st.floats(), st.text(max_size=5),
     st.sampled_from(["", "text", "error", "stop", "tool_use", "\ud83d", "\ude00", "{}", '{"a":', "[DONE]", "null"]),
 )  # fmt: skip
-WORDS = sorted({key for wire in WIRES for item in frames_of(wire) if isinstance(item, dict) for path in paths_in(item) for key in path
-                if isinstance(key, str)} | {"error", "message", "detail", "finish_reason", "reasoning", "thinking"})  # fmt: skip
+FRAMES = [item for wire in WIRES for item in frames_of(wire) if isinstance(item, dict)]
+WORDS = sorted(
+    {key for item in FRAMES for path in paths_in(item) for key in path if isinstance(key, str)} | {"error", "detail"}
+)
 json_values = st.recursive(
     leaves,
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(WORDS), inner, max_size=4)),

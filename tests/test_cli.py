@@ -301,7 +301,8 @@ def test_what_is_odd_is_summed_up(body: str, told: list[str]) -> None:
 
 
 def test_a_wire_that_fits_nothing_is_doubted() -> None:
-    assert "nothing in it was understood: is it really openai-chat?" in odd(data({"type": "message_start"}))
+    doubt = "1 error: not_understood nothing in this body was understood: is it really openai-chat?"
+    assert doubt in odd(data({"type": "message_start"}))
 
 
 def test_a_wire_without_a_word_for_calls_may_say_stop() -> None:

@@ -51,8 +51,10 @@ def read(framing: Framing, pieces: Iterable[bytes]) -> Seen:
     """All that a framing makes of the pieces, by its shortcut where it has one, as the decoder does."""
     framed: list[Framed] = []
     for piece in pieces:
-        payload = framing.one(piece) if isinstance(framing, SSE | NDJSON) else None
-        framed += framing.feed(piece) if payload is None else [Frames(framing.event, [payload])]  # type: ignore[union-attr]
+        if isinstance(framing, SSE | NDJSON) and (payload := framing.one(piece)) is not None:
+            framed.append(Frames(framing.event, [payload]))
+        else:
+            framed += framing.feed(piece)
     return seen(framed + framing.close())
 
 

@@ -1,4 +1,4 @@
-"""Incremental JSON against the parsers that need the whole text: however it is cut, the view is right at every moment."""
+"""Incremental JSON against parsers that need the whole text: however it is cut, the view is right at every moment."""
 
 from __future__ import annotations
 
@@ -269,6 +269,9 @@ def test_half_characters_that_come_raw_are_joined_or_replaced() -> None:
         view.feed(piece)
     assert view.value == {"a😀": "b😀c\ufffdd\ufffde\ufffd"}
     assert view.is_complete
+    view.feed("\ud83d")
+    view.close()
+    assert view.error
 
 
 def test_depth_has_a_named_limit() -> None:
@@ -313,7 +316,7 @@ def test_text_after_the_value_is_an_error() -> None:
 SHAPES = {
     "one long string": lambda size: json.dumps({"content": "words and\nlines, " * (size // 17)}),
     "escapes": lambda size: json.dumps({"content": '"\\é😀\n' * (size // 25)}),
-    "many strings": lambda size: json.dumps({"lines": ["a line of some sixty characters, as files of source text have"] * (size // 65)}),
+    "many strings": lambda size: json.dumps(["a line of some eighty characters, more or less" * 2] * (size // 96)),
     "many objects": lambda size: json.dumps([{"line": 1, "new": "text"}] * (size // 28)),
     "many keys": lambda size: json.dumps({f"key {at}": at for at in range(size // 18)}),
 }  # fmt: skip

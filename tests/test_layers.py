@@ -19,7 +19,7 @@ LAYERS = {
     "framing": 1, "jsonstream": 1,
     "wires": 2,
     "objects": 3, "turn": 3, "accumulator": 3, "decoder": 3, "callbacks": 4,
-    "cli": 7,
+    "cli": 7, "__main__": 8,
 }  # fmt: skip
 SIBLINGS = {("framing", "jsonstream"), ("decoder", "objects"), ("accumulator", "objects")}
 """Imports within a layer that are meant: NDJSON needs to know where a value ends, and so on."""

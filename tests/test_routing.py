@@ -1,9 +1,10 @@
-"""Which call a Chat Completions fragment belongs to: calls written in any style that servers use are read back exactly."""
+"""Which call a Chat Completions fragment belongs to: calls in any style that servers use are read back exactly."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -158,7 +159,7 @@ STYLES = {
     "no index, ids repeated": Style(index=lambda at: None, ids="repeated"),
     "no index, ids and names repeated": Style(index=lambda at: None, ids="repeated", names="repeated"),
     "no index, ids once": Style(index=lambda at: None, may_interleave=False),
-    "no index, empty ids and names after": Style(index=lambda at: None, ids="empty after", names="empty after", may_interleave=False),
+    "no index, empty after": Style(index=lambda at: None, ids="empty after", names="empty after", may_interleave=False),
     "no index, whole": Style(index=lambda at: None, is_whole=True),
     "always index 0, ids once": Style(index=lambda at: 0, may_interleave=False),
     "always index 0, empty ids after": Style(index=lambda at: 0, ids="empty after", may_interleave=False),
@@ -229,7 +230,7 @@ def test_calls_without_ids_get_ids_of_their_own(style: Style, data: st.DataObjec
 @given(data=st.data())
 def test_without_ids_another_name_at_the_same_index_is_another_call(data: st.DataObject) -> None:  # WIRE 9, rule 3
     calls = data.draw(call_lists())
-    assume(all(first.name != second.name for first, second in zip(calls, calls[1:], strict=False)))
+    assume(all(first.name != second.name for first, second in pairwise(calls)))
     style = Style(index=lambda at: 0, ids="never", names="empty after", may_interleave=False)
     assert [name for _, name, _ in decoded(data.draw(streams(calls, style)))] == [call.name for call in calls]
 

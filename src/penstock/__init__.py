@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+__version__: str
+
 if TYPE_CHECKING:
     from penstock.accumulator import StreamingToolCallAccumulator
     from penstock.callbacks import aconsume, consume
@@ -48,11 +50,15 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"penstock.{_HOME[name]}"), name)
-    return value
+if not TYPE_CHECKING:  # a type checker should see the names above, and no others
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            return import_module("importlib.metadata").version("penstock")
+        if name not in _HOME:
+            raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"penstock.{_HOME[name]}"), name)
+        return value
 
 
 def __dir__() -> list[str]:

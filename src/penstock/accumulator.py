@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from penstock.errors import UsageError
 from penstock.events import ToolCall
-from penstock.objects import as_mapping
+from penstock.objects import as_mapping, tool_names
 from penstock.wires.call import OpenCall
 from penstock.wires.fragment import ChatCalls, fragment_of
 from penstock.wires.reply import Blocks, Reply
 
 
 class StreamingToolCallAccumulator:
-    """Puts the pieces of tool calls together, as they come in `choices[0].delta.tool_calls`.
+    """Puts the pieces of tool calls together, as they come in Chat Completions chunks.
 
         calls = StreamingToolCallAccumulator()
         for chunk in stream:
-            calls.add_chunk(chunk.choices[0].delta.tool_calls)
+            calls.add_chunk(chunk)  # or its choices[0].delta.tool_calls
         for call in calls.get_complete_tool_calls(): ...
 
     A call is complete when it has an id, a name, and arguments that are whole JSON. That is all that deltas can tell: a
     server may still go on, so act when the stream has ended, or use `decode`, which waits for the protocol's word.
     """
 
-    def __init__(self, tools: Iterable[str] = ()) -> None:
-        self._tools = tuple(tools)
+    def __init__(self, tools: Iterable[Any] | None = None) -> None:
+        self._tools = tool_names(tools)
         self.clear()
 
     def add_chunk(self, deltas: Any) -> None:
@@ -60,7 +61,7 @@ class StreamingToolCallAccumulator:
 
     def _is_complete(self, call: OpenCall) -> bool:
         has_head = self._calls.has_given_id(call) and bool(call.name)
-        return has_head and bool(call.size) and call.whole_arguments() is not None
+        return has_head and call.has_closed and bool(call.size) and call.whole_arguments() is not None
 
 
 def _fragments(deltas: Any) -> Iterator[dict[str, Any]]:
@@ -70,11 +71,16 @@ def _fragments(deltas: Any) -> Iterator[dict[str, Any]]:
     value = as_mapping(deltas)
     match value:
         case None:
+            if isinstance(deltas, str | bytes) or not isinstance(deltas, Iterable):
+                raise UsageError(
+                    f"cannot take a {type(deltas).__name__} for deltas: give a list of dicts or SDK objects"
+                )
             for delta in deltas:
                 yield from _fragments(delta)
         case {"choices": choices}:
-            for choice in choices or ():
-                yield from _fragments((as_mapping(choice) or {}).get("delta"))
+            for choice in map(as_mapping, choices or ()):
+                if choice and not choice.get("index"):  # of several answers, the first
+                    yield from _fragments(choice.get("delta"))
         case {"delta": delta}:
             yield from _fragments(delta)
         case {"tool_calls": entries}:

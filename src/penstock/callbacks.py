@@ -21,7 +21,8 @@ def consume(
 ) -> Turn:
     """Run through the stream: `on_message` for each event, then `on_complete` with the Turn, or `on_error`.
 
-    Exactly one of the two ends is called. An error that the provider told, or that the stream raised, goes to
+    Exactly one of the two ends is called; a stream that was cut without an error is complete as far as it came, and its
+    Turn says so. An error that the provider told, or that the stream raised, goes to
     `on_error`; without one, what the stream raised is raised. The Turn as far as it came is returned either way.
     """
     builder, failure = TurnBuilder(), None

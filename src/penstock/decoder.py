@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 from penstock.errors import UsageError
 from penstock.events import StreamChunk
 from penstock.framing import Body, Frames
-from penstock.objects import payload_of
+from penstock.objects import payload_of, tool_names
 from penstock.wires import find_wire
 
 
@@ -27,7 +27,7 @@ class Decoder:
 
     def __init__(self, wire: str, tools: Iterable[Any] | None = None, *, id_prefix: str = "call_") -> None:
         kind = find_wire(wire)
-        self._wire = kind(tuple(tool_name(tool) for tool in tools or ()), id_prefix)
+        self._wire = kind(tool_names(tools), id_prefix)
         self._body = Body(kind.framing)
         self._is_closed = False
 
@@ -48,7 +48,9 @@ class Decoder:
         if self._is_closed:
             return []
         self._is_closed = True
-        return self._wire.feed(self._body.close()) + self._wire.close()
+        rest = self._body.close()
+        self._body.stream, self._body.feed = None, _refuse
+        return self._wire.close(rest)
 
     def feed_any(self, item: Any) -> list[StreamChunk]:
         """The events of a piece of whatever kind: bytes, text, or a parsed frame."""
@@ -80,9 +82,7 @@ def decode(data: Any, wire: str, tools: Iterable[Any] | None = None) -> Any:
         return _decode_async(decoder, data)
     is_one = isinstance(data, bytes | bytearray | memoryview | str | Mapping) or hasattr(data, "model_dump")
     if not is_one and not isinstance(data, Iterable):
-        raise UsageError(
-            f"cannot decode a {type(data).__name__}: give bytes, or an iterable of bytes, dicts or SDK objects"
-        )
+        raise UsageError(_cannot_decode(data))
     return _decode(decoder, [data] if is_one else data)
 
 
@@ -100,14 +100,17 @@ async def _decode_async(decoder: Decoder, items: AsyncIterable[Any]) -> AsyncIte
         yield event
 
 
-def tool_name(tool: Any) -> str:
-    """The name of a tool, however it is given: a name, a function, or a declaration in any provider's shape."""
-    match tool:
-        case str():
-            return tool
-        case {"function": {"name": str(name)}} | {"toolSpec": {"name": str(name)}} | {"custom": {"name": str(name)}}:
-            return name
-        case {"name": str(name)}:
-            return name
-    named: Any = getattr(tool, "name", None) or getattr(tool, "__name__", "")
-    return named if isinstance(named, str) else ""
+def _refuse(data: bytes) -> NoReturn:
+    raise UsageError("this decoder is closed: make a new one for each response")
+
+
+def _cannot_decode(data: Any) -> str:
+    hints = {
+        "iter_bytes": "its iter_bytes(), or aiter_bytes(),",
+        "iter_any": "its content.iter_any()",
+        "__await__": "what it gives when it is awaited",
+        "__enter__": "what `with` makes of it",
+    }
+    hint = next((hint for name, hint in hints.items() if hasattr(data, name)), "bytes")
+    what = f"cannot decode an object of type {type(data).__name__}"
+    return f"{what}: give {hint} or an iterable of bytes, dicts or SDK objects"

@@ -24,4 +24,10 @@ class UnknownWireError(UsageError):
     def __init__(self, name: object, known: Iterable[str]) -> None:
         self.name = name
         self.known = tuple(known)
-        super().__init__(f"no wire is called {name!r}; there are: {', '.join(self.known)}")
+        super().__init__(f"no wire is called {name!r}{self._guess()}; there are: {', '.join(self.known)}")
+
+    def _guess(self) -> str:
+        from difflib import get_close_matches  # imported here: it costs more than all of this module
+
+        close = get_close_matches(str(self.name).lower().replace("_", "-"), self.known, n=1, cutoff=0.5)
+        return f", did you mean {close[0]!r}?" if close else ""

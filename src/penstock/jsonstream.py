@@ -178,7 +178,11 @@ class PartialJSON:
 
     def close(self) -> list[JSONPiece]:
         """Say that no more will come: a number that stands alone is complete only now."""
-        pieces = self.feed(" ") if self._carry and not self._tree.open else []
+        rest = "\ufffd" if self._half else ""
+        self._half = ""
+        if self._carry and not self._tree.open:
+            rest += " "
+        pieces = self.feed(rest) if rest else []
         if not self.is_complete and not self.error:
             self._fail("", 0, "the text ended before the value did")
         return pieces

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ def payload_of(item: Any) -> bytes | None:
     value = as_mapping(item)
     if value is None:
         raise UsageError(
-            f"cannot decode a {type(item).__name__}: give bytes, parsed JSON objects (dicts), or a vendor's SDK objects"
+            f"cannot decode an object of type {type(item).__name__}: give bytes, dicts, or a vendor's SDK objects"
         )
     match value:
         case {"type": str(kind)} if kind.startswith(_DERIVED):
@@ -27,7 +28,10 @@ def payload_of(item: Any) -> bytes | None:
             return payload_of(chunk)
         case {"data": data, **rest} if not rest and as_mapping(data) is not None:  # mistralai wraps each chunk
             return payload_of(data)
-    return msgspec.json.encode(value, enc_hook=_as_plain)
+    try:
+        return msgspec.json.encode(value, enc_hook=_as_plain)
+    except UnicodeEncodeError:  # half a character (QUIRKS 50): escaped, it can go on to where it is mended
+        return json.dumps(value, default=_as_plain).encode()
 
 
 def as_mapping(item: Any) -> Mapping[str, Any] | None:
@@ -46,3 +50,22 @@ def as_mapping(item: Any) -> Mapping[str, Any] | None:
 def _as_plain(item: Any) -> Any:
     value = as_mapping(item)
     return str(item) if value is None else value
+
+
+def tool_names(tools: Iterable[Any] | None) -> tuple[str, ...]:
+    """The names of the tools, however they are given: names, functions, or declarations in any provider's shape."""
+    if isinstance(tools, str | bytes | Mapping):
+        raise UsageError(f"tools is one {type(tools).__name__}: give a list of tools")
+    return tuple(filter(None, map(_tool_name, tools or ())))
+
+
+def _tool_name(tool: Any) -> str:
+    match tool:
+        case str():
+            return tool
+        case {"function": {"name": str(name)}} | {"toolSpec": {"name": str(name)}} | {"custom": {"name": str(name)}}:
+            return name
+        case {"name": str(name)}:
+            return name
+    named: Any = getattr(tool, "name", None) or getattr(tool, "__name__", "")
+    return named if isinstance(named, str) else ""

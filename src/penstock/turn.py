@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, assert_never
+from typing import Any, Literal, Never, NoReturn
 
 from msgspec import Struct
 
+from penstock.errors import UsageError
 from penstock.events import (
     Error,
     Finish,
@@ -72,7 +73,7 @@ class Turn(Struct, frozen=True):
 
     @property
     def type(self) -> TurnType:
-        """What to do next: run the calls, or show the answer."""
+        """What to do next: run the calls, or show the answer; an answer may be cut, see `finish_reason` and `error`."""
         return "tool_calls" if self.tool_calls else "final_answer"
 
 
@@ -117,7 +118,7 @@ class TurnBuilder:
             case ToolCallClosed():
                 pass
             case _:
-                assert_never(event)
+                not_an_event(event)
 
     def _add_whole(self, event: ToolCall | ToolCallInvalid | Opaque) -> None:
         if not isinstance(event, Opaque):
@@ -137,6 +138,13 @@ class TurnBuilder:
             self._error,
             tuple(self._unknown),
         )
+
+
+def not_an_event(event: Never) -> NoReturn:
+    """The type checker proves that no event comes here; a caller's data may."""
+    raise UsageError(
+        f"expected events, got an object of type {type(event).__name__}: run the data through decode first"
+    )
 
 
 def _joined(first: Any, pieces: list[str]) -> Part:

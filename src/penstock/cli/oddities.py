@@ -61,7 +61,6 @@ class Oddities:
     """Counts what is odd, with the first example of each; `words` is what the wire takes finish reasons to mean."""
 
     def __init__(self, wire: str, words: Mapping[str, FinishReason]) -> None:
-        self._wire = wire
         self._words = words
         self._types: set[str] = set()  # of the events that came
         self._counted: dict[Oddity, tuple[int, str]] = {}
@@ -120,11 +119,8 @@ class Oddities:
 
     def _missing(self) -> Iterator[str]:
         is_cut = _CUT in self._endings
-        if not self._types & _ANSWERS:
-            if is_cut and "unknown" in self._types and "reasoning" not in self._types:
-                yield f"nothing in it was understood: is it really {self._wire}?"
-            else:
-                yield "it has neither text nor calls"
+        if not self._types & {*_ANSWERS, "error"}:
+            yield "it has neither text nor calls"
         if not is_cut and not self._types & {"usage", "error"}:
             yield "usage missing"
 

@@ -18,11 +18,15 @@ class Frames(Struct, gc=False):
 
 
 class Stray(Struct, gc=False):
-    """Bytes that are no frame; `code` is empty if they are merely odd, and names the fault if something was lost."""
+    """Bytes that are no frame; `code` is empty if they are merely odd, and names the fault if something was lost.
+
+    They are foreign if nothing like them stands in a stream of this kind.
+    """
 
     data: bytes
     note: str
     code: str = ""
+    is_foreign: bool = False
 
 
 Framed = Frames | Stray

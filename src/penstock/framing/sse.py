@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large
 
 _BOM = b"\xef\xbb\xbf"
@@ -16,6 +18,8 @@ _LINE_END = re.compile(rb"\r\n|[\r\n]")  # and nothing else: U+2028 is text (QUI
 _BLOCK_END = re.compile(rb"(?>\r\n|[\r\n])(?>\r\n|[\r\n])")
 _PLAIN = re.compile(rb"((?:event: ?([^\r\n]*)(?:\r\n|[\r\n]))?data: ?)")
 _WHOLE = re.compile(rb"\s*(?:\{.*\}|\[DONE\])\s*")  # no JSON value spans two such lines: their blank line is missing
+_CUT = re.compile(rb"(?:d(?:at?)?|e(?:v(?:en?)?)?)?")  # what may be left of `data` or `event` when a stream is cut
+_STRIPPED = re.compile(rb"(?:event: ?[\w.-]*?)?data:([^\r\n]*?[}\]]) *(?:event:|data:)[^\r\n]*\Z")
 _STRIDE = 16  # how many parts are looked over at once
 _MAX_HEADINGS = 64
 _OVERLAP = 3  # a block's end is at most four bytes long, so this much of the last read may belong to it
@@ -35,9 +39,9 @@ class SSE:
         self._headings: dict[tuple[bytes, bytes], Heading] = {}  # those that were met, as they take turns
 
     def one(self, data: bytes) -> bytes | None:
-        """The payload of a read that is one block with the usual heading and no more; so they come when a model streams.
+        """The payload of a read that is one block with the usual heading and no more, as most are when a model streams.
 
-        For any other read it is None, and nothing has happened. The event's name is then `event`.
+        The event's name is then `event`. For any other read it is None, and nothing has happened.
         """
         if self._is_between:
             head, start, line_end, other_end, gap, stop = self._heading.shape
@@ -58,8 +62,13 @@ class SSE:
         if self._may_be_bom or self._after_cr:
             data = self._trim(data)
         start = self._end_open_block(data, out) if self._open else 0
+        hopeless: Heading | None = None  # no block with this heading ends in this read: to look once is enough
         while start < len(data):
-            end = self._run(data, start, out) or self._block(data, start, out)
+            heading = self._heading
+            end = 0 if heading is hopeless else self._run(data, start, out)
+            if not end:
+                hopeless = heading
+                end = self._block(data, start, out)
             if not end:
                 self._hold(data[start:], out)
                 return
@@ -69,7 +78,12 @@ class SSE:
     def close(self) -> list[Framed]:
         out: list[Framed] = []
         if self._open and not self._skipped:
-            self._dispatch(bytes(self._open), out)
+            stripped = _STRIPPED.match(self._open)
+            if stripped and _is_json(stripped[1]):
+                note = "the lines have lost their ends: use an iterator over bytes (iter_bytes), not over lines"
+                out.append(Stray(bytes(self._open[:300]), note, "missing_line_ends"))
+            else:
+                self._dispatch(bytes(self._open), out)
         self._open.clear()
         return out
 
@@ -191,7 +205,7 @@ class SSE:
                 case b"" | b"id" | b"retry":
                     pass
                 case _:
-                    out.append(Stray(line, "not a line of an event stream"))
+                    out.append(Stray(line, "not a line of an event stream", is_foreign=not _CUT.fullmatch(line)))
         if len(payloads) > 1 and not all(_WHOLE.fullmatch(line) for line in payloads):
             payloads = [b"\n".join(payloads)]
         if payloads:
@@ -243,6 +257,14 @@ def _block_end(data: bytes, start: int) -> int:
         return end + 2  # one line or two, as most blocks are
     blank = _BLOCK_END.search(data, start)
     return blank.end() if blank else 0
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _is_one_line(data: bytes) -> bool:

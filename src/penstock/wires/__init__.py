@@ -25,11 +25,11 @@ ALIASES = {"mistral": "openai-chat"}
 """Names under which people look for a wire that is known by another."""
 
 
-def find_wire(name: str) -> type[Wire]:
+def find_wire(name: object) -> type[Wire]:
     """The wire of this name."""
-    known = ALIASES.get(name, name) if isinstance(name, str) else None
+    known = ALIASES.get(name, name) if isinstance(name, str) else ""
     if known not in WIRES:
-        raise UnknownWireError(name, WIRES)
+        raise UnknownWireError(name, (*WIRES, *ALIASES))
     wire: type[Wire] = getattr(import_module(f"penstock.wires.{known.replace('-', '_')}"), WIRES[known])
     return wire
 

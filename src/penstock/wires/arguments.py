@@ -53,7 +53,7 @@ def judge(raw: str, last_piece: str | None) -> Verdict:
 
 
 def _carried(value: dict[str, Any]) -> dict[str, Any] | None:
-    """The object as JSON can carry it, lone surrogates replaced; None if a number is out of range, or it is too deep."""
+    """The object as JSON can carry it, lone surrogates replaced; None if a number is out of range or it is too deep."""
     try:
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):

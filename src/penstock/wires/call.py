@@ -140,6 +140,21 @@ class OpenCall:
             self._emit(ToolCallClosed(self.block, self.id, self.name, self.arguments, self.choice))
 
     @property
+    def has_arguments(self) -> bool:
+        """Whether anything but white space has come."""
+        return bool(self.size) and bool(self.raw().strip())
+
+    @property
+    def has_closed(self) -> bool:
+        """Whether the JSON of the arguments closed at some time, so that they may be whole."""
+        return self._scanner is None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more of the arguments is to be expected."""
+        return not self.is_ended and not self.is_closed
+
+    @property
     def is_closed(self) -> bool:
         """Whether the JSON of the arguments has closed; it costs nothing to ask."""
         return self._closed_at == self.size and self.arguments is not None

@@ -77,6 +77,7 @@ class Cohere(Wire):
         super().__init__(tools, id_prefix)
         self._reply = self.reply()
         self._calls: dict[int | None, OpenCall] = {}  # those that have not ended, by index
+        self._doubtful: list[tuple[OpenCall, SealedBy]] = []  # those that ended without arguments
         self._plan = StringIO()
         self._index: int | None = None  # of the text that is being written
 
@@ -85,9 +86,18 @@ class Cohere(Wire):
         if self.FINISH.get(self._reply.raw_reason or "") in BROKEN_OFF:
             for call in self._calls.values():
                 call.fail("cut", "the answer broke off before the call ended")
+            for call, _ in self._doubtful:
+                call.fail("cut", "the answer broke off before the call had any arguments")
+        self._settle()
         super().end(by_mark)
 
+    def done(self) -> None:
+        """A gateway's `[DONE]` in place of `message-end` (QUIRKS 113): it confirms nothing that is open."""
+        self.end()
+
     def typed(self, values: list[Frame], payloads: list[bytes], event: str) -> None:
+        if self._doubtful:
+            self._settle()
         append, reply, calls = self.out.append, self._reply, self._calls
         for piece in values:
             message, index = piece.delta.message, piece.index
@@ -163,6 +173,8 @@ class Cohere(Wire):
         frame = dict(value)
         kind, index = take(frame, "type", str) or event, take(frame, "index", int)
         if kind in _KINDS:
+            if kind != "message-end":
+                self._settle()
             delta = dict(take(frame, "delta", dict) or {})
             self._loose_message(index, delta, is_start=kind == "tool-call-start")
             self._tell(frame, "fields of a frame that we do not know")
@@ -192,8 +204,19 @@ class Cohere(Wire):
 
     def _end_call(self, index: int | None, sealed_by: SealedBy) -> None:
         label = self._label(index)
-        if label in self._calls:
-            self._reply.seal(self._calls.pop(label), sealed_by)
+        if label not in self._calls:
+            return
+        call = self._calls.pop(label)
+        if call.has_arguments:
+            self._reply.seal(call, sealed_by)
+        else:
+            self._doubtful.append((call, sealed_by))
+
+    def _settle(self) -> None:
+        """The answer goes on or ended well: no arguments are the empty object (QUIRKS 33)."""
+        for call, sealed_by in self._doubtful:
+            self._reply.seal(call, sealed_by)
+        self._doubtful.clear()
 
     def _finish(self, delta: dict[str, Any]) -> None:
         reason, usage = take(delta, "finish_reason", str), take(delta, "usage", dict)

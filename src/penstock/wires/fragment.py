@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -26,11 +26,12 @@ class Custom(Struct, gc=False):
     input: str | None = None
 
 
-class Fragment(Struct, gc=False):
+class Fragment(Struct, gc=False, forbid_unknown_fields=True):
     """What one entry of `tool_calls` adds to a call."""
 
-    index: int | None = None
+    index: int | str | None = None
     id: str | None = None
+    type: str | None = None
     function: Function | None = None
     custom: Custom | None = None
     extra_content: Any = None
@@ -86,25 +87,26 @@ class ChatCalls:
         return self._router.has_given_id(call)
 
 
-def fragments_in(entries: Any) -> Iterator[Fragment]:
-    """The fragments in whatever stands where `tool_calls` should be (QUIRKS 26, 27)."""
-    for entry in [entries] if isinstance(entries, dict) else entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict):
-            yield fragment_of(entry)
-
-
 def fragment_of(entry: dict[str, Any]) -> Fragment:
     """An entry whose fields may be of any type, as a fragment."""
     index, id, function, custom = (entry.get(key) for key in ("index", "id", "function", "custom"))
     if index is None and isinstance(function, dict):
         index = function.get("index")
     return Fragment(
-        index if isinstance(index, int) else None,
+        _label(index),
         None if id is None else str(id),  # QUIRKS 20
+        None,
         Function(_name(function), arguments_text(function.get("arguments"))) if isinstance(function, dict) else None,
         Custom(_name(custom), arguments_text(custom.get("input"))) if isinstance(custom, dict) else None,
         entry.get("extra_content"),
     )
+
+
+def _label(index: Any) -> Label | None:
+    """An index of any kind, as the label that it is; a whole number may be spelled as a fraction."""
+    if isinstance(index, float) and index.is_integer():
+        return int(index)
+    return index if isinstance(index, int | str) and not isinstance(index, bool) else None
 
 
 def _name(fields: dict[str, Any]) -> str:

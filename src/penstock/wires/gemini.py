@@ -19,7 +19,7 @@ from penstock.wires.fault import bare_message
 from penstock.wires.gemini_calls import SIGNATURE, FunctionCall, GeminiCalls, camel, function_call_of
 from penstock.wires.loose import is_empty, items, take
 from penstock.wires.reply import Reply
-from penstock.wires.wire import UNREADABLE, Wire
+from penstock.wires.wire import BROKEN_OFF, UNREADABLE, Wire
 
 
 class Part(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
@@ -105,6 +105,7 @@ class Gemini(Wire):
         self.reply()  # the first answer has an ending, even if only others were seen
         for choice, calls in self._calls.items():
             reason = self.FINISH.get(self.reply(choice).raw_reason or "")
+            calls.settle(is_broken_off=bool(self._errors))
             calls.end(is_stop=reason == "stop" and not self._errors)
         if self._counts:
             counts = {key: _built(count) for key, count in self._counts.items()}
@@ -179,6 +180,8 @@ class Gemini(Wire):
         if self.FINISH.get(reply.raw_reason or "") == "stop":
             reply.raw_reason = None
         reply.finish(reason, message)
+        if reply.choice in self._calls:
+            self._calls[reply.choice].settle(is_broken_off=self.FINISH.get(reason) in BROKEN_OFF)
 
     # The loose way: a frame that does not fit is taken apart, and what has no word of ours is told.
 

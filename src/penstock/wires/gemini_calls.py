@@ -44,7 +44,7 @@ class FunctionCall(Struct, gc=False, forbid_unknown_fields=True, rename="camel")
 class Streamed:
     """A call that goes on in the parts to come."""
 
-    __slots__ = ("args", "call", "given_id", "is_at_rest", "is_stated", "signature")
+    __slots__ = ("args", "call", "given_id", "is_at_rest", "is_over", "is_stated", "signature")
 
     def __init__(self, call: OpenCall, given_id: str) -> None:
         self.call = call
@@ -52,6 +52,7 @@ class Streamed:
         self.args = PartialArgs()
         self.signature: list[str] = []
         self.is_at_rest = True  # whether the last value is complete
+        self.is_over = False  # whether its end mark came
         self.is_stated = False  # whether the arguments were told as a whole after all
 
     def sign(self, signature: str) -> None:
@@ -69,6 +70,7 @@ class GeminiCalls:
         self._open: list[Streamed] = []  # those that go on; the last one does, others may have ended
         self._by_id: dict[str, Streamed] = {}
         self._last: Streamed | None = None  # of those that go on
+        self.doubtful: list[Streamed] = []  # those that ended without arguments: what comes next has a say
 
     def add(self, part: FunctionCall, signature: str) -> None:
         """A part that is a call, or a piece of one."""
@@ -93,14 +95,22 @@ class GeminiCalls:
     def end(self, is_stop: bool) -> None:
         """The answer is over. A call that was to go on is whole only if the model stopped of itself, between values."""
         for streamed in self._open:
-            if streamed.call.is_ended:
+            if streamed.is_over:
                 continue
             if is_stop and streamed.is_at_rest:
                 self._seal(streamed, "finish")
             else:
-                self._sign(streamed)
-                streamed.call.fail("cut", "the answer ended before the call did")
+                self._cut(streamed, "the answer ended before the call did")
         self._open.clear()
+
+    def settle(self, is_broken_off: bool = False) -> None:
+        """The answer goes on, or has ended: calls without arguments are whole, unless it was broken off (QUIRKS 33)."""
+        for streamed in self.doubtful:
+            if is_broken_off:
+                self._cut(streamed, "the answer broke off before the call had any arguments")
+            else:
+                self._seal(streamed, "call_end")
+        self.doubtful.clear()
 
     def _whole(self, part: FunctionCall, signature: str) -> None:
         arguments = text_of(part.args)
@@ -123,9 +133,15 @@ class GeminiCalls:
         return streamed
 
     def _end(self, streamed: Streamed) -> None:
-        self._seal(streamed, "call_end")
+        streamed.is_over = True
+        if not streamed.is_at_rest:
+            self._cut(streamed, "the call ended within a value")
+        elif not streamed.call.size and not streamed.args.fault:
+            self.doubtful.append(streamed)
+        else:
+            self._seal(streamed, "call_end")
         self._by_id.pop(streamed.given_id, None)
-        while self._open and self._open[-1].call.is_ended:
+        while self._open and self._open[-1].is_over:
             self._open.pop()
         self._last = self._open[-1] if self._open else None
 
@@ -163,7 +179,7 @@ class GeminiCalls:
             self._unknown({"args": arguments}, streamed.args.fault)
         else:
             call.replace(arguments)
-            streamed.is_stated = True
+            streamed.is_stated = streamed.is_at_rest = True
 
     def _seal(self, streamed: Streamed, sealed_by: SealedBy) -> None:
         args, call = streamed.args, streamed.call
@@ -177,6 +193,10 @@ class GeminiCalls:
         elif rest:
             call.replace(rest)
         self._reply.seal(call, sealed_by)
+
+    def _cut(self, streamed: Streamed, message: str) -> None:
+        self._sign(streamed)
+        streamed.call.fail("cut", message)
 
     def _sign(self, streamed: Streamed) -> None:
         if streamed.signature:

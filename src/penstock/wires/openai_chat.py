@@ -15,10 +15,11 @@ import msgspec
 from msgspec import Struct
 
 from penstock.events import FinishReason, Text
-from penstock.wires.fragment import LEGACY, ChatCalls, Fragment, fragment_of, fragments_in
+from penstock.wires.fragment import LEGACY, ChatCalls, Fragment, fragment_of
 from penstock.wires.loose import is_empty
+from penstock.wires.part import MAX_STATE
 from penstock.wires.reply import Reply
-from penstock.wires.text import heal, plain
+from penstock.wires.text import plain
 from penstock.wires.wire import UNREADABLE, Wire
 
 
@@ -54,6 +55,8 @@ class Chunk(Struct, gc=False):
     choices: list[Choice] = []
     usage: dict[str, Any] | None = None
     error: None = None
+    error_message: None = None
+    detail: None = None
     x_groq: None = None
     citations: None = None
 
@@ -80,11 +83,13 @@ class OpenAIChat(Wire):
         super().__init__(tools, id_prefix)
         self._calls: dict[int, ChatCalls] = {}
         self._details: dict[int, list[dict[str, Any]]] = {}
+        self._details_size = 0
+        self._thoughts: dict[int, int] = {}  # the block of the last reasoning, to which its details belong
         self._citations: Any = None
 
     def end(self, by_mark: bool = False) -> None:
         for choice, details in self._details.items():
-            self.reply(choice).opaque("reasoning_details", details)
+            self.reply(choice).opaque("reasoning_details", details, self._thoughts.get(choice))
         super().end(by_mark)
 
     def typed(self, values: list[Chunk], payloads: list[bytes], event: str) -> None:
@@ -113,10 +118,10 @@ class OpenAIChat(Wire):
                         self._delta(reply, delta)
                 if choice.finish_reason:  # an empty one is none (QUIRKS 56)
                     reply.finish(choice.finish_reason)
-            if chunk.usage is not None:
-                self._usage_of(chunk.usage)
-            elif not chunk.choices:
+            if not chunk.choices:  # the usage, or an error in one of its shapes
                 self._loose_chunk(payloads[at])
+            elif chunk.usage is not None:
+                self._usage_of(chunk.usage)
 
     def _delta(self, reply: Reply, delta: Delta) -> None:
         self._reason_out(reply, delta)
@@ -132,8 +137,17 @@ class OpenAIChat(Wire):
         told = ""
         if delta.reasoning_details:
             told = "".join(_detail_texts(delta.reasoning_details))
-            _merge_details(self._details.setdefault(reply.choice, []), delta.reasoning_details)
+            self._keep_details(reply.choice, delta.reasoning_details)
         reply.reasoning(told or delta.reasoning_content or delta.reasoning or "")
+        if reply.open_kind == "reasoning":
+            self._thoughts[reply.choice] = reply.open_block
+
+    def _keep_details(self, choice: int, details: list[dict[str, Any]]) -> None:
+        self._details_size += sum(_detail_size(detail) for detail in details)
+        if self._details_size > MAX_STATE:
+            self.unknown({"reasoning_details": details}, "a piece of state that goes beyond MAX_STATE")
+        else:
+            _merge_details(self._details.setdefault(choice, []), details)
 
     def _fragments(self, reply: Reply, fragments: list[Fragment]) -> None:
         self._tell_orphans(self._calls_of(reply).add(fragments))
@@ -214,11 +228,9 @@ class OpenAIChat(Wire):
 
     def _loose_choice(self, choice: dict[str, Any]) -> None:
         index = choice.get("index")
-        reply = self.reply(index if isinstance(index, int) else 0)
-        delta = choice.get("delta")
-        if not delta and reply.is_untouched:  # a whole message counts if nothing was streamed before it (QUIRKS 75)
-            delta = choice.get("message") or {"content": choice.get("text")}
-        elif "delta" not in choice and isinstance(choice.get("text"), str):
+        reply = self.reply(index if type(index) is int else 0)
+        delta = choice.get("delta") or _unsaid(reply, choice.get("message"))
+        if not delta and isinstance(choice.get("text"), str) and ("delta" not in choice or reply.is_untouched):
             delta = {"content": choice["text"]}
         if isinstance(delta, dict):
             self._loose_delta(reply, delta)
@@ -243,16 +255,26 @@ class OpenAIChat(Wire):
         )
         self._loose_content(reply, delta.get("content"))
         reply.refusal(_first_text(delta, "refusal"))
-        entries = delta.get("tool_calls")
-        self._fragments(reply, list(fragments_in(entries)))
-        for odd in entries if isinstance(entries, list) else [entries]:
-            if odd and not isinstance(odd, dict):
-                self.unknown({"tool_calls": odd}, "a call of a kind that we do not know")
+        self._loose_calls(reply, delta.get("tool_calls"))
         self._legacy_call(reply, delta.get("function_call"))
         known = _NOISE | _READ
         for key, value in delta.items():
             if key not in known and not is_empty(value):
                 self.unknown({key: value}, "a field of the delta that we do not know")
+
+    def _loose_calls(self, reply: Reply, entries: Any) -> None:
+        """Fragments of calls; an entry of a kind that we have not met is told, and is no call to run."""
+        for entry in entries if isinstance(entries, list) else [entries]:
+            known = {"index", "id", "type", "function", "custom", "extra_content"}
+            if not isinstance(entry, dict):
+                is_foreign = bool(entry)
+            else:
+                extra = {key: value for key, value in entry.items() if key not in known}
+                is_foreign = not entry.get("function") and not entry.get("custom") and not is_empty(extra)
+            if is_foreign:
+                self.unknown({"tool_calls": entry}, "a call of a kind that we do not know")
+            elif entry:
+                self._fragments(reply, [fragment_of(entry)])
 
     def _loose_content(self, reply: Reply, content: Any) -> None:
         match content:
@@ -291,6 +313,18 @@ _READ = {"content", "tool_calls", "function_call", "refusal", "reasoning_content
          "thinking", "thought"}  # fmt: skip
 
 
+def _unsaid(reply: Reply, message: Any) -> Any:
+    """What a whole message adds to what was streamed before it (QUIRKS 75): the kinds of things that were not."""
+    if not isinstance(message, dict):
+        return message
+    said = {"content"} if "text" in reply.kinds else set[str]()
+    if "reasoning" in reply.kinds:
+        said |= {"reasoning_content", "reasoning", "reasoning_details", "thinking", "thought"}
+    if reply.calls:
+        said |= {"tool_calls", "function_call"}
+    return {key: value for key, value in message.items() if key not in said}
+
+
 def _first(value: Any, *keys: str) -> Any:
     return next((value[key] for key in keys if value.get(key) is not None), None) if isinstance(value, dict) else None
 
@@ -310,16 +344,22 @@ def _respell(choices: list[Any], payload: bytes) -> None:
                 delta["content"] = digits
 
 
+def _detail_size(detail: dict[str, Any]) -> int:
+    return sum(len(field) if isinstance(field, str) else 64 for field in detail.values())
+
+
 def _detail_texts(details: list[dict[str, Any]]) -> Iterator[str]:
     for detail in details:
-        yield heal(_first_text(detail, "text", "summary"))
+        yield _first_text(detail, "text", "summary")
 
 
 def _merge_details(merged: list[dict[str, Any]], details: list[dict[str, Any]]) -> None:
-    """Neighbouring details of one type are one: text is joined, a signature is added (QUIRKS 83)."""
+    """Neighbouring details of one type are one: text is joined, and a signature, the end of it, added (QUIRKS 83)."""
     for detail in details:
         last = merged[-1] if merged else {}
-        if last.get("type") != detail.get("type") or detail.get("type") == "reasoning.encrypted":
+        is_signed = bool(last.get("signature")) and bool(_first_text(detail, "text", "summary", "signature"))
+        is_another = is_signed or last.get("type") != detail.get("type")
+        if is_another or detail.get("type") == "reasoning.encrypted":
             merged.append(dict(detail))
             continue
         for key, value in detail.items():

@@ -86,7 +86,7 @@ class OpenTool(OpenPart):
 
     def is_plainly_whole(self) -> bool:
         """Whether arguments came and are a JSON object; that none came may also mean that they were cut off."""
-        return self.call.size > 0 and self.call.whole_arguments() is not None
+        return self.call.has_arguments and self.call.whole_arguments() is not None
 
 
 class OpenVendor(OpenPart):

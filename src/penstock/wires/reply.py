@@ -37,6 +37,10 @@ class Blocks:
         used[made] = 1
         return made
 
+    def release(self, id: str) -> None:
+        """The id is free again."""
+        self._times_used.pop(id, None)
+
 
 class Reply:
     """An answer in the making. Its methods are named for what the wire saw; events go to `out`."""
@@ -47,6 +51,7 @@ class Reply:
         "calls",
         "choice",
         "is_short",
+        "kinds",
         "message",
         "open_block",
         "open_kind",
@@ -63,6 +68,7 @@ class Reply:
         self.open_kind: BlockKind = ""
         self.open_block = -1
         self.calls: list[OpenCall] = []
+        self.kinds: set[str] = set()  # what has been told so far: text, reasoning, refusal
         self.whole_calls = 0
         self.is_short = False  # there is a sign that something is missing
         self.raw_reason: str | None = None
@@ -72,6 +78,7 @@ class Reply:
         """The block that a piece of this kind continues, or a new one: kinds that alternate are parts of their own."""
         if self.open_kind != kind:
             self.open_kind = kind
+            self.kinds.add(kind)
             self.open_block = self._blocks.take()
         return self.open_block
 
@@ -128,8 +135,10 @@ class Reply:
         for call in self.calls:
             if sealed_by is None:
                 call.fail("cut", "the stream ended before the call was confirmed")
-            elif self.is_short and not call.size:
+            elif self.is_short and not call.has_arguments:
                 call.fail("cut", "the answer broke off before the call had any arguments")
+            elif self.is_short and call.kind == "custom":  # nothing in free text shows that it is all there
+                call.fail("cut", "the answer broke off, and free text does not show where it ends")
             else:
                 self.seal(call, sealed_by)
 
@@ -137,5 +146,6 @@ class Reply:
         """The provider began anew: what is open is void."""
         for call in self.calls:
             call.fail("withdrawn", "the provider began the answer anew")
+            self._blocks.release(call.id)
         self.calls, self.whole_calls = [], 0
         self.raw_reason, self.message, self.open_kind = None, "", ""

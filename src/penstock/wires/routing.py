@@ -95,9 +95,13 @@ class Router:
 
         A call whose index was taken over by another can get no more, so it does not count.
         """
-        within_reach = {*self._labels, self._last}
-        still_open = [call for call in within_reach if call and not call.is_ended and not call.is_closed]
-        return still_open[0] if len(still_open) == 1 else None
+        found = self._last if self._last and self._last.is_open else None
+        for call in self._labels:
+            if call.is_open and call is not found:
+                if found is not None:
+                    return None
+                found = call
+        return found
 
     def _name(self, call: OpenCall, fragment: str) -> None:
         call.name = self._merged(call, fragment)

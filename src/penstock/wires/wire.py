@@ -17,9 +17,11 @@ from penstock.wires.text import Mender, plain
 
 T = TypeVar("T")
 
-DONE = b"[DONE]"
 BROKEN_OFF = ("length", "content_filter", "error")
-"""Reasons that may have stopped the model in the middle of a call."""
+"""Reasons for which a model stops in the middle."""
+MAX_ERRORS = 64
+"""How many errors are remembered, so that each is told once; beyond that they are told as often as they come."""
+DONE = b"[DONE]"
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 """What decoding a frame may raise; UnicodeDecodeError is a ValueError."""
@@ -42,6 +44,7 @@ class Wire:
         self._blocks = Blocks(id_prefix)
         self._usage = Usage()
         self._errors: set[str] = set()
+        self._odd_frames = 0
         self._mender: Mender | None = None
 
     # What a wire implements.
@@ -136,14 +139,25 @@ class Wire:
         if stray.code:
             self.error(Error(stray.note, stray.code, raw=text))
         else:
+            self._odd_frames += 1
             self.out.append(Unknown(text, stray.note))
 
-    def close(self) -> list[StreamChunk]:
-        """The bytes are over. What was not ended by the provider is cut, and says so."""
+    def close(self, rest: Sequence[Framed] = ()) -> list[StreamChunk]:
+        """The bytes are over, but for the rest. What was not ended by the provider is cut, and says so."""
+        was_baffled = self._odd_frames > 0
+        chunks = self.feed([*rest])
         if not self.is_ended:
+            if (was_baffled or any(isinstance(item, Stray) and item.is_foreign for item in rest)) and self._is_empty():
+                self.error(Error(f"nothing in this body was understood: is it really {self.name}?", "not_understood"))
             self.end()
-        chunks = self._take()
-        return self._mender.close() + chunks if self._mender else chunks
+        if self._mender:
+            chunks += self._mender.close()
+        return chunks + self._take()
+
+    def _is_empty(self) -> bool:
+        """Whether nothing at all was made of what came."""
+        has_reason = any(reply.raw_reason is not None for reply in self.replies.values())
+        return not self._blocks.next_block and not has_reason and not self._errors and self._usage == Usage()
 
     def _take(self) -> list[StreamChunk]:
         chunks = self.out[:]
@@ -172,10 +186,12 @@ class Wire:
     def error(self, error: Error) -> None:
         """An error in band; a second telling of the same one is left out (QUIRKS 139)."""
         if error.message not in self._errors:
-            self._errors.add(error.message)
+            if len(self._errors) < MAX_ERRORS:
+                self._errors.add(error.message)
             self.out.append(error)
 
     def unknown(self, raw: Any, note: str = "") -> None:
+        self._odd_frames += 1
         self.out.append(Unknown(plain(raw), note))
 
     def end(self, by_mark: bool = False) -> None:
@@ -183,11 +199,15 @@ class Wire:
         self.is_ended = True
         for _, reply in sorted(self.replies.items()) or [(0, self.reply())]:
             is_whole = self.is_whole(reply)
-            reply.is_short |= bool(self._errors) or self.FINISH.get(reply.raw_reason or "") in BROKEN_OFF
+            reply.is_short |= bool(self._errors) or self._is_broken_off_by(reply.raw_reason)
             reply.end_calls("finish" if is_whole else "done" if by_mark and not self._errors else None)
             self.out.append(
                 Finish(self._reason(reply, is_whole, by_mark), reply.raw_reason, reply.message, reply.choice)
             )
+
+    def _is_broken_off_by(self, raw_reason: str | None) -> bool:
+        """Whether the model stopped for another reason than that it was done, as far as anybody said."""
+        return raw_reason is not None and self.FINISH.get(raw_reason) not in ("stop", "tool_calls")
 
     def _reason(self, reply: Reply, is_whole: bool, by_mark: bool) -> FinishReason:
         if self._errors:
