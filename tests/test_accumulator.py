@@ -82,3 +82,11 @@ def test_chunks_without_deltas_are_fine(nothing: Any) -> None:
     calls = StreamingToolCallAccumulator()
     calls.add_chunk(nothing)
     assert not calls.has_complete_tool_calls()
+
+
+def test_of_several_answers_the_first_counts() -> None:
+    calls = StreamingToolCallAccumulator()
+    for choice in (0, 1):
+        delta = {"tool_calls": [{"index": 0, "id": f"c{choice}", "function": {"name": "f", "arguments": "{}"}}]}
+        calls.add_chunk({"choices": [{"index": choice, "delta": delta}]})
+    assert [call.id for call in calls.get_complete_tool_calls()] == ["c0"]

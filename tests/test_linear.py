@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock import StreamingToolCallAccumulator
 from penstock.wires import WIRES
 from tests import streams
 from tests.support import decode_pieces, frame_bytes, pieces_of
@@ -57,6 +58,30 @@ def test_a_giant_frame_in_small_pieces_is_linear(wire: str, piece: int) -> None:
         return lambda: decode_pieces(wire, pieces)
 
     assert_linear(work, 1000 * piece)
+
+
+def test_blocks_of_several_lines_are_linear() -> None:
+    def work(size: int) -> Callable[[], object]:
+        body = b'data: {"choices":\r\ndata: []}\r\n\r\n' * size
+        return lambda: decode_pieces("openai-chat", [body])
+
+    assert_linear(work, 2000)
+
+
+def test_asking_the_accumulator_after_each_piece_is_linear() -> None:
+    def work(size: int) -> Callable[[], object]:
+        text = json.dumps({"content": "word " * (size // 5)})
+        pieces = [text[at : at + 8] for at in range(0, len(text), 8)]
+
+        def run() -> None:
+            calls = StreamingToolCallAccumulator()
+            for piece in pieces:
+                calls.add_chunk([{"index": 0, "id": "c", "function": {"name": "f", "arguments": piece}}])
+                calls.has_complete_tool_calls()
+
+        return run
+
+    assert_linear(work, 20_000)
 
 
 @pytest.mark.parametrize("between", [b"", b": keep-alive\n\n", b"event: ping\ndata: {}\n\n", b"\r\n"])

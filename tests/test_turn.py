@@ -197,3 +197,42 @@ def test_an_invalid_call_is_never_among_the_calls() -> None:
     invalid = ToolCallInvalid(0, "c", "f", '{"a":1}{"a":1}', "duplicated", repaired={"a": 1})
     turn = penstock.collect([invalid, Finish("tool_calls", "tool_calls")])
     assert (turn.tool_calls, turn.invalid_calls, turn.type) == ([], [invalid], "final_answer")
+
+
+def test_halves_of_a_character_in_dicts_are_joined() -> None:
+    chunks = [{"choices": [{"delta": {"content": half}}]} for half in ("\ud83d", "\ude00")]
+    assert penstock.collect(penstock.decode(chunks, wire="openai-chat")).text == "\U0001f600"
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda: penstock.collect(BODY),  # type: ignore[arg-type]
+        lambda: penstock.Decoder("openai-chat", tools="weather"),
+        lambda: penstock.StreamingToolCallAccumulator().add_chunk("weather"),
+        lambda: penstock.StreamingToolCallAccumulator().add_chunk(7),
+    ],
+    ids=["bytes for events", "one name for tools", "text for deltas", "a number for deltas"],
+)
+def test_usual_mistakes_are_told_in_words(mistake: Any) -> None:
+    with pytest.raises(penstock.UsageError):
+        mistake()
+
+
+def test_a_closed_decoder_takes_no_more() -> None:
+    decoder = penstock.Decoder("openai-chat")
+    decoder.close()
+    with pytest.raises(penstock.UsageError, match="new one"):
+        decoder.feed(BODY)
+
+
+def test_lines_that_lost_their_ends_are_told() -> None:
+    turn = penstock.collect(penstock.decode(BODY.splitlines(), wire="openai-chat"))
+    assert turn.error is not None
+    assert (turn.error.code, turn.finish_reason) == ("missing_line_ends", "error")
+
+
+def test_another_wires_stream_is_doubted() -> None:
+    turn = penstock.collect(penstock.decode(BODY, wire="anthropic"))
+    assert turn.error is not None
+    assert turn.error.code == "not_understood"

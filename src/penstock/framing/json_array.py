@@ -12,6 +12,7 @@ from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Stray, add_frame, to
 from penstock.jsonstream import ValueScanner
 
 _BETWEEN = re.compile(rb"[\s,\[\]]*")
+_MAX_LISTS = 16  # how many lists may begin before the first value in them
 
 
 class JSONValues:
@@ -22,6 +23,7 @@ class JSONValues:
         self._value = bytearray()
         self._scanner: ValueScanner | None = None
         self._is_skipping = False
+        self._lists = 0  # how many have begun since the last value
 
     def feed(self, data: bytes) -> list[Framed]:
         out: list[Framed] = []
@@ -29,7 +31,7 @@ class JSONValues:
         start = 0
         while start < len(data):
             if self._scanner is None:
-                start = _BETWEEN.match(data, start).end()  # type: ignore[union-attr]  # it matches the empty string
+                start = self._pass(data, start, out)
                 if start < len(data) and not self._begin(data, start):
                     break
                 continue
@@ -43,6 +45,14 @@ class JSONValues:
             start = stop
         return out
 
+    def _pass(self, data: bytes, start: int, out: list[Framed]) -> int:
+        """Where what stands between values ends. Lists in lists in lists are no stream: that is told."""
+        end = _BETWEEN.match(data, start).end()  # type: ignore[union-attr]  # it matches the empty string
+        before, self._lists = self._lists, self._lists + data.count(b"[", start, end)
+        if before <= _MAX_LISTS < self._lists:
+            out.append(Stray(b"[" * (_MAX_LISTS + 1), f"more than {_MAX_LISTS} lists within each other"))
+        return end
+
     def close(self) -> list[Framed]:
         if not self._value:
             return []
@@ -55,6 +65,7 @@ class JSONValues:
             self.rest = data[start:]
             return False
         self._scanner = ValueScanner()
+        self._lists = 0
         return True
 
     def _keep(self, piece: bytes, out: list[Framed]) -> None:

@@ -85,18 +85,25 @@ class NDJSON:
         if self._is_lost and not line.startswith(b"{"):
             return
         self._is_lost = False
-        line = line.strip()
-        if self._value.is_open or (line.startswith(b"{") and not line.endswith(b"}")):
+        if self._value.is_broken_by(line):
+            self._value.give_up(out)
+        text = line.strip()
+        if self._value.is_open or (text.startswith(b"{") and not text.endswith(b"}")):
             self._value.add(line, out)
-        elif line:
-            add_frame(line, out)
+        elif text:
+            add_frame(text, out)
 
 
 class Value:
-    """A value that spans several lines."""
+    """A value that spans several lines.
+
+    An object that begins at the margin, where this one began, is the next value, and this one is broken; unless it is
+    printed without any indentation, as its second line shows.
+    """
 
     def __init__(self) -> None:
         self._lines = bytearray()
+        self._has_margin = False
         self._scanner: ValueScanner | None = None
         self._is_skipping = False
 
@@ -104,9 +111,18 @@ class Value:
     def is_open(self) -> bool:
         return self._scanner is not None
 
+    def is_broken_by(self, line: bytes) -> bool:
+        """Whether the line begins another value, though this one has not ended."""
+        return self.is_open and self._has_margin and line.startswith(b"{")
+
     def add(self, line: bytes, out: list[Framed]) -> None:
         """One more line. No string goes on over a line's end: one that is open there shows that the value is broken."""
+        if not self.is_open:
+            self._has_margin = line.startswith(b"{")
+        elif self._lines == b"{\n" and line.startswith(b'"'):
+            self._has_margin = False
         scanner = self._scanner = self._scanner or ValueScanner()
+        line = line.strip()
         self._keep(line + b"\n", out)
         if scanner.feed(line.decode("latin-1") + "\n") >= 0 or scanner.is_in_string:
             self.give_up(out)

@@ -24,7 +24,7 @@ from penstock.wires.anthropic_shapes import (
     spelled_inputs,
 )
 from penstock.wires.call import OpenCall
-from penstock.wires.fault import bare_message, error_in, named_error
+from penstock.wires.fault import bare_message, error_in, named_error, wordless_error
 from penstock.wires.loose import is_empty, raw_of, text_of
 from penstock.wires.numbered import Label, NumberedWire
 from penstock.wires.part import OpenText, OpenThought, OpenTool, OpenVendor
@@ -126,6 +126,9 @@ class Anthropic(NumberedWire):
         self._aim = NOWHERE
         if event == "error" and not payload.startswith((b"{", b"[")):
             self.loose_error({"error": payload.decode("utf-8", "replace")})
+            return
+        if error := wordless_error(event, payload):
+            self.error(error)
             return
         value = self.loose(payload)
         if isinstance(value, dict):

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from penstock.events import FinishReason
 from penstock.framing.body import FramingName
-from penstock.wires.fault import bare_message, error_in, named_error
+from penstock.wires.fault import bare_message, error_in, named_error, wordless_error
 from penstock.wires.loose import is_empty, items, raw_of, text_of
 from penstock.wires.numbered import Label, NumberedWire
 from penstock.wires.part import OpenText, OpenThought, OpenVendor
@@ -120,6 +120,9 @@ class Bedrock(NumberedWire):
             self.words(label, OpenText, piece)
 
     def odd(self, payload: bytes, event: str) -> None:
+        if error := wordless_error(event, payload):
+            self.error(error)
+            return
         value = self.loose(payload)
         if not isinstance(value, dict):
             if value is not None:

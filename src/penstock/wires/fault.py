@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 from penstock.events import Error
+from penstock.jsonstream import is_too_deep
 from penstock.wires.text import plain, shown
 
 _RETRYABLE = re.compile(
@@ -58,6 +60,20 @@ def named_error(event: str, value: Any) -> Error | None:
     said = value if isinstance(value, dict) else {"message": value}
     message = said.get("message") or said.get("Message") or said.get("originalMessage")
     return _error({"message": message, "code": said.get("code") or event}, value)
+
+
+def wordless_error(event: str, payload: bytes) -> Error | None:
+    """The error that a frame is by its name alone: its payload is no object that could say more (QUIRKS 101)."""
+    if not _is_exception(event):
+        return None
+    text = payload.decode("utf-8", "replace").strip()
+    try:
+        value = text if is_too_deep(text) else json.loads(text or "null", strict=False)
+    except (ValueError, RecursionError):
+        value = text
+    if isinstance(value, dict):
+        return None
+    return named_error(event, value if value is None or isinstance(value, str) else text)
 
 
 def _is_exception(name: Any) -> bool:

@@ -146,10 +146,12 @@ class Gemini(Wire):
 
     def _part(self, reply: Reply, part: Part) -> None:
         text, signature, call = part.text or "", part.thought_signature or "", part.function_call
+        calls = self._calls.get(reply.choice)
+        if text and calls is not None:
+            calls.settle()
         if call is not None:
             if text:
                 reply.text(text)
-            calls = self._calls.get(reply.choice)
             if calls is None:
                 calls = self._calls[reply.choice] = GeminiCalls(reply, self.unknown)
             calls.add(call, signature)

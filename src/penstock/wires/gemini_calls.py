@@ -74,6 +74,8 @@ class GeminiCalls:
 
     def add(self, part: FunctionCall, signature: str) -> None:
         """A part that is a call, or a piece of one."""
+        if self.doubtful and (part.name or part.id or part.partial_args):
+            self.settle()
         streamed = self._last
         if streamed is None or part.name or part.id:
             streamed = self._continued(part, streamed)
@@ -136,7 +138,7 @@ class GeminiCalls:
         streamed.is_over = True
         if not streamed.is_at_rest:
             self._cut(streamed, "the call ended within a value")
-        elif not streamed.call.size and not streamed.args.fault:
+        elif not streamed.call.size and streamed.args.is_written and not streamed.args.fault:
             self.doubtful.append(streamed)
         else:
             self._seal(streamed, "call_end")

@@ -226,7 +226,8 @@ class CallItem(Item):
         self._seal(None if is_cut else sealed_by)
 
     def abandon(self, is_confirmed: bool) -> None:
-        is_stated = self.is_stated and self.call.size > 0  # QUIRKS 33: nothing at all is whole only if confirmed
+        # Nothing at all is whole only if confirmed (QUIRKS 33), and so is free text, which does not show its end.
+        is_stated = self.is_stated and self.call.size > 0 and self.call.kind != "custom"
         if self.data is not None and not self.call.size:
             self.state(self._arguments(self.data))
         self._seal("call_end" if is_stated else "finish" if is_confirmed else None)
