@@ -216,6 +216,12 @@ def test_a_broken_line_does_not_take_the_next_ones_with_it() -> None:
     assert payloads == [b'{"a":1}', b'{"message":{"content":"half', b'{"b":2}', b'{"c":3}']
 
 
+@pytest.mark.parametrize("half", [b'{"message":{"a":1,', b'{"message":[', b"{", b'{\n  "a": [\n    {'])
+def test_a_line_that_is_broken_outside_a_string_does_not_either(half: bytes) -> None:
+    payloads = [payload.strip() for _, payload in read(NDJSON(), [half + b'\n{"b":2}\n{\n "c":[\n  {}\n ]\n}\n'])]
+    assert [line_value(payload) for payload in payloads[1:]] == [{"b": 2}, {"c": [{}]}]
+
+
 @given(st.data())
 def test_json_values_in_a_row_or_in_an_array(data: st.DataObject) -> None:
     items = data.draw(st.lists(written, min_size=1, max_size=5))
@@ -226,6 +232,14 @@ def test_json_values_in_a_row_or_in_an_array(data: st.DataObject) -> None:
         stream = data.draw(blank).join(items)
     frames = read(JSONValues(), data.draw(cuttings(data.draw(blank) + stream)))
     assert [json.loads(payload) for _, payload in frames] == [json.loads(item) for item in items]
+
+
+def test_lists_without_end_are_told_once_and_briefly() -> None:
+    for size in (1, 10, 1_000_000):
+        [(name, data)] = read(JSONValues(), pieces_of(b"[" * 1_000_000, size))
+        assert name == "stray:"
+        assert len(data) < 100
+    assert read(JSONValues(), [b"[{}]" * 30]) == [("", b"{}")] * 30
 
 
 def test_a_value_that_was_cut_is_told() -> None:

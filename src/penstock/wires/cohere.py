@@ -83,9 +83,11 @@ class Cohere(Wire):
 
     def end(self, by_mark: bool = False) -> None:
         self._tell_plan()
-        if self.FINISH.get(self._reply.raw_reason or "") in BROKEN_OFF:
+        is_broken_off = self.FINISH.get(self._reply.raw_reason or "") in BROKEN_OFF
+        if is_broken_off:
             for call in self._calls.values():
                 call.fail("cut", "the answer broke off before the call ended")
+        if is_broken_off or self._errors:
             for call, _ in self._doubtful:
                 call.fail("cut", "the answer broke off before the call had any arguments")
         self._settle()
