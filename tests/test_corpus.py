@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.events import Finish
+from penstock.events import Finish, Opaque
 from tests.support import SHARED, decode_pieces, joined, pieces_of, random_pieces
 
 WIRES = {
@@ -80,6 +80,17 @@ def test_a_recording_decodes_to_what_was_recorded(case: Case) -> None:
     assert turn.raw_finish_reason == expected["finish_reason_raw"]
     assert_usage(turn, expected["usage"])
     assert (turn.error.message if turn.error else None) == expected["error"]
+
+
+@every_case
+def test_what_the_provider_ran_or_planned_is_kept_as_its_state(case: Case) -> None:
+    turn = penstock.collect(decode_pieces(case.wire, [case.body()]))
+    state = [part for part in turn.parts if isinstance(part, Opaque)]
+    ran = [tool["type"] for tool in case.expected.get("server_tools", [])]
+    assert [part.kind for part in state if part.kind in ran] == ran
+    assert [part.data for part in state if part.kind == "tool_plan"] == [
+        plan for plan in [case.expected.get("tool_plan")] if plan
+    ]
 
 
 def assert_usage(turn: penstock.Turn, usage: dict[str, int] | None) -> None:
