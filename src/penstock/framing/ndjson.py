@@ -119,7 +119,7 @@ class Value:
         """One more line. No string goes on over a line's end: one that is open there shows that the value is broken."""
         if not self.is_open:
             self._has_margin = line.startswith(b"{")
-        elif self._lines == b"{\n" and line.startswith(b'"'):
+        elif bytes(self._lines[:3]) == b"{\n" and line.startswith(b'"'):
             self._has_margin = False
         scanner = self._scanner = self._scanner or ValueScanner()
         line = line.strip()

@@ -337,8 +337,9 @@ def _first_text(value: Any, *keys: str) -> str:
 def _respell(choices: list[Any], payload: bytes) -> None:
     """Content that is a number keeps its digits as they were spelled (QUIRKS 67)."""
     text = payload.decode("utf-8", "replace")
-    spelled = json.loads(text, strict=False, parse_int=str, parse_float=str).get("choices")
-    for choice, twin in zip(choices, spelled or (), strict=False):
+    spelled: Any = json.loads(text, strict=False, parse_int=str, parse_float=str).get("choices")
+    twins: list[Any] = spelled or []
+    for choice, twin in zip(choices, twins, strict=False):
         match choice, twin:
             case {"delta": {"content": int() | float()} as delta}, {"delta": {"content": str(digits)}}:
                 delta["content"] = digits
