@@ -16,13 +16,13 @@ from penstock.wires import WIRES
 SOURCE = Path(penstock.__file__).parent
 LAYERS = {
     "events": 0, "errors": 0,
-    "framing": 1, "jsonstream": 1,
+    "scanner": 0, "framing": 1, "jsonstream": 1,
     "wires": 2,
     "objects": 3, "turn": 3, "accumulator": 3, "decoder": 3, "callbacks": 4,
     "cli": 7, "__main__": 8,
 }  # fmt: skip
-SIBLINGS = {("framing", "jsonstream"), ("decoder", "objects"), ("accumulator", "objects")}
-"""Imports within a layer that are meant: NDJSON needs to know where a value ends, and so on."""
+SIBLINGS = {("decoder", "objects"), ("accumulator", "objects")}
+"""Imports within a layer that are meant: what people hold is turned into frames for both."""
 HEAVY = ("aiohttp", "asyncio", "click", "httpx", "httpx2", "pydantic", "rich", "starlette", "uvicorn")
 
 

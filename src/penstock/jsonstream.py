@@ -1,7 +1,7 @@
-"""Incremental JSON: where a value ends, and what it is so far, in one pass over what arrives.
+"""Incremental JSON: what a value is so far, in one pass over what arrives.
 
-`ValueScanner` only finds the end. `PartialJSON` keeps the value as it grows. Both cost what the new piece costs,
-however long the whole is, and neither raises on what it is fed.
+`PartialJSON` keeps the value as it grows, at the cost of the new piece, however long the whole is; it never raises on
+what it is fed. Its smaller sibling `ValueScanner`, which only finds where a value ends, stands in `scanner.py`.
 """
 
 from __future__ import annotations
@@ -13,90 +13,9 @@ from typing import Any
 
 from msgspec import Struct
 
-MAX_DEPTH = 512
-"""How deep values may be nested; parsers that recurse give up somewhat above this too."""
+from penstock.scanner import MAX_DEPTH, SCALAR, SPACE, TO_QUOTE, ValueScanner, is_too_deep
 
-_TO_BRACKET = re.compile(r'[^"{}\[\]]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}\[\]]*+)*+', re.DOTALL)
-_TO_QUOTE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}\[\]]', re.DOTALL)
-_SPACE = re.compile(r"[ \t\r\n]*")
-_SCALAR = re.compile(r'[^\s,:"{}\[\]]*')
-
-
-def is_too_deep(text: str) -> bool:
-    """Whether JSON text is nested deeper than MAX_DEPTH."""
-    if text.count("{") + text.count("[") <= MAX_DEPTH:
-        return False
-    depth = 0
-    for token in _BRACKET.finditer(text):
-        bracket = text[token.start()]
-        depth += 1 if bracket in "{[" else -1 if bracket in "}]" else 0
-        if depth > MAX_DEPTH:
-            return True
-    return False
-
-
-class ValueScanner:
-    """Finds where a JSON value ends. It counts brackets and minds strings; it does not check the grammar."""
-
-    __slots__ = ("_depth", "_escaped", "_in_string", "_kind")
-
-    def __init__(self) -> None:
-        self._kind = ""  # "nested", "string" or "scalar" once the first character is known
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
-
-    @property
-    def is_in_string(self) -> bool:
-        """Whether the text fed so far ends inside a string."""
-        return self._in_string
-
-    def feed(self, text: str, at: int = 0) -> int:
-        """Read from `at` on; the position in `text` after the value's end, or -1 if it goes on."""
-        if not self._kind:
-            at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-            if at == len(text):
-                return -1
-            self._kind = {"{": "nested", "[": "nested", '"': "string"}.get(text[at], "scalar")
-            if self._kind == "string":
-                self._in_string, at = True, at + 1
-        if self._kind == "scalar":
-            end = _SCALAR.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-            return end if end < len(text) else -1
-        return self._scan(text, at)
-
-    def _scan(self, text: str, at: int) -> int:
-        while True:
-            if self._in_string:
-                at = self._leave_string(text, at)
-                if at < 0 or self._kind == "string":
-                    return at
-            at = _TO_BRACKET.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
-            if at == len(text):
-                return -1
-            match text[at]:
-                case "{" | "[":
-                    self._depth += 1
-                case '"':
-                    self._in_string = True
-                case _:
-                    self._depth -= 1
-                    if self._depth <= 0:
-                        return at + 1
-            at += 1
-
-    def _leave_string(self, text: str, at: int) -> int:
-        if self._escaped and at < len(text):
-            self._escaped = False
-            at += 1
-        if quote := _TO_QUOTE.match(text, at):
-            self._in_string = False
-            return quote.end()
-        rest = len(text) - at
-        backslashes = rest - len(text[at:].rstrip("\\")) if text.endswith("\\") else 0
-        self._escaped = self._escaped or backslashes % 2 == 1
-        return -1
+__all__ = ["MAX_DEPTH", "JSONPiece", "PartialJSON", "ValueScanner", "is_too_deep"]
 
 
 class JSONPiece(Struct, frozen=True):
@@ -194,7 +113,7 @@ class PartialJSON:
     # Each of the following reads one token at a position, and gives the position after it, or -1 if it needs more text.
 
     def _value(self, text: str, at: int) -> int:
-        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
         if at == len(text):
             return at
         match text[at]:
@@ -223,7 +142,7 @@ class PartialJSON:
         return self._close_or(text, at, "}", self._key)
 
     def _close_or(self, text: str, at: int, bracket: str, step: Callable[[str, int], int]) -> int:
-        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
         if at == len(text):
             return at
         if text[at] == bracket:
@@ -232,12 +151,12 @@ class PartialJSON:
         return at
 
     def _key(self, text: str, at: int) -> int:
-        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
         if at == len(text):
             return at
         if text[at] != '"':
             return self._fail(text, at, "expected a key in quotes")
-        quote = _TO_QUOTE.match(text, at + 1)
+        quote = TO_QUOTE.match(text, at + 1)
         if quote is None:
             return -1 if len(text) - at <= _MAX_KEY else self._fail(text, at, f"a key is longer than {_MAX_KEY}")
         try:
@@ -249,7 +168,7 @@ class PartialJSON:
         return quote.end()
 
     def _colon(self, text: str, at: int) -> int:
-        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
         if at == len(text):
             return at
         if text[at] != ":":
@@ -258,7 +177,7 @@ class PartialJSON:
         return at + 1
 
     def _next(self, text: str, at: int) -> int:
-        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
         if at == len(text):
             return at
         is_object = isinstance(self._tree.open[-1], dict)
@@ -285,7 +204,7 @@ class PartialJSON:
         self._step = self._trailing if self.is_complete else self._next
 
     def _trailing(self, text: str, at: int) -> int:
-        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
         if at < len(text):
             self.is_complete = False
             self._fail(text, at, "expected nothing after the value")
@@ -316,7 +235,7 @@ class PartialJSON:
         return self._fail(text, at, "a bad escape in a string")
 
     def _scalar(self, text: str, at: int) -> int:
-        end = _SCALAR.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        end = SCALAR.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
         if end - at > _MAX_SCALAR:
             return self._fail(text, at, f"a number or literal is longer than {_MAX_SCALAR}")
         if end == len(text):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, add_frame, too_large
-from penstock.jsonstream import ValueScanner
+from penstock.scanner import ValueScanner
 
 
 class NDJSON:

@@ -15,7 +15,7 @@ from penstock.events import (
     ToolCallInvalid,
     ToolCallStart,
 )
-from penstock.jsonstream import ValueScanner
+from penstock.scanner import ValueScanner
 from penstock.wires.arguments import judge, strict_object
 from penstock.wires.rope import PIECES, Rope
 from penstock.wires.text import heal

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from penstock.events import Error
-from penstock.jsonstream import is_too_deep
+from penstock.scanner import is_too_deep
 from penstock.wires.text import plain, shown
 
 _RETRYABLE = re.compile(

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.events import Error, Finish, FinishReason, StreamChunk, Unknown, Usage
 from penstock.framing import Framed, Frames, FramingName, Stray
-from penstock.jsonstream import MAX_DEPTH, is_too_deep
+from penstock.scanner import MAX_DEPTH, is_too_deep
 from penstock.wires.fault import bare_message, error_in
 from penstock.wires.reply import Blocks, Reply
 from penstock.wires.text import Mender, plain

@@ -1,0 +1,90 @@
+"""Where a JSON value ends, and how deep it goes: structure without values, in one pass over what arrives."""
+
+from __future__ import annotations
+
+import re
+
+MAX_DEPTH = 512
+"""How deep values may be nested; parsers that recurse give up somewhat above this too."""
+
+_TO_BRACKET = re.compile(r'[^"{}\[\]]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}\[\]]*+)*+', re.DOTALL)
+TO_QUOTE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}\[\]]', re.DOTALL)
+SPACE = re.compile(r"[ \t\r\n]*")
+SCALAR = re.compile(r'[^\s,:"{}\[\]]*')
+
+
+def is_too_deep(text: str) -> bool:
+    """Whether JSON text is nested deeper than MAX_DEPTH."""
+    if text.count("{") + text.count("[") <= MAX_DEPTH:
+        return False
+    depth = 0
+    for token in _BRACKET.finditer(text):
+        bracket = text[token.start()]
+        depth += 1 if bracket in "{[" else -1 if bracket in "}]" else 0
+        if depth > MAX_DEPTH:
+            return True
+    return False
+
+
+class ValueScanner:
+    """Finds where a JSON value ends. It counts brackets and minds strings; it does not check the grammar."""
+
+    __slots__ = ("_depth", "_escaped", "_in_string", "_kind")
+
+    def __init__(self) -> None:
+        self._kind = ""  # "nested", "string" or "scalar" once the first character is known
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+
+    @property
+    def is_in_string(self) -> bool:
+        """Whether the text fed so far ends inside a string."""
+        return self._in_string
+
+    def feed(self, text: str, at: int = 0) -> int:
+        """Read from `at` on; the position in `text` after the value's end, or -1 if it goes on."""
+        if not self._kind:
+            at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+            if at == len(text):
+                return -1
+            self._kind = {"{": "nested", "[": "nested", '"': "string"}.get(text[at], "scalar")
+            if self._kind == "string":
+                self._in_string, at = True, at + 1
+        if self._kind == "scalar":
+            end = SCALAR.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+            return end if end < len(text) else -1
+        return self._scan(text, at)
+
+    def _scan(self, text: str, at: int) -> int:
+        while True:
+            if self._in_string:
+                at = self._leave_string(text, at)
+                if at < 0 or self._kind == "string":
+                    return at
+            at = _TO_BRACKET.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+            if at == len(text):
+                return -1
+            match text[at]:
+                case "{" | "[":
+                    self._depth += 1
+                case '"':
+                    self._in_string = True
+                case _:
+                    self._depth -= 1
+                    if self._depth <= 0:
+                        return at + 1
+            at += 1
+
+    def _leave_string(self, text: str, at: int) -> int:
+        if self._escaped and at < len(text):
+            self._escaped = False
+            at += 1
+        if quote := TO_QUOTE.match(text, at):
+            self._in_string = False
+            return quote.end()
+        rest = len(text) - at
+        backslashes = rest - len(text[at:].rstrip("\\")) if text.endswith("\\") else 0
+        self._escaped = self._escaped or backslashes % 2 == 1
+        return -1
