@@ -64,7 +64,10 @@ class ToolCallStart(Event, frozen=True, gc=False, tag="tool_call_start"):
 
 
 class ToolCallDelta(Event, frozen=True, gc=False, tag="tool_call_delta"):
-    """A piece of a call's arguments, as JSON text; all pieces of a block add up to `ToolCall.arguments_raw`."""
+    """A piece of a call's arguments, as JSON text.
+
+    All pieces of a block add up to `ToolCall.arguments_raw`, unless the protocol then states other arguments.
+    """
 
     block: int
     piece: str
