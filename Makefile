@@ -59,7 +59,7 @@ bench: $(DEV) ## measure, as ratios to the cost of parsing the JSON at all; PEER
 	@$(BIN)/python -m benchmarks $(if $(PEERS),all)
 
 clean: ## remove all that these targets made
-	rm -rf $(VENV) .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) .bench .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(CLI): pyproject.toml | $(BIN)/pip
