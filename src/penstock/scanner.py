@@ -16,7 +16,7 @@ SCALAR = re.compile(r'[^\s,:"{}\[\]]*')
 
 def is_too_deep(text: str) -> bool:
     """Whether JSON text is nested deeper than MAX_DEPTH."""
-    if text.count("{") + text.count("[") <= MAX_DEPTH:
+    if len(text) <= 2 * MAX_DEPTH or text.count("{") + text.count("[") <= MAX_DEPTH:
         return False
     depth = 0
     for token in _BRACKET.finditer(text):

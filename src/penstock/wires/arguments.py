@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.events import Fault
 from penstock.jsonstream import PartialJSON
+from penstock.scanner import MAX_DEPTH, is_too_deep
 from penstock.wires.text import plain
 
 Verdict = tuple[Fault, str, dict[str, Any] | None]
@@ -24,6 +25,8 @@ def strict_object(raw: str) -> dict[str, Any] | None:
     """The JSON object that the text strictly is; nothing at all, and `null`, are the empty one (QUIRKS 32-34)."""
     if raw.strip(" \t\r\n") in ("", "null"):
         return {}
+    if is_too_deep(raw):  # where a parser gives up differs from one Python to the next
+        return None
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -37,6 +40,8 @@ def judge(raw: str, last_piece: str | None) -> Verdict:
     `last_piece` is given if every piece began with the one before it.
     """
     text = raw.strip()
+    if is_too_deep(text):
+        return "malformed", f"the arguments are nested deeper than MAX_DEPTH ({MAX_DEPTH})", None
     try:
         value, end = _lenient.raw_decode(text)
     except ValueError as error:

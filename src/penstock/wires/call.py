@@ -142,7 +142,7 @@ class OpenCall:
     @property
     def has_arguments(self) -> bool:
         """Whether anything but white space has come."""
-        return bool(self.size) and bool(self.raw().strip())
+        return self.is_closed or (self.size > 0 and bool(self.raw().strip()))
 
     @property
     def has_closed(self) -> bool:
