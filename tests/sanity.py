@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 from penstock import events
 from penstock.events import (
@@ -76,3 +77,15 @@ def assert_strict(call: ToolCall) -> None:
 def said(stream: list[StreamChunk]) -> str:
     """All visible text, a withdrawn attempt's included."""
     return "".join(event.text for event in stream if isinstance(event, Text))
+
+
+def mended(value: Any) -> Any:
+    """Half characters replaced, as ours are."""
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case list():
+            return [mended(item) for item in value]
+        case dict():
+            return {mended(key): mended(item) for key, item in value.items()}
+    return value

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from penstock import PartialJSON
 from penstock.jsonstream import MAX_DEPTH, JSONPiece, ValueScanner
+from tests.sanity import mended
 
 Path = tuple[str | int, ...]
 
@@ -234,18 +235,6 @@ def test_what_is_no_json_is_an_error_and_what_is_is_none(text: str, data: st.Dat
         assert not view.error
         assert view.is_complete
         assert view.value == mended(expected)
-
-
-def mended(value: Any) -> Any:
-    """Half characters replaced, as ours are."""
-    match value:
-        case str():
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        case list():
-            return [mended(item) for item in value]
-        case dict():
-            return {mended(key): mended(item) for key, item in value.items()}
-    return value
 
 
 @given(

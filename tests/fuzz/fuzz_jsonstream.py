@@ -9,29 +9,17 @@ import json
 import random
 import sys
 from pathlib import Path
-from typing import Any
 
 import atheris
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 with atheris.instrument_imports(include=["penstock"]):
     from penstock.jsonstream import PartialJSON, ValueScanner, is_too_deep
+    from tests.sanity import mended
 
 
 def refuse(constant: str) -> None:
     raise ValueError(constant)
-
-
-def mended(value: Any) -> Any:
-    """Half characters replaced, as ours are."""
-    match value:
-        case str():
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        case list():
-            return [mended(item) for item in value]
-        case dict():
-            return {mended(key): mended(item) for key, item in value.items()}
-    return value
 
 
 def check(data: bytes) -> None:

@@ -339,7 +339,7 @@ class Anthropic(NumberedWire):
             case {"type": str()} if kind in _DERIVED and self.parts:
                 pass
             case _:
-                self._error_or_unknown(kind, value, event)
+                self._perhaps_error(kind, value, event)
 
     def _chunk(self, data: str, value: dict[str, Any]) -> None:
         try:
@@ -349,11 +349,8 @@ class Anthropic(NumberedWire):
             return
         self.read_one(payload, "")
 
-    def _error_or_unknown(self, kind: Any, value: dict[str, Any], event: str) -> None:
+    def _perhaps_error(self, kind: Any, value: dict[str, Any], event: str) -> None:
         error = named_error(event, value)
         if error is None and (not value.get("type") or kind == "error" or "error" in value):
             error = error_in(value) or bare_message(value)
-        if error is not None:
-            self.error(error)
-        else:
-            self.unknown(value, "an event that we do not know")
+        self.error_or_unknown(error, value, "an event that we do not know")

@@ -247,7 +247,7 @@ class Bedrock(NumberedWire):
             case _ if event == "initial-response":
                 pass
             case _:
-                self._error_or_unknown(value, event)
+                self._perhaps_error(value, event)
 
     def _content(self, content: Any, payload: bytes) -> None:
         spelled = _spelled_inputs(payload)
@@ -273,12 +273,9 @@ class Bedrock(NumberedWire):
             case _:
                 self.leftover({"content": block}, (), "a block of a type that we do not know")
 
-    def _error_or_unknown(self, value: dict[str, Any], event: str) -> None:
+    def _perhaps_error(self, value: dict[str, Any], event: str) -> None:
         error = named_error(event, value) or error_in(value) or bare_message(_named(value))
-        if error is not None:
-            self.error(error)
-        else:
-            self.unknown(value, "an event that we do not know")
+        self.error_or_unknown(error, value, "an event that we do not know")
 
 
 def _named(value: dict[str, Any]) -> dict[str, Any]:

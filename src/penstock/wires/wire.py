@@ -255,11 +255,14 @@ class Wire:
 
     def bare_error(self, value: Any) -> None:
         """A frame that says nothing known: an error if it is just a message, as gateways answer; else unknown."""
-        error = bare_message(value)
+        self.error_or_unknown(bare_message(value), value, "a frame that says nothing known")
+
+    def error_or_unknown(self, error: Error | None, value: Any, note: str) -> None:
+        """Tell the error that a frame was found to be; if it is none, tell the frame."""
         if error is not None:
             self.error(error)
         else:
-            self.unknown(value, "a frame that says nothing known")
+            self.unknown(value, note)
 
 
 def decode_batch(decode: Callable[[bytes], T], payloads: list[bytes]) -> list[T] | None:
