@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from collections.abc import Callable
@@ -19,18 +20,23 @@ SLACK = 2.2  # for caches and the noise of a shared machine; quadratic growth wo
 
 
 def cpu(work: Callable[[], object]) -> float:
+    """The least of four runs. Python's collector is off: a pass of its walks the heap of the whole test session."""
     best = float("inf")
-    for _ in range(4):
-        start = time.process_time()
-        work()
-        best = min(best, time.process_time() - start)
+    gc.disable()
+    try:
+        for _ in range(4):
+            start = time.process_time()
+            work()
+            best = min(best, time.process_time() - start)
+    finally:
+        gc.enable()
     return best
 
 
 def assert_linear(work: Callable[[int], Callable[[], object]], size: int) -> None:
     small, large = work(size), work(size * FACTOR)
     ratios = []
-    for _ in range(3):  # what is quadratic is so every time; what a busy machine does is not
+    for _ in range(5):  # what is quadratic is so every time; what a busy machine does is not
         ratios.append(cpu(large) / cpu(small))
         if ratios[-1] < FACTOR * SLACK:
             return
