@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from penstock.answer.blocks import Blocks
 from penstock.errors import UsageError
 from penstock.events import ToolCall
 from penstock.objects import as_mapping, tool_names
 from penstock.wires.call import OpenCall
 from penstock.wires.fragment import ChatCalls, fragment_of
-from penstock.wires.reply import Blocks, Reply
+from penstock.wires.reply import Reply
 
 
 class StreamingToolCallAccumulator:

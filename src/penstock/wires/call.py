@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.answer.arguments import MAX_ARGUMENTS, judge, strict_object
+from penstock.answer.rope import PIECES, Rope
+from penstock.answer.text import heal
 from penstock.events import (
     CallKind,
     Fault,
@@ -16,12 +19,6 @@ from penstock.events import (
     ToolCallStart,
 )
 from penstock.scanner import ValueScanner
-from penstock.wires.arguments import judge, strict_object
-from penstock.wires.rope import PIECES, Rope
-from penstock.wires.text import heal
-
-MAX_ARGUMENTS = 32 * 1024 * 1024
-"""How many characters of arguments a call may have; what goes beyond is dropped, and the call is invalid."""
 
 
 class OpenCall:

@@ -6,9 +6,9 @@ import json
 import re
 from typing import Any
 
+from penstock.answer.text import plain, shown
 from penstock.events import Error
 from penstock.scanner import is_too_deep
-from penstock.wires.text import plain, shown
 
 _RETRYABLE = re.compile(
     r"overload|rate.?limit|too.?many|throttl|timeout|timed.?out|unavailable|exhausted|capacity|internal|server_error"

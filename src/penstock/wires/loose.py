@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from penstock.wires.text import plain
+from penstock.answer.text import plain
 
 T = TypeVar("T")
 

@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Raw, Struct
 
+from penstock.answer.text import plain
 from penstock.events import Error, FinishReason, Reasoning, Text
 from penstock.framing import FramingName
 from penstock.wires.fault import bare_message, is_retryable
 from penstock.wires.loose import is_empty, items, raw_of, take, text_of, whole_number
 from penstock.wires.reply import Reply
-from penstock.wires.text import plain
 from penstock.wires.wire import UNREADABLE, Wire
 
 

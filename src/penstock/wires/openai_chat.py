@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Struct
 
+from penstock.answer.text import plain
 from penstock.events import FinishReason, Text
 from penstock.wires.fragment import LEGACY, ChatCalls, Fragment, fragment_of
 from penstock.wires.loose import is_empty
 from penstock.wires.part import MAX_STATE
 from penstock.wires.reply import Reply
-from penstock.wires.text import plain
 from penstock.wires.wire import UNREADABLE, Wire
 
 

@@ -15,8 +15,8 @@ from json.encoder import (
     encode_basestring as _quoted,
 )  # lets halves of characters pass: they heal when pieces are joined
 
+from penstock.answer.arguments import MAX_ARGUMENTS
 from penstock.events import Fault
-from penstock.wires.call import MAX_ARGUMENTS
 
 MAX_PATH_KEYS = 64
 """How deep a path may lead; Google's own messages do not nest deeper."""

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from io import StringIO
 from typing import Any, ClassVar
 
+from penstock.answer.arguments import MAX_ARGUMENTS
+from penstock.answer.text import plain
 from penstock.events import CallKind, SealedBy
-from penstock.wires.call import MAX_ARGUMENTS, OpenCall
+from penstock.wires.call import OpenCall
 from penstock.wires.loose import arguments_text, is_empty, items
 from penstock.wires.reply import Reply
 from penstock.wires.response_part import Channel, Part, reading, text_of
-from penstock.wires.text import plain
 
 Tell = Callable[[Any, str], None]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from io import StringIO
 from typing import Any, Literal
 
+from penstock.answer.text import heal
 from penstock.events import Reasoning, Refusal, Text
 from penstock.wires.reply import Reply
-from penstock.wires.text import heal
 
 Channel = Literal["text", "refusal", "reasoning", "summary"]
 """The ways in which an item speaks; each numbers its parts on its own."""

@@ -8,12 +8,13 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
+from penstock.answer.blocks import Blocks
+from penstock.answer.text import Mender, plain
 from penstock.events import Error, Finish, FinishReason, StreamChunk, Unknown, Usage
 from penstock.framing import Framed, Frames, FramingName, Stray
 from penstock.scanner import MAX_DEPTH, is_too_deep
 from penstock.wires.fault import bare_message, error_in
-from penstock.wires.reply import Blocks, Reply
-from penstock.wires.text import Mender, plain
+from penstock.wires.reply import Reply
 
 T = TypeVar("T")
 

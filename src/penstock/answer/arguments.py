@@ -11,10 +11,13 @@ from typing import Any
 
 import msgspec
 
+from penstock.answer.text import plain
 from penstock.events import Fault
 from penstock.jsonstream import PartialJSON
 from penstock.scanner import MAX_DEPTH, is_too_deep
-from penstock.wires.text import plain
+
+MAX_ARGUMENTS = 32 * 1024 * 1024
+"""How many characters of arguments a call may have; what goes beyond is dropped, and the call is invalid."""
 
 Verdict = tuple[Fault, str, dict[str, Any] | None]
 
