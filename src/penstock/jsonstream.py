@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from penstock.halves import Halves, heal
 from penstock.scanner import MAX_DEPTH, SCALAR, SPACE, TO_QUOTE, ValueScanner, is_too_deep
 
 __all__ = ["MAX_DEPTH", "JSONPiece", "PartialJSON", "ValueScanner", "is_too_deep"]
@@ -34,7 +35,6 @@ class JSONPiece(Struct, frozen=True):
 _SAFE = re.compile(
     r'(?:[^"\\]|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+'
 )
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _PAIR_LENGTH = 12  # of an escaped surrogate pair, the longest thing that cannot be read before it is whole
 _LONE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _MAY_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)?\Z")
@@ -64,7 +64,7 @@ class PartialJSON:
         self._tree = Tree()
         self._step: Callable[[str, int], int] = self._value
         self._carry = ""  # the start of a token that needs more text
-        self._half = ""  # the first half of a character that was cut in two
+        self._halves = Halves()
         self._fed = 0
 
     @property
@@ -74,8 +74,8 @@ class PartialJSON:
 
     def feed(self, text: str) -> list[JSONPiece]:
         """Read on; what this piece added, in order."""
-        if self._half or not text.isascii():
-            text = self._mended(text)
+        if self._halves.first or not text.isascii():
+            text = self._halves.join(text)
         self._fed += len(text)
         if self._carry:
             text, self._carry = self._carry + text, ""
@@ -88,17 +88,9 @@ class PartialJSON:
             at = after
         return self._tree.take_pieces()
 
-    def _mended(self, text: str) -> str:
-        """The text with surrogate pairs joined; a first half at its end waits for the second."""
-        text, self._half = self._half + text, ""
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            text, self._half = text[:-1], text[-1]
-        return _whole_characters(text) if _SURROGATE.search(text) else text
-
     def close(self) -> list[JSONPiece]:
         """Say that no more will come: a number that stands alone is complete only now."""
-        rest = "\ufffd" if self._half else ""
-        self._half = ""
+        rest = self._halves.rest()
         if self._carry and not self._tree.open:
             rest += " "
         pieces = self.feed(rest) if rest else []
@@ -163,7 +155,7 @@ class PartialJSON:
             key = json.loads(text[at : quote.end()], strict=False)
         except ValueError:
             return self._fail(text, at, "a key with a bad escape")
-        self._tree.name(_whole_characters(key) if _SURROGATE.search(key) else key)
+        self._tree.name(heal(key))
         self._step = self._colon
         return quote.end()
 
@@ -335,11 +327,6 @@ class Tree:
     def is_open(self, path: tuple[str | int, ...]) -> bool:
         """Whether the value at `path` is, or holds, the place that is being written."""
         return tuple(self._path[: len(path)]) == path
-
-
-def _whole_characters(text: str) -> str:
-    """The text with surrogate pairs joined and lone halves replaced by U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _refuse(constant: str) -> None:

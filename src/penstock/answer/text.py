@@ -1,4 +1,4 @@
-"""Characters that arrive in halves: some servers cut their text between the two surrogates of a pair (QUIRKS 50)."""
+"""What arrived, made fit to be written as JSON again: values that JSON has not, characters in halves (QUIRKS 50)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,9 @@ from penstock.events import (
     ToolCallInvalid,
     encode,
 )
+from penstock.halves import heal
 
 Piece = Text | Reasoning | Refusal | ToolCallDelta
-
-
-def heal(text: str) -> str:
-    """The text with surrogate pairs joined and lone halves replaced by U+FFFD."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def plain(value: Any) -> Any:

@@ -6,7 +6,6 @@ from typing import Any
 
 from penstock.answer.arguments import MAX_ARGUMENTS, judge, strict_object
 from penstock.answer.rope import PIECES, Rope
-from penstock.answer.text import heal
 from penstock.events import (
     CallKind,
     Fault,
@@ -18,6 +17,7 @@ from penstock.events import (
     ToolCallInvalid,
     ToolCallStart,
 )
+from penstock.halves import heal
 from penstock.scanner import ValueScanner
 
 

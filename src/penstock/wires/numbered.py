@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from penstock.answer.text import heal
 from penstock.events import Retry, SealedBy
+from penstock.halves import heal
 from penstock.wires.loose import is_empty
 from penstock.wires.part import OpenPart, OpenText, OpenThought, OpenTool, OpenVendor, OpenWords
 from penstock.wires.wire import BROKEN_OFF, Wire

@@ -5,8 +5,8 @@ from __future__ import annotations
 from io import StringIO
 from typing import Any, Literal
 
-from penstock.answer.text import heal
 from penstock.events import Reasoning, Refusal, Text
+from penstock.halves import heal
 from penstock.wires.reply import Reply
 
 Channel = Literal["text", "refusal", "reasoning", "summary"]

@@ -1,0 +1,74 @@
+"""A call that a model is writing into its text: its arguments as JSON, piece by piece, and the verdict at its end."""
+
+from __future__ import annotations
+
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING
+
+from penstock.answer.arguments import MAX_ARGUMENTS, judge, strict_object
+from penstock.answer.rope import PIECES, Rope
+from penstock.events import Fault, StreamChunk, ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
+
+if TYPE_CHECKING:
+    from penstock.dialects.schema import Schema
+
+
+class TextCall:
+    """A call in the making. Its arguments are added as JSON text, or as keys and values that become JSON here."""
+
+    __slots__ = ("_emit", "_has_keys", "_next_care", "_raw", "_size", "block", "id", "name", "origin", "schema")
+
+    def __init__(self, out: list[StreamChunk], block: int, id: str, name: str, origin: str, schema: Schema) -> None:
+        self._emit = out.append
+        self.block = block
+        self.id = id
+        self.name = name
+        self.origin = origin
+        self.schema = schema  # of the arguments
+        self._raw = Rope()
+        self._size = 0
+        self._next_care = PIECES
+        self._has_keys = False
+        self._emit(ToolCallStart(block, id, name))
+
+    def add(self, piece: str) -> None:
+        """A piece of the arguments' JSON."""
+        self._size = size = self._size + len(piece)
+        if size > self._next_care:
+            if size > MAX_ARGUMENTS:
+                return
+            self._raw.settle()
+            self._next_care = size + PIECES
+        self._raw.append(piece)
+        self._emit(ToolCallDelta(self.block, piece))
+
+    def key(self, key: str) -> None:
+        """The value that comes next is this argument's."""
+        self.add(("," if self._has_keys else "{") + encode_basestring(key) + ":")
+        self._has_keys = True
+
+    def string(self, piece: str) -> None:
+        """A piece of a string, without its quotes."""
+        self.add(encode_basestring(piece)[1:-1])
+
+    def end_keys(self) -> None:
+        """There are no more arguments."""
+        self.add("}" if self._has_keys else "{}")
+
+    def seal(self) -> None:
+        """The call ended as it should: it is whole if its arguments are a strict JSON object."""
+        if self._size > MAX_ARGUMENTS:
+            self.fail("too_large", f"the arguments are longer than MAX_ARGUMENTS ({MAX_ARGUMENTS} characters)")
+            return
+        raw = self._raw.text()
+        if (arguments := strict_object(raw)) is None:
+            self._invalid(raw, *judge(raw, None))
+        else:
+            self._emit(ToolCall(self.id, self.name, arguments, raw, self.origin, "call_end", block=self.block))
+
+    def fail(self, why: Fault, message: str) -> None:
+        """The call was cut, or broke off."""
+        self._invalid(self._raw.text(), why, message, None)
+
+    def _invalid(self, raw: str, why: Fault, message: str, repaired: dict[str, object] | None) -> None:
+        self._emit(ToolCallInvalid(self.block, self.id, self.name, raw, why, message, repaired, self.origin))

@@ -1,0 +1,7 @@
+"""To be written."""
+
+from __future__ import annotations
+
+from penstock.dialects.dialect import Dialect
+
+DIALECTS: dict[str, Dialect] = {}

@@ -1,0 +1,66 @@
+"""Text to events: `TextParser`, for text in which a model writes its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.answer.blocks import Blocks
+from penstock.dialects.reader import Reader
+from penstock.dialects.registry import find_dialect
+from penstock.dialects.schema import Tools
+from penstock.dialects.source import Source
+from penstock.errors import UsageError
+from penstock.events import StreamChunk
+from penstock.halves import Halves
+
+
+class TextParser:
+    """Finds the calls in a model's text while it streams: feed it pieces, close it when they are over.
+
+        parser = TextParser("hermes", tools=[...])
+        for piece in pieces:
+            for event in parser.feed(piece): ...
+        for event in parser.close(): ...
+
+    However the text is cut, the events are the same. `tools` (declarations in any provider's shape) say how raw values
+    are typed. With `reasoning`, what stands between reasoning marks comes out as `Reasoning`; with `inside_reasoning`
+    the text starts within them, as it does where the prompt ends with the opening mark.
+    """
+
+    def __init__(
+        self,
+        dialect: str,
+        tools: Iterable[Any] | None = None,
+        reasoning: bool = False,
+        inside_reasoning: bool = False,
+        *,
+        id_prefix: str = "call_",
+    ) -> None:
+        name, row = find_dialect(dialect)
+        self._source = Source(Tools(tools), Blocks(id_prefix))
+        reader = Reader(self._source, {name: row}, reasoning=reasoning or inside_reasoning, inside=inside_reasoning)
+        self._reading = reader.read()
+        self._halves = Halves()
+        self._is_closed = False
+
+    def feed(self, text: str) -> list[StreamChunk]:
+        """The events that this piece completes."""
+        if self._is_closed:
+            raise UsageError("this parser is closed: make a new one for each text")
+        if not text.isascii() or self._halves.first:
+            text = self._halves.join(text)
+        return self._read(text)
+
+    def close(self) -> list[StreamChunk]:
+        """The events that were still held back: text that might have been a mark, a call that was cut."""
+        if self._is_closed:
+            return []
+        self._is_closed = True
+        self._source.is_over = True
+        return self._read(self._halves.rest())
+
+    def _read(self, text: str) -> list[StreamChunk]:
+        self._source.push(text)
+        next(self._reading, None)
+        return self._source.take_out()

@@ -1,0 +1,65 @@
+"""Raw values: text between tags, without quotes, which may contain anything, its own closing tag too.
+
+A closing tag therefore counts only where what must follow it does, or where the text ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from penstock.dialects.call import TextCall
+from penstock.dialects.marks import marks_of
+from penstock.dialects.schema import quote
+from penstock.dialects.source import Over, Reading, Source
+
+Ends = Mapping[str, tuple[str, ...]]
+"""The marks at which a value may end, and what must follow each, white space aside; nothing if it always counts."""
+
+
+def raw_text(source: Source, sink: Callable[[str], None], ends: Ends) -> Reading[str]:
+    """Raw text, given to `sink` as it comes; returns the mark that ended it, with the white space after it read."""
+    marks = marks_of(*ends)
+    while True:
+        text, mark = source.take(marks)
+        if text:
+            sink(text)
+        if mark:
+            spaces = yield from source.space()
+            if not ends[mark] or (yield from source.sees(*ends[mark])) or not (yield from source.peek()):
+                return mark
+            sink(mark + spaces)
+        elif source.is_over:
+            raise Over("the text ended inside a value")
+        else:
+            yield
+
+
+def raw_value(source: Source, call: TextCall, write: Callable[[str], str] | None, ends: Ends) -> Reading[str]:
+    """A raw value of a call: without `write` it is a string and is told as it comes, else when it is complete."""
+    if write is None:
+        call.add('"')
+        mark = yield from raw_text(source, call.string, ends)
+        call.add('"')
+        return mark
+    pieces: list[str] = []
+    try:
+        mark = yield from raw_text(source, pieces.append, ends)
+    except Over:
+        call.add("".join(pieces))  # for whoever looks at the broken call
+        raise
+    call.add(write("".join(pieces)))
+    return mark
+
+
+def json_or_text(raw: str) -> str:
+    """The value that the text is JSON of, as JSON; text that is no JSON is a string."""
+    try:
+        json.loads(raw, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return quote(raw)
+    return raw.strip()
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)

@@ -1,0 +1,131 @@
+"""Reads a whole text: which of it is the answer, which is reasoning, and which are calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.dialects.dialect import Dialect
+from penstock.dialects.marks import Marks, marks_of
+from penstock.dialects.source import Mismatch, Over, Reading, Source
+from penstock.events import Reasoning, Text
+
+
+class Reader:
+    """Goes through a source with one dialect or several. Text flows on at once, but for what may begin a mark."""
+
+    def __init__(self, source: Source, dialects: Mapping[str, Dialect], *, reasoning: bool, inside: bool) -> None:
+        self._source = source
+        self._dialects = dialects
+        self._reasoning = reasoning
+        self._inside = inside
+        self._opens = _by_mark(source, dialects)
+        self._think = dict(pair for dialect in dialects.values() for pair in dialect.think)
+        self._markup = {token for dialect in dialects.values() for token in dialect.tokens if not source.is_strict}
+
+    def read(self) -> Reading[None]:
+        """The whole text."""
+        yield from self._start()
+        while mark := (yield from self._tell_upto(self._marks())):
+            if mark in self._opens:
+                yield from self._block(mark)
+            elif mark in self._think:
+                yield from self._think_block(mark)
+
+    def _marks(self) -> Marks:
+        return marks_of(*self._opens, *self._think, *self._markup)
+
+    def _start(self) -> Reading[None]:
+        """What may stand at the very beginning, because its opening mark was in the prompt."""
+        source = self._source
+        if self._inside:
+            yield from source.close(*self._think)
+            yield from self._reason(tuple(self._think.values()))
+        elif self._think and (yield from source.close(*self._think.values())):  # reasoning that was left out
+            yield from source.space()
+        if any(dialect.begins_inside for dialect in self._dialects.values()):
+            yield from self._block("")
+
+    def _tell_upto(self, marks: Marks) -> Reading[str]:
+        """Pass the text on up to a mark; the empty string when it is over."""
+        source = self._source
+        while True:
+            text, mark = source.take(marks)
+            if text:
+                source.tell(text)
+            if mark or source.is_over:
+                return mark
+            yield
+
+    def _think_block(self, mark: str) -> Reading[None]:
+        """Reasoning between marks. If it is not asked for it stays text, unless there is nothing between the marks."""
+        source = self._source
+        closer = self._think[mark]
+        if self._reasoning:
+            yield from self._reason((closer,))
+            return
+        source.hold(mark)
+        if (yield from source.close(closer)):
+            source.drop()
+            yield from source.space()
+        else:
+            source.release()
+
+    def _reason(self, closers: tuple[str, ...]) -> Reading[None]:
+        source = self._source
+        source.voice = Reasoning
+        ending = [name for name, dialect in self._dialects.items() if dialect.call_ends_reasoning]
+        opens = [mark for mark, names in self._opens.items() if mark and set(names) & set(ending)]
+        while mark := (yield from self._tell_upto(marks_of(*closers, *opens))):
+            if mark in closers:
+                source.voice = Text
+                yield from source.space()
+                return
+            if (yield from self._block(mark)):
+                break
+        source.voice = Text
+
+    def _block(self, mark: str) -> Reading[bool]:
+        """What follows an opening mark, in the first dialect that it fits; whether there was a call."""
+        source = self._source
+        names = self._opens[mark] if mark else [name for name, row in self._dialects.items() if row.begins_inside]
+        calls = source.calls
+        for name in names:
+            source.hold(mark)
+            source.dialect = name
+            try:
+                yield from self._dialects[name].block(source, mark)
+            except Mismatch as why:
+                if source.call is not None:
+                    self._break_off(why)
+                    break
+                if source.calls > calls or name == names[-1]:
+                    source.release()
+                    break
+                source.rewind()
+                yield from source.ahead(mark) if mark else ()
+            else:
+                source.drop()
+                break
+        if source.calls > calls:
+            self._markup.update(self._dialects[source.dialect].closes)
+        return source.calls > calls
+
+    def _break_off(self, why: Mismatch) -> None:
+        source = self._source
+        assert source.call is not None
+        if isinstance(why, Over):
+            left = source.rest()
+            source.call.fail("cut", f"{why}, after {left!r}" if left else str(why))
+        else:
+            source.call.fail("malformed", str(why))
+        source.call = None
+        source.drop()
+
+
+def _by_mark(source: Source, dialects: Mapping[str, Dialect]) -> dict[str, list[str]]:
+    """The dialects that a mark may open, in order."""
+    found: dict[str, list[str]] = {}
+    for name, dialect in dialects.items():
+        for mark in dialect.opening_marks(source.tools):
+            found.setdefault(mark, []).append(name)
+    return found

@@ -1,0 +1,252 @@
+"""The text that has arrived, and the few ways in which a dialect may read it.
+
+A dialect is a generator: it reads, and where the text ends too early it yields, to go on when more has come. What it
+reads is held until it is known to be a call; if it proves to be none (`Mismatch`), what was held comes out as text. So
+a dialect is straight-line code that says what it expects, and nothing is ever shown twice or lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+from penstock.answer.blocks import Blocks
+from penstock.dialects.call import TextCall
+from penstock.dialects.marks import Marks, marks_of
+from penstock.dialects.schema import Tools
+from penstock.events import Reasoning, StreamChunk, Text
+from penstock.scanner import ValueScanner
+
+Result = TypeVar("Result")
+Reading = Generator[None, None, Result]
+"""Reads on as text comes: it yields to ask for more, and returns what it read."""
+
+MAX_HELD = 1024 * 1024
+"""How many characters may be held back while it is not known yet whether they are a call; then they are text."""
+MAX_HEADER = 4096
+"""How long what stands between two marks of a header may be: a name, an id, an attribute."""
+
+_SPACE = re.compile(r"\s*")
+
+
+class Mismatch(Exception):
+    """What came does not fit: held text is no call, an open call is broken."""
+
+
+class Over(Mismatch):
+    """The text ended where more was needed."""
+
+
+class Source:
+    """Reads the arriving text for a dialect, and tells in `out` what it found."""
+
+    __slots__ = ("_at", "_block", "_blocks", "_held", "_held_size", "_kind", "_text", "call", "calls", "dialect",
+                 "is_over", "is_strict", "out", "tools", "voice")  # fmt: skip
+
+    def __init__(self, tools: Tools, blocks: Blocks, *, is_strict: bool = False) -> None:
+        self.tools = tools
+        self.is_strict = is_strict  # only declared tools are called
+        self.out: list[StreamChunk] = []
+        self.is_over = False
+        self.dialect = ""
+        self.call: TextCall | None = None  # the call that is being written
+        self.calls = 0  # how many there have been, broken ones too
+        self.voice: type[Text | Reasoning] = Text  # as what text comes out that is no call
+        self._blocks = blocks
+        self._block = -1
+        self._kind: type[Text | Reasoning] | None = None
+        self._text = ""
+        self._at = 0
+        self._held: list[str] | None = None
+        self._held_size = 0
+
+    # -- what comes in, and what goes out --------------------------------------------------------------------------
+
+    def push(self, text: str) -> None:
+        self._text = self._text[self._at :] + text if self._at < len(self._text) else text
+        self._at = 0
+
+    def take_out(self) -> list[StreamChunk]:
+        """What was found since the last time."""
+        events = self.out.copy()
+        self.out.clear()
+        return events
+
+    def tell(self, text: str) -> None:
+        """Text of the current voice: a piece of the answer, or of the reasoning."""
+        if text:
+            if self._kind is not self.voice:
+                self._kind, self._block = self.voice, self._blocks.take()
+            self.out.append(self.voice(self._block, text))
+
+    def begin(self, name: str, id: str = "") -> TextCall:
+        """The name of a call is known: from here on it is a call, whole or broken."""
+        name = name.strip()
+        if not name or (self.is_strict and name not in self.tools):
+            raise Mismatch(f"{name!r} is not a tool")
+        self._kind = None
+        self.drop()
+        self.calls += 1
+        block, made = self._blocks.take(), self._blocks.unique_id(id)
+        self.call = TextCall(self.out, block, made, name, f"text:{self.dialect}", self.tools.schema(name))
+        return self.call
+
+    def end(self) -> None:
+        """The call has ended; what follows is held again until it is known what it is."""
+        if self.call is not None:
+            self.call.seal()
+            self.call = None
+        self.hold()
+
+    def hold(self, mark: str = "") -> None:
+        """From here on, keep what is read."""
+        self._held, self._held_size = [mark], len(mark)
+
+    def release(self) -> None:
+        """What was held is text."""
+        if self._held is not None:
+            self.tell("".join(self._held))
+        self.drop()
+
+    def drop(self) -> None:
+        """What was held was markup."""
+        self._held, self._held_size = None, 0
+
+    def rewind(self) -> None:
+        """Read again what was held."""
+        if self._held is not None:
+            self.push("".join([*self._held, self._text[self._at :]]))
+        self.drop()
+
+    def rest(self) -> str:
+        """All that has come and was not read; it counts as read now."""
+        return self._take(len(self._text))
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def take(self, marks: Marks) -> tuple[str, str]:
+        """The text up to the next mark, and the mark; or the text that can be no part of one, and the empty string."""
+        text, start = self._text, self._at
+        at, mark = marks.find(text, start, self.is_over)
+        self._at = at + len(mark)
+        if self._held is not None:
+            self._keep(text[start : self._at])
+        return text[start:at], mark
+
+    def ahead(self, *marks: str) -> Reading[str]:
+        """The mark that stands next, which is read; the empty string if there is none."""
+        looked_for = marks_of(*marks)
+        while (mark := looked_for.match(self._text, self._at, self.is_over)) == "":
+            yield
+        return self._take(self._at + len(mark)) if mark else ""
+
+    def sees(self, *marks: str) -> Reading[bool]:
+        """Whether one of the marks stands next; nothing is read."""
+        looked_for = marks_of(*marks)
+        while (mark := looked_for.match(self._text, self._at, self.is_over)) == "":
+            yield
+        return mark is not None
+
+    def expect(self, *marks: str) -> Reading[str]:
+        """The mark that must stand next."""
+        mark = yield from self.ahead(*marks)
+        return mark or self.fail(f"expected {' or '.join(map(repr, marks))}")
+
+    def space(self) -> Reading[str]:
+        """The white space that stands next."""
+        spaces = ""
+        while True:
+            spaces += self._take(_SPACE.match(self._text, self._at).end())  # type: ignore[union-attr]
+            if self._at < len(self._text) or self.is_over or len(spaces) > MAX_HEADER:
+                return spaces
+            yield
+
+    def close(self, *marks: str) -> Reading[str]:
+        """The mark that stands next, white space before it aside; if there is none, nothing is read."""
+        spaces = yield from self.space()
+        mark = yield from self.ahead(*marks)
+        if not mark and spaces:
+            self.unread(spaces)
+        return mark
+
+    def peek(self) -> Reading[str]:
+        """The next character, which is not read; the empty string at the end."""
+        while self._at == len(self._text):
+            if self.is_over:
+                return ""
+            yield
+        return self._text[self._at]
+
+    def upto(self, *marks: str) -> Reading[tuple[str, str]]:
+        """A short text, and the mark that ends it."""
+        looked_for, pieces, size = marks_of(*marks), [], 0
+        while True:
+            piece, mark = self.take(looked_for)
+            pieces.append(piece)
+            if mark:
+                return "".join(pieces), mark
+            if (size := size + len(piece)) > MAX_HEADER:
+                self.fail(f"expected {' or '.join(map(repr, marks))} sooner")
+            yield from self.more()
+
+    def match(self, pattern: re.Pattern[str]) -> Reading[str]:
+        """The text that the pattern matches here; it is taken to go on as long as it matches all that has come."""
+        pieces: list[str] = []
+        while True:
+            found = pattern.match(self._text, self._at)
+            pieces.append(self._take(found.end()) if found else "")
+            if self._at < len(self._text) or self.is_over or sum(map(len, pieces)) > MAX_HEADER:
+                return "".join(pieces)
+            yield
+
+    def value(self, sink: Callable[[str], None]) -> Reading[None]:
+        """A JSON value, given to `sink` piece by piece as it comes."""
+        scan = ValueScanner().feed
+        while (end := scan(self._text, self._at)) < 0:
+            if self._at < len(self._text):
+                sink(self._take(len(self._text)))
+            if self.is_over:
+                raise Over("the text ended inside a JSON value")
+            yield
+        sink(self._take(end))
+
+    def json(self) -> Reading[str]:
+        """The text of a JSON value."""
+        pieces: list[str] = []
+        yield from self.value(pieces.append)
+        return "".join(pieces)
+
+    def more(self) -> Reading[None]:
+        """Wait for more text, which must come."""
+        if self.is_over:
+            raise Over("the text ended")
+        yield
+
+    def fail(self, expected: str) -> str:
+        found = self._text[self._at : self._at + 20]
+        if not found and self.is_over:
+            raise Over(f"{expected}, and the text ended")
+        raise Mismatch(f"{expected}, found {found!r}")
+
+    def _take(self, end: int) -> str:
+        piece = self._text[self._at : end]
+        self._at = end
+        if self._held is not None and piece:
+            self._keep(piece)
+        return piece
+
+    def _keep(self, piece: str) -> None:
+        assert self._held is not None
+        self._held.append(piece)
+        self._held_size += len(piece)
+        if self._held_size > MAX_HELD:
+            raise Mismatch(f"held back more than MAX_HELD ({MAX_HELD} characters)")
+
+    def unread(self, text: str) -> None:
+        """The text that was just read comes next again."""
+        self._text, self._at = text + self._text[self._at :], 0
+        if self._held is not None:
+            kept = "".join(self._held)
+            self._held = [kept[: len(kept) - len(text)]]
+            self._held_size -= len(text)
