@@ -45,6 +45,9 @@ class ValueScanner:
 
     def feed(self, text: str, at: int = 0) -> int:
         """Read from `at` on; the position in `text` after the value's end, or -1 if it goes on."""
+        if self._in_string and '"' not in text and "\\" not in text:  # most pieces of a long string
+            self._escaped = self._escaped and at >= len(text)
+            return -1
         if not self._kind:
             at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
             if at == len(text):

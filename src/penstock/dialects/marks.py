@@ -9,21 +9,27 @@ from functools import cache
 class Marks:
     """A set of marks, ready to be looked for. Where several fit, the longest counts."""
 
-    __slots__ = ("_by_length", "_first", "_firsts")
+    __slots__ = ("_by_length", "_firsts", "first")
 
     def __init__(self, marks: tuple[str, ...]) -> None:
         self._by_length = sorted(set(marks), key=len, reverse=True)
         firsts = {mark[0] for mark in marks}
-        self._first = firsts.pop() if len(firsts) == 1 else ""
-        self._firsts = None if self._first else re.compile("[" + re.escape("".join(firsts)) + "]" if firsts else r"\Z")
+        self.first = firsts.pop() if len(firsts) == 1 else ""
+        self._firsts = None if self.first else re.compile("[" + re.escape("".join(firsts)) + "]" if firsts else r"\Z")
 
     def find(self, text: str, at: int, is_over: bool) -> tuple[int, str]:
         """Where the first mark begins, and the mark; or where text begins that may become one, and the empty string."""
-        while (at := self._next_first(text, at)) < len(text):
+        size = len(text)
+        while True:
+            if self._firsts is None:
+                at = text.find(self.first, at)
+            else:
+                at = found.start() if (found := self._firsts.search(text, at)) else -1
+            if at < 0 or at == size:
+                return size, ""
             if (mark := self.match(text, at, is_over)) is not None:
                 return at, mark
             at += 1
-        return at, ""
 
     def match(self, text: str, at: int, is_over: bool) -> str | None:
         """The mark that stands here; the empty string if that cannot be told yet, None if there is none."""
@@ -35,13 +41,6 @@ class Marks:
             elif not is_over and mark.startswith(text[at:]):
                 return ""
         return None
-
-    def _next_first(self, text: str, at: int) -> int:
-        if self._firsts is None:
-            found = text.find(self._first, at)
-        else:
-            found = match.start() if (match := self._firsts.search(text, at)) else -1
-        return len(text) if found < 0 else found
 
 
 @cache

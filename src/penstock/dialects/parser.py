@@ -50,17 +50,17 @@ class TextParser:
             raise UsageError("this parser is closed: make a new one for each text")
         if not text.isascii() or self._halves.first:
             text = self._halves.join(text)
-        return self._read(text)
+        source = self._source
+        source.push(text)
+        next(self._reading, None)
+        return source.take_out()
 
     def close(self) -> list[StreamChunk]:
         """The events that were still held back: text that might have been a mark, a call that was cut."""
         if self._is_closed:
             return []
         self._is_closed = True
+        self._source.push(self._halves.rest())
         self._source.is_over = True
-        return self._read(self._halves.rest())
-
-    def _read(self, text: str) -> list[StreamChunk]:
-        self._source.push(text)
         next(self._reading, None)
         return self._source.take_out()

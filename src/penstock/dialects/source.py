@@ -128,6 +128,9 @@ class Source:
     def take(self, marks: Marks) -> tuple[str, str]:
         """The text up to the next mark, and the mark; or the text that can be no part of one, and the empty string."""
         text, start = self._text, self._at
+        if not start and self._held is None and marks.first and marks.first not in text:  # most pieces of a long text
+            self._at = len(text)
+            return text, ""
         at, mark = marks.find(text, start, self.is_over)
         self._at = at + len(mark)
         if self._held is not None:
