@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from penstock.dialects.dialect import Dialect
+from penstock.dialects.line import FENCE
 from penstock.dialects.marks import Marks, marks_of
 from penstock.dialects.source import Mismatch, Over, Reading, Source
 from penstock.events import Reasoning, Text
+
+_BACKTICKS = re.compile("`*")
 
 
 class Reader:
@@ -20,19 +24,33 @@ class Reader:
         self._inside = inside
         self._opens = _by_mark(source, dialects)
         self._think = dict(pair for dialect in dialects.values() for pair in dialect.think)
+        self._fences = () if any(FENCE in mark for mark in self._opens) else (FENCE,)
         self._markup = {token for dialect in dialects.values() for token in dialect.tokens if not source.is_strict}
 
     def read(self) -> Reading[None]:
         """The whole text."""
         yield from self._start()
         while mark := (yield from self._tell_upto(self._marks())):
-            if mark in self._opens:
+            if self._source.line.is_in_backticks:
+                self._source.tell(mark)
+            elif mark == FENCE and mark not in self._opens:
+                yield from self._fence()
+            elif mark in self._opens:
                 yield from self._block(mark)
             elif mark in self._think:
                 yield from self._think_block(mark)
 
     def _marks(self) -> Marks:
-        return marks_of(*self._opens, *self._think, *self._markup)
+        return marks_of(*self._opens, *self._think, *self._markup, *self._fences)
+
+    def _fence(self) -> Reading[None]:
+        """A fence, and if it opens a block of code, the code up to the fence that closes it: all of it is text."""
+        source = self._source
+        is_open, opening = source.line.may_open_fence, FENCE + (yield from source.match(_BACKTICKS))
+        source.tell(opening)
+        while is_open and (yield from self._tell_upto(marks_of(opening))):
+            is_open = not source.line.may_open_fence
+            source.tell(opening + (yield from source.match(_BACKTICKS)))
 
     def _start(self) -> Reading[None]:
         """What may stand at the very beginning, because its opening mark was in the prompt."""

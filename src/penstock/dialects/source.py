@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from penstock.answer.blocks import Blocks
 from penstock.dialects.call import TextCall
+from penstock.dialects.line import Line
 from penstock.dialects.marks import Marks, marks_of
 from penstock.dialects.schema import Tools
 from penstock.events import Reasoning, StreamChunk, Text
@@ -42,7 +43,7 @@ class Source:
     """Reads the arriving text for a dialect, and tells in `out` what it found."""
 
     __slots__ = ("_at", "_block", "_blocks", "_held", "_held_size", "_kind", "_text", "call", "calls", "dialect",
-                 "is_over", "is_strict", "out", "tools", "voice")  # fmt: skip
+                 "is_over", "is_strict", "line", "out", "tools", "voice")  # fmt: skip
 
     def __init__(self, tools: Tools, blocks: Blocks, *, is_strict: bool = False) -> None:
         self.tools = tools
@@ -50,6 +51,7 @@ class Source:
         self.out: list[StreamChunk] = []
         self.is_over = False
         self.dialect = ""
+        self.line = Line()  # of what was told
         self.call: TextCall | None = None  # the call that is being written
         self.calls = 0  # how many there have been, broken ones too
         self.voice: type[Text | Reasoning] = Text  # as what text comes out that is no call
@@ -79,6 +81,7 @@ class Source:
             if self._kind is not self.voice:
                 self._kind, self._block = self.voice, self._blocks.take()
             self.out.append(self.voice(self._block, text))
+            self.line.add(text)
 
     def begin(self, name: str, id: str = "") -> TextCall:
         """The name of a call is known: from here on it is a call, whole or broken."""
