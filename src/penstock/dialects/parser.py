@@ -38,9 +38,9 @@ class TextParser:
         id_prefix: str = "call_",
     ) -> None:
         name, row = find_dialect(dialect)
-        self._source = Source(Tools(tools), Blocks(id_prefix))
-        reader = Reader(self._source, {name: row}, reasoning=reasoning or inside_reasoning, inside=inside_reasoning)
-        self._reading = reader.read()
+        source = Source(Tools(tools), Blocks(id_prefix))
+        is_split = reasoning or inside_reasoning
+        self._reader = Reader(source, {name: row}, reasoning=is_split, inside=inside_reasoning)
         self._halves = Halves()
         self._is_closed = False
 
@@ -50,17 +50,12 @@ class TextParser:
             raise UsageError("this parser is closed: make a new one for each text")
         if not text.isascii() or self._halves.first:
             text = self._halves.join(text)
-        source = self._source
-        source.push(text)
-        next(self._reading, None)
-        return source.take_out()
+        return self._reader.feed(text)
 
     def close(self) -> list[StreamChunk]:
         """The events that were still held back: text that might have been a mark, a call that was cut."""
         if self._is_closed:
             return []
         self._is_closed = True
-        self._source.push(self._halves.rest())
-        self._source.is_over = True
-        next(self._reading, None)
-        return self._source.take_out()
+        half = self._halves.rest()
+        return (self._reader.feed(half) if half else []) + self._reader.close()

@@ -9,7 +9,7 @@ from penstock.dialects.dialect import Dialect
 from penstock.dialects.line import FENCE
 from penstock.dialects.marks import Marks, marks_of
 from penstock.dialects.source import Mismatch, Over, Reading, Source
-from penstock.events import Reasoning, Text
+from penstock.events import Reasoning, StreamChunk, Text
 
 _BACKTICKS = re.compile("`*")
 
@@ -22,10 +22,23 @@ class Reader:
         self._dialects = dialects
         self._reasoning = reasoning
         self._inside = inside
+        self._reading = self.read()
         self._opens = _by_mark(source, dialects)
         self._think = dict(pair for dialect in dialects.values() for pair in dialect.think)
         self._fences = () if any(FENCE in mark for mark in self._opens) else (FENCE,)
         self._markup = {token for dialect in dialects.values() for token in dialect.tokens if not source.is_strict}
+
+    def feed(self, text: str) -> list[StreamChunk]:
+        """What this piece completes."""
+        self._source.push(text)
+        next(self._reading, None)
+        return self._source.take_out()
+
+    def close(self) -> list[StreamChunk]:
+        """What was still held back."""
+        self._source.is_over = True
+        next(self._reading, None)
+        return self._source.take_out()
 
     def read(self) -> Reading[None]:
         """The whole text."""
@@ -58,8 +71,9 @@ class Reader:
         if self._inside:
             yield from source.close(*self._think)
             yield from self._reason(tuple(self._think.values()))
-        elif self._think and (yield from source.close(*self._think.values())):  # reasoning that was left out
-            yield from source.space()
+        elif self._think and not source.is_strict:
+            if (yield from source.close(*self._think.values())):  # the end of reasoning that was left out
+                yield from source.space()
         if any(dialect.begins_inside for dialect in self._dialects.values()):
             yield from self._block("")
 
@@ -80,6 +94,10 @@ class Reader:
         closer = self._think[mark]
         if self._reasoning:
             yield from self._reason((closer,))
+            return
+        if source.is_strict:  # what is said in there is no call
+            source.tell(mark)
+            source.tell((yield from self._tell_upto(marks_of(closer))))
             return
         source.hold(mark)
         if (yield from source.close(closer)):

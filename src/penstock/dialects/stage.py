@@ -1,0 +1,143 @@
+"""A stage over a model's events: its text is read for calls, everything else goes by.
+
+`TextCalls` reads the text of a model that was asked to write its calls there. `Rescue` watches the text of a model with
+native calls for those that leaked into it, in many dialects at once; only declared tools are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from penstock.answer.blocks import Blocks
+from penstock.dialects.dialect import Dialect
+from penstock.dialects.reader import Reader
+from penstock.dialects.registry import find_dialect
+from penstock.dialects.schema import Tools
+from penstock.dialects.source import Source
+from penstock.errors import UsageError
+from penstock.events import (
+    Finish,
+    Opaque,
+    Reasoning,
+    Refusal,
+    Retry,
+    StreamChunk,
+    Text,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallDelta,
+    ToolCallInvalid,
+    ToolCallStart,
+)
+
+LEAKS = (
+    "hermes", "qwen3_coder", "glm45", "anthropic_xml", "olmo3", "minimax_m2", "minimax_m3", "deepseek_dsml",
+    "deepseek_dsml_v4", "deepseek_v3", "deepseek_v31", "kimi_k2", "harmony", "mistral_v11", "functionary_v31", "gemma4",
+    "seed_oss", "granite3", "tool_calls_json_array", "hunyuan_v3", "longcat", "nemotron_v2", "step3", "cohere_action",
+    "apertus", "internlm2", "lfm2", "functiongemma", "solar_open", "dots", "minicpm5",
+)  # fmt: skip
+"""The dialects with marks that are not met in ordinary prose, in the order in which they are tried."""
+
+
+class TextCalls:
+    """Finds the calls in the text of a stream of events, in one dialect or in several."""
+
+    def __init__(
+        self,
+        dialects: str | Iterable[str],
+        tools: Iterable[Any] | None = None,
+        *,
+        only_declared: bool = False,
+        reasoning: bool = False,
+        inside_reasoning: bool = False,
+        id_prefix: str = "text_call_",
+    ) -> None:
+        names = [dialects] if isinstance(dialects, str) else dialects
+        self._dialects: dict[str, Dialect] = dict(map(find_dialect, names))
+        self._tools = Tools(tools)
+        self._only_declared = only_declared
+        self._reasoning = reasoning
+        self._inside = inside_reasoning
+        self._blocks = Blocks(id_prefix)
+        self._numbers: dict[int, int] = {}  # the blocks of the events that come, and what they are called here
+        self._open: dict[int, tuple[int, Reader]] = {}  # by choice: the block of text that is being read
+        self._found: set[int] = set()  # the choices in which there was a call
+
+    def feed(self, event: StreamChunk) -> list[StreamChunk]:
+        """The events that this one completes."""
+        match event:
+            case Text():
+                return self._read(event)
+            case Reasoning() | Refusal() | ToolCallStart() | ToolCall() | ToolCallInvalid():
+                return [*self._end(event.choice), self._renumbered(event)]
+            case ToolCallDelta() | ToolCallClosed() | Opaque():
+                return [self._renumbered(event)]
+            case Finish():
+                return [*self._end(event.choice), self._finished(event)]
+            case Retry():
+                self._open.clear()
+                self._found.clear()
+                return [event]
+            case _:
+                return [event]
+
+    def close(self) -> list[StreamChunk]:
+        """The events that were still held back."""
+        return [event for choice in list(self._open) for event in self._end(choice)]
+
+    def _read(self, event: Text) -> list[StreamChunk]:
+        is_new = event.choice not in self._open or self._open[event.choice][0] != event.block
+        ended = self._end(event.choice) if is_new else []
+        if is_new:
+            self._open[event.choice] = event.block, self._new_reader()
+        _, reader = self._open[event.choice]
+        return ended + self._of_choice(reader.feed(event.text), event.choice, event.block)
+
+    def _new_reader(self) -> Reader:
+        source = Source(self._tools, self._blocks, is_strict=self._only_declared)
+        is_inside, self._inside = self._inside, False  # only the first text starts there
+        return Reader(source, self._dialects, reasoning=self._reasoning or is_inside, inside=is_inside)
+
+    def _end(self, choice: int) -> list[StreamChunk]:
+        if choice not in self._open:
+            return []
+        block, reader = self._open.pop(choice)
+        return self._of_choice(reader.close(), choice, block)
+
+    def _of_choice(self, events: list[StreamChunk], choice: int, block: int) -> list[StreamChunk]:
+        for event in events:
+            match event:
+                case Text():
+                    self._numbers[block] = event.block  # vendor state of this text goes to what was told last
+                case ToolCall():
+                    self._found.add(choice)
+                case _:
+                    pass
+        return [msgspec.structs.replace(event, choice=choice) for event in events] if choice else events
+
+    def _renumbered(self, event: Any) -> StreamChunk:
+        if event.block not in self._numbers:
+            self._numbers[event.block] = self._blocks.take()
+        block = self._numbers[event.block]
+        renumbered: StreamChunk = event if block == event.block else msgspec.structs.replace(event, block=block)
+        return renumbered
+
+    def _finished(self, event: Finish) -> Finish:
+        is_stop = event.reason == "stop" and event.choice in self._found
+        return msgspec.structs.replace(event, reason="tool_calls") if is_stop else event
+
+
+class Rescue(TextCalls):
+    """Finds calls of declared tools that leaked into the text of a stream with native calls.
+
+    rescue = Rescue(tools)
+    events = [found for event in events for found in rescue.feed(event)] + rescue.close()
+    """
+
+    def __init__(self, tools: Iterable[Any], dialects: str | Iterable[str] = LEAKS) -> None:
+        super().__init__(dialects, tools, only_declared=True)
+        if not self._tools:
+            raise UsageError("a rescue needs the declared tools: without them prose cannot be told from a call")
