@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from penstock.answer.blocks import Blocks
+from penstock.declared import tool_names
 from penstock.errors import UsageError
 from penstock.events import ToolCall
-from penstock.objects import as_mapping, tool_names
+from penstock.objects import as_mapping
 from penstock.wires.call import OpenCall
 from penstock.wires.fragment import ChatCalls, fragment_of
 from penstock.wires.reply import Reply

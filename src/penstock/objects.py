@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,9 +12,6 @@ from penstock.errors import UsageError
 
 # What the SDKs' helper streams derive from the frames they also pass on.
 _DERIVED = ("content.delta", "content.done", "refusal.delta", "refusal.done", "logprobs.", "tool_calls.function.")
-
-
-_SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema", "parameters_json_schema")
 
 
 def payload_of(item: Any) -> bytes | None:
@@ -53,46 +50,3 @@ def as_mapping(item: Any) -> Mapping[str, Any] | None:
 def _as_plain(item: Any) -> Any:
     value = as_mapping(item)
     return str(item) if value is None else value
-
-
-def tool_names(tools: Iterable[Any] | None) -> tuple[str, ...]:
-    """The names of the tools, however they are given: names, functions, or declarations in any provider's shape."""
-    return tuple(tool_schemas(tools))
-
-
-def tool_schemas(tools: Iterable[Any] | None) -> dict[str, Mapping[str, Any]]:
-    """The tools' names and the schemas of their arguments, however they are given; `{}` where there is no schema."""
-    if isinstance(tools, str | bytes | Mapping):
-        raise UsageError(f"tools is one {type(tools).__name__}: give a list of tools")
-    found = (declared for tool in tools or () for declared in _declared(tool))
-    return {name: _bare(schema) for name, schema in found if name}
-
-
-def _bare(schema: Any) -> Mapping[str, Any]:
-    match schema:
-        case {"json": Mapping() as inner, **rest} if not rest:  # Bedrock wraps it
-            return inner
-        case Mapping():
-            return schema
-        case _:
-            return {}
-
-
-def _declared(tool: Any) -> Iterator[tuple[str, Any]]:
-    """The name and the schema of each tool that a declaration declares."""
-    match tool:
-        case str():
-            yield tool, None
-        case {"function": Mapping() as inner} | {"toolSpec": Mapping() as inner} | {"custom": Mapping() as inner}:
-            yield from _declared(inner)
-        case {"functionDeclarations": list(inner)} | {"function_declarations": list(inner)}:
-            for declaration in inner:
-                yield from _declared(declaration)
-        case {"name": str(name)}:
-            yield name, next((tool[key] for key in _SCHEMA_KEYS if tool.get(key)), None)
-        case Mapping():
-            return
-        case _:
-            named: Any = getattr(tool, "name", None) or getattr(tool, "__name__", "")
-            schemas = (getattr(tool, key, None) for key in _SCHEMA_KEYS)
-            yield named if isinstance(named, str) else "", next((schema for schema in schemas if schema), None)

@@ -71,9 +71,8 @@ class Reader:
         if self._inside:
             yield from source.close(*self._think)
             yield from self._reason(tuple(self._think.values()))
-        elif self._think and not source.is_strict:
-            if (yield from source.close(*self._think.values())):  # the end of reasoning that was left out
-                yield from source.space()
+        elif not source.is_strict and (yield from source.close(*self._think.values())):
+            yield from source.space()  # that was the end of reasoning that was left out
         if any(dialect.begins_inside for dialect in self._dialects.values()):
             yield from self._block("")
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from penstock.objects import tool_schemas
+from penstock.declared import declared
 from penstock.scanner import is_too_deep
 
 MAX_REFERENCES = 32
@@ -31,7 +31,7 @@ class Tools:
     """The declared tools, by name."""
 
     def __init__(self, tools: Iterable[Any] | None) -> None:
-        self._schemas = tool_schemas(tools)
+        self._schemas = {tool.name: tool.parameters for tool in declared(tools) if tool.name}
 
     def __contains__(self, name: str) -> bool:
         return name in self._schemas

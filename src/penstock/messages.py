@@ -1,0 +1,189 @@
+"""What was said: one history for every provider.
+
+A history is a list of `Message`s. Their parts are the events of the answers themselves (`Text`, `Reasoning`, `ToolCall`
+...), so that an answer becomes a message as it stands, with the vendor's state on the very part it came with (an
+`Opaque` belongs to the part that has its block); and what only people and tools say: images, files, results.
+"""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from penstock.errors import UsageError
+from penstock.events import Event, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+class Media(Event, frozen=True):
+    """Something that is not text, at a `url`: on the web, or in the URL itself (`data:image/png;base64,…`)."""
+
+    url: str
+    media_type: str = ""
+    name: str = ""
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the data is in the URL itself."""
+        return self.url.startswith("data:")
+
+    @property
+    def base64(self) -> str:
+        """The data, as base64 text."""
+        head, _, data = self.url.partition(",")
+        if not self.is_inline or not head.endswith(";base64"):
+            raise UsageError(f"{self!r} holds no base64 data: download it, or give its bytes")
+        return data
+
+    @property
+    def data(self) -> bytes:
+        """The data itself."""
+        return base64.b64decode(self.base64)
+
+    def __repr__(self) -> str:
+        shown = self.url if len(self.url) <= 60 else f"{self.url[:40]}… ({len(self.url)} characters)"
+        return f"{type(self).__name__}({shown!r})"
+
+
+class Image(Media, frozen=True, tag="image"):
+    """A picture."""
+
+
+class File(Media, frozen=True, tag="file"):
+    """A file that is no picture: a PDF, a recording."""
+
+
+class ToolResult(Event, frozen=True, tag="tool_result"):
+    """What a tool gave back, for the model to read."""
+
+    call_id: str
+    name: str
+    content: tuple[Text | Image | File, ...] = ()
+    is_error: bool = False
+
+    @property
+    def text(self) -> str:
+        """The text of it."""
+        return "".join(part.text for part in self.content if isinstance(part, Text))
+
+
+Part = Text | Reasoning | Refusal | ToolCall | ToolCallInvalid | Opaque | Image | File | ToolResult
+
+
+class Message(Struct, frozen=True):
+    """One message of a history."""
+
+    role: Role
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The visible text."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        """The whole calls, in order."""
+        return [part for part in self.parts if isinstance(part, ToolCall)]
+
+    @property
+    def results(self) -> list[ToolResult]:
+        """The results, in order."""
+        return [part for part in self.parts if isinstance(part, ToolResult)]
+
+    def state_of(self, block: int, wire: str) -> dict[str, Any]:
+        """The vendor's state of a part, by its kind, if it is this wire's."""
+        return {
+            part.kind: part.data
+            for part in self.parts
+            if isinstance(part, Opaque) and part.block == block and part.wire == wire
+        }
+
+
+Content = str | Part
+"""What a message can be made of."""
+
+
+def system(*content: Content) -> Message:
+    """What the model is told before all else."""
+    return Message("system", _numbered(content))
+
+
+def user(*content: Content) -> Message:
+    """What a person says."""
+    return Message("user", _numbered(content))
+
+
+def assistant(*content: Content) -> Message:
+    """What the model said."""
+    return Message("assistant", _numbered(content))
+
+
+def tool_results(*results: ToolResult) -> Message:
+    """What the tools of one turn gave back: all of it in one message, in the order of the calls."""
+    return Message("tool", results)
+
+
+def result(call: ToolCall | ToolCallInvalid, *content: str | Image | File, is_error: bool = False) -> ToolResult:
+    """What a call gave back."""
+    parts = tuple(Text(0, part) if isinstance(part, str) else part for part in content)
+    return ToolResult(call.id, call.name, parts, is_error)
+
+
+def image(source: str | bytes | Path, media_type: str = "") -> Image:
+    """A picture, from a URL, a file's path, or its bytes."""
+    return Image(*_located(source, media_type or "image/png"))
+
+
+def file(source: str | bytes | Path, media_type: str = "", name: str = "") -> File:
+    """A file, from a URL, a path, or its bytes."""
+    url, kind, found = _located(source, media_type or "application/octet-stream")
+    return File(url, kind, name or found)
+
+
+def _located(source: str | bytes | Path, media_type: str) -> tuple[str, str, str]:
+    match source:
+        case str() if source.startswith(("http://", "https://", "gs://", "s3://", "file-", "data:")):
+            declared = source[5:].partition(";")[0] if source.startswith("data:") else mimetypes.guess_type(source)[0]
+            return source, declared or media_type, ""
+        case bytes():
+            return _inline(source, media_type), media_type, ""
+        case _:
+            path = Path(source)
+            kind = mimetypes.guess_type(path.name)[0] or media_type
+            return _inline(path.read_bytes(), kind), kind, path.name
+
+
+def _inline(data: bytes, media_type: str) -> str:
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+
+
+def _numbered(content: Sequence[Content]) -> tuple[Part, ...]:
+    """The parts; text that is given as such gets a block of its own."""
+    used = {part.block for part in content if not isinstance(part, str | Media | ToolResult)}
+    free = (block for block in range(len(content) + len(used)) if block not in used)
+    return tuple(Text(next(free), part) if isinstance(part, str) else part for part in content)
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(list[Message])
+
+
+def encode_messages(messages: Iterable[Message]) -> bytes:
+    """A history as JSON."""
+    return _encoder.encode(list(messages))
+
+
+def decode_messages(data: bytes | str) -> list[Message]:
+    """The history that `encode_messages` wrote."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"this is no history: {error}") from None
