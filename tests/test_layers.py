@@ -17,7 +17,7 @@ SOURCE = Path(penstock.__file__).parent
 LAYERS = {
     "events": 0, "errors": 0,
     "scanner": 0, "halves": 0, "objects": 1, "declared": 1, "messages": 1, "framing": 1, "jsonstream": 1, "answer": 2,
-    "wires": 3, "dialects": 3,
+    "wires": 3, "dialects": 3, "requests": 3,
     "turn": 4, "accumulator": 4, "decoder": 4, "callbacks": 5,
     "cli": 7, "__main__": 8,
 }  # fmt: skip
