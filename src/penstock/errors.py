@@ -1,15 +1,29 @@
-"""What penstock raises, by whose fault it is. What arrives from a provider is never raised by a stage: it is an event.
+"""What penstock raises, by whose fault it is. What arrives in a stream is never raised by a stage: it is an event.
 
 PenstockError
-└── UsageError               the caller asked for something that cannot be done
-    └── UnknownNameError         ... for something of a name that nothing has
-        ├── UnknownWireError         ... a wire
-        └── UnknownDialectError      ... a dialect
+├── UsageError                   the caller asked for something that cannot be done
+│   ├── UnknownNameError             ... for something of a name that nothing has
+│   │   ├── UnknownWireError             ... a wire
+│   │   ├── UnknownDialectError          ... a dialect
+│   │   └── UnknownProviderError         ... a provider
+│   ├── MissingKeyError              ... of a provider whose key is not set
+│   └── AlreadyReadError             ... to read a stream a second time
+└── ProviderError                the provider, or the way to it, refused or failed before the answer began
+    ├── AuthenticationError          the key is wrong, or may not do this
+    ├── NotFoundError                there is no such model or address
+    ├── BadRequestError              the request is not to the provider's liking
+    │   └── ContextLengthError           ... it is too long
+    ├── RateLimitError               too many requests; `retry_after` says how long to wait
+    ├── OverloadedError              the provider has trouble of its own; try later
+    ├── UnexpectedReplyError         what came back is no answer: a redirect, a web page
+    ├── ConnectionFailed             no connection, or it broke before the answer began
+    └── TimedOut                     nothing came in time
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class PenstockError(Exception):
@@ -48,3 +62,94 @@ class UnknownDialectError(UnknownNameError):
     """There is no dialect of that name."""
 
     kind = "dialect"
+
+
+class UnknownProviderError(UnknownNameError):
+    """There is no provider of that name."""
+
+    kind = "provider"
+
+
+class MissingKeyError(UsageError):
+    """The provider wants a key, and none is set."""
+
+    def __init__(self, provider: str, variables: tuple[str, ...]) -> None:
+        self.provider = provider
+        self.variables = variables
+        names = " or ".join(variables)
+        super().__init__(f"no key for {provider}: set {names} in the environment, or give Model(..., api_key=...)")
+
+
+class AlreadyReadError(UsageError):
+    """A stream can be read once."""
+
+
+class ProviderError(PenstockError):
+    """The provider, or the way to it, refused or failed before the answer began.
+
+    `status` is the HTTP status (0 if there was none), `code` the provider's own name for the fault, `retryable` whether
+    the same request may succeed later, `retry_after` the seconds that the provider asked to wait, `raw` what it sent.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        code: str = "",
+        retryable: bool = False,
+        retry_after: float | None = None,
+        request_id: str = "",
+        raw: Any = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.code = code
+        self.retryable = retryable
+        self.retry_after = retry_after
+        self.request_id = request_id
+        self.raw = raw
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.__dict__)
+
+
+def _rebuilt(kind: type[ProviderError], fields: dict[str, Any]) -> ProviderError:
+    return kind(**fields)
+
+
+class AuthenticationError(ProviderError):
+    """The key is wrong, or may not do this."""
+
+
+class NotFoundError(ProviderError):
+    """There is no such model or address."""
+
+
+class BadRequestError(ProviderError):
+    """The request is not to the provider's liking; the message has its words."""
+
+
+class ContextLengthError(BadRequestError):
+    """The messages are too long for the model."""
+
+
+class RateLimitError(ProviderError):
+    """Too many requests, or the quota is used up."""
+
+
+class OverloadedError(ProviderError):
+    """The provider has trouble of its own."""
+
+
+class UnexpectedReplyError(ProviderError):
+    """What came back is no answer of a model: a redirect, a web page."""
+
+
+class ConnectionFailed(ProviderError):
+    """There is no connection, or it broke before the answer began."""
+
+
+class TimedOut(ProviderError):
+    """Nothing came in time."""

@@ -1,0 +1,160 @@
+"""The providers: a table. A row says what is spoken there, where it is, and which variables hold its key."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from penstock.errors import MissingKeyError, UnknownProviderError, UsageError
+
+Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "aws"]
+
+
+class Provider(Struct, frozen=True, kw_only=True):
+    """A provider: its wire, its address, and how it wants the key.
+
+    `base_url` may have `{VARIABLE}`s in it, which are taken from the environment. `keys` and `urls` are the variables
+    that may hold the key and another base URL, the usual one first; without `keys` none is needed.
+    """
+
+    wire: str
+    base_url: str = ""
+    keys: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
+    auth: Auth = "bearer"
+    headers: Mapping[str, str] = {}
+    quirks: frozenset[str] = frozenset()
+    needs_key: bool = True
+    about: str = ""
+
+
+def _local(port: int, *urls: str, keys: tuple[str, ...] = (), about: str = "") -> Provider:
+    """A server of one's own that speaks Chat Completions; a key is sent if there is one."""
+    base_url = f"http://localhost:{port}/v1"
+    return Provider(
+        wire="openai-chat", base_url=base_url, urls=urls, keys=keys, quirks=COMPATIBLE, needs_key=False, about=about
+    )
+
+
+COMPATIBLE = frozenset({"max-tokens"})
+"""What holds for nearly all that is compatible with Chat Completions and is not OpenAI."""
+
+PROVIDERS: dict[str, Provider] = {
+    "openai": Provider(
+        wire="openai-responses", base_url="https://api.openai.com/v1", keys=("OPENAI_API_KEY",),
+        urls=("OPENAI_BASE_URL", "OPENAI_API_BASE"), about="Responses; for Chat Completions, wire=\"openai-chat\""),
+    "anthropic": Provider(
+        wire="anthropic", base_url="https://api.anthropic.com/v1", keys=("ANTHROPIC_API_KEY",),
+        urls=("ANTHROPIC_BASE_URL",), auth="x-api-key", headers={"anthropic-version": "2023-06-01"}),
+    "google": Provider(
+        wire="gemini", base_url="https://generativelanguage.googleapis.com/v1beta", auth="x-goog-api-key",
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"), urls=("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL")),
+    "vertex": Provider(
+        wire="gemini", keys=("GOOGLE_ACCESS_TOKEN", "VERTEX_ACCESS_TOKEN"), urls=("GOOGLE_VERTEX_BASE_URL",),
+        base_url="https://{GOOGLE_CLOUD_LOCATION}-aiplatform.googleapis.com/v1/projects/{GOOGLE_CLOUD_PROJECT}"
+                 "/locations/{GOOGLE_CLOUD_LOCATION}/publishers/google",
+        about="the key is an access token: gcloud auth print-access-token"),
+    "openrouter": Provider(
+        wire="openai-chat", base_url="https://openrouter.ai/api/v1", keys=("OPENROUTER_API_KEY",),
+        urls=("OPENROUTER_BASE_URL",), quirks=COMPATIBLE),
+    "ollama": Provider(
+        wire="ollama", base_url="http://localhost:11434", keys=("OLLAMA_API_KEY",), urls=("OLLAMA_HOST", "OLLAMA_BASE_URL"),
+        needs_key=False),
+    "mistral": Provider(
+        wire="openai-chat", base_url="https://api.mistral.ai/v1", keys=("MISTRAL_API_KEY",), urls=("MISTRAL_BASE_URL",),
+        quirks=COMPATIBLE | {"nine-letter-ids", "name-in-results", "no-stream-options"}),
+    "cohere": Provider(
+        wire="cohere", base_url="https://api.cohere.com", keys=("CO_API_KEY", "COHERE_API_KEY"),
+        urls=("CO_API_URL", "COHERE_BASE_URL")),
+    "groq": Provider(
+        wire="openai-chat", base_url="https://api.groq.com/openai/v1", keys=("GROQ_API_KEY",), urls=("GROQ_BASE_URL",),
+        quirks=frozenset()),
+    "together": Provider(
+        wire="openai-chat", base_url="https://api.together.ai/v1", keys=("TOGETHER_API_KEY",),
+        urls=("TOGETHER_BASE_URL",), quirks=COMPATIBLE),
+    "fireworks": Provider(
+        wire="openai-chat", base_url="https://api.fireworks.ai/inference/v1", keys=("FIREWORKS_API_KEY",),
+        urls=("FIREWORKS_BASE_URL",), quirks=COMPATIBLE),
+    "nvidia": Provider(
+        wire="openai-chat", base_url="https://integrate.api.nvidia.com/v1", keys=("NVIDIA_API_KEY",),
+        urls=("NVIDIA_BASE_URL",), quirks=COMPATIBLE),
+    "deepseek": Provider(
+        wire="openai-chat", base_url="https://api.deepseek.com", keys=("DEEPSEEK_API_KEY",), urls=("DEEPSEEK_BASE_URL",),
+        quirks=COMPATIBLE | {"echo-reasoning"}),
+    "xai": Provider(
+        wire="openai-chat", base_url="https://api.x.ai/v1", keys=("XAI_API_KEY",), urls=("XAI_BASE_URL",),
+        quirks=frozenset()),
+    "azure": Provider(
+        wire="openai-chat", base_url="{AZURE_OPENAI_ENDPOINT}/openai/v1", keys=("AZURE_OPENAI_API_KEY",),
+        urls=("AZURE_OPENAI_BASE_URL",), auth="api-key", about="the model is the name of the deployment"),
+    "cerebras": Provider(
+        wire="openai-chat", base_url="https://api.cerebras.ai/v1", keys=("CEREBRAS_API_KEY",),
+        urls=("CEREBRAS_BASE_URL",), quirks=frozenset()),
+    "bedrock": Provider(
+        wire="bedrock", base_url="https://bedrock-runtime.{AWS_REGION}.amazonaws.com", auth="aws",
+        keys=("AWS_BEARER_TOKEN_BEDROCK",), urls=("BEDROCK_BASE_URL", "AWS_ENDPOINT_URL_BEDROCK_RUNTIME"), needs_key=False,
+        about="a bearer key, or, with penstock[aws], the credentials that AWS's own tools find"),
+    "vllm": _local(8000, "VLLM_BASE_URL", keys=("VLLM_API_KEY",)),
+    "sglang": _local(30000, "SGLANG_BASE_URL", keys=("SGLANG_API_KEY",)),
+    "llamacpp": _local(8080, "LLAMACPP_BASE_URL", "LLAMA_API_BASE", keys=("LLAMACPP_API_KEY",)),
+    "lmstudio": _local(1234, "LMSTUDIO_BASE_URL", "LM_STUDIO_API_BASE", keys=("LMSTUDIO_API_KEY", "LM_API_TOKEN")),
+    "openai-compatible": Provider(
+        wire="openai-chat", keys=("OPENAI_COMPATIBLE_API_KEY",), urls=("OPENAI_COMPATIBLE_BASE_URL",), quirks=COMPATIBLE,
+        needs_key=False, about="anything else: give base_url"),
+}  # fmt: skip
+ALIASES = {"gemini": "google", "google-vertex": "vertex", "aws": "bedrock", "openai_compatible": "openai-compatible",
+           "grok": "xai", "together_ai": "together", "fireworks_ai": "fireworks", "llama.cpp": "llamacpp",
+           "lm_studio": "lmstudio", "nvidia_nim": "nvidia"}  # fmt: skip
+
+
+def find_provider(name: str) -> tuple[str, Provider]:
+    """The provider of this name or alias, under its own name."""
+    found = ALIASES.get(name, name)
+    if found not in PROVIDERS:
+        raise UnknownProviderError(name, (*PROVIDERS, *ALIASES))
+    return found, PROVIDERS[found]
+
+
+def split_model(given: str) -> tuple[str, str]:
+    """The provider and the model of `provider:model`, or of `provider/model` where the first part is a provider."""
+    for delimiter in (":", "/"):
+        provider, found, model = given.partition(delimiter)
+        if found and (provider in PROVIDERS or provider in ALIASES):
+            if not model:
+                raise UsageError(f"{given!r} names no model: write {provider}:model")
+            return provider, model
+    provider, found, _ = given.partition(":")
+    if found:
+        raise UnknownProviderError(provider, (*PROVIDERS, *ALIASES))
+    raise UsageError(f"{given!r} names no provider: write provider:model, as in openai:gpt-5")
+
+
+def find_key(name: str, provider: Provider, environment: Mapping[str, str] = os.environ) -> str:
+    """The key that is set for a provider; the empty string if it needs none."""
+    found = next((environment[variable].strip() for variable in provider.keys if environment.get(variable)), "")
+    if not found and provider.needs_key:
+        raise MissingKeyError(name, provider.keys)
+    return found
+
+
+def find_base_url(name: str, provider: Provider, environment: Mapping[str, str] = os.environ) -> str:
+    """Where a provider is: at the URL that is set for it, or at its own."""
+    found = next((environment[variable].strip() for variable in provider.urls if environment.get(variable)), "")
+    if found:
+        return (found if "://" in found else f"http://{found}").rstrip("/")
+    if not provider.base_url:
+        raise UsageError(f"{name} has no base URL of its own: give Model(..., base_url=...) or set {provider.urls[0]}")
+    return _filled(name, provider.base_url, environment).rstrip("/")
+
+
+def _filled(name: str, template: str, environment: Mapping[str, str]) -> str:
+    """The URL, with its variables filled in."""
+    values = {**environment, "AWS_REGION": environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION", "")}
+    try:
+        filled = template.format_map({key: value.rstrip("/") for key, value in values.items() if value})
+    except KeyError as missing:
+        raise UsageError(f"{name} needs {missing.args[0]} in the environment, or Model(..., base_url=...)") from None
+    return filled

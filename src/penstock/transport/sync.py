@@ -1,0 +1,103 @@
+"""HTTP for code without a loop, on httpx2, or on a client of the caller's that is used the same way."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.errors import ConnectionFailed, ProviderError, TimedOut
+from penstock.transport.exchange import Head, Open, ReadTimedOut
+from penstock.transport.watchdog import watchdog
+
+_lock = threading.Lock()
+_shared: list[Any] = []
+
+
+def shared_client() -> Any:
+    """The client of this process: connections are kept open and used again."""
+    with _lock:
+        if not _shared:
+            import httpx2
+
+            _shared.append(httpx2.Client(timeout=None))
+        return _shared[0]
+
+
+class Connection:
+    """The connection of one stream, which waits as long as it is told to."""
+
+    def __init__(self, client: Any = None) -> None:
+        self.deadline: float | None = None
+        self._client = client
+        self._response: Any = None
+        self._pieces: Iterator[bytes] = iter(())
+        self._is_expired = False
+
+    def open(self, command: Open) -> Head:
+        """Send a request; how its answer begins."""
+        client = self._client or shared_client()
+        outgoing, first = command.outgoing, command.first_byte
+        waits = {"connect": command.connect, "pool": command.connect, "read": first, "write": first}
+        request = client.build_request(
+            "POST", outgoing.url, headers=dict(outgoing.headers), content=outgoing.body, extensions={"timeout": waits}
+        )
+        try:
+            response = client.send(request, stream=True, follow_redirects=False)
+        except Exception as error:
+            raise _failure(error) from error
+        waits["read"] = None  # from here on the watchdog minds the time
+        self._is_expired, self.deadline = False, None
+        self._response, self._pieces = response, response.iter_bytes()
+        watchdog.watch(self)
+        return Head(response.status_code, dict(response.headers))
+
+    def read(self, seconds: float | None) -> bytes:
+        """The next bytes, none at the end."""
+        self.deadline = None if seconds is None else time.monotonic() + seconds
+        try:
+            return next(self._pieces, b"")
+        except Exception as error:
+            if self._is_expired:
+                raise ReadTimedOut("nothing came in time") from None
+            raise _failure(error) from error
+
+    def expire(self) -> None:
+        self._is_expired = True
+        self.abort()
+
+    def abort(self) -> None:
+        """Break the connection, from whatever thread: a wait in another ends at once."""
+        response = self._response
+        stream = None if response is None else response.extensions.get("network_stream")
+        raw = None if stream is None else stream.get_extra_info("socket")
+        if raw is not None:
+            try:
+                raw.shutdown(socket.SHUT_RDWR)
+            except OSError:  # it is closed already
+                pass
+
+    def close(self) -> None:
+        """Close the connection; one that was not read to its end is not used again."""
+        response, self._response = self._response, None
+        if response is not None:
+            watchdog.forget(self)
+            response.close()
+
+
+def pause(seconds: float) -> None:
+    """Wait."""
+    time.sleep(seconds)
+
+
+def _failure(error: Exception) -> ProviderError:
+    """What an error of the HTTP client is; one that is none of its own is raised as it is."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    told = f"{error}" or type(error).__name__
+    if "TimeoutException" in kinds:
+        return TimedOut(f"{type(error).__name__}: {told}", retryable=True)
+    if "TransportError" in kinds or "DecodingError" in kinds or isinstance(error, OSError):
+        return ConnectionFailed(f"the connection failed: {told}", retryable=True)
+    raise error
