@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import Literal
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -17,7 +18,8 @@ class Provider(Struct, frozen=True, kw_only=True):
     """A provider: its wire, its address, and how it wants the key.
 
     `base_url` may have `{VARIABLE}`s in it, which are taken from the environment. `keys` and `urls` are the variables
-    that may hold the key and another base URL, the usual one first; without `keys` none is needed.
+    that may hold the key and another base URL, the usual one first. `version` is the path that a base URL gets if it was
+    given without one, as people are used to from the vendors' own clients.
     """
 
     wire: str
@@ -28,14 +30,15 @@ class Provider(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     quirks: frozenset[str] = frozenset()
     needs_key: bool = True
+    version: str = ""
     about: str = ""
 
 
-def _local(port: int, *urls: str, keys: tuple[str, ...] = (), about: str = "") -> Provider:
+def _local(port: int, *urls: str, keys: tuple[str, ...]) -> Provider:
     """A server of one's own that speaks Chat Completions; a key is sent if there is one."""
     base_url = f"http://localhost:{port}/v1"
     return Provider(
-        wire="openai-chat", base_url=base_url, urls=urls, keys=keys, quirks=COMPATIBLE, needs_key=False, about=about
+        wire="openai-chat", base_url=base_url, urls=urls, keys=keys, quirks=COMPATIBLE, needs_key=False, version="/v1"
     )
 
 
@@ -45,13 +48,15 @@ COMPATIBLE = frozenset({"max-tokens"})
 PROVIDERS: dict[str, Provider] = {
     "openai": Provider(
         wire="openai-responses", base_url="https://api.openai.com/v1", keys=("OPENAI_API_KEY",),
-        urls=("OPENAI_BASE_URL", "OPENAI_API_BASE"), about="Responses; for Chat Completions, wire=\"openai-chat\""),
+        urls=("OPENAI_BASE_URL", "OPENAI_API_BASE"), version="/v1",
+        about="Responses; for Chat Completions, wire=\"openai-chat\""),
     "anthropic": Provider(
         wire="anthropic", base_url="https://api.anthropic.com/v1", keys=("ANTHROPIC_API_KEY",),
-        urls=("ANTHROPIC_BASE_URL",), auth="x-api-key", headers={"anthropic-version": "2023-06-01"}),
+        urls=("ANTHROPIC_BASE_URL",), auth="x-api-key", headers={"anthropic-version": "2023-06-01"}, version="/v1"),
     "google": Provider(
         wire="gemini", base_url="https://generativelanguage.googleapis.com/v1beta", auth="x-goog-api-key",
-        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"), urls=("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL")),
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"), urls=("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL"),
+        version="/v1beta"),
     "vertex": Provider(
         wire="gemini", keys=("GOOGLE_ACCESS_TOKEN", "VERTEX_ACCESS_TOKEN"), urls=("GOOGLE_VERTEX_BASE_URL",),
         base_url="https://{GOOGLE_CLOUD_LOCATION}-aiplatform.googleapis.com/v1/projects/{GOOGLE_CLOUD_PROJECT}"
@@ -61,8 +66,8 @@ PROVIDERS: dict[str, Provider] = {
         wire="openai-chat", base_url="https://openrouter.ai/api/v1", keys=("OPENROUTER_API_KEY",),
         urls=("OPENROUTER_BASE_URL",), quirks=COMPATIBLE),
     "ollama": Provider(
-        wire="ollama", base_url="http://localhost:11434", keys=("OLLAMA_API_KEY",), urls=("OLLAMA_HOST", "OLLAMA_BASE_URL"),
-        needs_key=False),
+        wire="ollama", base_url="http://localhost:11434", keys=("OLLAMA_API_KEY",),
+        urls=("OLLAMA_HOST", "OLLAMA_BASE_URL"), needs_key=False),
     "mistral": Provider(
         wire="openai-chat", base_url="https://api.mistral.ai/v1", keys=("MISTRAL_API_KEY",), urls=("MISTRAL_BASE_URL",),
         quirks=COMPATIBLE | {"nine-letter-ids", "name-in-results", "no-stream-options"}),
@@ -82,8 +87,8 @@ PROVIDERS: dict[str, Provider] = {
         wire="openai-chat", base_url="https://integrate.api.nvidia.com/v1", keys=("NVIDIA_API_KEY",),
         urls=("NVIDIA_BASE_URL",), quirks=COMPATIBLE),
     "deepseek": Provider(
-        wire="openai-chat", base_url="https://api.deepseek.com", keys=("DEEPSEEK_API_KEY",), urls=("DEEPSEEK_BASE_URL",),
-        quirks=COMPATIBLE | {"echo-reasoning"}),
+        wire="openai-chat", base_url="https://api.deepseek.com", keys=("DEEPSEEK_API_KEY",),
+        urls=("DEEPSEEK_BASE_URL",), quirks=COMPATIBLE | {"echo-reasoning"}),
     "xai": Provider(
         wire="openai-chat", base_url="https://api.x.ai/v1", keys=("XAI_API_KEY",), urls=("XAI_BASE_URL",),
         quirks=frozenset()),
@@ -95,15 +100,16 @@ PROVIDERS: dict[str, Provider] = {
         urls=("CEREBRAS_BASE_URL",), quirks=frozenset()),
     "bedrock": Provider(
         wire="bedrock", base_url="https://bedrock-runtime.{AWS_REGION}.amazonaws.com", auth="aws",
-        keys=("AWS_BEARER_TOKEN_BEDROCK",), urls=("BEDROCK_BASE_URL", "AWS_ENDPOINT_URL_BEDROCK_RUNTIME"), needs_key=False,
+        keys=("AWS_BEARER_TOKEN_BEDROCK",), urls=("BEDROCK_BASE_URL", "AWS_ENDPOINT_URL_BEDROCK_RUNTIME"),
+        needs_key=False,
         about="a bearer key, or, with penstock[aws], the credentials that AWS's own tools find"),
     "vllm": _local(8000, "VLLM_BASE_URL", keys=("VLLM_API_KEY",)),
     "sglang": _local(30000, "SGLANG_BASE_URL", keys=("SGLANG_API_KEY",)),
     "llamacpp": _local(8080, "LLAMACPP_BASE_URL", "LLAMA_API_BASE", keys=("LLAMACPP_API_KEY",)),
     "lmstudio": _local(1234, "LMSTUDIO_BASE_URL", "LM_STUDIO_API_BASE", keys=("LMSTUDIO_API_KEY", "LM_API_TOKEN")),
     "openai-compatible": Provider(
-        wire="openai-chat", keys=("OPENAI_COMPATIBLE_API_KEY",), urls=("OPENAI_COMPATIBLE_BASE_URL",), quirks=COMPATIBLE,
-        needs_key=False, about="anything else: give base_url"),
+        wire="openai-chat", keys=("OPENAI_COMPATIBLE_API_KEY",), urls=("OPENAI_COMPATIBLE_BASE_URL",),
+        quirks=COMPATIBLE, needs_key=False, version="/v1", about="anything else: give base_url"),
 }  # fmt: skip
 ALIASES = {"gemini": "google", "google-vertex": "vertex", "aws": "bedrock", "openai_compatible": "openai-compatible",
            "grok": "xai", "together_ai": "together", "fireworks_ai": "fireworks", "llama.cpp": "llamacpp",
@@ -144,10 +150,16 @@ def find_base_url(name: str, provider: Provider, environment: Mapping[str, str] 
     """Where a provider is: at the URL that is set for it, or at its own."""
     found = next((environment[variable].strip() for variable in provider.urls if environment.get(variable)), "")
     if found:
-        return (found if "://" in found else f"http://{found}").rstrip("/")
+        return at(provider, found)
     if not provider.base_url:
         raise UsageError(f"{name} has no base URL of its own: give Model(..., base_url=...) or set {provider.urls[0]}")
     return _filled(name, provider.base_url, environment).rstrip("/")
+
+
+def at(provider: Provider, base_url: str) -> str:
+    """A base URL as it was given, with what people leave out of it."""
+    url = (base_url if "://" in base_url else f"http://{base_url}").rstrip("/")
+    return url if urlsplit(url).path else url + provider.version
 
 
 def _filled(name: str, template: str, environment: Mapping[str, str]) -> str:

@@ -1,0 +1,258 @@
+"""A model at a provider: `Model("provider:model")`, which sends the right request and streams the answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from penstock.declared import Declared, declared
+from penstock.decoder import Decoder
+from penstock.errors import UsageError
+from penstock.events import StreamChunk
+from penstock.messages import Message, system
+from penstock.providers import Provider, at, find_base_url, find_key, find_provider, split_model
+from penstock.requests import Request, find_encoder
+from penstock.shapes import as_messages
+from penstock.stream import AsyncConnection, AsyncStream, Connection, Stream
+from penstock.transport.exchange import Exchange, Tape
+from penstock.transport.policy import Outgoing, Retries, Timeouts
+from penstock.turn import Turn
+
+if TYPE_CHECKING:
+    from penstock.dialects.stage import TextCalls
+
+SCHEMES = {"sim": "penstock.testing.sim", "replay": "penstock.testing.replay"}
+"""Models that are no provider's: where the module is that plays them."""
+
+
+class Line(Protocol):
+    """The way to a provider: makes the connections."""
+
+    def connect(self) -> Connection: ...
+    def aconnect(self) -> AsyncConnection: ...
+
+
+class HTTPLine:
+    """The way over HTTP: with a client of the caller's, or with the one that all models share."""
+
+    def __init__(self, client: Any = None) -> None:
+        self._client = client
+
+    def connect(self) -> Connection:
+        from penstock.transport.sync import Connection as Made
+
+        return Made(self._client)
+
+    def aconnect(self) -> AsyncConnection:
+        from penstock.transport.aio import AsyncConnection as Made
+
+        return Made(self._client)
+
+
+class Model:
+    """A model at a provider.
+
+        model = Model("anthropic:claude-sonnet-4-5")
+        with model.stream("What is the weather in Rome?", tools=[...]) as stream:
+            for chunk in stream: ...
+        stream.turn
+
+    The key and the base URL come from the variables that people already have, or are given here. `wire` chooses another
+    protocol where a provider speaks several; `client` is an HTTP client of your own (httpx2, httpx, aiohttp); `record`
+    is a file to which each exchange is written. Other keywords are options for every request: `temperature`,
+    `max_tokens` ...
+    """
+
+    def __init__(
+        self,
+        name: str,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        wire: str | None = None,
+        client: Any = None,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts | None = None,
+        retries: Retries | None = None,
+        record: Any = None,
+        **options: Any,
+    ) -> None:
+        self.name = name
+        scheme, _, rest = name.partition(":")
+        if scheme in SCHEMES:
+            self.provider, self.model = scheme, rest
+            self._row, self._line = import_module(SCHEMES[scheme]).line(rest, wire)
+            self._key, self.base_url = "", base_url or f"{scheme}://"
+        else:
+            given, self.model = split_model(name)
+            self.provider, self._row = find_provider(given)
+            self._key = api_key if api_key is not None else find_key(self.provider, self._row)
+            self.base_url = at(self._row, base_url) if base_url else find_base_url(self.provider, self._row)
+            self._line = HTTPLine(client)
+        self.wire = wire or self._row.wire
+        self._headers = dict(headers or {})
+        self._timeouts = timeouts or Timeouts()
+        self._retries = retries or Retries()
+        self._record = record
+        self._options = options
+        self._encode = find_encoder(self.wire)
+
+    def __repr__(self) -> str:
+        return f"Model({self.name!r}, wire={self.wire!r}, base_url={self.base_url!r})"
+
+    def stream(self, messages: Any, tools: Iterable[Any] | None = None, **options: Any) -> Stream:
+        """Ask, and read the answer in plain code as it comes; the keywords are those of `ask`."""
+        return Stream(self.ask(messages, tools, **options), self._line.connect())
+
+    def astream(self, messages: Any, tools: Iterable[Any] | None = None, **options: Any) -> AsyncStream:
+        """Ask, and read the answer in async code as it comes; the keywords are those of `ask`."""
+        return AsyncStream(self.ask(messages, tools, **options), self._line.aconnect())
+
+    def stream_text_and_classify(self, messages: Any, tools: Iterable[Any] | None = None, **options: Any) -> Turn:
+        """Ask, and wait for the whole answer: its `type` is "tool_calls" or "final_answer"."""
+        with self.stream(messages, tools, **options) as stream:
+            for _ in stream:
+                pass
+        return stream.turn
+
+    async def astream_text_and_classify(
+        self, messages: Any, tools: Iterable[Any] | None = None, **options: Any
+    ) -> Turn:
+        """Ask, and wait for the whole answer: its `type` is "tool_calls" or "final_answer"."""
+        async with self.astream(messages, tools, **options) as stream:
+            async for _ in stream:
+                pass
+        return stream.turn
+
+    def ask(
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        system_prompt: str = "",
+        tool_choice: str = "",
+        parallel: bool | None = None,
+        calls: str = "native",
+        rescue: bool | Iterable[str] = False,
+        streaming: bool = True,
+        extra: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Exchange:
+        """The exchange that asks the model: a request, and the rules for its answer. Nothing is sent yet.
+
+        `messages` is a text, a message, or a list of them, ours or OpenAI-shaped. `tool_choice` is "auto", "none",
+        "required" or a tool's name; `parallel` allows several calls at once, or forbids them. With `calls` a dialect's
+        name, the tools are written into the prompt and the calls are read from the text; with `rescue` calls that
+        leaked into the text of a model with native calls are found. `extra` is merged into the request as it stands.
+        """
+        known = declared(tools)
+        said = [*([system(system_prompt)] if system_prompt else []), *as_messages(messages)]
+        merged = {**self._options, **options}
+        if calls != "native":
+            said, merged = _in_text(calls, said, known, merged)
+        request = Request(
+            model=self.model,
+            messages=tuple(said),
+            tools=() if calls != "native" else tuple(known),
+            tool_choice=tool_choice,
+            is_parallel=parallel,
+            options=merged,
+            extra=extra or {},
+            is_streaming=streaming,
+        )
+        outgoing = self._outgoing(request)
+        return Exchange(
+            outgoing,
+            lambda: _Decoding(Decoder(self.wire, known), _stage(calls, rescue, known)),
+            timeouts=self._timeouts,
+            retries=self._retries,
+            clock=time.monotonic,
+            secrets=(self._key,),
+            tape=self._tape(outgoing),
+        )
+
+    def _outgoing(self, request: Request) -> Outgoing:
+        sent = self._encode(request, self._row.quirks)
+        try:
+            body = msgspec.json.encode(sent.body)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(f"the request cannot be written as JSON: {error}{_culprit(request)}") from error
+        url = self.base_url + sent.path
+        headers = {"content-type": "application/json", "accept-encoding": "identity", **self._row.headers}
+        headers |= _credentials(self._row, self._key, url, body)
+        return Outgoing(url, headers | self._headers, body)
+
+    def _tape(self, outgoing: Outgoing) -> Tape | None:
+        if self._record is None:
+            return None
+        from penstock.recording import Recorder
+
+        return Recorder(self._record, self.wire, self.name, outgoing)
+
+
+class _Decoding:
+    """The stages of an answer: bytes to events, and, if the calls are in the text, that too."""
+
+    def __init__(self, decoder: Decoder, stage: TextCalls | None) -> None:
+        self._decoder = decoder
+        self._stage = stage
+
+    def feed(self, data: bytes) -> list[StreamChunk]:
+        return self._through(self._decoder.feed(data))
+
+    def close(self) -> list[StreamChunk]:
+        return self._through(self._decoder.close()) + (self._stage.close() if self._stage else [])
+
+    def _through(self, events: list[StreamChunk]) -> list[StreamChunk]:
+        if self._stage is None:
+            return events
+        return [found for event in events for found in self._stage.feed(event)]
+
+
+def _stage(calls: str, rescue: bool | Iterable[str], tools: list[Declared]) -> TextCalls | None:
+    """What finds calls in the text, if that is wanted."""
+    if calls == "native" and not (rescue and tools):
+        return None
+    from penstock.dialects.stage import LEAKS, Rescue, TextCalls
+
+    if calls != "native":
+        return TextCalls(calls, tools)
+    return Rescue(tools, LEAKS if rescue is True else rescue or ())
+
+
+def _in_text(
+    dialect: str, messages: list[Message], tools: list[Declared], options: dict[str, Any]
+) -> tuple[list[Message], dict[str, Any]]:
+    """The messages and the options for a model that writes its calls into its text."""
+    from penstock.dialects.prompt import find_prompt, render
+
+    given = options.get("stop") or ()
+    stops = [*([given] if isinstance(given, str) else given), *(find_prompt(dialect).stop if tools else ())]
+    return render(messages, tools, dialect), {**options, "stop": stops} if stops else options
+
+
+def _credentials(row: Provider, key: str, url: str, body: bytes) -> dict[str, str]:
+    """The headers that say who is asking."""
+    match row.auth:
+        case "aws" if not key:
+            from penstock.transport.aws import signature
+
+            return signature(url, body)
+        case "bearer" | "aws":
+            return {"authorization": f"Bearer {key}"} if key else {}
+        case name:
+            return {name: key} if key else {}
+
+
+def _culprit(request: Request) -> str:
+    """The tool whose schema is to blame, if it is one."""
+    for tool in request.tools:
+        try:
+            msgspec.json.encode([tool.parameters, tool.extra])
+        except (TypeError, ValueError, RecursionError):
+            return f" (in the schema of the tool {tool.name!r})"
+    return ""

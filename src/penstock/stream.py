@@ -1,0 +1,240 @@
+"""The answer of a model while it comes: `Stream` for plain code, `AsyncStream` for async code.
+
+Both carry out the commands of an exchange and pass on what it tells. Entering `with` waits for the first event, and
+raises if there is to be none; what goes wrong later is told in the stream. A stream can be read once; leaving `with`
+closes the connection at once, wherever the reading stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Protocol, Self
+
+from penstock.errors import AlreadyReadError, ProviderError
+from penstock.events import Error, FinishReason, StreamChunk, ToolCall, Usage
+from penstock.transport.exchange import Close, Command, Commands, Exchange, Head, Open, Pause, Read, Tell
+from penstock.turn import Turn, TurnBuilder
+
+
+class Connection(Protocol):
+    """What a `Stream` reads from."""
+
+    def open(self, command: Open) -> Head: ...
+    def read(self, seconds: float | None) -> bytes: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class AsyncConnection(Protocol):
+    """What an `AsyncStream` reads from."""
+
+    async def open(self, command: Open) -> Head: ...
+    async def read(self, seconds: float | None) -> bytes: ...
+    async def close(self) -> None: ...
+
+
+class Told:
+    """What a stream has told so far; after the loop, all of it."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._commands: Commands = exchange.commands()
+        self._builder = TurnBuilder()
+        self._first: list[StreamChunk] | None = []  # what came before the loop began; None when all is over
+        self._is_read = False
+
+    @property
+    def turn(self) -> Turn:
+        """The answer as a whole."""
+        return self._builder.build()
+
+    @property
+    def text(self) -> str:
+        """The visible text."""
+        return self.turn.text
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning, as far as it was shown."""
+        return self.turn.reasoning
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        """The whole calls, in order."""
+        return self.turn.tool_calls
+
+    @property
+    def finish_reason(self) -> FinishReason:
+        """Why the model stopped; "cut" as long as it has not said so."""
+        return self.turn.finish_reason
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it cost, if the provider told."""
+        return self.turn.usage
+
+    @property
+    def error(self) -> Error | None:
+        """What went wrong in the answer, if anything did."""
+        return self.turn.error
+
+    def _begin(self) -> None:
+        if self._is_read:
+            raise AlreadyReadError("a stream can be read once: ask the model again, or keep the events in a list")
+        self._is_read = True
+
+    def _next(self, result: Any, error: ProviderError | None) -> Command | None:
+        """The next command; None when all is done."""
+        try:
+            return self._commands.throw(error) if error is not None else self._commands.send(result)
+        except StopIteration:
+            return None
+
+
+class Stream(Told):
+    """An answer that is read in plain code: `with model.stream(...) as stream: for chunk in stream: …`."""
+
+    def __init__(self, exchange: Exchange, connection: Connection) -> None:
+        super().__init__(exchange)
+        self._connection = connection
+        self._chunks: Iterator[StreamChunk] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._first = self._advance()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[StreamChunk]:
+        self._begin()
+        return self._read()
+
+    def __next__(self) -> StreamChunk:
+        if self._chunks is None:
+            self._chunks = iter(self)
+        return next(self._chunks)
+
+    def close(self) -> None:
+        """Close the connection; what has been told stays."""
+        self._commands.close()
+        self._connection.close()
+
+    def cancel(self) -> None:
+        """Break the connection, from whatever thread: a loop that waits for more ends with an error in the stream."""
+        self._connection.abort()
+
+    def _read(self) -> Iterator[StreamChunk]:
+        add = self._builder.add
+        chunks = self._first
+        try:
+            while chunks is not None:
+                for chunk in chunks:
+                    add(chunk)
+                    yield chunk
+                chunks = self._advance()
+        finally:
+            self.close()
+
+    def _advance(self) -> list[StreamChunk] | None:
+        """Go on until there is something to tell; None when all is over."""
+        result, error = None, None
+        while (command := self._next(result, error)) is not None:
+            if isinstance(command, Tell):
+                return command.chunks
+            try:
+                result, error = self._carry_out(command), None
+            except ProviderError as why:
+                result, error = None, why
+        return None
+
+    def _carry_out(self, command: Command) -> Any:
+        match command:
+            case Read():
+                return self._connection.read(command.timeout)
+            case Open():
+                return self._connection.open(command)
+            case Pause():
+                time.sleep(command.seconds)
+            case Close():
+                self._connection.close()
+            case Tell():
+                pass
+        return None
+
+
+class AsyncStream(Told):
+    """An answer that is read in async code: `async with model.astream(...) as stream: async for chunk in stream: …`."""
+
+    def __init__(self, exchange: Exchange, connection: AsyncConnection) -> None:
+        super().__init__(exchange)
+        self._connection = connection
+        self._chunks: AsyncIterator[StreamChunk] | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._first = await self._advance()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[StreamChunk]:
+        self._begin()
+        return self._read()
+
+    async def __anext__(self) -> StreamChunk:
+        if self._chunks is None:
+            self._chunks = aiter(self)
+        return await anext(self._chunks)
+
+    async def close(self) -> None:
+        """Close the connection; what has been told stays."""
+        self._commands.close()
+        await self._connection.close()
+
+    async def _read(self) -> AsyncIterator[StreamChunk]:
+        add = self._builder.add
+        chunks = self._first
+        try:
+            while chunks is not None:
+                for chunk in chunks:
+                    add(chunk)
+                    yield chunk
+                chunks = await self._advance()
+        finally:
+            await self.close()
+
+    async def _advance(self) -> list[StreamChunk] | None:
+        """Go on until there is something to tell; None when all is over."""
+        result, error = None, None
+        while (command := self._next(result, error)) is not None:
+            if isinstance(command, Tell):
+                return command.chunks
+            try:
+                result, error = await self._carry_out(command), None
+            except ProviderError as why:
+                result, error = None, why
+        return None
+
+    async def _carry_out(self, command: Command) -> Any:
+        match command:
+            case Read():
+                return await self._connection.read(command.timeout)
+            case Open():
+                return await self._connection.open(command)
+            case Pause():
+                await asyncio.sleep(command.seconds)
+            case Close():
+                await self._connection.close()
+            case Tell():
+                pass
+        return None
