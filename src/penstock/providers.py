@@ -18,8 +18,8 @@ class Provider(Struct, frozen=True, kw_only=True):
     """A provider: its wire, its address, and how it wants the key.
 
     `base_url` may have `{VARIABLE}`s in it, which are taken from the environment. `keys` and `urls` are the variables
-    that may hold the key and another base URL, the usual one first. `version` is the path that a base URL gets if it was
-    given without one, as people are used to from the vendors' own clients.
+    that may hold the key and another base URL, the usual one first. `version` is the path of a base URL that came
+    without one, as people are used to from the vendors' own clients.
     """
 
     wire: str

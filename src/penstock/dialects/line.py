@@ -6,21 +6,22 @@ FENCE = "```"
 
 
 class Line:
-    """The line of text that is being told, as far as it matters: its indentation, and the last character."""
+    """The line of text that is being told, as far as it matters: its indentation, and the backticks in it."""
 
-    __slots__ = ("_indent", "_last")
+    __slots__ = ("_backticks", "_indent")
 
     def __init__(self) -> None:
         self._indent = 0  # how many spaces the line is so far; negative once it is more
-        self._last = ""
+        self._backticks = 0
 
     def add(self, text: str) -> None:
-        self._last = text[-1]
         if "\n" in text:
             text = text[text.rfind("\n") + 1 :]
-            self._indent = 0
+            self._indent = self._backticks = 0
         if self._indent >= 0:
             self._indent = -1 if text.strip(" ") else self._indent + len(text)
+        if "`" in text:
+            self._backticks += text.count("`")
 
     @property
     def may_open_fence(self) -> bool:
@@ -28,6 +29,6 @@ class Line:
         return 0 <= self._indent <= 3
 
     @property
-    def is_in_backticks(self) -> bool:
-        """Whether what comes next directly follows a backtick, as a quoted tag does."""
-        return self._last == "`"
+    def is_in_code(self) -> bool:
+        """Whether what comes next stands between backticks."""
+        return self._backticks % 2 == 1

@@ -19,8 +19,8 @@ class Reader:
 
     def __init__(self, source: Source, dialects: Mapping[str, Dialect], *, reasoning: bool, inside: bool) -> None:
         self._source = source
+        source.reasoning = reasoning
         self._dialects = dialects
-        self._reasoning = reasoning
         self._inside = inside
         self._reading = self.read()
         self._opens = _by_mark(source, dialects)
@@ -44,8 +44,8 @@ class Reader:
         """The whole text."""
         yield from self._start()
         while mark := (yield from self._tell_upto(self._marks())):
-            if self._source.line.is_in_backticks:
-                self._source.tell(mark)
+            if self._source.line.is_in_code and not mark.startswith("\n"):
+                yield from self._code(mark)
             elif mark == FENCE and mark not in self._opens:
                 yield from self._fence()
             elif mark in self._opens:
@@ -55,6 +55,12 @@ class Reader:
 
     def _marks(self) -> Marks:
         return marks_of(*self._opens, *self._think, *self._markup, *self._fences)
+
+    def _code(self, mark: str) -> Reading[None]:
+        """A mark between backticks, and what follows it there: talk about calls."""
+        self._source.tell(mark)
+        if mark != FENCE:
+            self._source.tell((yield from self._tell_upto(marks_of("`"))))
 
     def _fence(self) -> Reading[None]:
         """A fence, and if it opens a block of code, the code up to the fence that closes it: all of it is text."""
@@ -91,7 +97,7 @@ class Reader:
         """Reasoning between marks. If it is not asked for it stays text, unless there is nothing between the marks."""
         source = self._source
         closer = self._think[mark]
-        if self._reasoning:
+        if source.reasoning:
             yield from self._reason((closer,))
             return
         if source.is_strict:  # what is said in there is no call

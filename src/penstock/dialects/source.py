@@ -43,7 +43,7 @@ class Source:
     """Reads the arriving text for a dialect, and tells in `out` what it found."""
 
     __slots__ = ("_at", "_block", "_blocks", "_held", "_held_size", "_kind", "_text", "call", "calls", "dialect",
-                 "is_over", "is_strict", "line", "out", "tools", "voice")  # fmt: skip
+                 "is_over", "is_strict", "line", "out", "reasoning", "tools", "voice")  # fmt: skip
 
     def __init__(self, tools: Tools, blocks: Blocks, *, is_strict: bool = False) -> None:
         self.tools = tools
@@ -55,6 +55,7 @@ class Source:
         self.call: TextCall | None = None  # the call that is being written
         self.calls = 0  # how many there have been, broken ones too
         self.voice: type[Text | Reasoning] = Text  # as what text comes out that is no call
+        self.reasoning = False  # whether reasoning is to be told apart from the answer
         self._blocks = blocks
         self._block = -1
         self._kind: type[Text | Reasoning] | None = None
@@ -119,7 +120,7 @@ class Source:
     def rewind(self) -> None:
         """Read again what was held."""
         if self._held is not None:
-            self.push("".join([*self._held, self._text[self._at :]]))
+            self._text, self._at = "".join([*self._held, self._text[self._at :]]), 0
         self.drop()
 
     def rest(self) -> str:
@@ -190,10 +191,11 @@ class Source:
         while True:
             piece, mark = self.take(looked_for)
             pieces.append(piece)
+            if (size := size + len(piece)) > MAX_HEADER:
+                self.unread(piece[MAX_HEADER - size :] + mark)
+                self.fail(f"expected {' or '.join(map(repr, marks))} sooner")
             if mark:
                 return "".join(pieces), mark
-            if (size := size + len(piece)) > MAX_HEADER:
-                self.fail(f"expected {' or '.join(map(repr, marks))} sooner")
             yield from self.more()
 
     def match(self, pattern: re.Pattern[str]) -> Reading[str]:
@@ -230,7 +232,7 @@ class Source:
         yield
 
     def fail(self, expected: str) -> str:
-        found = self._text[self._at : self._at + 20]
+        found = self._text[self._at : self._at + 1]  # not more: how much has come depends on the cuts
         if not found and self.is_over:
             raise Over(f"{expected}, and the text ended")
         raise Mismatch(f"{expected}, found {found!r}")
@@ -251,7 +253,11 @@ class Source:
 
     def unread(self, text: str) -> None:
         """The text that was just read comes next again."""
-        self._text, self._at = text + self._text[self._at :], 0
+        before = self._at - len(text)
+        if before >= 0 and self._text.startswith(text, before):
+            self._at = before
+        else:  # part of it came in an earlier piece
+            self._text, self._at = text + self._text[self._at :], 0
         if self._held is not None:
             kept = "".join(self._held)
             self._held = [kept[: len(kept) - len(text)]]
