@@ -23,11 +23,11 @@ WEATHER = {
 }
 LEAKED = {
     "hermes": '<tool_call>{"name": "get_weather", "arguments": {"city": "Rome"}}</tool_call>',
-    "qwen3_coder": "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n</tool_call>",
+    "qwen3_coder": "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n</function></tool_call>",
     "glm45": "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Rome</arg_value></tool_call>",
     "anthropic_xml": '<invoke name="get_weather">\n<parameter name="city">Rome</parameter>\n</invoke>',
     "mistral_v11": '[TOOL_CALLS]get_weather[ARGS]{"city": "Rome"}',
-    "kimi_k2": '<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Rome"}<|tool_call_end|>',
+    "kimi_k2": '<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city":"Rome"}<|tool_call_end|>',
     "functionary_v31": '<function=get_weather>{"city": "Rome"}</function>',
     "gemma4": '<|tool_call>call:get_weather{city:<|"|>Rome<|"|>}<tool_call|>',
     "lfm2": '<|tool_call_start|>[get_weather(city="Rome")]<|tool_call_end|>',
@@ -80,8 +80,8 @@ def test_what_is_no_text_goes_by_in_its_place() -> None:
     ]  # fmt: skip
     out = run(Rescue([WEATHER]), events)
     assert [type(event).__name__ for event in out] == [
-        "Reasoning", "Text", "ToolCallStart", "ToolCallDelta", "ToolCall", "Text", "Opaque", "ToolCallStart", "ToolCall",
-        "Text", "Finish",
+        "Reasoning", "Text", "ToolCallStart", "ToolCallDelta", "ToolCall", "Text", "Opaque", "ToolCallStart",
+        "ToolCall", "Text", "Finish",
     ]  # fmt: skip
     turn = penstock.collect(out)
     assert [call.arguments["city"] for call in turn.tool_calls] == ["Rome", "Oslo"]

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from penstock.accumulator import StreamingToolCallAccumulator
     from penstock.callbacks import aconsume, consume
     from penstock.decoder import Decoder, decode
-    from penstock.errors import PenstockError, UnknownWireError, UsageError
+    from penstock.dialects.parser import TextParser
+    from penstock.dialects.stage import Rescue, TextCalls
+    from penstock.dialects.xml_parser import StreamingXMLParser
+    from penstock.errors import PenstockError, UnknownDialectError, UnknownWireError, UsageError
     from penstock.events import (
         Error,
         Finish,
@@ -39,7 +42,10 @@ _HOMES = {
     "accumulator": ("StreamingToolCallAccumulator",),
     "callbacks": ("aconsume", "consume"),
     "decoder": ("Decoder", "decode"),
-    "errors": ("PenstockError", "UnknownWireError", "UsageError"),
+    "dialects.parser": ("TextParser",),
+    "dialects.stage": ("Rescue", "TextCalls"),
+    "dialects.xml_parser": ("StreamingXMLParser",),
+    "errors": ("PenstockError", "UnknownDialectError", "UnknownWireError", "UsageError"),
     "events": (
         "Error", "Finish", "Opaque", "Reasoning", "Refusal", "Retry", "StreamChunk", "Text", "ToolCall",
         "ToolCallClosed", "ToolCallDelta", "ToolCallInvalid", "ToolCallStart", "Unknown", "Usage",
@@ -75,10 +81,14 @@ __all__ = [
     "PenstockError",
     "Reasoning",
     "Refusal",
+    "Rescue",
     "Retry",
     "StreamChunk",
     "StreamingToolCallAccumulator",
+    "StreamingXMLParser",
     "Text",
+    "TextCalls",
+    "TextParser",
     "ToolCall",
     "ToolCallClosed",
     "ToolCallDelta",
@@ -86,6 +96,7 @@ __all__ = [
     "ToolCallStart",
     "Turn",
     "Unknown",
+    "UnknownDialectError",
     "UnknownWireError",
     "Usage",
     "UsageError",

@@ -35,3 +35,24 @@ class Dialect(Struct, frozen=True, kw_only=True):
 
     def opening_marks(self, tools: Tools) -> tuple[str, ...]:
         return self.opens(tools) if callable(self.opens) else self.opens
+
+
+def no_calls(source: Source, mark: str) -> Reading[None]:
+    """Text without calls."""
+    yield from ()
+
+
+PLAIN = Dialect(
+    block=no_calls,
+    think=(
+        *THINK,
+        ("<thinking>", "</thinking>"),
+        ("<seed:think>", "</seed:think>"),
+        ("<mm:think>", "</mm:think>"),
+        ("[THINK]", "[/THINK]"),
+        ("<|START_THINKING|>", "<|END_THINKING|>"),
+        ("<|channel>thought\n", "<channel|>"),
+        ("<|channel|>analysis<|message|>", "<|end|>"),
+    ),
+)
+"""No dialect: reasoning marks of all kinds, and no calls."""

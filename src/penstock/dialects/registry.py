@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-from penstock.dialects.dialect import Dialect
+from penstock.dialects.dialect import PLAIN, Dialect
 from penstock.errors import UnknownDialectError
 
-FAMILIES = ("json_calls", "named_calls", "xml_calls", "keyed_calls", "gemma_calls", "python_calls")
+FAMILIES = ("json_calls", "named_calls", "message_calls", "xml_calls", "element_calls", "keyed_calls", "gemma_calls",
+            "python_calls")  # fmt: skip
 """The modules that hold dialects, each in a table `DIALECTS`."""
 ALIASES = {"xml": "anthropic_xml", "bare_json_array": "bare_json", "deepseek_v3_ascii": "deepseek_v3"}
 
@@ -16,7 +17,7 @@ ALIASES = {"xml": "anthropic_xml", "bare_json_array": "bare_json", "deepseek_v3_
 @cache
 def dialects() -> dict[str, Dialect]:
     """All dialects: name to row."""
-    found: dict[str, Dialect] = {}
+    found: dict[str, Dialect] = {"plain": PLAIN}
     for family in FAMILIES:
         found |= import_module(f"penstock.dialects.{family}").DIALECTS
     return found
