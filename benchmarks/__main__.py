@@ -1,4 +1,4 @@
-"""Measure penstock: `python -m benchmarks [decode|partial|import|peers|all]`. README.md says how to read the tables."""
+"""Measure penstock: `python -m benchmarks [decode|partial|text|import|peers|all]`. README.md says how to read it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import decode, imports, partial, peers
+from benchmarks import decode, imports, partial, peers, text
 from benchmarks.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "decode": decode.measure,
     "partial": partial.measure,
+    "text": text.measure,
     "import": imports.measure,
     "peers": peers.measure,
 }
-DEFAULT = ("decode", "partial", "import")
+DEFAULT = ("decode", "partial", "text", "import")
 """What takes less than a minute and installs nothing."""
 
 

@@ -77,8 +77,23 @@ def test_cuts_do_not_show_in_a_shared_text(vector: dict[str, Any]) -> None:
         assert parse(shared_parser(vector), pieces) == whole, pieces
 
 
-WRONG: dict[str, str] = {}
-"""Strict shared texts that do not come out as they say, and why: see docs/decisions/."""
+WRONG = {
+    "cohere_action-008": "wants an opening mark that the text does not have",
+    "deepseek_v3-025": "keeps a leading `</think>` that deepseek_v3-001 drops",
+    "deepseek_v31-043": "wants a call without a name",
+    "hermes-045": "wants the opening mark in the reasoning",
+    "hermes-049": "wants the opening mark in the reasoning",
+    "hunyuan_v3-004": "drops the call of a tool that was not declared",
+    "lfm2-092": "keeps `\\n` in a string, where lfm2-010 makes it a newline",
+    "llama3_json-002": "drops a call that broke off",
+    "mistral_v11-021": "drops the text after a call",
+    "muse_glimmer-022": "drops the text `<|st` at the end",
+    "qwen3_coder-002": "wants an opening mark that the text does not have",
+    "qwen3_coder-014": "wants the opening mark in the reasoning",
+    "tool_calls_json_array-003": "wants words that the text does not have",
+}
+"""Strict shared texts that do not come out as they say, and why: docs/decisions/0010."""
+NEEDED = 0.98
 
 
 @pytest.mark.skipif(not SHARED, reason="the shared texts are not here")
@@ -86,3 +101,11 @@ WRONG: dict[str, str] = {}
 def test_a_shared_text_comes_out_as_expected(vector: dict[str, Any]) -> None:
     wrong = complaints(vector, parse(shared_parser(vector), [vector["text"]]))
     assert bool(wrong) == (vector["id"] in WRONG), wrong
+
+
+@pytest.mark.skipif(not SHARED, reason="the shared texts are not here")
+def test_nearly_all_shared_texts_are_right_in_calls_and_text() -> None:
+    strict = [vector for vector in SHARED if is_strict(vector)]
+    told = [complaints(vector, parse(shared_parser(vector), [vector["text"]])) for vector in strict]
+    wrong = [lines for lines in told if any(line.startswith(("calls", "text")) for line in lines)]
+    assert len(wrong) <= (1 - NEEDED) * len(strict), wrong

@@ -9,20 +9,20 @@ from functools import cache
 class Marks:
     """A set of marks, ready to be looked for. Where several fit, the longest counts."""
 
-    __slots__ = ("_by_length", "_firsts", "first")
+    __slots__ = ("_by_length", "_first", "_firsts")
 
     def __init__(self, marks: tuple[str, ...]) -> None:
         self._by_length = sorted(set(marks), key=len, reverse=True)
         firsts = {mark[0] for mark in marks}
-        self.first = firsts.pop() if len(firsts) == 1 else ""
-        self._firsts = None if self.first else re.compile("[" + re.escape("".join(firsts)) + "]" if firsts else r"\Z")
+        self._first = firsts.pop() if len(firsts) == 1 else ""
+        self._firsts = None if self._first else re.compile("[" + re.escape("".join(firsts)) + "]" if firsts else r"\Z")
 
     def find(self, text: str, at: int, is_over: bool) -> tuple[int, str]:
         """Where the first mark begins, and the mark; or where text begins that may become one, and the empty string."""
         size = len(text)
         while True:
             if self._firsts is None:
-                at = text.find(self.first, at)
+                at = text.find(self._first, at)
             else:
                 at = found.start() if (found := self._firsts.search(text, at)) else -1
             if at < 0 or at == size:
@@ -30,6 +30,10 @@ class Marks:
             if (mark := self.match(text, at, is_over)) is not None:
                 return at, mark
             at += 1
+
+    def cannot_begin_in(self, text: str) -> bool:
+        """Whether no mark begins anywhere in the text, as is so in most pieces of a long one."""
+        return self._first not in text if self._firsts is None else self._firsts.search(text) is None
 
     def match(self, text: str, at: int, is_over: bool) -> str | None:
         """The mark that stands here; the empty string if that cannot be told yet, None if there is none."""

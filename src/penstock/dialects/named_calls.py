@@ -1,7 +1,299 @@
-"""To be written."""
+"""Dialects that write a call as a name between marks, and then the JSON of its arguments."""
 
 from __future__ import annotations
 
-from penstock.dialects.dialect import Dialect
+import re
+from collections.abc import Callable
+from functools import partial
 
-DIALECTS: dict[str, Dialect] = {}
+from msgspec import Struct
+
+from penstock.dialects.call import TextCall
+from penstock.dialects.dialect import THINK, Dialect
+from penstock.dialects.json_calls import another, arguments, object_calls
+from penstock.dialects.marks import marks_of
+from penstock.dialects.source import Mismatch, Reading, Source
+from penstock.events import Reasoning, Text
+
+NAME = re.compile(r"[^\s<>\[\]{}()\"'`]*")
+"""A name or an id, where no mark of its own ends it."""
+
+# -- what several of them share ------------------------------------------------------------------------------------
+
+
+def name_ahead(source: Source) -> Reading[str]:
+    """The name that stands next, white space around it aside."""
+    yield from source.space()
+    name = yield from source.match(NAME)
+    yield from source.space()
+    return name or source.fail("expected a name")
+
+
+def named_call(source: Source, name: str, id: str = "", ends: tuple[str, ...] = ()) -> Reading[None]:
+    """A call of which the name is known, from its arguments on; one of the `ends` follows if there are none."""
+    call = source.begin(name, id)
+    yield from json_arguments(source, call, *ends)
+    source.end()
+
+
+def json_arguments(source: Source, call: TextCall, *ends: str) -> Reading[None]:
+    """The JSON of a call's arguments; none at all if one of the `ends` comes at once, which is not read."""
+    yield from source.space()
+    if (yield from source.sees(*ends)):
+        call.add("{}")
+    elif (yield from source.sees("{", "[", '"', "null")):
+        yield from arguments(source, call)
+    else:
+        source.fail("expected the arguments")
+
+
+Body = Callable[[Callable[[str], None]], Reading[str]]
+"""Reads raw text, which it gives to a sink, and returns the mark that ended it."""
+
+
+def text_call(source: Source, call: TextCall, key: str, body: Body) -> Reading[str]:
+    """A call that has nothing but text: the value of the one argument that its tool has, or else of `key`."""
+    keys = set(call.schema.keys)
+    key = keys.pop() if len(keys) == 1 else key
+    write = call.schema.field(key).writer
+    pieces: list[str] = []
+    call.key(key)
+    if write is None:
+        call.add('"')
+    mark = yield from body(call.string if write is None else pieces.append)
+    call.add('"' if write is None else write("".join(pieces)))
+    call.end_keys()
+    source.end()
+    return mark
+
+
+class Section(Struct, frozen=True):
+    """The tokens around calls, and around each of them."""
+
+    opens: tuple[str, ...]
+    call: tuple[str, ...]
+    call_end: tuple[str, ...]
+    closes: tuple[str, ...]
+
+
+def calls(source: Source, tokens: Section, call: Callable[[Source], Reading[None]]) -> Reading[None]:
+    """The calls of a section, from what follows the token that begins the first."""
+    yield from call(source)
+    yield from source.close(*tokens.call_end)
+    while (yield from source.close(*tokens.call)):
+        yield from call(source)
+        yield from source.close(*tokens.call_end)
+    yield from source.close(*tokens.closes)
+
+
+def first_call(source: Source, tokens: Section, mark: str) -> Reading[None]:
+    """The token that begins the first call, which may be the opening mark itself."""
+    if mark in tokens.opens:
+        yield from source.space()
+        yield from source.expect(*tokens.call)
+
+
+# -- the dialects --------------------------------------------------------------------------------------------------
+
+
+def mistral(source: Source, mark: str) -> Reading[None]:
+    """`[TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{…}`, of which only the name and the object must be there; or call objects."""
+    yield from source.space()
+    if (yield from source.peek()) in ("{", "[") and not (yield from source.sees("[CALL_ID]", "[ARGS]")):
+        yield from object_calls(source)
+        return
+    name, id = (yield from name_ahead(source)), ""
+    if (yield from source.ahead("[CALL_ID]")):
+        id = yield from name_ahead(source)
+    if not (yield from source.ahead("[ARGS]")) and not (yield from source.sees("{")):
+        source.fail("expected the arguments")
+    yield from named_call(source, name, id, (mark,))
+
+
+PYTHON_TAG = "<|python_tag|>"
+
+
+def functionary_v31(source: Source, mark: str) -> Reading[None]:
+    """`<function=N>{…}</function>`; and `<|python_tag|>` with code up to the end, which is a call of `python`."""
+    if mark == PYTHON_TAG:
+        if not (yield from source.peek()):
+            source.fail("expected code")
+        yield from text_call(source, source.begin("python"), "code", partial(python_code, source))
+        return
+    name = yield from source.match(NAME)
+    yield from source.expect(">")
+    yield from source.space()
+    if not (yield from source.sees("{", "</function>")):  # others write tags here
+        source.fail("expected an object")
+    yield from named_call(source, name, ends=("</function>",))
+    yield from source.close("</function>")
+
+
+def python_code(source: Source, sink: Callable[[str], None]) -> Reading[str]:
+    """Code, up to the end of the message."""
+    return (yield from source.flow(sink, marks_of(*FUNCTIONARY_TOKENS)))
+
+
+FUNCTIONARY_TOKENS = ("<|eom_id|>", "<|eot_id|>")
+
+
+def solar(source: Source, mark: str) -> Reading[None]:
+    """`<|tool_call:begin|>ID<|tool_call:name|>N<|tool_call:args|>{…}<|tool_call:end|>`, in a section or bare."""
+    yield from first_call(source, SOLAR, mark)
+    yield from calls(source, SOLAR, solar_call)
+
+
+def solar_call(source: Source) -> Reading[None]:
+    id = yield from source.match(NAME)
+    yield from source.expect("<|tool_call:name|>")
+    name = yield from name_ahead(source)
+    yield from source.expect("<|tool_call:args|>")
+    yield from named_call(source, name, id, SOLAR.call_end)
+
+
+SOLAR = Section(("<|tool_calls|>",), ("<|tool_call:begin|>",), ("<|tool_call:end|>",), ("<|calls|>",))
+SOLAR_THINK = (("<|think|>", "<|end|>"),)
+SOLAR_TOKENS = ("<|begin|>assistant", "<|content|>", "<|end|>", "<|flush|>", "<|calls|>")
+
+
+def deepseek(source: Source, mark: str) -> Reading[None]:
+    """`<｜tool▁call▁begin｜>…<｜tool▁call▁end｜>`, in a section or bare."""
+    yield from first_call(source, DEEPSEEK, mark)
+    yield from calls(source, DEEPSEEK, deepseek_call)
+
+
+def deepseek_call(source: Source) -> Reading[None]:
+    """`NAME<｜tool▁sep｜>{…}`; or, in the older way, `function<｜tool▁sep｜>NAME` and the object in a fence."""
+    name = yield from name_ahead(source)
+    yield from source.expect(*DEEPSEEK_SEP)
+    if name != "function" or (yield from another(source, "{")):
+        yield from named_call(source, name, ends=DEEPSEEK.call_end)
+        return
+    name = yield from name_ahead(source)
+    if not (yield from source.ahead("```json", "```")) and not (yield from source.sees("{")):
+        source.fail("expected a fence")
+    yield from named_call(source, name, ends=("```", *DEEPSEEK.call_end))
+    yield from source.close("```")
+
+
+def spellings(*tokens: str) -> tuple[str, ...]:
+    """Tokens of DeepSeek's in all the spellings in which they come: with other bars, and with other blanks."""
+    return tuple(f"<{bar}{blank.join(token.split())}{bar}>" for token in tokens for bar in "｜|" for blank in "▁_")
+
+
+DEEPSEEK = Section(*map(spellings, ("tool calls begin", "tool call begin", "tool call end", "tool calls end")))
+DEEPSEEK_SEP = spellings("tool sep")
+DEEPSEEK_TOKENS = spellings(
+    "tool outputs begin", "tool output begin", "tool output end", "tool outputs end", "end of sentence"
+)
+
+
+def kimi(source: Source, mark: str) -> Reading[None]:
+    """`<|tool_call_begin|>ID<|tool_call_argument_begin|>{…}<|tool_call_end|>`, in a section, with noise before it."""
+    if mark in KIMI.opens:
+        noise, end = yield from source.upto(*KIMI.call, *KIMI.closes)
+        if end in KIMI.closes:
+            if noise.strip():
+                raise Mismatch("there is no call in the section")
+            return
+    yield from calls(source, KIMI, kimi_call)
+
+
+def kimi_call(source: Source) -> Reading[None]:
+    """`functions.NAME:INDEX<|tool_call_argument_begin|>{…}`, where all that stands before the token is the id."""
+    id = yield from name_ahead(source)
+    yield from source.expect("<|tool_call_argument_begin|>")
+    yield from named_call(source, _AROUND_NAME.sub("", id), id, KIMI.call_end)
+
+
+_AROUND_NAME = re.compile(r"^functions\.|:\d+$")
+KIMI = Section(
+    ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"),
+    ("<|tool_call_begin|>",),
+    ("<|tool_call_end|>",),
+    ("<|tool_calls_section_end|>", "<|tool_call_section_end|>"),
+)
+
+# -- ReAct ---------------------------------------------------------------------------------------------------------
+
+_LINE = re.compile(r"[^\n]*")
+OBSERVATION = "Observation:"
+
+
+def react(source: Source, mark: str) -> Reading[None]:
+    """A line that begins with a label: thoughts and observations are reasoning, a final answer is all that follows."""
+    yield from source.space()
+    label = yield from source.ahead("Thought:", "Action:", OBSERVATION, "Final Answer:")
+    if not label:
+        source.fail("expected a label")
+    if label == "Action:":
+        yield from react_call(source)
+        return
+    yield from source.space()
+    source.drop()
+    if label == "Final Answer:":
+        source.voice = Text
+        yield from source.flow(source.tell, marks_of())
+        return
+    if source.voice is Reasoning:
+        source.tell("\n")
+    source.voice = Reasoning
+
+
+def react_call(source: Source) -> Reading[None]:
+    """`NAME` and `Action Input: …` on lines of their own; what is no object is text, up to the observation."""
+    yield from source.space()
+    name = yield from source.match(_LINE)
+    if not (yield from source.close("Action Input:")):
+        source.fail("expected an action input")
+    call, ended_by = source.begin(name), (yield from source.close(OBSERVATION))
+    if ended_by:
+        call.add("{}")
+        source.end()
+    elif (yield from another(source, "{")):
+        yield from source.value(call.add)
+        source.end()
+    else:
+        ended_by = yield from text_call(source, call, "__arg1", partial(react_input, source))
+    source.voice = Reasoning if ended_by else Text
+    yield from source.space() if ended_by else ()
+
+
+def react_input(source: Source, sink: Callable[[str], None]) -> Reading[str]:
+    """An input that is text: up to the observation, or to the end of all."""
+    yield from source.space()
+    if not (yield from source.peek()):
+        source.fail("expected an input")
+    return (yield from source.flow(sink, marks_of(f"\n{OBSERVATION}")))
+
+
+DIALECTS = {
+    "mistral_v11": Dialect(block=mistral, opens=("[TOOL_CALLS]",), think=(("[THINK]", "[/THINK]"), *THINK)),
+    "functionary_v31": Dialect(
+        block=functionary_v31,
+        opens=("<function=", PYTHON_TAG),
+        closes=("</function>",),
+        tokens=FUNCTIONARY_TOKENS,
+    ),
+    "solar_open": Dialect(
+        block=solar,
+        opens=SOLAR.opens + SOLAR.call,
+        closes=SOLAR.call_end,
+        tokens=SOLAR_TOKENS,
+        think=SOLAR_THINK,
+    ),
+    "deepseek_v3": Dialect(
+        block=deepseek,
+        opens=DEEPSEEK.opens + DEEPSEEK.call,
+        closes=DEEPSEEK.call_end + DEEPSEEK.closes,
+        tokens=DEEPSEEK_TOKENS,
+    ),
+    "kimi_k2": Dialect(
+        block=kimi,
+        opens=KIMI.opens + KIMI.call,
+        closes=KIMI.call_end + KIMI.closes,
+        call_ends_reasoning=True,
+    ),
+    "react": Dialect(block=react, opens=("\n",), begins_inside=True),
+}
+DIALECTS["deepseek_v31"] = DIALECTS["deepseek_v3"]

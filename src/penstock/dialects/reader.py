@@ -12,6 +12,7 @@ from penstock.dialects.source import Mismatch, Over, Reading, Source
 from penstock.events import Reasoning, StreamChunk, Text
 
 _BACKTICKS = re.compile("`*")
+_CONTROL = ("<|", "<｜", "]<]", "[TOOL_CALLS]")  # how control tokens begin, which nobody writes in code
 
 
 class Reader:
@@ -26,6 +27,7 @@ class Reader:
         self._opens = _by_mark(source, dialects)
         self._think = dict(pair for dialect in dialects.values() for pair in dialect.think)
         self._fences = () if any(FENCE in mark for mark in self._opens) else (FENCE,)
+        self._tokens = () if source.is_strict else tuple(mark for mark in self._opens if mark.startswith(_CONTROL))
         self._markup = {token for dialect in dialects.values() for token in dialect.tokens if not source.is_strict}
 
     def feed(self, text: str) -> list[StreamChunk]:
@@ -43,8 +45,8 @@ class Reader:
     def read(self) -> Reading[None]:
         """The whole text."""
         yield from self._start()
-        while mark := (yield from self._tell_upto(self._marks())):
-            if self._source.line.is_in_code and not mark.startswith("\n"):
+        while mark := (yield from self._source.flow(self._source.tell, self._marks())):
+            if self._source.line.is_in_code and mark not in self._tokens and not mark.startswith("\n"):
                 yield from self._code(mark)
             elif mark == FENCE and mark not in self._opens:
                 yield from self._fence()
@@ -58,18 +60,22 @@ class Reader:
 
     def _code(self, mark: str) -> Reading[None]:
         """A mark between backticks, and what follows it there: talk about calls."""
-        self._source.tell(mark)
+        source = self._source
+        source.tell(mark)
         if mark != FENCE:
-            self._source.tell((yield from self._tell_upto(marks_of("`"))))
+            source.tell((yield from source.flow(source.tell, marks_of("`"))))
 
     def _fence(self) -> Reading[None]:
-        """A fence, and if it opens a block of code, the code up to the fence that closes it: all of it is text."""
+        """A fence, and if it opens a block of code, the code up to the fence that closes it: tags in there are text."""
         source = self._source
         is_open, opening = source.line.may_open_fence, FENCE + (yield from source.match(_BACKTICKS))
         source.tell(opening)
-        while is_open and (yield from self._tell_upto(marks_of(opening))):
-            is_open = not source.line.may_open_fence
-            source.tell(opening + (yield from source.match(_BACKTICKS)))
+        while is_open and (mark := (yield from source.flow(source.tell, marks_of(opening, *self._tokens)))):
+            if mark in self._tokens:
+                yield from self._block(mark)
+            else:
+                is_open = not source.line.may_open_fence
+                source.tell(mark + (yield from source.match(_BACKTICKS)))
 
     def _start(self) -> Reading[None]:
         """What may stand at the very beginning, because its opening mark was in the prompt."""
@@ -82,17 +88,6 @@ class Reader:
         if any(dialect.begins_inside for dialect in self._dialects.values()):
             yield from self._block("")
 
-    def _tell_upto(self, marks: Marks) -> Reading[str]:
-        """Pass the text on up to a mark; the empty string when it is over."""
-        source = self._source
-        while True:
-            text, mark = source.take(marks)
-            if text:
-                source.tell(text)
-            if mark or source.is_over:
-                return mark
-            yield
-
     def _think_block(self, mark: str) -> Reading[None]:
         """Reasoning between marks. If it is not asked for it stays text, unless there is nothing between the marks."""
         source = self._source
@@ -102,7 +97,7 @@ class Reader:
             return
         if source.is_strict:  # what is said in there is no call
             source.tell(mark)
-            source.tell((yield from self._tell_upto(marks_of(closer))))
+            source.tell((yield from self._source.flow(self._source.tell, marks_of(closer))))
             return
         source.hold(mark)
         if (yield from source.close(closer)):
@@ -116,7 +111,7 @@ class Reader:
         source.voice = Reasoning
         ending = [name for name, dialect in self._dialects.items() if dialect.call_ends_reasoning]
         opens = [mark for mark, names in self._opens.items() if mark and set(names) & set(ending)]
-        while mark := (yield from self._tell_upto(marks_of(*closers, *opens))):
+        while mark := (yield from self._source.flow(self._source.tell, marks_of(*closers, *opens))):
             if mark in closers:
                 source.voice = Text
                 yield from source.space()

@@ -132,7 +132,7 @@ class Source:
     def take(self, marks: Marks) -> tuple[str, str]:
         """The text up to the next mark, and the mark; or the text that can be no part of one, and the empty string."""
         text, start = self._text, self._at
-        if not start and self._held is None and marks.first and marks.first not in text:  # most pieces of a long text
+        if not start and self._held is None and marks.cannot_begin_in(text):
             self._at = len(text)
             return text, ""
         at, mark = marks.find(text, start, self.is_over)
@@ -164,8 +164,9 @@ class Source:
         """The white space that stands next."""
         spaces = ""
         while True:
-            spaces += self._take(_SPACE.match(self._text, self._at).end())  # type: ignore[union-attr]
-            if self._at < len(self._text) or self.is_over or len(spaces) > MAX_HEADER:
+            end = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]  # it matches the empty string
+            spaces += self._take(min(end, self._at + MAX_HEADER - len(spaces)))
+            if self._at < len(self._text) or self.is_over or len(spaces) == MAX_HEADER:
                 return spaces
             yield
 
@@ -199,13 +200,23 @@ class Source:
             yield from self.more()
 
     def match(self, pattern: re.Pattern[str]) -> Reading[str]:
-        """The text that the pattern matches here; it is taken to go on as long as it matches all that has come."""
-        pieces: list[str] = []
+        """The short text that the pattern matches here; it goes on as long as it matches all that has come."""
+        text = ""
         while True:
             found = pattern.match(self._text, self._at)
-            pieces.append(self._take(found.end()) if found else "")
-            if self._at < len(self._text) or self.is_over or sum(map(len, pieces)) > MAX_HEADER:
-                return "".join(pieces)
+            text += self._take(min(found.end(), self._at + MAX_HEADER - len(text))) if found else ""
+            if self._at < len(self._text) or self.is_over or len(text) == MAX_HEADER:
+                return text
+            yield
+
+    def flow(self, sink: Callable[[str], None], marks: Marks) -> Reading[str]:
+        """Give the text to `sink` as it comes, up to a mark, which is returned; the empty string at the end."""
+        while True:
+            text, mark = self.take(marks)
+            if text:
+                sink(text)
+            if mark or self.is_over:
+                return mark
             yield
 
     def value(self, sink: Callable[[str], None]) -> Reading[None]:
@@ -232,10 +243,10 @@ class Source:
         yield
 
     def fail(self, expected: str) -> str:
-        found = self._text[self._at : self._at + 1]  # not more: how much has come depends on the cuts
-        if not found and self.is_over:
+        """What comes next does not fit. It is not shown: how much of it has come depends on the cuts."""
+        if self._at == len(self._text) and self.is_over:
             raise Over(f"{expected}, and the text ended")
-        raise Mismatch(f"{expected}, found {found!r}")
+        raise Mismatch(expected)
 
     def _take(self, end: int) -> str:
         piece = self._text[self._at : end]
