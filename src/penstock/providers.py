@@ -34,21 +34,24 @@ class Provider(Struct, frozen=True, kw_only=True):
     about: str = ""
 
 
-def _local(port: int, *urls: str, keys: tuple[str, ...]) -> Provider:
+def _local(port: int, *urls: str, keys: tuple[str, ...], quirks: frozenset[str]) -> Provider:
     """A server of one's own that speaks Chat Completions; a key is sent if there is one."""
     base_url = f"http://localhost:{port}/v1"
     return Provider(
-        wire="openai-chat", base_url=base_url, urls=urls, keys=keys, quirks=COMPATIBLE, needs_key=False, version="/v1"
+        wire="openai-chat", base_url=base_url, urls=urls, keys=keys, quirks=quirks, needs_key=False, version="/v1"
     )
 
 
-COMPATIBLE = frozenset({"max-tokens"})
-"""What holds for nearly all that is compatible with Chat Completions and is not OpenAI."""
+PLAIN = frozenset({"refusal-as-text", "no-custom-tools"})
+COMPATIBLE = PLAIN | {"max-tokens"}
+"""What holds for nearly all that is compatible with Chat Completions and is not OpenAI; `requests/openai_chat.py`."""
+LOCAL = COMPATIBLE | {"echo-reasoning", "system-only-first"}
+"""What holds for servers that put the messages through a model's own template."""
 
 PROVIDERS: dict[str, Provider] = {
     "openai": Provider(
         wire="openai-responses", base_url="https://api.openai.com/v1", keys=("OPENAI_API_KEY",),
-        urls=("OPENAI_BASE_URL", "OPENAI_API_BASE"), version="/v1",
+        urls=("OPENAI_BASE_URL", "OPENAI_API_BASE"), version="/v1", quirks=frozenset({"known-fields"}),
         about="Responses; for Chat Completions, wire=\"openai-chat\""),
     "anthropic": Provider(
         wire="anthropic", base_url="https://api.anthropic.com/v1", keys=("ANTHROPIC_API_KEY",),
@@ -64,49 +67,52 @@ PROVIDERS: dict[str, Provider] = {
         about="the key is an access token: gcloud auth print-access-token"),
     "openrouter": Provider(
         wire="openai-chat", base_url="https://openrouter.ai/api/v1", keys=("OPENROUTER_API_KEY",),
-        urls=("OPENROUTER_BASE_URL",), quirks=COMPATIBLE),
+        urls=("OPENROUTER_BASE_URL",), quirks=frozenset({"max-tokens", "reasoning-object"})),
     "ollama": Provider(
         wire="ollama", base_url="http://localhost:11434", keys=("OLLAMA_API_KEY",),
         urls=("OLLAMA_HOST", "OLLAMA_BASE_URL"), needs_key=False),
     "mistral": Provider(
         wire="openai-chat", base_url="https://api.mistral.ai/v1", keys=("MISTRAL_API_KEY",), urls=("MISTRAL_BASE_URL",),
-        quirks=COMPATIBLE | {"nine-letter-ids", "name-in-results", "no-stream-options"}),
+        quirks=COMPATIBLE | {"known-fields", "media-in-results", "name-in-results", "nine-letter-ids", "random-seed",
+                             "no-stream-options"}),
     "cohere": Provider(
         wire="cohere", base_url="https://api.cohere.com", keys=("CO_API_KEY", "COHERE_API_KEY"),
         urls=("CO_API_URL", "COHERE_BASE_URL")),
     "groq": Provider(
         wire="openai-chat", base_url="https://api.groq.com/openai/v1", keys=("GROQ_API_KEY",), urls=("GROQ_BASE_URL",),
-        quirks=frozenset()),
+        quirks=PLAIN | {"known-fields"}),
     "together": Provider(
         wire="openai-chat", base_url="https://api.together.ai/v1", keys=("TOGETHER_API_KEY",),
         urls=("TOGETHER_BASE_URL",), quirks=COMPATIBLE),
     "fireworks": Provider(
         wire="openai-chat", base_url="https://api.fireworks.ai/inference/v1", keys=("FIREWORKS_API_KEY",),
-        urls=("FIREWORKS_BASE_URL",), quirks=COMPATIBLE),
+        urls=("FIREWORKS_BASE_URL",), quirks=COMPATIBLE | {"echo-reasoning"}),
     "nvidia": Provider(
         wire="openai-chat", base_url="https://integrate.api.nvidia.com/v1", keys=("NVIDIA_API_KEY",),
         urls=("NVIDIA_BASE_URL",), quirks=COMPATIBLE),
     "deepseek": Provider(
         wire="openai-chat", base_url="https://api.deepseek.com", keys=("DEEPSEEK_API_KEY",),
-        urls=("DEEPSEEK_BASE_URL",), quirks=COMPATIBLE | {"echo-reasoning"}),
+        urls=("DEEPSEEK_BASE_URL",), quirks=COMPATIBLE | {"echo-reasoning", "known-fields"}),
     "xai": Provider(
         wire="openai-chat", base_url="https://api.x.ai/v1", keys=("XAI_API_KEY",), urls=("XAI_BASE_URL",),
-        quirks=frozenset()),
+        quirks=PLAIN),
     "azure": Provider(
         wire="openai-chat", base_url="{AZURE_OPENAI_ENDPOINT}/openai/v1", keys=("AZURE_OPENAI_API_KEY",),
-        urls=("AZURE_OPENAI_BASE_URL",), auth="api-key", about="the model is the name of the deployment"),
+        urls=("AZURE_OPENAI_BASE_URL",), auth="api-key", quirks=frozenset({"known-fields"}),
+        about="the model is the name of the deployment"),
     "cerebras": Provider(
         wire="openai-chat", base_url="https://api.cerebras.ai/v1", keys=("CEREBRAS_API_KEY",),
-        urls=("CEREBRAS_BASE_URL",), quirks=frozenset()),
+        urls=("CEREBRAS_BASE_URL",), quirks=PLAIN | {"known-fields"}),
     "bedrock": Provider(
         wire="bedrock", base_url="https://bedrock-runtime.{AWS_REGION}.amazonaws.com", auth="aws",
         keys=("AWS_BEARER_TOKEN_BEDROCK",), urls=("BEDROCK_BASE_URL", "AWS_ENDPOINT_URL_BEDROCK_RUNTIME"),
         needs_key=False,
         about="a bearer key, or, with penstock[aws], the credentials that AWS's own tools find"),
-    "vllm": _local(8000, "VLLM_BASE_URL", keys=("VLLM_API_KEY",)),
-    "sglang": _local(30000, "SGLANG_BASE_URL", keys=("SGLANG_API_KEY",)),
-    "llamacpp": _local(8080, "LLAMACPP_BASE_URL", "LLAMA_API_BASE", keys=("LLAMACPP_API_KEY",)),
-    "lmstudio": _local(1234, "LMSTUDIO_BASE_URL", "LM_STUDIO_API_BASE", keys=("LMSTUDIO_API_KEY", "LM_API_TOKEN")),
+    "vllm": _local(8000, "VLLM_BASE_URL", keys=("VLLM_API_KEY",), quirks=LOCAL | {"echo-as-reasoning"}),
+    "sglang": _local(30000, "SGLANG_BASE_URL", keys=("SGLANG_API_KEY",), quirks=LOCAL),
+    "llamacpp": _local(8080, "LLAMACPP_BASE_URL", "LLAMA_API_BASE", keys=("LLAMACPP_API_KEY",), quirks=LOCAL),
+    "lmstudio": _local(
+        1234, "LMSTUDIO_BASE_URL", "LM_STUDIO_API_BASE", keys=("LMSTUDIO_API_KEY", "LM_API_TOKEN"), quirks=LOCAL),
     "openai-compatible": Provider(
         wire="openai-chat", keys=("OPENAI_COMPATIBLE_API_KEY",), urls=("OPENAI_COMPATIBLE_BASE_URL",),
         quirks=COMPATIBLE, needs_key=False, version="/v1", about="anything else: give base_url"),

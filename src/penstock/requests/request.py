@@ -32,7 +32,7 @@ class Request(Struct, frozen=True, kw_only=True):
 OPTIONS = (
     "max_tokens", "temperature", "top_p", "top_k", "stop", "seed", "presence_penalty", "frequency_penalty", "reasoning",
 )  # fmt: skip
-"""The settings that are translated for each provider; `reasoning` is an effort ("low", "medium", "high") or a budget."""
+"""The settings that each provider has a word for; `reasoning` is an effort ("low", "medium", "high") or a budget."""
 
 
 class Sent(Struct, frozen=True):

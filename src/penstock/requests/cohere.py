@@ -1,0 +1,143 @@
+"""Cohere's chat, version 2: a request in its words.
+
+A message with calls holds no text: what the model said before them is its `tool_plan`. Cohere's choice of tools is
+that one must be used or none, so to name a tool is to declare only that one and to require it; the switch for parallel
+calls has no counterpart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from penstock.declared import Declared
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
+from penstock.messages import File, Image, Message, ToolResult
+from penstock.requests.body import Json, merged, object_schema, renamed
+from penstock.requests.history import arguments_text, chosen_tool, misplaced, settled, system_text
+from penstock.requests.ids import Ids
+from penstock.requests.reasoning import asked_reasoning, budget_of
+from penstock.requests.request import Request, Sent
+
+WIRE = "cohere"
+PATH = "/v2/chat"
+
+_OPTIONS = {
+    "max_tokens": "max_tokens", "temperature": "temperature", "top_p": "p", "top_k": "k", "stop": "stop_sequences",
+    "seed": "seed", "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty",
+}  # fmt: skip
+_BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 0, "xhigh": 0, "max": 0}  # 0 is no limit
+_CHOICES = {"required": "REQUIRED", "none": "NONE"}
+
+
+def encode(request: Request, quirks: frozenset[str]) -> Sent:
+    """The request as a body for /v2/chat."""
+    thinks = _thinks(request)
+    messages = [written for message in settled(request, WIRE, Ids()) for written in _message(message, thinks)]
+    body: Json = {"model": request.model, "messages": messages, "stream": request.is_streaming}
+    body |= _tools(request)
+    return Sent(PATH, merged({**body, **renamed(request, _OPTIONS), **_thinking(request)}, request.extra))
+
+
+def _thinks(request: Request) -> bool:
+    """Whether thoughts are taken back: only by a model that thinks, and while it does."""
+    reasoning = asked_reasoning(request)
+    return bool(reasoning) or (reasoning is None and "reasoning" in request.model)
+
+
+def _thinking(request: Request) -> Json:
+    reasoning = asked_reasoning(request)
+    if reasoning is None:
+        return {}
+    if not reasoning:
+        return {"thinking": {"type": "disabled"}}
+    budget = budget_of(reasoning, _BUDGETS)
+    return {"thinking": {"type": "enabled", **({"token_budget": budget} if budget else {})}}
+
+
+# Messages.
+
+
+def _message(message: Message, thinks: bool) -> Iterator[Json]:
+    match message.role:
+        case "assistant":
+            written = _assistant(message, thinks)
+            if len(written) > 1:
+                yield written
+        case "tool":
+            for result in message.results:
+                yield {"role": "tool", "tool_call_id": result.call_id, "content": _result(result)}
+        case "system":
+            yield {"role": "system", "content": system_text(message)}
+        case role:
+            yield {"role": role, "content": _content(message)}
+
+
+def _content(message: Message) -> str | list[Json]:
+    if all(isinstance(part, Text) for part in message.parts):
+        return message.text
+    return [_said(part) for part in message.parts]
+
+
+def _said(part: Any) -> Json:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text}
+        case Image():
+            return {"type": "image_url", "image_url": {"url": part.url}}
+        case _:
+            raise misplaced(part, "user", "Cohere takes text and pictures; give a file's text")
+
+
+def _assistant(message: Message, thinks: bool) -> Json:
+    said = [part.text for part in message.parts if isinstance(part, Text | Refusal)]
+    thoughts = [part.text for part in message.parts if isinstance(part, Reasoning) and thinks]
+    plans = [part.data for part in message.parts if isinstance(part, Opaque) and part.kind == "tool_plan"]
+    calls = [_call(call) for call in message.tool_calls]
+    for part in message.parts:
+        if isinstance(part, Image | File):
+            raise misplaced(part, "assistant", "give it in a message of the user")
+    content = [{"type": "thinking", "thinking": text} for text in thoughts]
+    content += [] if calls else [{"type": "text", "text": text} for text in said]
+    plan = "".join(plans) or ("".join(said) if calls else "")  # QUIRKS 159
+    written: Json = {"role": "assistant", "content": content, "tool_plan": plan, "tool_calls": calls}
+    return {key: value for key, value in written.items() if value}
+
+
+def _call(call: ToolCall) -> Json:
+    """A call; free text is here the one argument of an ordinary one."""
+    arguments = msgspec.json.encode(call.arguments).decode() if call.kind == "custom" else arguments_text(call)
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _result(result: ToolResult) -> str | list[Json]:
+    """A result's text; where it has several, each is a document that can be cited."""
+    documents: list[Json] = []
+    for part in result.content:
+        if not isinstance(part, Text):
+            raise misplaced(part, "tool", "Cohere takes text; give a picture in a message of the user")
+        documents.append({"type": "document", "document": {"data": {"text": part.text}}})
+    return documents if len(documents) > 1 else result.text
+
+
+# Tools.
+
+
+def _tools(request: Request) -> Json:
+    named = chosen_tool(request)
+    tools = (named,) if named else request.tools
+    if not tools:
+        return {}
+    choice = "REQUIRED" if named else _CHOICES.get(request.tool_choice, "")
+    written: Json = {"tools": [_tool(tool) for tool in tools]}
+    written |= {"tool_choice": choice} if choice else {}
+    return written | ({"strict_tools": True} if all(tool.extra.get("strict") for tool in tools) else {})
+
+
+def _tool(tool: Declared) -> Json:
+    if tool.hosted is not None:
+        return dict(tool.hosted)
+    described = {"description": tool.description} if tool.description else {}
+    return {"type": "function", "function": {"name": tool.name, **described, "parameters": object_schema(tool)}}

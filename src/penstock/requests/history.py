@@ -1,0 +1,201 @@
+"""A history as providers want it: what all encoders ask of a request before they write it in their provider's words.
+
+People and agents may keep a history as it happened: results of one turn in several messages and in the order in which
+the tools finished, calls that were cut, states of several vendors. Providers take none of that, so it is settled first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.answer.arguments import strict_object
+from penstock.declared import Declared
+from penstock.errors import UsageError
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
+from penstock.messages import File, Image, Message, Part, ToolResult
+from penstock.requests.ids import Ids, fit_name
+from penstock.requests.request import Request
+
+_ALLOWED: dict[str, tuple[type[Part], ...]] = {
+    "system": (Text,),
+    "user": (Text, Image, File, ToolResult),
+    "assistant": (Text, Reasoning, Refusal, ToolCall, ToolCallInvalid, Opaque, Image, File),
+    "tool": (ToolResult,),
+}
+"""What a message may hold; results are also taken from a user message, where some providers put them."""
+
+
+def split_system(messages: Iterable[Message]) -> tuple[str, list[Message]]:
+    """The text of all system messages, and the other messages."""
+    messages = list(messages)
+    texts = [system_text(message) for message in messages if message.role == "system"]
+    return "\n\n".join(text for text in texts if text), [message for message in messages if message.role != "system"]
+
+
+def system_text(message: Message) -> str:
+    """The text of a message of the system, with a paragraph for each of its parts."""
+    return "\n\n".join(part.text for part in message.parts if isinstance(part, Text) and part.text)
+
+
+def chosen_tool(request: Request) -> Declared | None:
+    """The tool that the request demands by its name; None if the choice is a mode, or left to the provider."""
+    if request.tool_choice in ("", "auto", "none", "required"):
+        return None
+    for tool in request.tools:
+        if tool.name == request.tool_choice:
+            return tool
+    names = ", ".join(tool.name for tool in request.tools) or "there are none"
+    raise UsageError(f"tool_choice {request.tool_choice!r} is no mode (auto, none, required) and no tool: {names}")
+
+
+def settled(request: Request, wire: str, ids: Ids, *, takes_blank: bool = True) -> list[Message]:
+    """The messages of a request, ready to be written.
+
+    Calls have ids and names that the provider takes. The results of a turn follow it in one tool message, in the order
+    of the calls and with their names. A call that must not run is an ordinary one if it was answered, and is left out
+    if it was not. The states of other wires are left out, and so are texts, thoughts and messages that say nothing;
+    without `takes_blank`, white space says nothing.
+    """
+    for at, message in enumerate(request.messages):
+        _check(at, message)
+    pairs = _Pairs(request, ids)
+    return [
+        settled
+        for at, message in enumerate(request.messages)
+        for settled in _settle(message, pairs.of[at], pairs.orphans[at], wire, takes_blank)
+        if settled.parts
+    ]
+
+
+def arguments_text(call: ToolCall) -> str:
+    """A call's arguments as JSON text: as the model wrote them, if it wrote JSON; a custom call's text as it is."""
+    if call.kind == "custom":
+        return call.arguments_raw or str(call.arguments.get("input", ""))
+    is_json = call.arguments_raw.lstrip().startswith("{") and strict_object(call.arguments_raw) == call.arguments
+    return call.arguments_raw if is_json else msgspec.json.encode(call.arguments).decode()
+
+
+def misplaced(part: Part, role: str, advice: str) -> UsageError:
+    """That a provider takes no such part in a message of this role."""
+    return UsageError(f"{type(part).__name__} cannot be sent in a message of the {role}: {advice}")
+
+
+def _check(at: int, message: Message) -> None:
+    for part in message.parts:
+        if not isinstance(part, _ALLOWED[message.role]):
+            names = ", ".join(kind.__name__ for kind in _ALLOWED[message.role])
+            raise UsageError(
+                f"messages[{at}]: a message of the role {message.role} holds no {type(part).__name__}, only: {names}"
+            )
+
+
+class _Pair:
+    """A call as it is sent, and its result."""
+
+    def __init__(self, call: ToolCall | ToolCallInvalid, id: str, name: str) -> None:
+        self._call = call
+        self._id = id
+        self._name = name
+        self.answer: ToolResult | None = None
+
+    @property
+    def call(self) -> ToolCall | None:
+        call = self._call
+        if isinstance(call, ToolCall):
+            return replace(call, id=self._id, name=self._name)
+        if self.answer is None:
+            return None
+        # No provider takes broken JSON; free text cannot be broken.
+        arguments = {"input": call.arguments_raw} if call.kind == "custom" else call.repaired or {}
+        return ToolCall(self._id, self._name, arguments, kind=call.kind, block=call.block)
+
+    @property
+    def result(self) -> ToolResult | None:
+        return self.answer and replace(self.answer, call_id=self._id, name=self._name)
+
+
+class _Pairs:
+    """All calls of a request, each with its result: the next one of its id, wherever it stands.
+
+    `of` holds the calls of each message; `orphans` holds the results of each message whose call is not in the request,
+    for it may be in one that the provider keeps.
+    """
+
+    def __init__(self, request: Request, ids: Ids) -> None:
+        self._ids = ids
+        self._declared = {tool.name for tool in request.tools}
+        self.of: list[list[_Pair]] = []
+        self.orphans: list[list[ToolResult]] = []
+        waiting: dict[str, list[_Pair]] = {}
+        answered: dict[str, _Pair] = {}
+        for message in request.messages:
+            self._add_calls(message, waiting)
+            lost = [result for result in message.results if not _answer(result, waiting, answered)]
+            self.orphans.append([self._orphan(result) for result in lost])
+
+    def _add_calls(self, message: Message, waiting: dict[str, list[_Pair]]) -> None:
+        """The calls of a message; they come before older ones of the same id, which were never answered."""
+        calls = [part for part in message.parts if isinstance(part, ToolCall | ToolCallInvalid)]
+        pairs = [_Pair(call, self._ids.take(call.id), self._name(call.name)) for call in calls]
+        self.of.append(pairs)
+        newer: dict[str, list[_Pair]] = {}
+        for call, pair in zip(calls, pairs, strict=True):
+            newer.setdefault(call.id, []).append(pair)
+        for call_id, found in newer.items():
+            waiting[call_id] = found + waiting.get(call_id, [])
+
+    def _orphan(self, result: ToolResult) -> ToolResult:
+        return replace(result, call_id=self._ids.keep(result.call_id), name=self._name(result.name))
+
+    def _name(self, name: str) -> str:
+        return name if name in self._declared else fit_name(name)
+
+
+def _answer(result: ToolResult, waiting: dict[str, list[_Pair]], answered: dict[str, _Pair]) -> bool:
+    """Give a result to the call that it answers; a second one replaces the first. Whether there is such a call."""
+    if pairs := waiting.get(result.call_id):
+        answered[result.call_id] = pairs.pop(0)
+    if pair := answered.get(result.call_id):
+        pair.answer = result
+    return pair is not None
+
+
+def _settle(
+    message: Message, pairs: list[_Pair], orphans: list[ToolResult], wire: str, takes_blank: bool
+) -> Iterator[Message]:
+    """The message as it is sent, and around it the results that belong there."""
+    yield Message("tool", tuple(orphans))
+    calls = iter(pairs)
+    parts: list[Part] = []
+    for part in message.parts:
+        match part:
+            case ToolCall() | ToolCallInvalid():
+                call = next(calls).call
+                parts += [] if call is None else [call]
+            case Opaque():
+                parts += [part] if part.wire == wire else []
+            case ToolResult():
+                pass
+            case _:
+                parts.append(part)
+    yield Message(message.role, tuple(_telling(message, parts, takes_blank)))
+    yield Message("tool", tuple(pair.result for pair in pairs if pair.result))
+
+
+def _telling(message: Message, parts: list[Part], takes_blank: bool) -> Iterator[Part]:
+    """The parts that say something: a text or a state of their own, or a state on another part that stays."""
+    stateful = {part.block for part in parts if isinstance(part, Opaque)}
+    kept = {part.block for part in parts if isinstance(part, ToolCall)}
+    gone = {part.block for part in message.parts if isinstance(part, ToolCallInvalid)} - kept
+    for part in parts:
+        match part:
+            case Text() | Reasoning() | Refusal():
+                if part.block in stateful or (part.text if takes_blank else part.text.strip()):
+                    yield part
+            case Opaque() if part.block in gone:
+                pass
+            case _:
+                yield part

@@ -1,0 +1,70 @@
+"""Ids and names of calls, as far as a provider takes them.
+
+A history keeps the ids that it was given. In a request they are rewritten where the provider's alphabet or length
+demands it, always in the same way, so that a call and its result still go together and a prompt cache still matches.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from string import ascii_letters, digits
+
+LETTERS_AND_DIGITS = digits + ascii_letters
+WORD = LETTERS_AND_DIGITS + "_-"
+MAX_NAME = 64
+
+_USUAL_LENGTH = 24  # of an id that is made up where any length is taken
+_NOT_WORD = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def fit_id(id: str, *, alphabet: str = "", length: int = 0, max_length: int = 0) -> str:
+    """The id if it fits, else another that depends on it alone.
+
+    An empty `alphabet` is any; `length` is the exact one and `max_length` the largest, 0 if there is none.
+    """
+    longest = length or max_length or len(id)
+    is_fit = bool(id) and len(id) <= longest and len(id) >= length and (not alphabet or set(id) <= set(alphabet))
+    return id if is_fit else _hashed(id, length or min(max_length or _USUAL_LENGTH, _USUAL_LENGTH))
+
+
+def _hashed(id: str, length: int) -> str:
+    number = int.from_bytes(sha256(id.encode("utf-8", "surrogatepass")).digest())
+    letters: list[str] = []
+    while len(letters) < length:
+        number, at = divmod(number, len(LETTERS_AND_DIGITS))
+        letters.append(LETTERS_AND_DIGITS[at])
+    return "".join(letters)
+
+
+class Ids:
+    """The ids of the calls of one request: each as the provider takes it, and no two alike (QUIRKS 21, 22)."""
+
+    def __init__(self, *, alphabet: str = "", length: int = 0, max_length: int = 0) -> None:
+        self._alphabet = alphabet
+        self._length = length
+        self._max_length = max_length
+        self._used: set[str] = set()
+
+    def take(self, id: str) -> str:
+        """The id for one more call; if another call of the request has it, one that none has."""
+        made, times = self._fit(id), 1
+        while made in self._used:
+            times += 1
+            made = self._fit(f"{id}_{times}")
+        self._used.add(made)
+        return made
+
+    def keep(self, id: str) -> str:
+        """The id of a call that is not in the request: what it is called there, and no other call here."""
+        made = self._fit(id)
+        self._used.add(made)
+        return made
+
+    def _fit(self, id: str) -> str:
+        return fit_id(id, alphabet=self._alphabet, length=self._length, max_length=self._max_length)
+
+
+def fit_name(name: str) -> str:
+    """A tool's name with the characters that all providers take: models make up others (QUIRKS 31)."""
+    return _NOT_WORD.sub("_", name)[:MAX_NAME] or "unnamed"

@@ -1,0 +1,39 @@
+"""What encoders ask of pictures and files."""
+
+from __future__ import annotations
+
+import mimetypes
+
+from penstock.errors import UsageError
+from penstock.messages import Media
+
+_AUDIO = {"mpeg": "mp3", "mpga": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav", "x-m4a": "m4a", "mp4": "m4a"}
+
+
+def media_type(media: Media) -> str:
+    """Its type: as it was given, or as a URL that holds the data says; empty if neither does."""
+    stated = media.url[len("data:") :].partition(",")[0] if media.is_inline else ""
+    return (media.media_type or stated).partition(";")[0]
+
+
+def is_uploaded(media: Media) -> bool:
+    """Whether its URL is the id of a file that the provider already has."""
+    return media.url.startswith(("file-", "file_"))
+
+
+def data_url(media: Media) -> str:
+    """Its URL, if it holds the data; if the data is elsewhere, an error says what to do."""
+    if not media.is_inline:
+        raise UsageError(f"{media!r} is not sent by its URL to this provider: download it, or give its bytes")
+    return media.url
+
+
+def file_name(media: Media) -> str:
+    """Its name, or one that fits its type: some providers go by the ending."""
+    return media.name or "file" + (mimetypes.guess_extension(media_type(media)) or "")
+
+
+def audio_format(media: Media) -> str:
+    """The short name of a sound's format, `mp3` or `wav` say; empty if it is no sound."""
+    kind, _, subtype = media_type(media).partition("/")
+    return _AUDIO.get(subtype, subtype) if kind == "audio" else ""

@@ -1,0 +1,236 @@
+"""OpenAI Chat Completions, and the many who speak it: a request in their words.
+
+They agree on the shape and differ in what else they take. Each difference is a quirk with a name; the table of
+providers says who has which.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from penstock.declared import Declared
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
+from penstock.messages import File, Image, Message, ToolResult
+from penstock.requests.body import Json, kept, merged, object_schema, renamed
+from penstock.requests.history import arguments_text, chosen_tool, misplaced, settled, split_system, system_text
+from penstock.requests.ids import LETTERS_AND_DIGITS, Ids
+from penstock.requests.media import audio_format, data_url, file_name, is_uploaded
+from penstock.requests.reasoning import asked_reasoning, effort_of
+from penstock.requests.request import Request, Sent
+
+WIRE = "openai-chat"
+PATH = "/chat/completions"
+MAX_ID = 40
+
+NINE_LETTER_IDS = "nine-letter-ids"
+"""Ids of calls are exactly nine letters and digits (QUIRKS 165)."""
+NAME_IN_RESULTS = "name-in-results"
+"""A result says which tool it is from."""
+MEDIA_IN_RESULTS = "media-in-results"
+"""A result may hold pictures and files; elsewhere they follow in a message of the user."""
+MAX_TOKENS = "max-tokens"
+"""The limit is called `max_tokens`; the newer `max_completion_tokens` is refused or ignored."""
+NO_STREAM_OPTIONS = "no-stream-options"
+"""`stream_options` is refused; the usage comes without it."""
+RANDOM_SEED = "random-seed"
+"""The seed is called `random_seed`."""
+ECHO_REASONING = "echo-reasoning"
+"""The model's reasoning goes back as `reasoning_content`, on a message with calls even if it is empty (QUIRKS 84)."""
+ECHO_AS_REASONING = "echo-as-reasoning"
+"""The model's reasoning goes back as `reasoning`."""
+REASONING_OBJECT = "reasoning-object"
+"""How much to reason is an object: `{"effort": …}` or `{"max_tokens": …}`."""
+KNOWN_FIELDS = "known-fields"
+"""A message with a field that is not OpenAI's own is refused: states of other providers are left out."""
+REFUSAL_AS_TEXT = "refusal-as-text"
+"""`refusal` is refused: a refusal goes back as text."""
+SYSTEM_FIRST = "system-only-first"
+"""Only the first message may be one of the system: all of them are joined there."""
+NO_PARALLEL_SWITCH = "no-parallel-switch"
+"""`parallel_tool_calls` is refused."""
+NO_CUSTOM_TOOLS = "no-custom-tools"
+"""A tool that takes free text is declared as a function that takes it as `input`."""
+
+QUIRKS = frozenset({
+    NINE_LETTER_IDS, NAME_IN_RESULTS, MEDIA_IN_RESULTS, MAX_TOKENS, NO_STREAM_OPTIONS, RANDOM_SEED, ECHO_REASONING,
+    ECHO_AS_REASONING, REASONING_OBJECT, KNOWN_FIELDS, REFUSAL_AS_TEXT, SYSTEM_FIRST, NO_PARALLEL_SWITCH,
+    NO_CUSTOM_TOOLS,
+})  # fmt: skip
+
+_OPTIONS = ("temperature", "top_p", "top_k", "stop", "seed", "presence_penalty", "frequency_penalty")
+
+
+def encode(request: Request, quirks: frozenset[str]) -> Sent:
+    """The request as a body for Chat Completions."""
+    body: Json = {"model": request.model, "messages": list(_messages(request, quirks))}
+    if request.is_streaming:
+        body["stream"] = True
+        if NO_STREAM_OPTIONS not in quirks:
+            body["stream_options"] = {"include_usage": True}
+    if request.tools:
+        body |= _tools(request, quirks)
+    return Sent(PATH, merged(body | _options(request, quirks), request.extra))
+
+
+# Messages.
+
+
+def _messages(request: Request, quirks: frozenset[str]) -> Iterator[Json]:
+    nine = NINE_LETTER_IDS in quirks
+    ids = Ids(alphabet=LETTERS_AND_DIGITS, length=9) if nine else Ids(max_length=MAX_ID)
+    messages = settled(request, WIRE, ids)
+    if SYSTEM_FIRST in quirks:
+        told, messages = split_system(messages)
+        if told:
+            yield {"role": "system", "content": told}
+    for message in messages:
+        match message.role:
+            case "system":
+                yield {"role": "system", "content": system_text(message)}
+            case "user":
+                yield {"role": "user", "content": _content(message.parts)}
+            case "assistant":
+                yield from _assistant(message, quirks)
+            case "tool":
+                yield from _results(message, quirks)
+
+
+def _content(parts: tuple[Any, ...]) -> str | list[Json]:
+    match parts:
+        case (Text(text=text),):
+            return text
+        case _:
+            return [_part(part) for part in parts]
+
+
+def _part(part: Text | Image | File) -> Json:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text}
+        case Image():
+            return {"type": "image_url", "image_url": {"url": part.url}}
+        case File() if is_uploaded(part):
+            return {"type": "file", "file": {"file_id": part.url}}
+        case File() if format := audio_format(part):
+            return {"type": "input_audio", "input_audio": {"data": part.base64, "format": format}}
+        case File():
+            return {"type": "file", "file": {"filename": file_name(part), "file_data": data_url(part)}}
+
+
+def _assistant(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
+    """What the model said; thoughts alone, of an answer that was cut, are no message."""
+    for part in message.parts:
+        if isinstance(part, Image | File):
+            raise misplaced(part, "assistant", "give it in a message of the user")
+    text, refusal = message.text, "".join(part.text for part in message.parts if isinstance(part, Refusal))
+    if REFUSAL_AS_TEXT in quirks:
+        text, refusal = text + refusal, ""
+    calls = [_call(part, message, quirks) for part in message.parts if isinstance(part, ToolCall)]
+    if text or refusal or calls:
+        written: Json = {"role": "assistant", "content": text or None}
+        written |= {"refusal": refusal} if refusal else {}
+        written |= _reasoning(message, quirks, has_calls=bool(calls))
+        yield written | ({"tool_calls": calls} if calls else {})
+
+
+def _reasoning(message: Message, quirks: frozenset[str], *, has_calls: bool) -> Json:
+    """What the model thought, in the fields in which the provider wants it back."""
+    told = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
+    written: Json = {}
+    if ECHO_REASONING in quirks and (told or has_calls):
+        written["reasoning_content"] = told
+    if ECHO_AS_REASONING in quirks and told:
+        written["reasoning"] = told
+    if KNOWN_FIELDS not in quirks:
+        states = [part.data for part in message.parts if isinstance(part, Opaque) and part.kind == "reasoning_details"]
+        written |= {"reasoning_details": list(chain(*states))} if states else {}  # QUIRKS 83
+    return written
+
+
+def _call(call: ToolCall, message: Message, quirks: frozenset[str]) -> Json:
+    if call.kind == "function":
+        written = _function_call(call, arguments_text(call))
+    elif NO_CUSTOM_TOOLS in quirks:
+        written = _function_call(call, json.dumps({"input": arguments_text(call)}, ensure_ascii=False))
+    else:
+        written = {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": arguments_text(call)}}
+    state = {} if KNOWN_FIELDS in quirks else message.state_of(call.block, WIRE)
+    return written | kept(state, ["extra_content"])  # QUIRKS 149
+
+
+def _function_call(call: ToolCall, arguments: str) -> Json:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+# Results.
+
+
+def _results(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
+    """A message for each result, and one of the user with what such messages cannot hold."""
+    shown: list[Json] = []
+    for result in message.results:
+        media = [part for part in result.content if not isinstance(part, Text)]
+        written: Json = {"role": "tool", "tool_call_id": result.call_id}
+        written |= {"name": result.name} if NAME_IN_RESULTS in quirks else {}
+        if media and MEDIA_IN_RESULTS not in quirks:
+            yield written | {"content": result.text or "The result is in the next message."}
+            shown += [_part(Text(0, f"From {result.name} ({result.call_id}):")), *map(_part, media)]
+        else:
+            yield written | {"content": _result(result)}
+    if shown:
+        yield {"role": "user", "content": shown}
+
+
+def _result(result: ToolResult) -> str | list[Json]:
+    is_text = all(isinstance(part, Text) for part in result.content)
+    return result.text if is_text else [_part(part) for part in result.content]
+
+
+# Tools and options.
+
+
+def _tools(request: Request, quirks: frozenset[str]) -> Json:
+    written: Json = {"tools": [_tool(tool, quirks) for tool in request.tools]}
+    if request.tool_choice:
+        written["tool_choice"] = _choice(request, quirks)
+    if request.is_parallel is not None and NO_PARALLEL_SWITCH not in quirks:
+        written["parallel_tool_calls"] = request.is_parallel
+    return written
+
+
+def _tool(tool: Declared, quirks: frozenset[str]) -> Json:
+    if tool.hosted is not None:
+        return dict(tool.hosted)
+    told: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})
+    if tool.is_custom and NO_CUSTOM_TOOLS not in quirks:
+        return {"type": "custom", "custom": told | kept(tool.extra, ["format"])}
+    return {"type": "function", "function": told | {"parameters": object_schema(tool)} | kept(tool.extra, ["strict"])}
+
+
+def _choice(request: Request, quirks: frozenset[str]) -> str | Json:
+    tool = chosen_tool(request)
+    if tool is None:
+        return request.tool_choice
+    kind = "custom" if tool.is_custom and NO_CUSTOM_TOOLS not in quirks else "function"
+    return {"type": kind, kind: {"name": tool.name}}
+
+
+def _options(request: Request, quirks: frozenset[str]) -> Json:
+    names = {name: name for name in _OPTIONS}
+    names["max_tokens"] = "max_tokens" if MAX_TOKENS in quirks else "max_completion_tokens"
+    names["seed"] = "random_seed" if RANDOM_SEED in quirks else "seed"
+    return renamed(request, names) | _effort(request, quirks)
+
+
+def _effort(request: Request, quirks: frozenset[str]) -> Json:
+    reasoning = asked_reasoning(request)
+    if reasoning is None:
+        return {}
+    effort = effort_of(reasoning) if reasoning else "none"
+    if REASONING_OBJECT not in quirks:
+        return {"reasoning_effort": effort}
+    is_budget = isinstance(reasoning, int) and reasoning > 0
+    return {"reasoning": {"max_tokens": reasoning} if is_budget else {"effort": effort}}

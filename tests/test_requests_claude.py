@@ -1,0 +1,245 @@
+"""Requests to Anthropic and to Bedrock: what goes back of an answer, how tools are declared, how much is thought."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.declared import Declared, declared
+from penstock.errors import UsageError
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
+from penstock.messages import Message, assistant, file, image, result, tool_results, user
+from tests.judges import HISTORY, OSLO, PICTURE, ROME, WEATHER, answer, body, said
+
+# Anthropic.
+
+
+def test_anthropic_thoughts_go_back_signed_and_in_their_order() -> None:
+    redacted = {"type": "redacted_thinking", "data": "abc"}
+    parts = [
+        Reasoning(0, "Hm."), Opaque(0, "anthropic", "signature", "one"), Opaque(1, "anthropic", "signature", "two"),
+        Opaque(2, "anthropic", "redacted_thinking", redacted), Text(3, " "), ToolCall("t", "weather", {}, block=4),
+    ]  # fmt: skip
+    assert answer("anthropic", *parts) == [
+        {"type": "thinking", "thinking": "Hm.", "signature": "one"},
+        {"type": "thinking", "thinking": "", "signature": "two"},
+        redacted,
+        {"type": "tool_use", "id": "t", "name": "weather", "input": {}},
+    ]
+
+
+def test_anthropic_tools_of_its_own_go_back_and_their_container_is_used_again() -> None:
+    use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    parts = [Opaque(0, "anthropic", "server_tool_use", use), Opaque(1, "anthropic", "web_search_tool_result", found)]
+    container = Opaque(3, "anthropic", "container", {"id": "container_1", "expires_at": "2031-01-01T00:00:00Z"})
+    written = body("anthropic", user("Hi"), Message("assistant", (*parts, Text(2, "So."), container)))
+    assert said("anthropic", written) == [use, found, {"type": "text", "text": "So."}]
+    assert written["container"] == "container_1"
+
+
+def test_anthropic_calls_of_a_toolset_and_their_results_name_it() -> None:
+    caller = {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}
+    call = ToolCall("t1", "click", {"x": 1}, block=0)
+    state = [Opaque(0, "anthropic", "caller", caller), Opaque(0, "anthropic", "toolset_name", "browser")]
+    written = body("anthropic", user("Hi"), Message("assistant", (call, *state)), tool_results(result(call)))
+    assert (
+        said("anthropic", written)[0] | {"caller": caller, "toolset_name": "browser"} == said("anthropic", written)[0]
+    )
+    assert written["messages"][-1]["content"] == [
+        {"type": "tool_result", "tool_use_id": "t1", "toolset_name": "browser"}
+    ]
+
+
+def test_anthropic_ids_are_of_its_alphabet_and_still_match() -> None:
+    call = ToolCall("functions.weather:0", "weather", {})
+    written = body("anthropic", user("Hi"), assistant(call), tool_results(result(call, "sunny")))
+    [[use], [back]] = (message["content"] for message in written["messages"][1:])
+    assert use["id"] == back["tool_use_id"]
+    assert use["id"].isalnum()
+
+
+def test_anthropic_results_may_be_empty_unless_they_are_errors() -> None:
+    written = body("anthropic", *HISTORY[1:3], tool_results(result(ROME, " "), result(OSLO, is_error=True)))
+    assert written["messages"][-1]["content"] == [
+        {"type": "tool_result", "tool_use_id": "call_1"},
+        {"type": "tool_result", "tool_use_id": "call_2", "content": "The tool failed and did not say why.",
+         "is_error": True},
+    ]  # fmt: skip
+
+
+def test_anthropic_results_hold_pictures_and_documents() -> None:
+    content = result(ROME, "Here:", PICTURE, file(b"%PDF", "application/pdf", "map.pdf"))
+    written = body("anthropic", user("Hi"), assistant(ROME), tool_results(content))
+    assert [part["type"] for part in written["messages"][-1]["content"][0]["content"]] == ["text", "image", "document"]
+
+
+def test_anthropic_files_are_documents() -> None:
+    parts: list[Any] = [
+        file("https://example.org/a.pdf"), file(b"a,b", "text/csv", "a.csv"), image("https://example.org/a.png"),
+        file("file-011x"),
+    ]  # fmt: skip
+    [message] = body("anthropic", user(*parts))["messages"]
+    assert message["content"] == [
+        {"type": "document", "source": {"type": "url", "url": "https://example.org/a.pdf"}},
+        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a,b"}, "title": "a.csv"},
+        {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},
+        {"type": "document", "source": {"type": "file", "file_id": "file-011x"}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("choice", "is_parallel", "expected"),
+    [
+        ("", None, None),
+        ("auto", None, {"type": "auto"}),
+        ("none", False, {"type": "none"}),
+        ("weather", True, {"type": "tool", "name": "weather"}),
+        ("", False, {"type": "auto", "disable_parallel_tool_use": True}),
+        ("required", False, {"type": "any", "disable_parallel_tool_use": True}),
+    ],
+)
+def test_anthropic_choices(choice: str, is_parallel: bool | None, expected: Any) -> None:
+    written = body("anthropic", tools=(WEATHER,), tool_choice=choice, is_parallel=is_parallel)
+    assert written.get("tool_choice") == expected
+
+
+def test_anthropic_tools_keep_what_it_knows_of_them() -> None:
+    hosted = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
+    extra = {"strict": True, "eager_input_streaming": True, "cache_control": {"type": "ephemeral"}, "annotations": {}}
+    tools = (Declared("a", extra=extra), Declared("b", is_custom=True), *declared([hosted]))
+    assert body("anthropic", tools=tools)["tools"] == [
+        {"name": "a", "input_schema": {"type": "object", "properties": {}}, "strict": True,
+         "eager_input_streaming": True, "cache_control": {"type": "ephemeral"}},
+        {"name": "b", "input_schema": {
+            "type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}},
+        hosted,
+    ]  # fmt: skip
+
+
+ENABLED, ADAPTIVE = "claude-sonnet-4-5", "claude-opus-4-6"
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "expected"),
+    [
+        (ENABLED, {}, {"max_tokens": 16_000}),
+        ("claude-3-5-haiku-latest", {}, {"max_tokens": 4_096}),
+        ("MiniMax-M2", {}, {"max_tokens": 16_000}),
+        (ENABLED, {"reasoning": "none"}, {"max_tokens": 16_000, "thinking": {"type": "disabled"}}),
+        (ENABLED, {"reasoning": "medium"},
+         {"max_tokens": 24_192, "thinking": {"type": "enabled", "budget_tokens": 8_192}}),
+        (ENABLED, {"reasoning": "high", "max_tokens": 5_000},
+         {"max_tokens": 5_000, "thinking": {"type": "enabled", "budget_tokens": 4_000}}),
+        (ENABLED, {"reasoning": 3_000, "temperature": 0.2, "top_p": 0.97, "top_k": 3},
+         {"max_tokens": 19_000, "thinking": {"type": "enabled", "budget_tokens": 3_000}, "top_p": 0.97}),
+        (ADAPTIVE, {"reasoning": "minimal", "top_p": 0.5},
+         {"max_tokens": 32_000, "thinking": {"type": "adaptive", "display": "summarized"},
+          "output_config": {"effort": "low"}}),
+        ("claude-mythos-preview", {"reasoning": 20_000, "max_tokens": 9_000},
+         {"max_tokens": 9_000, "thinking": {"type": "adaptive", "display": "summarized"},
+          "output_config": {"effort": "high"}}),
+        (ADAPTIVE, {"temperature": 0.2}, {"max_tokens": 16_000, "temperature": 0.2}),
+        ("claude-opus-4-7", {"temperature": 0.2, "top_p": 1, "top_k": 2}, {"max_tokens": 16_000}),
+        ("claude-sonnet-5", {"temperature": 0.2, "seed": 1}, {"max_tokens": 16_000}),
+    ],
+)  # fmt: skip
+def test_claude_is_told_how_much_to_think_as_its_version_takes_it(model: str, options: Any, expected: Any) -> None:
+    written = body("anthropic", model=model, options=options)
+    assert {key: written[key] for key in written if key not in ("model", "messages", "stream")} == expected
+
+
+def test_a_budget_leaves_room_for_the_answer() -> None:
+    for options in ({"reasoning": 5_000, "max_tokens": 5_000}, {"reasoning": "low", "max_tokens": 1_000}):
+        with pytest.raises(UsageError, match="max_tokens"):
+            body("anthropic", options=options)
+
+
+# Bedrock.
+
+
+def test_bedrock_thoughts_and_citations_go_back_as_they_came() -> None:
+    citation = {"title": "a", "location": {"documentChar": {"documentIndex": 0, "start": 0, "end": 1}}}
+    use = {"toolUse": {"toolUseId": "s", "name": "nova_grounding", "input": {}, "type": "server_tool_use"}}
+    parts = [
+        Reasoning(0, "Hm."), Opaque(0, "bedrock", "signature", "one"), Opaque(1, "bedrock", "signature", "two"),
+        Opaque(2, "bedrock", "redactedContent", "cmVk"), Text(3, "So."), Opaque(3, "bedrock", "citations", [citation]),
+        Opaque(4, "bedrock", "toolUse", use), Reasoning(5, "unsigned"), Refusal(6, "No."),
+    ]  # fmt: skip
+    assert answer("bedrock", *parts) == [
+        {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "one"}}},
+        {"reasoningContent": {"reasoningText": {"text": "", "signature": "two"}}},
+        {"reasoningContent": {"redactedContent": "cmVk"}},
+        {"citationsContent": {"content": [{"text": "So."}], "citations": [citation]}},
+        use,
+        {"text": "No."},
+    ]
+
+
+def test_bedrock_has_tools_whenever_the_history_has_calls() -> None:
+    schema = {"json": {"type": "object", "properties": {}}}
+    expected = {"tools": [{"toolSpec": {"name": "weather", "inputSchema": schema}}]}
+    assert body("bedrock", *HISTORY)["toolConfig"] == expected
+    assert "toolChoice" not in body("bedrock", *HISTORY, tools=(WEATHER,), tool_choice="none")["toolConfig"]
+    assert "toolConfig" not in body("bedrock", tools=(WEATHER,), tool_choice="none")
+
+
+def test_bedrock_tools_keep_what_it_knows_of_them() -> None:
+    hosted = {"systemTool": {"name": "nova_grounding"}}
+    tools = (Declared("a", extra={"strict": True, "cache_control": {}}), *declared([hosted]))
+    schema = {"json": {"type": "object", "properties": {}}}
+    assert body("bedrock", tools=tools, tool_choice="a")["toolConfig"] == {
+        "tools": [{"toolSpec": {"name": "a", "inputSchema": schema, "strict": True}}, hosted],
+        "toolChoice": {"tool": {"name": "a"}},
+    }
+
+
+def test_bedrock_media_have_its_formats_and_documents_a_name_each() -> None:
+    parts: list[Any] = [
+        image("s3://bucket/a.jpg"), file(b"x", "video/quicktime"), file(b"x", "audio/mpeg"),
+        file(b"x", "application/pdf", "Ann's  map.pdf"), file(b"x", "text/plain"), file(b"x", "text/markdown"),
+    ]  # fmt: skip
+    [message] = body("bedrock", user(*parts))["messages"]
+    data = {"bytes": "eA=="}
+    assert message["content"] == [
+        {"image": {"format": "jpeg", "source": {"s3Location": {"uri": "s3://bucket/a.jpg"}}}},
+        {"video": {"format": "mov", "source": data}},
+        {"audio": {"format": "mp3", "source": data}},
+        {"document": {"format": "pdf", "source": data, "name": "Ann-s map-pdf"}},
+        {"document": {"format": "txt", "source": data, "name": "document"}},
+        {"document": {"format": "md", "source": data, "name": "document-2"}},
+    ]
+
+
+def test_bedrock_results_are_never_blank() -> None:
+    written = body("bedrock", user("Hi"), assistant(ROME), tool_results(result(ROME, " ", PICTURE)), user("And?"))
+    picture = {"image": {"format": "png", "source": {"bytes": "iVBORw=="}}}
+    assert written["messages"][-1]["content"][0]["toolResult"]["content"] == [picture]
+    written = body("bedrock", user("Hi"), assistant(ROME), tool_results(result(ROME)))
+    assert written["messages"][-1]["content"][0]["toolResult"]["content"] == [{"text": "(no output)"}]
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "inference", "additional"),
+    [
+        ("us.anthropic.claude-opus-4-6-v1", {"options": {"reasoning": "max", "temperature": 0.1}}, {},
+         {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": "max"}}),
+        ("anthropic.claude-opus-4-1-20250805-v1:0", {"options": {"reasoning": "low", "top_k": 4}},
+         {"maxTokens": 18_048}, {"thinking": {"type": "enabled", "budget_tokens": 2_048}}),
+        ("anthropic.claude-haiku-4-5-v1", {"tools": (WEATHER,), "is_parallel": False}, {},
+         {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}),
+        ("anthropic.claude-haiku-4-5-v1", {"tools": (WEATHER,), "is_parallel": False, "tool_choice": "required"}, {},
+         {"tool_choice": {"disable_parallel_tool_use": True}}),
+        ("amazon.nova-2-lite-v1:0", {"options": {"reasoning": "xhigh", "top_k": 4}}, {},
+         {"inferenceConfig": {"topK": 4}, "reasoningConfig": {"type": "enabled", "maxReasoningEffort": "high"}}),
+        ("amazon.nova-2-lite-v1:0", {"options": {"reasoning": 0}}, {}, {"reasoningConfig": {"type": "disabled"}}),
+        ("openai.gpt-oss-120b-1:0", {"options": {"reasoning": 3_000, "seed": 5, "top_p": 1}}, {"topP": 1},
+         {"seed": 5, "reasoning_effort": "low"}),
+        ("openai.gpt-oss-120b-1:0", {"options": {"reasoning": "none"}, "is_parallel": False}, {}, {}),
+    ],
+)  # fmt: skip
+def test_bedrock_settings_of_one_maker_are_additional(model: str, fields: Any, inference: Any, additional: Any) -> None:
+    written = body("bedrock", model=model, **fields)
+    assert written.get("inferenceConfig", {}) == inference
+    assert written.get("additionalModelRequestFields", {}) == additional

@@ -1,0 +1,366 @@
+"""What people already hold becomes messages: strings, turns, dicts and SDK objects, of OpenAI and of Anthropic."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import anthropic.types
+import openai.types.chat
+import pytest
+
+import penstock
+from penstock.errors import UsageError
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
+from penstock.messages import File, Image, Message, ToolResult, assistant, result, system, tool_results, user
+from penstock.requests import Request, find_encoder
+from penstock.requests.ids import fit_id
+from penstock.shapes import as_messages
+from tests import streams
+from tests.support import SHARED
+
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
+ROME = ToolCall("call_1", "weather", {"city": "Rome"}, '{"city": "Rome"}')
+
+
+def one(what: Any) -> Message:
+    [message] = as_messages(what)
+    return message
+
+
+def texts(content: tuple[Any, ...]) -> list[Any]:
+    return [part.text if isinstance(part, Text) else part for part in content]
+
+
+# Our own.
+
+
+def test_a_string_is_the_users() -> None:
+    assert as_messages("Hi.") == [user("Hi.")]
+    assert as_messages(["Hi.", "Ho."]) == [user("Hi."), user("Ho.")]
+    assert as_messages([]) == []
+
+
+def test_messages_and_turns_are_taken_as_they_are() -> None:
+    turn = penstock.collect(penstock.decode(streams.body("anthropic"), wire="anthropic"))
+    assert as_messages([user("Hi."), turn]) == [user("Hi."), Message("assistant", turn.parts)]
+    assert as_messages(turn) == [Message("assistant", turn.parts)]
+    assert as_messages(item for item in ("Hi.",)) == [user("Hi.")]
+
+
+# OpenAI's.
+
+
+def test_a_history_in_openais_shape() -> None:
+    history = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "system", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "kind."}]},
+        {"role": "user", "content": "Rome?", "name": "ada"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+        {"role": "assistant", "content": "Sunny.", "refusal": None},
+    ]
+    assert as_messages(history) == [
+        system("Be brief."),
+        system("Be", "kind."),
+        user("Rome?"),
+        assistant(ROME),
+        tool_results(result(ROME, "sunny")),
+        assistant("Sunny."),
+    ]
+
+
+def test_the_parts_of_a_user_in_openais_shape() -> None:
+    content = [
+        "plain",
+        {"type": "text", "text": "Look:"},
+        {"type": "image_url", "image_url": {"url": PIXEL, "detail": "low"}},
+        {"type": "image_url", "image_url": {"url": "https://x.test/a.jpg?size=9"}},
+        {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERg==", "filename": "a.pdf"}},
+        {"type": "file", "file": {"file_data": "JVBERg==", "filename": "a.pdf"}},
+        {"type": "file", "file": {"file_id": "file-abc"}},
+        {"type": "input_audio", "input_audio": {"data": "YWJj", "format": "mp3"}},
+        {"type": "input_text", "text": "Responses"},
+        {"type": "input_image", "image_url": PIXEL, "detail": "auto"},
+        {"type": "input_image", "file_id": "file-img"},
+        {"type": "input_file", "file_url": "https://x.test/a.pdf"},
+    ]
+    pdf = File("data:application/pdf;base64,JVBERg==", "application/pdf", "a.pdf")
+    assert texts(one({"role": "user", "content": content}).parts) == [
+        "plain",
+        "Look:",
+        Image(PIXEL, "image/png"),
+        Image("https://x.test/a.jpg?size=9", "image/jpeg"),
+        pdf,
+        pdf,
+        File("file-abc"),
+        File("data:audio/mpeg;base64,YWJj", "audio/mpeg"),
+        "Responses",
+        Image(PIXEL, "image/png"),
+        Image("file-img"),
+        File("https://x.test/a.pdf", "application/pdf"),
+    ]
+
+
+def test_a_path_in_a_dict_is_not_read() -> None:
+    part = {"type": "image_url", "image_url": {"url": "/etc/passwd"}}
+    assert one({"role": "user", "content": [part]}).parts == (Image("/etc/passwd", "image/png"),)
+
+
+def test_an_answer_in_openais_shape_with_all_that_it_may_have() -> None:
+    details = [{"type": "reasoning.text", "text": "Hm.", "signature": "abc"}]
+    said = one(
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "Hi."}, {"type": "refusal", "refusal": "No."}],
+            "reasoning": "Hm.",
+            "reasoning_details": details,
+            "refusal": "Never.",
+            "tool_calls": [
+                {**CALL, "extra_content": {"google": {"thought_signature": "xyz"}}},
+                {"id": "call_2", "type": "custom", "custom": {"name": "sql", "input": "SELECT 1"}},
+            ],
+        }
+    )
+    assert said.parts == (
+        Reasoning(0, "Hm."),
+        Opaque(0, "openai-chat", "reasoning_details", details),
+        Text(1, "Hi."),
+        Refusal(2, "No."),
+        Refusal(3, "Never."),
+        ToolCall("call_1", "weather", {"city": "Rome"}, '{"city": "Rome"}', block=4),
+        Opaque(4, "openai-chat", "extra_content", {"google": {"thought_signature": "xyz"}}),
+        ToolCall("call_2", "sql", {"input": "SELECT 1"}, "SELECT 1", kind="custom", block=5),
+    )
+    assert one({"role": "assistant", "reasoning_content": "Hm."}).parts == (Reasoning(0, "Hm."),)
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}, {"type": "text", "text": "."}]}
+    assert one({"role": "assistant", "content": [thinking]}).parts == (Reasoning(0, "Hm."),)
+
+
+@pytest.mark.parametrize("arguments", ["", None, "null", "{}", {}])
+def test_no_arguments_are_the_empty_object(arguments: Any) -> None:
+    [call] = one(
+        {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": arguments}}]}
+    ).parts
+    assert isinstance(call, ToolCall)
+    assert call.arguments == {}
+
+
+def test_broken_arguments_are_an_invalid_call() -> None:
+    calls = [
+        {"id": "a", "type": "function", "function": {"name": "f", "arguments": raw}}
+        for raw in ('{"x', '{"x":1}{"x":1}')
+    ]
+    cut, twice = one({"role": "assistant", "tool_calls": calls}).parts
+    assert isinstance(cut, ToolCallInvalid)
+    assert (cut.why, cut.arguments_raw, cut.repaired) == ("cut", '{"x', None)
+    assert isinstance(twice, ToolCallInvalid)
+    assert (twice.why, twice.repaired) == ("duplicated", {"x": 1})
+
+
+def test_results_one_after_another_are_one_message_and_know_their_tools() -> None:
+    history = [
+        assistant(ROME, ToolCall("call_2", "sql", {}, block=1)),
+        {"role": "tool", "tool_call_id": "call_2", "content": [{"type": "text", "text": "1"}]},
+        {"role": "tool", "tool_call_id": "call_1", "content": ""},
+        {"role": "tool", "tool_call_id": "call_9", "content": "lost", "name": "other"},
+    ]
+    assert as_messages(history)[1:] == [
+        tool_results(
+            ToolResult("call_2", "sql", (Text(0, "1"),)),
+            ToolResult("call_1", "weather"),
+            ToolResult("call_9", "other", (Text(0, "lost"),)),
+        )
+    ]
+
+
+def test_the_older_way_to_call() -> None:
+    turns = [
+        {"role": "assistant", "content": None, "function_call": {"name": "weather", "arguments": '{"city": "Rome"}'}},
+        {"role": "function", "name": "weather", "content": "sunny"},
+    ]
+    said, found = as_messages(turns)
+    [call] = said.tool_calls
+    assert (call.name, call.arguments) == ("weather", {"city": "Rome"})
+    assert found == tool_results(result(call, "sunny"))
+
+
+# Anthropic's.
+
+
+def test_a_history_in_anthropics_shape() -> None:
+    history = [
+        {"role": "user", "content": "Rome?"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Hm.", "signature": "abc"},
+                {"type": "thinking", "thinking": "", "signature": "hidden"},
+                {"type": "redacted_thinking", "data": "xyz"},
+                {"type": "text", "text": "Looking.", "citations": [{"type": "char_location"}]},
+                {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Rome"},
+                 "caller": {"type": "direct"}},
+                {"type": "tool_use", "id": "toolu_2", "name": "roll", "input": {},
+                 "caller": {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}},
+                {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "toolu_1", "content": "sunny"},
+                {"type": "tool_result", "tool_use_id": "toolu_2", "is_error": True, "content": [
+                    {"type": "text", "text": "It broke:"},
+                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "YWJj"}},
+                ]},
+                {"type": "text", "text": "Well?"},
+            ],
+        },
+    ]  # fmt: skip
+    asked, said, results, again = as_messages(history)
+    assert (asked, again) == (user("Rome?"), user("Well?"))
+    assert said.parts == (
+        Reasoning(0, "Hm."),
+        Opaque(0, "anthropic", "signature", "abc"),
+        Opaque(1, "anthropic", "signature", "hidden"),
+        Opaque(2, "anthropic", "redacted_thinking", {"type": "redacted_thinking", "data": "xyz"}),
+        Text(3, "Looking."),
+        Opaque(3, "anthropic", "citations", [{"type": "char_location"}]),
+        ToolCall("toolu_1", "weather", {"city": "Rome"}, '{"city": "Rome"}', block=4),
+        ToolCall("toolu_2", "roll", {}, block=5),
+        Opaque(5, "anthropic", "caller", {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}),
+        Opaque(6, "anthropic", "server_tool_use", history[1]["content"][6]),  # type: ignore[index]
+    )
+    assert results == tool_results(
+        ToolResult("toolu_1", "weather", (Text(0, "sunny"),)),
+        ToolResult("toolu_2", "roll", (Text(0, "It broke:"), Image("data:image/png;base64,YWJj", "image/png")), True),
+    )
+
+
+def test_pictures_and_documents_in_anthropics_shape() -> None:
+    sources = [
+        {"type": "image", "source": {"type": "url", "url": "https://x.test/a.png"}},
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="}},
+        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Grüße"}, "title": "a.txt"},
+        {"type": "document", "source": {"type": "url", "url": "https://x.test/a"}},
+        {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
+    ]
+    plain = base64.b64encode("Grüße".encode()).decode()
+    assert one({"role": "user", "content": sources}).parts == (
+        Image("https://x.test/a.png", "image/png"),
+        File("data:application/pdf;base64,JVBERg==", "application/pdf"),
+        File(f"data:text/plain;base64,{plain}", "text/plain", "a.txt"),
+        File("https://x.test/a", "application/pdf"),
+        Image("file_1"),
+    )
+
+
+# The objects of the SDKs.
+
+
+def test_what_the_sdks_give_back_is_taken() -> None:
+    completion = openai.types.chat.ChatCompletionMessage.model_validate(
+        {"role": "assistant", "content": "Looking.", "tool_calls": [CALL]}
+    )
+    text = anthropic.types.TextBlock(type="text", text="Looking.")
+    use = anthropic.types.ToolUseBlock(type="tool_use", id="call_1", name="weather", input={"city": "Rome"})
+    message = anthropic.types.Message(
+        id="msg_1", type="message", role="assistant", model="claude", content=[text, use], stop_reason="tool_use",
+        stop_sequence=None, usage=anthropic.types.Usage(input_tokens=1, output_tokens=1),
+    )  # fmt: skip
+    expected = (Text(0, "Looking."), ToolCall("call_1", "weather", {"city": "Rome"}, '{"city": "Rome"}', block=1))
+    for said in (completion, message, {"role": "assistant", "content": message.content}):
+        assert one(said).parts == expected
+    mixed = {"role": "assistant", "content": None, "tool_calls": completion.tool_calls}
+    assert [call.arguments for call in one(mixed).tool_calls] == [{"city": "Rome"}]
+
+
+# What cannot be read.
+
+FILE = {"type": "file", "file": {"file_id": "file-abc"}}
+
+
+@pytest.mark.parametrize(
+    ("what", "complaint"),
+    [
+        (None, "message: is of the type NoneType: give a string, a dict or a Message"),
+        (["Hi.", 7], r"messages\[1\]: is of the type int"),
+        ([{"content": "Hi."}], r"messages\[0\]: has no role, only: content"),
+        ([{"role": "model", "content": "Hi."}], r"messages\[0\]: has the role 'model'"),
+        ([{"role": "user", "content": 7}], r"messages\[0\]\.content: is a int: give a string or a list of parts"),
+        (["", {"role": "user", "content": ["a", {"type": "film"}]}], r"messages\[1\]\.content\[1\]: .*'film' cannot"),
+        ([{"role": "user", "content": [{"text": "Hi."}]}], r"messages\[0\]\.content\[0\]: a part with text cannot be"),
+        ([{"role": "user", "content": [7]}], r"messages\[0\]\.content\[0\]: is a int: give a dict"),
+        ([{"role": "user", "content": [{"type": "file", "file": {}}]}], r"content\[0\]: a file needs its file_data"),
+        (
+            [{"role": "user", "content": [{"type": "document", "source": {"type": "content"}}]}],
+            r"content\[0\]: a source of the type 'content' is not known",
+        ),
+        ([{"role": "user", "content": [{"type": "tool_result"}]}], r"content\[0\]: needs 'tool_use_id', a string"),
+        (
+            [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [{"type": "x"}]}]}],
+            r"messages\[0\]\.content\[0\]\.content\[0\]: a part of the type 'x'",
+        ),
+        ([{"role": "system", "content": [{"type": "image_url"}]}], r"content\[0\]: .* no place in a message of"),
+        ([{"role": "assistant", "content": [{"type": "audio"}]}], r"content\[0\]: .*'audio' is no part of an answer"),
+        ([{"role": "assistant", "audio": {"id": "a"}}], r"messages\[0\]\.audio: .*transcript"),
+        ([{"role": "assistant", "tool_calls": [{"function": {}}]}], r"messages\[0\]\.tool_calls\[0\]: needs 'id'"),
+        ([{"role": "assistant", "tool_calls": [{"id": "a"}]}], r"tool_calls\[0\]: is neither a function's call nor"),
+        ([{"role": "assistant", "tool_calls": ["a"]}], r"tool_calls\[0\]: is a str: give a dict"),
+        (
+            [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": ""}}]}],
+            r"tool_calls\[0\]\.function: needs 'name', a string",
+        ),
+        (
+            [{"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {"x": b""}}]}],
+            r"content\[0\]: the arguments are not JSON",
+        ),
+        ([{"role": "tool", "content": "1"}], r"messages\[0\]: needs 'tool_call_id', a string"),
+        (
+            [{"role": "assistant", "content": [{"type": "thinking", "thinking": [FILE]}]}],
+            r"content\[0\]: a thought holds text only",
+        ),
+    ],
+)  # fmt: skip
+def test_what_has_no_place_is_refused_with_where_it_stands(what: Any, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        as_messages(what)
+
+
+# Recorded requests: what people sent is read, and would be sent again.
+
+CASES = [json.loads(path.read_text()) for path in sorted((SHARED / "corpus" / "cases").glob("*/meta.json"))]
+SENT = [case for case in CASES if isinstance(case.get("request"), dict) and "messages" in case["request"]]
+
+
+def spoken(message: dict[str, Any]) -> Any:
+    """What a message says, however it is spelled."""
+    content = message.get("content")
+    parts: Any = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+    shown = [part["text"] if part["type"] == "text" else part[part["type"]].get("url") for part in parts]
+    calls = [
+        (call["function"]["name"], json.loads(call["function"]["arguments"] or "{}"))
+        for call in message.get("tool_calls") or ()
+    ]
+    role = "system" if message["role"] == "developer" else message["role"]
+    answered = fit_id(message.get("tool_call_id") or "none", max_length=40)
+    return role, [part for part in shown if part != ""], calls, answered
+
+
+@pytest.mark.parametrize("case", [case for case in SENT if case["wire"] == "openai-chat"], ids=lambda case: case["id"])
+def test_a_recorded_request_would_be_sent_again(case: dict[str, Any]) -> None:
+    sent = case["request"]["messages"]
+    messages = as_messages(sent)
+    again = find_encoder("openai-chat")(Request(model="m", messages=tuple(messages)), frozenset()).body["messages"]
+    assert [spoken(message) for message in again] == [spoken(message) for message in sent]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in SENT if case["wire"] in ("anthropic", "bedrock-invoke-anthropic", "mistral", "cohere")],
+    ids=lambda case: case["id"],
+)
+def test_recorded_requests_in_like_shapes_are_read(case: dict[str, Any]) -> None:
+    assert as_messages(case["request"]["messages"])
