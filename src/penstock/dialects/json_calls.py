@@ -1,137 +1,197 @@
-"""Dialects that write a call as a JSON object, or as a name and the JSON of its arguments."""
+"""Dialects that write a call as a JSON object between marks of their own."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+import re
+from functools import partial
 
-from msgspec import Struct
-
-from penstock.dialects.call import TextCall
-from penstock.dialects.dialect import Dialect
+from penstock.dialects.dialect import THINK, Dialect
+from penstock.dialects.objects_in_text import (
+    Keys,
+    ReadCall,
+    arguments,
+    call_array,
+    colon,
+    object_call,
+    object_calls,
+    short_string,
+)
+from penstock.dialects.raw import raw_value
 from penstock.dialects.source import Reading, Source
 
-# -- objects that are calls ----------------------------------------------------------------------------------------
+# -- a tag, and call objects ---------------------------------------------------------------------------------------
 
 
-class Keys(Struct, frozen=True):
-    """How the fields of a call object are called."""
-
-    name: tuple[str, ...] = ("name",)
-    arguments: tuple[str, ...] = ("arguments", "parameters")
-    id: tuple[str, ...] = ("id",)
-
-
-USUAL = Keys()
-COHERE = Keys(("tool_name",), ("parameters",), ("tool_call_id",))
-INKLING = Keys(("name",), ("args",))
+def tagged(source: Source, mark: str) -> Reading[None]:
+    """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`; where the next tag opens, the last one is closed."""
+    read = READERS.get(mark, object_call)
+    yield from object_calls(source, read)
+    while not (yield from source.close(*CLOSERS.get(mark, ()))) and (yield from source.close(mark)):
+        yield from object_calls(source, read)
 
 
-def object_call(source: Source, keys: Keys = USUAL) -> Reading[None]:
-    """A call that is an object: `{"name": …, "arguments": {…}}`, its fields in any order."""
-    name = id = early = ""
-    call: TextCall | None = None
-    yield from source.expect("{")
-    while key := (yield from next_key(source)):
-        if key in keys.arguments and name and call is None:
-            call = source.begin(name, id)
-            yield from arguments(source, call)
-        elif key in keys.arguments:
-            early = yield from source.json()
-        elif key in keys.name:
-            name = as_text((yield from source.json()))
-        elif key in keys.id:
-            id = as_text((yield from source.json()))
-        else:
-            yield from source.json()
-    if call is None:
-        call = source.begin(name, id)
-        call.add(unwrapped(early) or "{}")
-    source.end()
-
-
-def next_key(source: Source) -> Reading[str]:
-    """The next key of an object and its colon; the empty string at the object's end."""
+def functools(source: Source, mark: str) -> Reading[None]:
+    """`functools[{"name": …, "arguments": {…}}, …]`"""
     yield from source.space()
-    if (yield from source.ahead("}")):
-        return ""
-    if (yield from source.ahead(",")):
-        yield from source.space()
-    if (yield from source.peek()) != '"':
-        source.fail("expected a key")
-    key = as_text((yield from source.json()))
+    yield from call_array(source, object_call)
+
+
+def internlm2(source: Source, mark: str) -> Reading[None]:
+    """`<|action_start|><|plugin|>{"name": …, "parameters": {…}}<|action_end|>`"""
     yield from source.space()
-    yield from source.expect(":")
-    yield from source.space()
-    return key
-
-
-def arguments(source: Source, call: TextCall) -> Reading[None]:
-    """The value of the arguments, passed on as it comes; some models write it as a string that holds the JSON."""
-    if (yield from source.peek()) == '"':
-        call.add(unwrapped((yield from source.json())))
-    else:
-        yield from source.value(call.add)
-
-
-def unwrapped(raw: str) -> str:
-    """The JSON of the arguments, taken out of the string that it may be written in."""
-    inner = as_value(raw) if raw.lstrip().startswith('"') else None
-    return inner if isinstance(inner, str) and inner.lstrip().startswith("{") else raw
-
-
-def as_value(raw: str) -> Any:
-    try:
-        return json.loads(raw, strict=False)
-    except (ValueError, RecursionError):
-        return None
-
-
-def as_text(raw: str) -> str:
-    """A string's text; a number as it stands. Ids come as either."""
-    value = as_value(raw)
-    if isinstance(value, str):
-        return value
-    return str(value) if isinstance(value, int) else ""
-
-
-def object_calls(source: Source, keys: Keys = USUAL) -> Reading[None]:
-    """One call object, or an array of them, or several in a row."""
-    yield from source.space()
-    if (yield from source.ahead("[")):
-        yield from source.space()
-        while not (yield from source.close("]")):
-            yield from object_call(source, keys)
-            yield from source.close(",")
-            yield from source.space()
-        return
-    yield from object_call(source, keys)
-    while (yield from another(source, "{")):
-        yield from object_call(source, keys)
-
-
-def another(source: Source, first: str) -> Reading[bool]:
-    """Whether, white space aside, this character comes next; it is not read."""
-    spaces = yield from source.space()
-    if (yield from source.peek()) == first:
-        return True
-    source.unread(spaces)
-    return False
-
-
-def hermes(source: Source, mark: str) -> Reading[None]:
-    """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`"""
+    yield from source.expect("<|plugin|>")
     yield from object_calls(source)
-    yield from source.close(*CLOSERS.get(mark, ()))
+    yield from source.close("<|action_end|>")
 
+
+def gigachat3(source: Source, mark: str) -> Reading[None]:
+    """`<|function_call|>{"name": …, "arguments": {…}}`, or a message of its own with the header `function call`."""
+    if mark == "<|message_sep|>":
+        if not (yield from source.close("function call")):
+            return  # the end of another message
+        yield from source.close("<|role_sep|>")
+    yield from object_calls(source)
+
+
+def cohere_r_plus(source: Source, mark: str) -> Reading[None]:
+    """`Action:`, and in a fence `[{"tool_name": …, "parameters": {…}}, …]`"""
+    yield from source.space()
+    yield from source.expect("```")
+    yield from source.ahead("json")
+    yield from object_calls(source, partial(object_call, keys=COHERE))
+    yield from source.close("```")
+
+
+# -- names as keys -------------------------------------------------------------------------------------------------
+
+
+def apertus(source: Source, mark: str) -> Reading[None]:
+    """`<|tools_prefix|>[{"NAME": {…}}, …]<|tools_suffix|>`"""
+    yield from object_calls(source, named_values)
+    yield from source.close("<|tools_suffix|>")
+
+
+def named_values(source: Source) -> Reading[None]:
+    """`{"NAME": {…}}`: each key is the name of a call, its value the arguments."""
+    separator = yield from source.expect("{")
+    while separator != "}":
+        yield from source.space()
+        name = yield from short_string(source)
+        yield from colon(source)
+        yield from arguments(source, source.begin(name))
+        separator = (yield from source.close(",", "}")) or source.fail("expected the end of a call")
+        source.end()
+
+
+# -- messages ------------------------------------------------------------------------------------------------------
+
+_HEADER = re.compile(r"[\w.:/-]*")
+_INVOKES = ("<|content_invoke_tool_json|>", "<|content_invoke_tool_text|>")
+_KINDS = ("<|content_text|>", "<|content_thinking|>", "<|content_tool_error|>", "<|content_xml|>", "<|content_image|>",
+          "<|content_audio_input|>")  # fmt: skip
+_MESSAGE_ENDS = ("<|end_message|>", "<|content_model_end_sampling|>")
+_MESSAGES = ("<|message_user|>", "<|message_system|>", "<|message_tool|>", "<|audio_end|>", *_MESSAGE_ENDS)
+
+
+def inkling(source: Source, mark: str) -> Reading[None]:
+    """`<|message_model|>NAME<|content_invoke_tool_json|>{"name": …, "args": {…}}<|end_message|>`"""
+    source.hold()  # the marks are markup, even where there is no call
+    name, kind = "", mark
+    if mark not in _INVOKES:
+        name = yield from source.match(_HEADER)
+        kind = yield from source.ahead(*_INVOKES)
+    if not kind:
+        if not (yield from source.sees(*_KINDS)):
+            source.release()
+        elif not source.reasoning:
+            yield from source.ahead("<|content_thinking|>")
+        return
+    source.hold(name)
+    if kind == "<|content_invoke_tool_json|>":
+        yield from source.space()
+        yield from object_call(source, INKLING, name)
+        yield from source.close(*_MESSAGE_ENDS)
+    else:
+        call = source.begin(name)
+        call.key("input")
+        yield from raw_value(source, call, None, dict.fromkeys(_MESSAGE_ENDS, ()))
+        call.end_keys()
+        source.end()
+
+
+# -- the tables ----------------------------------------------------------------------------------------------------
+
+COHERE = Keys(("tool_name",), ("parameters",), ("tool_call_id",), no_calls=("directly-answer", "directly_answer"))
+INKLING = Keys(("name",), ("args", "arguments"))
+GRANITE_20B = Keys(no_calls=("no_function",))
 
 CLOSERS = {
     "<tool_call>": ("</tool_call>",),
     "<longcat_tool_call>": ("</longcat_tool_call>",),
     "<tool_calls>": ("</tool_calls>",),
     "<TOOLCALL>": ("</TOOLCALL>",),
+    "[TOOL_CALLS]": ("[/TOOL_CALLS]",),
+    "<|START_ACTION|>": ("<|END_ACTION|>",),
 }
+READERS: dict[str, ReadCall] = {
+    "<function_call>": partial(object_call, keys=GRANITE_20B),
+    "<|START_ACTION|>": partial(object_call, keys=COHERE),
+}
+RESPONSE = ("<response>\n", "<response>", "\n</response>", "</response>")
+COHERE_TURNS = ("<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>")
+COHERE_ANSWERS = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>")
+APRIEL = ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")
+
+
+def _row(
+    *opens: str, tokens: tuple[str, ...] = (), think: tuple[tuple[str, str], ...] = THINK, ends_reasoning: bool = False
+) -> Dialect:
+    closes = tuple(closer for mark in opens for closer in CLOSERS.get(mark, ()))
+    return Dialect(
+        block=tagged, opens=opens, closes=closes, tokens=tokens, think=think, call_ends_reasoning=ends_reasoning
+    )
+
 
 DIALECTS = {
-    "hermes": Dialect(block=hermes, opens=("<tool_call>",), closes=("</tool_call>",)),
+    "hermes": _row("<tool_call>"),
+    "longcat": _row("<longcat_tool_call>", think=(*THINK, ("<longcat_think>", "</longcat_think>"))),
+    "ernie45": _row("<tool_call>", tokens=RESPONSE),
+    "tool_calls_json_array": _row("<tool_calls>", think=(*THINK, APRIEL), tokens=("[END FINAL RESPONSE]", "<|end|>")),
+    "minimax_m1": _row("<tool_calls>"),
+    "nemotron_v2": _row("<TOOLCALL>", tokens=("<SPECIAL_12>",)),
+    "granite3": _row("<|tool_call|>", "<tool_call>", tokens=("<response>", "</response>", "<|end_of_text|>")),
+    "granite_20b": _row("<function_call>", tokens=("<|end_of_text|>", "<|endoftext|>")),
+    "mistral_array": _row("[TOOL_CALLS]"),
+    "cohere_action": _row(
+        "<|START_ACTION|>",
+        tokens=COHERE_ANSWERS + COHERE_TURNS,
+        think=(("<|START_THINKING|>", "<|END_THINKING|>"),),
+        ends_reasoning=True,
+    ),
+    "cohere_r_plus": Dialect(block=cohere_r_plus, opens=("Action:",), tokens=COHERE_TURNS),
+    "functools": Dialect(block=functools, opens=("functools[",)),
+    "internlm2": Dialect(
+        block=internlm2, opens=("<|action_start|>",), closes=("<|action_end|>",), call_ends_reasoning=True
+    ),
+    "gigachat3": Dialect(
+        block=gigachat3,
+        opens=("<|function_call|>", "<|message_sep|>", "function call<|role_sep|>"),
+        tokens=("<|role_sep|>", "</s>"),
+    ),
+    "apertus": Dialect(
+        block=apertus,
+        opens=("<|tools_prefix|>",),
+        closes=("<|tools_suffix|>",),
+        tokens=("<|assistant_start|>", "<|assistant_end|>"),
+        think=(("<|inner_prefix|>", "<|inner_suffix|>"),),
+        call_ends_reasoning=True,
+    ),
+    "inkling": Dialect(
+        block=inkling,
+        opens=("<|message_model|>", *_INVOKES),
+        tokens=_KINDS + _MESSAGES,
+        think=(("<|content_thinking|>", "<|end_message|>"),),
+        begins_inside=True,
+        call_ends_reasoning=True,
+    ),
 }

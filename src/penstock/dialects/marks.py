@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import lru_cache
 
 
 class Marks:
@@ -47,7 +47,7 @@ class Marks:
         return None
 
 
-@cache
+@lru_cache(maxsize=1024)  # some marks are made of what models write
 def marks_of(*marks: str) -> Marks:
     """The marks, made ready once."""
     return Marks(marks)

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import THINK, Dialect
-from penstock.dialects.json_calls import another
 from penstock.dialects.marks import marks_of
 from penstock.dialects.named_calls import FUNCTIONARY_TOKENS, NAME, json_arguments, named_call, text_call
+from penstock.dialects.objects_in_text import another
 from penstock.dialects.raw import json_or_text, raw_value
 from penstock.dialects.source import Mismatch, Reading, Source
 from penstock.dialects.xml_calls import Tags, Writer, invoke_body, named_tag, next_invoke, value

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import THINK, Dialect
-from penstock.dialects.json_calls import another, arguments, object_calls
 from penstock.dialects.marks import marks_of
+from penstock.dialects.objects_in_text import another, arguments, object_calls
 from penstock.dialects.source import Mismatch, Reading, Source
 from penstock.events import Reasoning, Text
 

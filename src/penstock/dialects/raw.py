@@ -18,17 +18,20 @@ Ends = Mapping[str, tuple[str, ...]]
 
 
 def raw_text(source: Source, sink: Callable[[str], None], ends: Ends) -> Reading[str]:
-    """Raw text, given to `sink` as it comes; returns the mark that ended it, with the white space after it read."""
+    """Raw text, given to `sink` as it comes; returns the mark that ended it."""
     marks = marks_of(*ends)
     while True:
         text, mark = source.take(marks)
         if text:
             sink(text)
+        if mark and not ends[mark]:
+            return mark
         if mark:
             spaces = yield from source.space()
-            if not ends[mark] or (yield from source.sees(*ends[mark])) or not (yield from source.peek()):
+            if (yield from source.sees(*ends[mark])) or not (yield from source.peek()):
                 return mark
-            sink(mark + spaces)
+            source.unread(spaces)  # a mark may begin there
+            sink(mark)
         elif source.is_over:
             raise Over("the text ended inside a value")
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from penstock.dialects.dialect import Dialect
+from penstock.dialects.dialect import THINK, Dialect
 from penstock.dialects.line import FENCE
 from penstock.dialects.marks import Marks, marks_of
 from penstock.dialects.source import Mismatch, Over, Reading, Source
@@ -25,7 +25,7 @@ class Reader:
         self._inside = inside
         self._reading = self.read()
         self._opens = _by_mark(source, dialects)
-        self._think = dict(pair for dialect in dialects.values() for pair in dialect.think)
+        self._think = dict(pair for row in dialects.values() for pair in (THINK if source.is_strict else row.think))
         self._fences = () if any(FENCE in mark for mark in self._opens) else (FENCE,)
         self._tokens = () if source.is_strict else tuple(mark for mark in self._opens if mark.startswith(_CONTROL))
         self._markup = {token for dialect in dialects.values() for token in dialect.tokens if not source.is_strict}

@@ -8,8 +8,10 @@ from importlib import import_module
 from penstock.dialects.dialect import PLAIN, Dialect
 from penstock.errors import UnknownDialectError
 
-FAMILIES = ("json_calls", "named_calls", "message_calls", "xml_calls", "element_calls", "keyed_calls", "gemma_calls",
-            "python_calls")  # fmt: skip
+FAMILIES = (
+    "json_calls", "bare_calls", "named_calls", "message_calls", "xml_calls", "element_calls", "keyed_calls",
+    "gemma_calls", "python_calls",
+)  # fmt: skip
 """The modules that hold dialects, each in a table `DIALECTS`."""
 ALIASES = {"xml": "anthropic_xml", "bare_json_array": "bare_json", "deepseek_v3_ascii": "deepseek_v3"}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -197,7 +198,8 @@ def _container(kind: type[dict[Any, Any] | list[Any]]) -> Callable[[str], str | 
 def literal(text: str) -> Any:
     """The value of a Python literal, made of what JSON has; None if it is none, or more than that."""
     try:
-        value = json.loads(json.dumps(ast.literal_eval(text), allow_nan=False))
+        with warnings.catch_warnings(action="ignore"):  # of escapes that Python does not know
+            value = json.loads(json.dumps(ast.literal_eval(text), allow_nan=False))
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
     return value

@@ -158,6 +158,8 @@ class Source:
     def expect(self, *marks: str) -> Reading[str]:
         """The mark that must stand next."""
         mark = yield from self.ahead(*marks)
+        if not mark and self.is_over and any(one.startswith(self._text[self._at :]) for one in marks):
+            raise Over(f"the text ended where {' or '.join(map(repr, marks))} was expected")
         return mark or self.fail(f"expected {' or '.join(map(repr, marks))}")
 
     def space(self) -> Reading[str]:
@@ -248,6 +250,11 @@ class Source:
             raise Over(f"{expected}, and the text ended")
         raise Mismatch(expected)
 
+    def refuse(self, word: str, expected: str) -> str:
+        """What was just read is not what it should be; it is there to be read again."""
+        self.unread(word)
+        return self.fail(expected)
+
     def _take(self, end: int) -> str:
         piece = self._text[self._at : end]
         self._at = end
@@ -270,6 +277,10 @@ class Source:
         else:  # part of it came in an earlier piece
             self._text, self._at = text + self._text[self._at :], 0
         if self._held is not None:
-            kept = "".join(self._held)
-            self._held = [kept[: len(kept) - len(text)]]
             self._held_size -= len(text)
+            left = len(text)
+            while left:
+                last = self._held.pop()
+                if len(last) > left:
+                    self._held.append(last[:-left])
+                left -= min(left, len(last))

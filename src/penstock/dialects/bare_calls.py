@@ -1,0 +1,326 @@
+"""Dialects that write a call as a JSON object with no marks around it, or with none that prose and code do not have.
+
+Only its keys tell such an object from other JSON, and, if tools were declared, its name. So a call begins when both are
+known, and an object is text from the first key or value on that a call does not have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache, partial
+
+from penstock.dialects.call import TextCall
+from penstock.dialects.dialect import Block, Dialect
+from penstock.dialects.line import FENCE
+from penstock.dialects.marks import marks_of
+from penstock.dialects.objects_in_text import (
+    Keys,
+    ReadCall,
+    arguments,
+    as_text,
+    at_key,
+    call_array,
+    colon,
+    fields,
+    ignore,
+    next_key,
+    object_calls,
+    short_string,
+    skip_fields,
+    string_text,
+    unwrapped,
+)
+from penstock.dialects.schema import Tools
+from penstock.dialects.source import Mismatch, Reading, Source
+
+# -- one call ------------------------------------------------------------------------------------------------------
+
+
+class BareKeys(Keys, frozen=True):
+    """How the fields of a bare call object are called.
+
+    The value of a `text` field is the arguments if it is an object, else the one argument there is. `answers` are the
+    names under which the model writes no call but its answer.
+    """
+
+    text: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+
+
+USUAL = BareKeys()
+FENCED = BareKeys(("name", "action", "tool"), ("arguments", "args", "parameters"), ("id",),
+                  text=("action_input", "tool_input"), answers=("final answer", "final_answer"))  # fmt: skip
+
+ONE_ARGUMENT = "__arg1"
+"""What the only argument is called where the model gives it no name."""
+
+_OBJECT = ('{"', "{}", "{ ", "{\n", "{\r", "{\t")
+_NUMBER = tuple("-0123456789")
+
+Accepts = Callable[[Source, str], bool]
+"""Whether a name can be a tool's."""
+
+
+class NotACall(Exception):
+    """The object is no call, and has been told as text."""
+
+
+def declared(source: Source, name: str) -> bool:
+    """If tools were declared, only these are called."""
+    return name in source.tools if source.tools else bool(name)
+
+
+def anything(source: Source, name: str) -> bool:
+    """Where its place tells a call, any tool is called."""
+    return bool(name)
+
+
+@cache
+def beginnings(keys: BareKeys) -> dict[str, tuple[str, ...]]:
+    """The keys of a call, with their quotes, and what the value of each begins with."""
+    begins = dict.fromkeys(keys.name, ('"',)) | dict.fromkeys(keys.id, ('"', *_NUMBER)) | {"type": ('"function"',)}
+    begins |= dict.fromkeys(keys.arguments, (*_OBJECT, '"{', "null"))
+    begins |= dict.fromkeys(keys.text, (*_OBJECT, '"', "[", "true", "false", "null", *_NUMBER))
+    return {f'"{key}"': begin for key, begin in begins.items()}
+
+
+def bare_call(source: Source, keys: BareKeys = USUAL, accepts: Accepts = declared) -> Reading[None]:
+    """`{"name": …, "arguments": {…}}`"""
+    yield from source.expect("{")
+    yield from bare_fields(source, keys, accepts)
+
+
+def bare_fields(source: Source, keys: BareKeys = USUAL, accepts: Accepts = declared) -> Reading[None]:
+    """A bare call object, from after its brace on."""
+    name = id = early = ""
+    while (yield from at_key(source)):
+        key = yield from call_key(source, keys)
+        if key in keys.name:
+            name = yield from short_string(source)
+            if name.lower() in keys.answers and name not in source.tools and not early:
+                yield from answer(source, keys)
+                return
+            if not accepts(source, name):
+                yield from refuse(source)
+        elif key in keys.id:
+            id = as_text((yield from source.json()))
+        elif key == "type":
+            yield from source.value(ignore)
+        elif name:
+            call = source.begin(name, id)
+            yield from (one_argument if key in keys.text else arguments)(source, call)
+            yield from skip_fields(source)
+            source.end()
+            return
+        else:
+            early = (one_argument_of if key in keys.text else unwrapped)((yield from source.json()))
+    if not name or not (early or name in source.tools):
+        source.fail("expected a call")
+    source.begin(name, id).add(early or "{}")
+    source.end()
+
+
+def call_key(source: Source, keys: BareKeys) -> Reading[str]:
+    """The next key and its colon, if it is one of a call's and a call's value follows."""
+    begins = beginnings(keys)
+    quoted = yield from source.ahead(*begins)
+    if not quoted:
+        yield from tell_field(source)
+        yield from refuse(source)
+    yield from colon(source)
+    if not (yield from source.sees(*begins[quoted])):
+        if (yield from source.sees("{")) and not (yield from source.sees(*_OBJECT)):
+            source.fail("expected a JSON value")
+        yield from tell_value(source)
+        yield from refuse(source)
+    return quoted.strip('"')
+
+
+def one_argument(source: Source, call: TextCall) -> Reading[None]:
+    """The value of a field that is the arguments if it is an object, and else the one argument there is."""
+    if (yield from source.peek()) == "{":
+        yield from source.value(call.add)
+        return
+    call.key(ONE_ARGUMENT)
+    if (yield from source.ahead('"')):
+        call.add('"')
+        yield from string_text(source, call.string)
+        call.add('"')
+    else:
+        yield from source.value(call.add)
+    call.end_keys()
+
+
+def one_argument_of(raw: str) -> str:
+    """The same, of a value that has been read."""
+    return raw if raw.startswith("{") else f'{{"{ONE_ARGUMENT}":{raw}}}'
+
+
+def answer(source: Source, keys: BareKeys) -> Reading[None]:
+    """The rest of `{"action": "Final Answer", "action_input": "…"}`: the input is text, what is around it is markup."""
+    while (key := (yield from next_key(source))) is not None:
+        source.drop()
+        if key in keys.text and (yield from source.ahead('"')):
+            yield from string_text(source, source.tell)
+        else:
+            yield from source.value(source.tell if key in keys.text else ignore)
+        source.hold()
+
+
+# -- objects that are no calls -------------------------------------------------------------------------------------
+
+
+def refuse(source: Source) -> Reading[None]:
+    """The object is no call: its other fields are text too, so that nothing in them is taken for a call."""
+    while (yield from at_key(source)):
+        yield from tell_field(source)
+    source.release()
+    raise NotACall
+
+
+def tell_field(source: Source) -> Reading[None]:
+    """A field, as text; what was held before it is text too."""
+    source.release()
+    if (yield from source.peek()) != '"':
+        source.fail("expected a key")
+    yield from source.value(source.tell)
+    source.hold()
+    yield from colon(source)
+    yield from tell_value(source)
+
+
+def tell_value(source: Source) -> Reading[None]:
+    """The value of a field, as text; what was held before it is text too."""
+    source.release()
+    yield from source.value(source.tell)
+    source.hold()
+
+
+# -- the dialects --------------------------------------------------------------------------------------------------
+
+
+def or_text(block: Block) -> Block:
+    """A block that ends where an object proved to be no call."""
+
+    def read(source: Source, mark: str) -> Reading[None]:
+        try:
+            yield from block(source, mark)
+        except NotACall:
+            return
+
+    return read
+
+
+def bare_json(source: Source, mark: str) -> Reading[None]:
+    """`{"name": …, "arguments": {…}}`, or an array of such objects, anywhere."""
+    if mark == "[":
+        yield from source.space()
+        yield from call_array(source, bare_call)
+    else:
+        yield from bare_fields(source)
+
+
+def xlam(source: Source, mark: str) -> Reading[None]:
+    """`[{"name": …, "arguments": {…}}, …]`, bare, in a fence, or after a mark."""
+    if mark == FENCE:
+        yield from fenced(source, mark, USUAL)
+    elif mark == "[":
+        yield from bare_json(source, mark)
+    else:
+        yield from object_calls(source)
+        yield from source.close("[/TOOL_CALLS]", "</tool_call>")
+
+
+def fenced(source: Source, mark: str, keys: BareKeys = FENCED) -> Reading[None]:
+    """Call objects in a fence, `json` or not; where there are none, the fence is text with all that is in it."""
+    is_code, calls = source.line.may_open_fence, source.calls
+    try:
+        yield from source.ahead("json", "JSON")
+        yield from object_calls(source, partial(bare_call, keys=keys))
+        yield from source.close(FENCE)
+        return
+    except (Mismatch, NotACall):
+        if source.calls > calls:
+            raise
+    source.release()
+    if is_code:
+        yield from tell_code(source)
+
+
+def tell_code(source: Source) -> Reading[None]:
+    """Code up to the fence that closes it, as text."""
+    is_open = True
+    while is_open:
+        text, mark = source.take(marks_of(FENCE))
+        source.tell(text)
+        if mark:
+            is_open = not source.line.may_open_fence
+            source.tell(mark)
+        elif source.is_over:
+            return
+        else:
+            yield
+
+
+def llama3_json(source: Source, mark: str) -> Reading[None]:
+    """`{"name": …, "parameters": {…}}; …` at the start or after `<|python_tag|>`, which built-in calls may follow too.
+
+    Elsewhere it is a call if it names a declared tool.
+    """
+    read = READERS[mark]
+    if mark != "{":
+        yield from source.space()
+        if mark and not (yield from source.sees("{")):
+            yield from built_in_call(source)
+            return
+        yield from source.expect("{")
+    yield from read(source)
+    while separator := (yield from source.close(";", "{")):
+        if separator == ";":
+            yield from source.space()
+            yield from source.expect("{")
+        yield from read(source)
+
+
+_WORD = re.compile(r"\w*")
+
+
+def built_in_call(source: Source) -> Reading[None]:
+    """`brave_search.call(query="…")`"""
+    name = yield from source.match(_WORD)
+    yield from source.expect(".call(")
+    call = source.begin(name)
+    while not (yield from source.close(")")):
+        yield from source.space()
+        call.key((yield from source.match(_WORD)))
+        _ = (yield from source.close("=")) or source.fail("expected '='")
+        yield from source.space()
+        if (yield from source.sees('"', "{", "[")):
+            yield from source.value(call.add)
+        else:
+            text, mark = yield from source.upto(",", ")")
+            call.add(text.strip())
+            source.unread(mark)
+        yield from source.close(",")
+    call.end_keys()
+    source.end()
+
+
+def llama3_opens(tools: Tools) -> tuple[str, ...]:
+    """Without declared tools, an object that does not stand at the start is no call."""
+    return ("<|python_tag|>", "{") if tools else ("<|python_tag|>",)
+
+
+READERS: dict[str, ReadCall] = {"": partial(bare_fields, accepts=anything), "{": bare_fields, "<|python_tag|>": fields}
+
+DIALECTS = {
+    "bare_json": Dialect(block=or_text(bare_json), opens=("{", "[")),
+    "xlam": Dialect(
+        block=or_text(xlam), opens=("[", FENCE, "[TOOL_CALLS]", "<tool_call>"), closes=("[/TOOL_CALLS]", "</tool_call>")
+    ),
+    "llama3_json": Dialect(
+        block=or_text(llama3_json), opens=llama3_opens, tokens=("<|eom_id|>", "<|eot_id|>"), begins_inside=True
+    ),
+    "md_json_fence": Dialect(block=or_text(fenced), opens=(FENCE,)),
+}
