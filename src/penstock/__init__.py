@@ -17,7 +17,27 @@ if TYPE_CHECKING:
     from penstock.dialects.parser import TextParser
     from penstock.dialects.stage import Rescue, TextCalls
     from penstock.dialects.xml_parser import StreamingXMLParser
-    from penstock.errors import PenstockError, UnknownDialectError, UnknownWireError, UsageError
+    from penstock.errors import (
+        AlreadyReadError,
+        AuthenticationError,
+        BadRequestError,
+        ConnectionFailed,
+        ContextLengthError,
+        MissingKeyError,
+        NotFoundError,
+        OverloadedError,
+        PenstockError,
+        ProviderError,
+        RateLimitError,
+        ReplayMissError,
+        TimedOut,
+        UnexpectedReplyError,
+        UnknownDialectError,
+        UnknownNameError,
+        UnknownProviderError,
+        UnknownWireError,
+        UsageError,
+    )
     from penstock.events import (
         Error,
         Finish,
@@ -36,6 +56,10 @@ if TYPE_CHECKING:
         Usage,
     )
     from penstock.jsonstream import JSONPiece, PartialJSON
+    from penstock.messages import File, Image, Message, ToolResult
+    from penstock.model import Model
+    from penstock.stream import AsyncStream, Stream
+    from penstock.transport.policy import Retries, Timeouts
     from penstock.turn import Turn, classify, collect, extract
 
 _HOMES = {
@@ -45,12 +69,21 @@ _HOMES = {
     "dialects.parser": ("TextParser",),
     "dialects.stage": ("Rescue", "TextCalls"),
     "dialects.xml_parser": ("StreamingXMLParser",),
-    "errors": ("PenstockError", "UnknownDialectError", "UnknownWireError", "UsageError"),
+    "errors": (
+        "AlreadyReadError", "AuthenticationError", "BadRequestError", "ConnectionFailed", "ContextLengthError",
+        "MissingKeyError", "NotFoundError", "OverloadedError", "PenstockError", "ProviderError",
+        "RateLimitError", "ReplayMissError", "TimedOut", "UnexpectedReplyError", "UnknownDialectError",
+        "UnknownNameError", "UnknownProviderError", "UnknownWireError", "UsageError",
+    ),
     "events": (
         "Error", "Finish", "Opaque", "Reasoning", "Refusal", "Retry", "StreamChunk", "Text", "ToolCall",
         "ToolCallClosed", "ToolCallDelta", "ToolCallInvalid", "ToolCallStart", "Unknown", "Usage",
     ),
     "jsonstream": ("JSONPiece", "PartialJSON"),
+    "messages": ("File", "Image", "Message", "ToolResult"),
+    "model": ("Model",),
+    "stream": ("AsyncStream", "Stream"),
+    "transport.policy": ("Retries", "Timeouts"),
     "turn": ("Turn", "classify", "collect", "extract"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -72,31 +105,55 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "AlreadyReadError",
+    "AsyncStream",
+    "AuthenticationError",
+    "BadRequestError",
+    "ConnectionFailed",
+    "ContextLengthError",
     "Decoder",
     "Error",
+    "File",
     "Finish",
+    "Image",
     "JSONPiece",
+    "Message",
+    "MissingKeyError",
+    "Model",
+    "NotFoundError",
     "Opaque",
+    "OverloadedError",
     "PartialJSON",
     "PenstockError",
+    "ProviderError",
+    "RateLimitError",
     "Reasoning",
     "Refusal",
+    "ReplayMissError",
     "Rescue",
+    "Retries",
     "Retry",
+    "Stream",
     "StreamChunk",
     "StreamingToolCallAccumulator",
     "StreamingXMLParser",
     "Text",
     "TextCalls",
     "TextParser",
+    "TimedOut",
+    "Timeouts",
     "ToolCall",
     "ToolCallClosed",
     "ToolCallDelta",
     "ToolCallInvalid",
     "ToolCallStart",
+    "ToolResult",
     "Turn",
+    "UnexpectedReplyError",
     "Unknown",
     "UnknownDialectError",
+    "UnknownNameError",
+    "UnknownProviderError",
     "UnknownWireError",
     "Usage",
     "UsageError",

@@ -7,7 +7,8 @@ PenstockError
 │   │   ├── UnknownDialectError          ... a dialect
 │   │   └── UnknownProviderError         ... a provider
 │   ├── MissingKeyError              ... of a provider whose key is not set
-│   └── AlreadyReadError             ... to read a stream a second time
+│   ├── AlreadyReadError             ... to read a stream a second time
+│   └── ReplayMissError              ... of a recording that has no answer to it
 └── ProviderError                the provider, or the way to it, refused or failed before the answer began
     ├── AuthenticationError          the key is wrong, or may not do this
     ├── NotFoundError                there is no such model or address
@@ -82,6 +83,10 @@ class MissingKeyError(UsageError):
 
 class AlreadyReadError(UsageError):
     """A stream can be read once."""
+
+
+class ReplayMissError(UsageError):
+    """A recording has no answer to what is asked; the message says what differs first."""
 
 
 class ProviderError(PenstockError):

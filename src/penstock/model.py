@@ -63,7 +63,8 @@ class Model:
 
     The key and the base URL come from the variables that people already have, or are given here. `wire` chooses another
     protocol where a provider speaks several; `client` is an HTTP client of your own (httpx2, httpx, aiohttp); `record`
-    is a file to which each exchange is written. Other keywords are options for every request: `temperature`,
+    is a file to which each exchange is written; `via` is another way to the provider than HTTP, such as a script of
+    `penstock.testing`. Other keywords are options for every request: `temperature`,
     `max_tokens` ...
     """
 
@@ -79,20 +80,22 @@ class Model:
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,
         record: Any = None,
+        via: Line | None = None,
         **options: Any,
     ) -> None:
         self.name = name
+        self._key = api_key or ""
         scheme, _, rest = name.partition(":")
         if scheme in SCHEMES:
-            self.provider, self.model = scheme, rest
-            self._row, self._line = import_module(SCHEMES[scheme]).line(rest, wire)
-            self._key, self.base_url = "", base_url or f"{scheme}://"
+            self.provider, self.base_url = scheme, f"{scheme}://penstock"
+            self.model, self._row, self._line = import_module(SCHEMES[scheme]).line(rest, wire)
         else:
             given, self.model = split_model(name)
             self.provider, self._row = find_provider(given)
-            self._key = api_key if api_key is not None else find_key(self.provider, self._row)
-            self.base_url = at(self._row, base_url) if base_url else find_base_url(self.provider, self._row)
-            self._line = HTTPLine(client)
+            self._line = via or HTTPLine(client)
+            if via is None and api_key is None:
+                self._key = find_key(self.provider, self._row)
+            self.base_url = self._address(base_url, is_needed=via is None)
         self.wire = wire or self._row.wire
         self._headers = dict(headers or {})
         self._timeouts = timeouts or Timeouts()
@@ -100,6 +103,11 @@ class Model:
         self._record = record
         self._options = options
         self._encode = find_encoder(self.wire)
+
+    def _address(self, base_url: str | None, *, is_needed: bool) -> str:
+        if base_url:
+            return at(self._row, base_url)
+        return find_base_url(self.provider, self._row) if is_needed else "played://penstock"
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, wire={self.wire!r}, base_url={self.base_url!r})"
@@ -238,7 +246,7 @@ def _in_text(
 def _credentials(row: Provider, key: str, url: str, body: bytes) -> dict[str, str]:
     """The headers that say who is asking."""
     match row.auth:
-        case "aws" if not key:
+        case "aws" if not key and url.startswith("http"):
             from penstock.transport.aws import signature
 
             return signature(url, body)

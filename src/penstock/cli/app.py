@@ -10,8 +10,11 @@ from typing import Any
 
 import click
 
+from penstock.cli.chat import chat
 from penstock.cli.decode import decode
 from penstock.cli.demo import demo
+from penstock.cli.models import models
+from penstock.cli.record import record, replay
 
 INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended,
 READER_GONE = 141  # and for one whose reader went away (`| head`)
@@ -46,10 +49,11 @@ def penstock() -> None:
     \b
     Start here:
       penstock demo                                  watch a stream being decoded
+      penstock chat -m sim:demo                      talk to a model that needs no key
       penstock decode --wire openai-chat FILE        read a recorded response
       curl -N … | penstock decode --wire anthropic   read one while it arrives
     """
 
 
-penstock.add_command(decode)
-penstock.add_command(demo)
+for command in (chat, decode, demo, models, record, replay):
+    penstock.add_command(command)

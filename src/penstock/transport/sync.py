@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import socket
 import threading
 import time
@@ -23,6 +24,7 @@ def shared_client() -> Any:
             import httpx2
 
             _shared.append(httpx2.Client(timeout=None))
+            atexit.register(_shared[0].close)
         return _shared[0]
 
 

@@ -1,0 +1,96 @@
+"""What the commands that ask a model share: its name, its options, and how an answer is shown while it comes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from penstock.cli.decode import is_bad_end
+from penstock.cli.view import View
+from penstock.errors import PenstockError
+from penstock.events import StreamChunk, encode
+from penstock.model import Model
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+FAILED = 3
+"""The exit code of a command whose provider refused or could not be reached."""
+
+
+def model_options(command: Command) -> Command:
+    """The options that say which model is asked, and how."""
+    for option in (
+        click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds to wait for an answer."),
+        click.option("--tools", "tool_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                     metavar="FILE", help="Tools to declare: a JSON list, in any provider's shape."),
+        click.option("--calls", default="native", metavar="DIALECT",
+                     help="How calls are written: natively, or in the text in this dialect (xml, hermes, …)."),
+        click.option("--system", default="", metavar="TEXT", help="What the model is told before all else."),
+        click.option("--base-url", metavar="URL", help="Another address of the provider."),
+        click.option("--wire", help="Another protocol, where the provider speaks several."),
+        click.option("-m", "--model", "name", required=True, metavar="PROVIDER:MODEL",
+                     help="The model, as in anthropic:claude-sonnet-4-5, or sim:demo, which needs no key."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def open_model(name: str, wire: str | None, base_url: str | None, timeout: float | None, record: Any = None) -> Model:
+    """The model that was asked for; a mistake in its name is the command's, not ours."""
+    from penstock.transport.policy import Timeouts
+
+    timeouts = Timeouts(first_event=timeout, idle=timeout) if timeout else None
+    try:
+        return Model(name, base_url, wire=wire, timeouts=timeouts, record=record)
+    except PenstockError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def read_tools(path: Path | None) -> list[Any]:
+    """The tools in a file."""
+    if path is None:
+        return []
+    try:
+        tools = json.loads(path.read_text())
+    except ValueError as error:
+        raise click.ClickException(f"{path} is no JSON: {error}") from None
+    if not isinstance(tools, list):
+        raise click.ClickException(f"{path} holds no list of tools")
+    return tools
+
+
+def show(console: Console, wire: str, events: Iterable[StreamChunk], *, as_json: bool = False) -> bool:
+    """Show the events as they come; whether the answer ended well."""
+    if as_json:
+        return _show_json(events)
+    view, ended_well = View(console, wire), True
+    try:
+        for event in events:
+            view.add(event)
+            view.flush()
+            ended_well = ended_well and not is_bad_end(event)
+    except KeyboardInterrupt:
+        view.cancel()
+        raise
+    view.close()
+    return ended_well
+
+
+def _show_json(events: Iterable[StreamChunk]) -> bool:
+    ended_well = True
+    for event in events:
+        sys.stdout.buffer.write(encode(event) + b"\n")
+        sys.stdout.buffer.flush()
+        ended_well = ended_well and not is_bad_end(event)
+    return ended_well
+
+
+def complain(error: PenstockError) -> None:
+    """Say what went wrong on the way to the model."""
+    click.echo(f"Error: {error}", err=True)

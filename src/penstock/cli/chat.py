@@ -1,0 +1,109 @@
+"""`penstock chat`: talk to a model, and watch its answers come."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from penstock.cli.asking import FAILED, complain, model_options, open_model, read_tools, show
+from penstock.cli.screen import open_console, visible
+from penstock.errors import PenstockError
+from penstock.events import ToolCall
+from penstock.messages import Message, ToolResult, result, tool_results, user
+from penstock.model import Model
+
+
+@click.command()
+@model_options
+@click.option("--json", "as_json", is_flag=True, help="Print one event a line, as JSON, and nothing else.")
+@click.option("--record", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Keep the exchanges.")
+@click.argument("prompt", required=False)
+def chat(
+    name: str, wire: str | None, base_url: str | None, system: str, calls: str, tool_file: Path | None,
+    timeout: float | None, as_json: bool, record: Path | None, prompt: str | None,
+) -> None:  # fmt: skip
+    """Talk to a model, and watch its answers come: text as it flows, reasoning dimmed, calls growing.
+
+    With PROMPT, or if the input is no terminal, one answer is given; else you are asked for what to say, until Ctrl-D.
+    If tools are declared and the model calls one, you are asked for what it gives back.
+
+    \b
+      penstock chat -m sim:demo
+      penstock chat -m openai:gpt-5 "Why is the sky blue?"
+
+    \b
+    Exit code: 0 all is well, 1 an answer was cut or went wrong, 2 the command was not understood, 3 no answer came
+    """
+    model = open_model(name, wire, base_url, timeout, record)
+    tools = read_tools(tool_file)
+    talk = Chat(model, {"tools": tools, "calls": calls, "system_prompt": system}, as_json)
+    if prompt is None and sys.stdin.isatty():
+        talk.go_on()
+    else:
+        talk.say(prompt if prompt is not None else sys.stdin.read())
+    raise SystemExit(talk.code)
+
+
+class Chat:
+    """A conversation with a model in a terminal."""
+
+    def __init__(self, model: Model, options: dict[str, Any], as_json: bool) -> None:
+        self.code = 0
+        self._console: Console = open_console()
+        self._model = model
+        self._options = options
+        self._as_json = as_json
+        self._messages: list[Message] = []
+
+    def go_on(self) -> None:
+        """Ask the person, and then the model, again and again."""
+        self._console.print(f"{self._model.name} · Ctrl-D ends it, Ctrl-C ends an answer\n", style="dim")
+        while (line := _asked("› ")) is not None:
+            if line.strip():
+                self.say(line)
+
+    def say(self, text: str) -> None:
+        """Say this, and show the answer; if that calls tools, and there is someone to ask, answer those too."""
+        self._messages.append(user(text))
+        while (calls := self._answer()) and sys.stdin.isatty():
+            found = [self._result(call) for call in calls]
+            self._messages.append(tool_results(*found))
+
+    def _answer(self) -> list[ToolCall]:
+        """Show the next answer; the calls in it."""
+        try:
+            with self._model.stream(self._messages, **self._options) as stream:
+                try:
+                    ended_well = show(self._console, self._model.wire, stream, as_json=self._as_json)
+                except KeyboardInterrupt:
+                    if not sys.stdin.isatty():
+                        raise
+                    ended_well = False
+        except PenstockError as error:
+            complain(error)
+            self.code = FAILED
+            self._messages.pop()
+            return []
+        self.code = 0 if ended_well else 1
+        self._console.print()
+        turn = stream.turn
+        self._messages.append(Message("assistant", turn.parts))
+        return turn.tool_calls
+
+    def _result(self, call: ToolCall) -> ToolResult:
+        given = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+        line = _asked(visible(f"{call.name}({given}) gives › "))
+        return result(call, line if line is not None else "(no answer)")
+
+
+def _asked(prompt: str) -> str | None:
+    """What the person says; None if that is nothing more."""
+    try:
+        return input(prompt)
+    except (EOFError, KeyboardInterrupt):
+        click.echo()
+        return None

@@ -1,0 +1,65 @@
+"""`penstock models`: the providers, and which of them are set up here."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.screen import open_console
+from penstock.errors import UsageError
+from penstock.providers import PROVIDERS, Provider, find_base_url
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+def models(as_json: bool) -> None:
+    """List the providers, where they are, and whether their keys are set.
+
+    A model is named provider:model, as in openai:gpt-5. Keys are read from the variables that are shown; they are never
+    printed.
+    """
+    if as_json:
+        rows = [
+            {"provider": name, "wire": row.wire, "url": where(name, row), "key": key(row)}
+            for name, row in PROVIDERS.items()
+        ]
+        click.echo(json.dumps(rows, indent=1))
+        return
+    table = Table("provider", "key", "speaks", "at", box=SIMPLE_HEAD, header_style="bold")
+    for name, row in PROVIDERS.items():
+        table.add_row(
+            Text(name, "bold" if is_ready(row) else "dim"), _shown_key(row), row.wire, Text(where(name, row), "dim")
+        )
+    console = open_console()
+    console.print(table)
+    console.print("sim:demo needs neither key nor network: penstock chat -m sim:demo", style="dim")
+
+
+def key(row: Provider) -> str:
+    """The variable that holds the provider's key; empty if none is set."""
+    return next((variable for variable in row.keys if os.environ.get(variable)), "")
+
+
+def is_ready(row: Provider) -> bool:
+    return bool(key(row)) or not row.needs_key
+
+
+def where(name: str, row: Provider) -> str:
+    """The base URL, or what is missing for one."""
+    try:
+        return find_base_url(name, row)
+    except UsageError:
+        return row.base_url or "(give a base URL)"
+
+
+def _shown_key(row: Provider) -> Text:
+    if found := key(row):
+        return Text(f"✓ {found}", "green")
+    if not row.needs_key:
+        return Text("not needed", "dim")
+    return Text(f"set {row.keys[0]}", "yellow")

@@ -1,0 +1,74 @@
+"""`penstock record` and `penstock replay`: keep an answer with its timing, and play it again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from penstock.cli.asking import FAILED, complain, model_options, open_model, read_tools, show
+from penstock.cli.screen import open_console
+from penstock.decoder import Decoder
+from penstock.errors import PenstockError, UsageError
+from penstock.events import StreamChunk
+from penstock.recording import Recording, read_recordings
+
+
+@click.command()
+@model_options
+@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Where the exchange is added.")  # fmt: skip
+@click.argument("prompt")
+def record(
+    name: str, wire: str | None, base_url: str | None, system: str, calls: str, tool_file: Path | None,
+    timeout: float | None, output: Path, prompt: str,
+) -> None:  # fmt: skip
+    """Ask a model once, show its answer, and keep the exact bytes of it with their timing.
+
+    The request is kept too, without its key. `penstock replay` plays the file, and a model named replay:FILE answers
+    from it.
+    """
+    model = open_model(name, wire, base_url, timeout, output)
+    console = open_console()
+    try:
+        with model.stream(prompt, read_tools(tool_file), calls=calls, system_prompt=system) as stream:
+            ended_well = show(console, model.wire, stream)
+    except PenstockError as error:
+        complain(error)
+        raise SystemExit(FAILED) from None
+    console.print(f"\nkept in {output}: penstock replay {output}", style="dim", soft_wrap=True)
+    raise SystemExit(0 if ended_well else 1)
+
+
+@click.command()
+@click.option("--speed", type=click.FloatRange(min=0), default=1.0, help="Play so many times as fast; 0 does not wait.")
+@click.option("--json", "as_json", is_flag=True, help="Print one event a line, as JSON, and nothing else.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def replay(speed: float, as_json: bool, file: Path) -> None:
+    """Play the answers in a recording again, at the pace at which they came."""
+    try:
+        recordings = read_recordings(file)
+    except UsageError as error:
+        raise click.ClickException(str(error)) from None
+    console = open_console()
+    ended_well = True
+    for found in recordings:
+        if not as_json:
+            console.print(
+                f"{found.asked.model} · {len(found.body):,} bytes in {len(found.pieces)} pieces\n", style="dim"
+            )
+        ended_well = show(console, found.asked.wire, events(found, speed), as_json=as_json) and ended_well
+    raise SystemExit(0 if ended_well else 1)
+
+
+def events(recording: Recording, speed: float) -> Iterator[StreamChunk]:
+    """The events of a recorded answer, at its pace."""
+    decoder, now = Decoder(recording.asked.wire), recording.began.at
+    for piece in recording.pieces:
+        if speed:
+            time.sleep(max(0.0, piece.at - now) / speed)
+        now = piece.at
+        yield from decoder.feed(piece.data)
+    yield from decoder.close()

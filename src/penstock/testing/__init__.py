@@ -1,0 +1,66 @@
+"""A provider in the box: scripts, their bytes on every wire, and a loopback server that plays them.
+
+    with Loopback([Reply(say("Let me look."), call("weather", {"city": "Rome"})), Reply("Sunny.")]) as server:
+        client = OpenAI(base_url=server.base_url("openai-chat"), api_key="-")
+
+`Loopback` brings in aiohttp, and is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.testing.asked import Asked, Result
+from penstock.testing.cuts import Cutting, cuts, cuttings
+from penstock.testing.demo import demo
+from penstock.testing.encoders import frames
+from penstock.testing.faults import Fault, Hang, Mislabelled, Page, Raw, Redirect, Reset, Status
+from penstock.testing.line import Scripted
+from penstock.testing.replay import Replay
+from penstock.testing.reply import Reply, call, drop, fail, refuse, say, think, wait
+from penstock.testing.script import Script, Step, always
+
+if TYPE_CHECKING:
+    from penstock.testing.server import Loopback
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Loopback":
+        raise AttributeError(f"module 'penstock.testing' has no attribute {name!r}")
+    from penstock.testing.server import Loopback
+
+    globals()[name] = Loopback
+    return Loopback
+
+
+__all__ = [
+    "Asked",
+    "Cutting",
+    "Fault",
+    "Hang",
+    "Loopback",
+    "Mislabelled",
+    "Page",
+    "Raw",
+    "Redirect",
+    "Replay",
+    "Reply",
+    "Reset",
+    "Result",
+    "Script",
+    "Scripted",
+    "Status",
+    "Step",
+    "always",
+    "call",
+    "cuts",
+    "cuttings",
+    "demo",
+    "drop",
+    "fail",
+    "frames",
+    "refuse",
+    "say",
+    "think",
+    "wait",
+]

@@ -1,0 +1,91 @@
+"""The script of `sim:` models: an answer that fits whatever is asked, with whatever tools are given."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.declared import Declared
+from penstock.testing.asked import Asked, Result
+from penstock.testing.reply import Call, Reply, call, say
+from penstock.testing.sample import Sampler, names_in
+
+MAX_CALLS = 3
+"""How many calls are made at once."""
+MAX_QUOTE = 160
+"""How much of a prompt or of a result is repeated."""
+
+_WORD = re.compile(r"[^\W_]+")
+_SMALL = {"the", "and", "for", "what", "how", "who", "get", "you", "can", "with", "this", "that", "from", "are", "all"}
+
+
+def demo(asked: Asked) -> Reply:
+    """Call the tools that seem to fit, and sum up when they have answered; the same request gets the same answer."""
+    tools = [tool for tool in asked.tools if not tool.is_custom]
+    results = asked.results
+    if results:
+        return Reply(say(_summary(results)))
+    if tools and asked.tool_choice != "none":
+        calls = _calls(asked, tools)
+        return Reply(say(f"Let me ask {_listed(list(dict.fromkeys(made.name for made in calls)))}."), *calls)
+    return Reply(say(_greeting(asked.prompt)))
+
+
+def _calls(asked: Asked, tools: list[Declared]) -> list[Call]:
+    prompt = asked.prompt
+    wanted = [tool for tool in tools if tool.name == asked.tool_choice] or _suitable(tools, prompt)
+    if len(wanted) > 1:
+        return [call(tool.name, Sampler(prompt, tool.parameters).arguments()) for tool in wanted]
+    [tool] = wanted
+    rounds = min(len(names_in(prompt)), MAX_CALLS) if _asks_for_one_name(tool) else 1
+    samplers = [Sampler(prompt, tool.parameters, first_name) for first_name in range(max(rounds, 1))]
+    return list(dict.fromkeys(call(tool.name, sampler.arguments()) for sampler in samplers))
+
+
+def _suitable(tools: list[Declared], prompt: str) -> list[Declared]:
+    """The tools whose names and descriptions share the most words with the prompt; if none does, the first."""
+    scores = {tool.name: _shared(prompt, tool) for tool in tools}
+    found = sorted((tool for tool in tools if scores[tool.name]), key=lambda tool: -scores[tool.name])
+    return found[:MAX_CALLS] or tools[:1]
+
+
+def _shared(prompt: str, tool: Declared) -> int:
+    """How many words are shared; those of the name count more."""
+    words, name, description = (_stems(text) for text in (prompt, tool.name, tool.description))
+    return 2 * len(words & name) + len(words & description)
+
+
+def _stems(text: str) -> set[str]:
+    """The words that mean something, without the endings that make them differ."""
+    parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
+    words = {word.lower() for word in _WORD.findall(parted) if len(word) > 2}
+    return {word.removesuffix("s") for word in words - _SMALL}
+
+
+def _asks_for_one_name(tool: Declared) -> bool:
+    """Whether the tool takes one thing, so that several things of the prompt are several calls."""
+    properties = tool.parameters.get("properties")
+    if not isinstance(properties, dict):
+        return False
+    required = tool.parameters.get("required") or list(properties)
+    one: object = properties.get(required[0]) if len(required) == 1 else None
+    return isinstance(one, dict) and str(one.get("type")).lower() == "string" and not one.keys() & {"enum", "format"}
+
+
+def _summary(results: list[Result]) -> str:
+    said = [f"{result.name} says {_quoted(result.text) or 'nothing'}" for result in results]
+    return f"Here is what I found: {'; '.join(said)}."
+
+
+def _greeting(prompt: str) -> str:
+    who = "I am a simulated model: no key, no network, no bill."
+    return f"Hello! You said “{_quoted(prompt)}”. {who}" if prompt.strip() else f"Hello! {who}"
+
+
+def _quoted(text: str) -> str:
+    """The text on one line, shortened if it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_QUOTE else f"{line[: MAX_QUOTE - 1]}…"
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,101 @@
+"""What a request gets: a step of a script as a status, headers, and what is sent at which pace; without any server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import assert_never
+
+import msgspec
+from msgspec import Struct
+
+from penstock.errors import UsageError
+from penstock.testing.asked import Asked
+from penstock.testing.cuts import Cutting, cuts
+from penstock.testing.encoders import Beat, find_encoder
+from penstock.testing.faults import Hang, Mislabelled, Page, Raw, Redirect, Reset, Status
+from penstock.testing.reply import Drop, Reply, Wait
+from penstock.testing.script import Answer, Step, as_step
+
+
+class Response(Struct, frozen=True):
+    """A response as it goes over the wire."""
+
+    status: int
+    headers: Mapping[str, str]
+    beats: tuple[Beat, ...] = ()
+
+
+def respond(script: Answer, asked: Asked) -> Response | Hang | Reset:
+    """What a script has for a request; one that fails answers as a server in trouble does."""
+    if not asked.body:
+        return _error(asked, Status(400, "The body is empty, or no JSON object."))
+    try:
+        step = as_step(script(asked))
+    except Exception as error:  # noqa: BLE001  # a user's script may raise anything
+        return _error(asked, _failed(error))
+    try:
+        return _response(asked, step)
+    except UsageError as error:  # the reply cannot be written on this wire
+        return _error(asked, _failed(error))
+
+
+def _response(asked: Asked, step: Step) -> Response | Hang | Reset:
+    match step:
+        case Reply():
+            return _reply(asked, step)
+        case Mislabelled():
+            return _reply(asked, step.reply, step.content_type)
+        case Status():
+            return _error(asked, step)
+        case Page():
+            return Response(step.status, {"content-type": "text/html; charset=utf-8"}, (step.html.encode(),))
+        case Redirect():
+            return Response(step.status, {"location": step.location})
+        case Raw():
+            return Response(step.status, {"content-type": step.content_type, **step.headers}, (step.body,))
+        case Hang() | Reset():
+            return step
+        case _:
+            assert_never(step)
+
+
+def _reply(asked: Asked, reply: Reply, content_type: str = "") -> Response:
+    encoder = find_encoder(asked.wire)(reply, asked)
+    if asked.is_streaming:
+        headers = {"content-type": content_type or encoder.content_type, "cache-control": "no-cache"}
+        return Response(200, headers, tuple(encoder.stream()))
+    body = encoder.body()
+    headers = {"content-type": content_type or "application/json", "content-length": str(len(body))}
+    waits = [part for part in reply.parts if isinstance(part, Wait)]
+    if any(isinstance(part, Drop) for part in reply.parts):
+        return Response(encoder.status, headers, (*waits, body[: len(body) // 2], Drop()))
+    return Response(encoder.status, headers, (*waits, body))
+
+
+def _error(asked: Asked, fault: Status) -> Response:
+    encoder = find_encoder(asked.wire)(Reply(), asked)
+    headers = {"content-type": "application/json", **encoder.headers_of(fault.status)}
+    if fault.retry_after is not None:
+        headers["retry-after"] = f"{fault.retry_after:g}"
+    body = encoder.http_error(fault.status, fault.message, fault.retry_after)
+    return Response(fault.status, headers, (msgspec.json.encode(body),))
+
+
+def _failed(error: Exception) -> Status:
+    return Status(500, f"the script failed: {type(error).__name__}: {error}")
+
+
+def recut(beats: Iterable[Beat], cutting: Cutting) -> Iterator[Beat]:
+    """The beats, with the bytes between two others cut anew, if they are to be."""
+    if cutting is None:
+        yield from beats
+        return
+    run = bytearray()
+    for beat in beats:
+        if isinstance(beat, bytes):
+            run += beat
+        else:
+            yield from cuts(bytes(run), cutting)
+            yield beat
+            run.clear()
+    yield from cuts(bytes(run), cutting)

@@ -1,0 +1,62 @@
+"""What is played: replies in order, or a function that answers each request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+from penstock.errors import UsageError
+from penstock.testing.asked import Asked
+from penstock.testing.faults import Fault, Status
+from penstock.testing.reply import Part, Reply
+
+Step = Reply | Fault
+"""What one request gets."""
+Answer = Callable[[Asked], Step | str]
+"""A function that answers requests."""
+
+
+class Script:
+    """Replies, and things that go wrong, in order: each request gets the next one.
+
+        Script([Reply(say("Let me look."), call("weather", {"city": "Rome"})), Reply("Sunny.")])
+
+    A request too many gets a 400, which nobody tries again.
+    """
+
+    def __init__(self, steps: Iterable[Step | str]) -> None:
+        self.steps = tuple(as_step(step) for step in steps)
+        self._places = count()
+
+    def __call__(self, asked: Asked) -> Step:
+        place = next(self._places)
+        if place < len(self.steps):
+            return self.steps[place]
+        return Status(400, f"the script is over: it has {len(self.steps)} replies, and this is request {place + 1}")
+
+
+def always(step: Step | str) -> Answer:
+    """A script that gives every request the same."""
+    same = as_step(step)
+    return lambda asked: same
+
+
+def as_script(given: Answer | Iterable[Step | str] | Step | str) -> Answer:
+    """A script, however it is given: a function, a list, or the one reply to the one request."""
+    if isinstance(given, Step | str):
+        return Script([given])
+    if callable(given):
+        return given
+    return Script(given)
+
+
+def as_step(given: Any) -> Step:
+    """What a request gets; text alone is a reply that says it."""
+    if isinstance(given, str):
+        return Reply(given)
+    if isinstance(given, Step):
+        return given
+    if isinstance(given, Part):
+        raise UsageError(f"{given!r} is a part of a reply: put it into one, as in Reply(say(...))")
+    raise UsageError(f"a script is made of replies, not of an object of type {type(given).__name__}")

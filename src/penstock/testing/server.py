@@ -1,0 +1,118 @@
+"""A loopback server that plays a script on every wire: a provider without a key, a network or a bill.
+
+It runs on a thread of its own, so that tests of both colours can use it. Which wire is spoken is told by the end of a
+request's path, whatever stands before it, so that any base URL works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
+from typing import Self
+
+from aiohttp import web
+
+from penstock.errors import UnknownWireError, UsageError
+from penstock.testing.asked import Asked
+from penstock.testing.cuts import Cutting
+from penstock.testing.encoders import ENCODERS
+from penstock.testing.player import Player
+from penstock.testing.script import Answer, Step, as_script
+
+_BASES = {"openai-chat": "/v1", "openai-responses": "/v1", "mistral": "/mistral"}
+_MAX_REQUEST = 64 * 1024 * 1024
+_BACKLOG = 4096  # a thousand clients may come at once
+
+
+class Loopback:
+    """Plays a script to whoever asks.
+
+        with Loopback([Reply(say("Let me look."), call("weather", {"city": "Rome"})), Reply("Sunny.")]) as server:
+            model = Model("openai:gpt-5", base_url=server.base_url("openai-responses"), api_key="-")
+
+    `script` is a list of replies (each request gets the next), one reply, or a function from `Asked` to a reply. `pace`
+    is how many seconds pass between two frames. `cuts` cuts the bytes without regard to frames: "bytes" at every byte,
+    a number at random. It serves while it is entered, by `with` or by `async with`.
+    """
+
+    def __init__(
+        self,
+        script: Answer | Iterable[Step | str] | Step | str,
+        *,
+        pace: float = 0,
+        cuts: Cutting = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self._player = Player(as_script(script), pace, cuts)
+        self._address = host, port
+        self._url = ""
+        self._thread: threading.Thread | None = None
+        self._stop: Callable[[], object] | None = None
+
+    @property
+    def requests(self) -> list[Asked]:
+        """What arrived, with keys masked."""
+        return self._player.requests
+
+    @property
+    def url(self) -> str:
+        """Where the server listens, without a path."""
+        if not self._url:
+            raise UsageError("the server is not running: enter it first, with `with` or `async with`")
+        return self._url
+
+    def base_url(self, wire: str) -> str:
+        """The base URL that a model or a vendor's SDK takes for a wire."""
+        if wire not in ENCODERS:
+            raise UnknownWireError(wire, ENCODERS)
+        return self.url + _BASES.get(wire, "")
+
+    def __enter__(self) -> Self:
+        if self._thread is not None:
+            raise UsageError("the server is running already")
+        started: Future[str] = Future()
+        thread = threading.Thread(target=self._run, args=(started,), name="penstock-loopback", daemon=True)
+        thread.start()
+        self._url = started.result()
+        self._thread = thread
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._thread is not None and self._stop is not None:
+            self._stop()
+            self._thread.join()
+        self._thread, self._url = None, ""
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(self, *error: object) -> None:
+        await asyncio.to_thread(self.__exit__)
+
+    # The thread.
+
+    def _run(self, started: Future[str]) -> None:
+        try:
+            asyncio.run(self._serve(started))
+        except (OSError, OverflowError) as error:  # the port is taken, or no port
+            started.set_exception(error)
+
+    async def _serve(self, started: Future[str]) -> None:
+        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        self._stop = partial(loop.call_soon_threadsafe, stopped.set)
+        app = web.Application(client_max_size=_MAX_REQUEST)
+        app.router.add_route("*", "/{path:.*}", self._player.handle)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0)
+        await runner.setup()
+        try:
+            host, port = self._address
+            await web.TCPSite(runner, host, port, backlog=_BACKLOG).start()
+            shown = f"[{host}]" if ":" in host else host
+            started.set_result(f"http://{shown}:{runner.addresses[0][1]}")
+            await stopped.wait()
+        finally:
+            await runner.cleanup()

@@ -1,0 +1,572 @@
+"""The provider in the box: what is scripted is what every wire's decoder gets, and what should go wrong does."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+import pytest
+
+import penstock
+from penstock.events import Opaque, Reasoning, StreamChunk, Text, ToolCall, Usage
+from penstock.framing import Body, Frames
+from penstock.testing import (
+    Asked,
+    Hang,
+    Loopback,
+    Mislabelled,
+    Page,
+    Raw,
+    Redirect,
+    Reply,
+    Reset,
+    Script,
+    Status,
+    Step,
+    always,
+    call,
+    cuts,
+    cuttings,
+    drop,
+    fail,
+    frames,
+    refuse,
+    say,
+    think,
+    wait,
+)
+from penstock.testing.encoders import ENCODERS
+from penstock.wires import find_wire
+from tests.sanity import assert_sane
+from tests.support import SHARED, decode_pieces, joined
+
+WIRES = sorted(ENCODERS)
+PATHS = {
+    "anthropic": "/v1/messages",
+    "bedrock": "/model/m/converse-stream",
+    "cohere": "/v2/chat",
+    "gemini": "/v1beta/models/m:streamGenerateContent",
+    "mistral": "/mistral/v1/chat/completions",
+    "ollama": "/api/chat",
+    "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+}
+WHOLE_PATHS = {**PATHS, "bedrock": "/model/m/converse", "gemini": "/v1beta/models/m:generateContent"}
+USAGE = Usage(input_tokens=25, output_tokens=17, cached_tokens=5, reasoning_tokens=4)
+UNTOLD = {
+    "bedrock": {"reasoning_tokens"},
+    "mistral": {"reasoning_tokens"},
+    "ollama": {"reasoning_tokens", "cached_tokens"},
+}
+"""The counts that a provider has no word for."""
+WEATHER = Reply(
+    think("They ask about “Rome”. 日本語 😀"),
+    say("Let me look…\n\n- first, the *weather* 🌤"),
+    call("weather", {"city": "Rome", "days": [1, 2.5, None], "note": 'é "\\ \u2028 😀'}, id="abc123def"),
+    call("trains", {"to": "Rome"}, id="ghi456jkl"),
+    call("now"),
+    usage=USAGE,
+)
+
+every_wire = pytest.mark.parametrize("wire", WIRES)
+
+
+def events_of(wire: str, reply: Reply, is_streaming: bool = True) -> list[StreamChunk]:
+    return decode_pieces(wire, frames(wire, reply, is_streaming))
+
+
+def turn_of(wire: str, reply: Reply, is_streaming: bool = True) -> penstock.Turn:
+    return penstock.collect(events_of(wire, reply, is_streaming))
+
+
+def connect(server: Loopback, timeout: float = 10) -> http.client.HTTPConnection:
+    address = urlsplit(server.url)
+    assert address.hostname
+    return http.client.HTTPConnection(address.hostname, address.port or 0, timeout=timeout)
+
+
+def post(
+    server: Loopback, wire: str, body: Any = None, is_streaming: bool = True, timeout: float = 10
+) -> tuple[http.client.HTTPResponse, bytes]:
+    """The response and what came of its body, also if the connection broke."""
+    path = (PATHS if is_streaming else WHOLE_PATHS)[wire]
+    sent = {"model": "m", "stream": is_streaming, **(body or {})}
+    connection = connect(server, timeout)
+    try:
+        connection.request("POST", path, json.dumps(sent), {"content-type": "application/json"})
+        response = connection.getresponse()
+        try:
+            data = response.read()
+        except http.client.IncompleteRead as cut:
+            data = cut.partial
+        return response, data
+    finally:
+        connection.close()
+
+
+# What is scripted is what comes out.
+
+
+@every_wire
+def test_the_decoder_gets_what_is_scripted(wire: str) -> None:
+    events = events_of(wire, WEATHER)
+    assert_sane(events)
+    turn = penstock.collect(events)
+    assert (turn.text, turn.reasoning) == (WEATHER.text, WEATHER.reasoning)
+    made = [(call.name, call.arguments, call.arguments_raw) for call in turn.tool_calls]
+    assert made == [(call.name, json.loads(call.arguments), call.arguments) for call in WEATHER.calls]
+    assert [call.id for call in turn.tool_calls[:2]] == ["abc123def", "ghi456jkl"]
+    assert turn.finish_reason == "tool_calls"
+    assert (turn.invalid_calls, turn.unknown, turn.error) == ([], (), None)
+
+
+@every_wire
+def test_usage_is_what_is_scripted(wire: str) -> None:
+    usage = turn_of(wire, WEATHER).usage
+    assert usage is not None
+    counts = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+    expected = {key: 0 if key in UNTOLD.get(wire, ()) else getattr(USAGE, key) for key in counts}
+    assert {key: getattr(usage, key) for key in counts} == expected
+
+
+@every_wire
+def test_usage_is_counted_if_it_is_not_given(wire: str) -> None:
+    usage = turn_of(wire, Reply("Sunny, with a little wind.")).usage
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens) == (1, 7)
+
+
+@every_wire
+def test_cuts_do_not_show(wire: str) -> None:
+    body = b"".join(frames(wire, WEATHER))
+    expected = joined(events_of(wire, WEATHER))
+    for pieces in cuttings(body):
+        assert joined(decode_pieces(wire, pieces)) == expected
+
+
+@every_wire
+@pytest.mark.parametrize(
+    "reply",
+    [
+        WEATHER,
+        Reply("Sunny."),
+        Reply(think("Hm."), say("Sunny.")),
+        Reply(call("now")),
+        Reply(refuse("I'd rather not.")),
+        Reply("It is su", finish="length"),
+        Reply(),
+    ],
+    ids=["calls", "text", "thought", "no arguments", "refusal", "length", "nothing"],
+)
+def test_streamed_equals_whole(wire: str, reply: Reply) -> None:
+    def facts(turn: penstock.Turn) -> penstock.Turn:
+        parts = [
+            msgspec.structs.replace(part, sealed_by="whole", arguments_raw="") if isinstance(part, ToolCall) else part
+            for part in turn.parts
+        ]
+        return msgspec.structs.replace(turn, parts=tuple(parts))
+
+    assert facts(turn_of(wire, reply)) == facts(turn_of(wire, reply, is_streaming=False))
+
+
+@every_wire
+def test_thoughts_bear_the_state_that_must_go_back(wire: str) -> None:
+    parts = turn_of(wire, WEATHER).parts
+    states = [part for part in parts if isinstance(part, Opaque)]
+    signed = {"anthropic": Reasoning, "bedrock": Reasoning, "openai-responses": Reasoning, "gemini": ToolCall}
+    owners = [part for state in states for part in parts if not isinstance(part, Opaque) and part.block == state.block]
+    assert [type(owner) for owner in owners] == ([signed[wire]] if wire in signed else [])
+
+
+@every_wire
+def test_a_refusal_is_told_in_the_wire_s_own_way(wire: str) -> None:
+    turn = turn_of(wire, Reply(refuse("I'd rather not.")))
+    assert "I'd rather not." in (turn.refusal, turn.text, turn.finish_message)
+    assert turn.finish_reason == ("content_filter" if wire in ("anthropic", "bedrock", "gemini") else "stop")
+
+
+@every_wire
+@pytest.mark.parametrize("reason", ["stop", "length"])
+def test_finish_reasons_are_in_the_provider_s_words(wire: str, reason: str) -> None:
+    turn = turn_of(wire, Reply("It is", finish=reason))
+    assert turn.finish_reason == reason
+    assert turn.raw_finish_reason in find_wire(wire).FINISH
+
+
+@every_wire
+def test_a_provider_s_own_word_is_sent_as_it_is(wire: str) -> None:
+    turn = turn_of(wire, Reply("It is", finish="pause_turn"))
+    assert (turn.raw_finish_reason or "").removeprefix("incomplete:") == "pause_turn"
+
+
+@every_wire
+def test_a_drop_cuts_the_stream(wire: str) -> None:
+    turn = turn_of(wire, Reply(say("Let me look."), drop(), say("Never said.")))
+    assert (turn.text, turn.finish_reason) == ("Let me look.", "cut")
+
+
+@every_wire
+def test_a_drop_in_the_middle_of_a_call_leaves_no_whole_call(wire: str) -> None:
+    turn = turn_of(wire, Reply(say("Let me look."), call("weather", '{"city": "Ro'), drop()))
+    assert (turn.text, turn.tool_calls, turn.finish_reason) == ("Let me look.", [], "cut")
+    is_whole_or_nothing = wire in ("gemini", "mistral", "ollama")
+    assert [call.arguments_raw for call in turn.invalid_calls] == ([] if is_whole_or_nothing else ['{"city": "Ro'])
+
+
+@every_wire
+def test_a_failure_is_told_in_band(wire: str) -> None:
+    turn = turn_of(wire, Reply(say("Let me look."), fail("overloaded_error", "Try later."), say("Never said.")))
+    assert (turn.text, turn.finish_reason) == ("Let me look.", "error")
+    assert turn.error is not None
+    assert turn.error.message == "Try later."
+
+
+@every_wire
+def test_the_same_reply_has_the_same_bytes_and_another_request_other_ids(wire: str) -> None:
+    reply = Reply(call("now"))
+    assert frames(wire, reply) == frames(wire, reply)
+    first, second = (Asked(wire, {"messages": ["…"] * turn}) for turn in (1, 2))
+    ids = [penstock.collect(penstock.decode(frames(wire, reply, asked=asked), wire)).tool_calls[0].id
+           for asked in (first, second)]  # fmt: skip
+    assert len(set(ids)) == (1 if wire == "gemini" else 2), "Gemini sends no ids of its own"
+
+
+@pytest.mark.parametrize("wire", ["gemini", "ollama"])
+def test_a_wire_that_sends_objects_cannot_send_half_of_one(wire: str) -> None:
+    with pytest.raises(penstock.UsageError, match="whole arguments"):
+        frames(wire, Reply(call("weather", '{"city": "Ro')))
+
+
+@every_wire
+def test_long_replies_come_in_many_pieces(wire: str) -> None:
+    text = "One word after another, as they come. " * 20
+    pieces = [event.text for event in events_of(wire, Reply(text)) if isinstance(event, Text)]
+    assert "".join(pieces) == text
+    assert len(pieces) > 50
+    others = [event.text for event in events_of(wire, Reply(text, seed=1)) if isinstance(event, Text)]
+    assert others != pieces
+    assert "".join(others) == text
+
+
+RECORDED = {"bedrock": "bedrock-converse"}
+
+
+@pytest.mark.skipif(not (SHARED / "corpus").exists(), reason="the recordings are not here")
+@every_wire
+def test_every_key_has_been_seen_in_a_recording(wire: str) -> None:
+    recorded: set[str] = set()
+    for case in sorted((SHARED / "corpus" / "cases").glob(f"*__{RECORDED.get(wire, wire)}_*")):
+        recorded |= keys_of(wire, (case / "body").read_bytes())
+    reply = Reply(think("Hm, well."), say("Let me look."), call("a", {"x": 1}), call("b", {"x": 1}))
+    assert keys_of(wire, b"".join(frames(wire, reply))) <= recorded
+
+
+def keys_of(wire: str, data: bytes) -> set[str]:
+    """Where keys stand in the frames, by the type of frame."""
+
+    def paths(value: Any, at: str) -> Iterator[str]:
+        match value:
+            case dict():
+                for key, inner in value.items():
+                    yield f"{at}.{key}"
+                    if key not in ("args", "arguments", "tools"):
+                        yield from paths(inner, f"{at}.{key}")
+            case list():
+                for inner in value:
+                    yield from paths(inner, f"{at}[]")
+
+    body = Body(find_wire(wire).framing)
+    found = [
+        (item.event, json.loads(payload))
+        for item in body.feed(data) + body.close()
+        if isinstance(item, Frames)
+        for payload in item.data
+        if payload.startswith(b"{")
+    ]
+    return {path for event, frame in found for path in paths(frame, str(frame.get("type") or event))}
+
+
+# Scripts.
+
+
+def test_a_reply_is_made_of_parts_or_of_text() -> None:
+    assert Reply("Sunny.") == Reply(say("Sunny."))
+    with pytest.raises(penstock.UsageError, match="made of parts"):
+        Reply(3)  # type: ignore[arg-type]
+    with pytest.raises(penstock.UsageError, match="are no JSON"):
+        call("weather", {"city": object()})
+
+
+def test_a_script_is_made_of_replies() -> None:
+    assert Script(["Sunny.", Status(429)]).steps == (Reply("Sunny."), Status(429))
+    with pytest.raises(penstock.UsageError, match="put it into one"):
+        Script([say("Sunny.")])  # type: ignore[list-item]
+    with pytest.raises(penstock.UsageError, match="made of replies"):
+        Script([3])  # type: ignore[list-item]
+
+
+def test_an_unknown_wire_is_told() -> None:
+    with pytest.raises(penstock.UnknownWireError, match="did you mean 'openai-chat'"):
+        frames("openai_chat", Reply("Hi."))
+
+
+# The server.
+
+
+@every_wire
+@pytest.mark.parametrize("is_streaming", [True, False])
+def test_the_server_sends_the_frames(wire: str, is_streaming: bool) -> None:
+    with Loopback(WEATHER) as server:
+        response, data = post(server, wire, {"stream_options": {"include_usage": True}}, is_streaming)
+    assert response.status == 200
+    turn = penstock.collect(penstock.decode(data, wire))
+    assert (turn.text, turn.reasoning, turn.finish_reason) == (WEATHER.text, WEATHER.reasoning, "tool_calls")
+    [asked] = server.requests
+    assert (asked.wire, asked.model, asked.is_streaming) == (wire, "m", is_streaming)
+
+
+@every_wire
+def test_content_types_are_right(wire: str) -> None:
+    usual = {"ollama": "application/x-ndjson", "bedrock": "application/vnd.amazon.eventstream"}
+    with Loopback(always("Hi.")) as server:
+        assert post(server, wire)[0].headers["content-type"] == usual.get(wire, "text/event-stream")
+        assert post(server, wire, is_streaming=False)[0].headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("how", ["bytes", 7])
+def test_the_server_cuts_bytes_without_regard_to_anything(how: Any) -> None:
+    async def pieces(url: str) -> list[bytes]:
+        async with aiohttp.ClientSession() as session, session.post(url, json={"stream": True}) as response:
+            return [piece async for piece, _ in response.content.iter_chunks()]
+
+    with Loopback(WEATHER, cuts=how) as server:
+        got = asyncio.run(pieces(server.url + PATHS["anthropic"]))
+    assert b"".join(got) == b"".join(frames("anthropic", WEATHER, asked=server.requests[0]))
+    turn = penstock.collect(decode_pieces("anthropic", got))
+    assert turn.text == WEATHER.text
+    if how == "bytes":
+        assert max(map(len, got)) == 1
+
+
+def test_requests_are_kept_with_their_keys_masked() -> None:
+    secrets = {"Authorization": "Bearer s3cret", "x-api-key": "s3cret", "x-goog-api-key": "s3cret", "X-Other": "plain"}
+    with Loopback("Hi.") as server:
+        connection = connect(server)
+        connection.request("POST", "/some/prefix/chat/completions?key=s3cret&alt=sse", '{"model": "m"}', secrets)
+        connection.getresponse().read()
+        connection.close()
+        [asked] = server.requests
+    assert "s3cret" not in repr(asked)
+    assert asked.headers["X-Other"] == "plain"
+    assert asked.headers["x-api-key"] == "***"
+    assert (asked.path, asked.query["alt"], asked.body) == ("/some/prefix/chat/completions", "sse", {"model": "m"})
+
+
+def test_a_list_is_played_in_order_and_then_is_over() -> None:
+    with Loopback(["One.", "Two."]) as server:
+        bodies = [post(server, "openai-chat", is_streaming=False) for _ in range(3)]
+    texts = [json.loads(data)["choices"][0]["message"]["content"] for _, data in bodies[:2]]
+    assert texts == ["One.", "Two."]
+    assert bodies[2][0].status == 400
+    assert b"the script is over: it has 2 replies, and this is request 3" in bodies[2][1]
+
+
+def test_a_function_sees_what_is_asked() -> None:
+    def echo(asked: Asked) -> str:
+        return f"{asked.prompt} ({', '.join(tool.name for tool in asked.tools)})"
+
+    body = {"messages": [{"role": "user", "content": "Hi!"}], "tools": [{"name": "weather", "input_schema": {}}]}
+    with Loopback(echo) as server:
+        _, data = post(server, "anthropic", body, is_streaming=False)
+    assert json.loads(data)["content"][0]["text"] == "Hi! (weather)"
+
+
+def test_a_script_that_raises_is_an_error_that_says_so() -> None:
+    def broken(asked: Asked) -> Reply:
+        raise KeyError("oops")
+
+    with Loopback(broken) as server:
+        response, data = post(server, "anthropic")
+    assert response.status == 500
+    assert json.loads(data)["error"]["message"] == "the script failed: KeyError: 'oops'"
+
+
+def test_a_reply_that_cannot_be_written_is_an_error_that_says_so() -> None:
+    with Loopback(Reply(call("f", "{"))) as server:
+        response, data = post(server, "gemini")
+    assert response.status == 500
+    assert b"whole arguments" in data
+
+
+def test_what_is_no_request_is_refused() -> None:
+    with Loopback("Hi.") as server:
+        connection = connect(server)
+        connection.request("POST", "/v1/messages", "no JSON")
+        response = connection.getresponse()
+        assert (response.status, json.loads(response.read())["error"]["type"]) == (400, "invalid_request_error")
+        connection.request("POST", "/v1/nonsense", "{}")
+        response = connection.getresponse()
+        assert (response.status, b"no POST /v1/nonsense" in response.read()) == (404, True)
+        connection.request("GET", "/v1/models")
+        assert json.loads(connection.getresponse().read())["data"][0]["id"] == "sim"
+        connection.close()
+
+
+def test_the_server_works_from_async_code_too() -> None:
+    async def run() -> str:
+        async with Loopback("Hi.") as server, aiohttp.ClientSession() as session:
+            body = {"model": "m", "stream": True}
+            async with session.post(server.base_url("openai-chat") + "/chat/completions", json=body) as response:
+                return penstock.collect(penstock.decode(await response.read(), "openai-chat")).text
+
+    assert asyncio.run(run()) == "Hi."
+
+
+def test_a_wrong_cutting_is_told_at_once() -> None:
+    with pytest.raises(penstock.UsageError, match="not 'lines'"):
+        Loopback("Hi.", cuts="lines")  # type: ignore[arg-type]
+
+
+def test_the_server_is_there_only_while_it_is_entered() -> None:
+    server = Loopback("Hi.")
+    with pytest.raises(penstock.UsageError, match="not running"):
+        server.base_url("anthropic")
+    with server:
+        port = urlsplit(server.url).port
+        with pytest.raises(penstock.UsageError, match="running already"):
+            server.__enter__()
+        with pytest.raises(penstock.UnknownWireError):
+            server.base_url("nonsense")
+        with pytest.raises(OSError, match="in use"), Loopback("Hi.", port=port or 0):
+            pass
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port or 0), timeout=1)
+
+
+def test_a_pause_and_a_pace_change_nothing_but_the_time() -> None:
+    with Loopback(Reply(say("Let me"), wait(0.001), say(" look.")), pace=0.0001) as server:
+        _, data = post(server, "ollama")
+    assert penstock.collect(penstock.decode(data, "ollama")).text == "Let me look."
+
+
+# What goes wrong.
+
+
+@every_wire
+@pytest.mark.parametrize("status", [401, 404, 429, 500, 529])
+def test_http_errors_have_the_vendor_s_body(wire: str, status: int) -> None:
+    with Loopback(Status(status, "The model is on leave.")) as server:
+        response, data = post(server, wire)
+    assert response.status == status
+    turn = penstock.collect(penstock.decode(data, wire))
+    assert turn.error is not None
+    assert turn.error.message == "The model is on leave."
+    assert "retry-after" not in response.headers
+
+
+def test_http_errors_are_in_the_vendor_s_words() -> None:
+    with Loopback(always(Status(429, retry_after=1.5))) as server:
+        replies = {wire: post(server, wire) for wire in WIRES}
+    bodies = {wire: json.loads(data) for wire, (_, data) in replies.items()}
+    assert all(response.headers["retry-after"] == "1.5" for response, _ in replies.values())
+    assert bodies["anthropic"]["error"]["type"] == "rate_limit_error"
+    assert bodies["openai-chat"]["error"]["code"] == "rate_limit_exceeded"
+    assert bodies["gemini"]["error"]["status"] == "RESOURCE_EXHAUSTED"
+    assert bodies["gemini"]["error"]["details"][0]["retryDelay"] == "1.5s"
+    assert replies["bedrock"][0].headers["x-amzn-ErrorType"].startswith("ThrottlingException:")
+    assert bodies["mistral"]["raw_status_code"] == 429
+    assert bodies["cohere"]["message"] == bodies["ollama"]["error"]
+
+
+@every_wire
+def test_a_failure_of_a_whole_reply_is_an_http_error(wire: str) -> None:
+    with Loopback(Reply(say("Let me"), fail("busy", "Try later."))) as server:
+        response, data = post(server, wire, is_streaming=False)
+    assert response.status == 500
+    assert b"Try later." in data
+    assert b"Let me" not in data
+
+
+@every_wire
+def test_a_200_may_hold_an_error(wire: str) -> None:
+    with Loopback(Status(200, "The model is on leave.")) as server:
+        response, data = post(server, wire)
+    assert (response.status, response.headers["content-type"]) == (200, "application/json")
+    turn = penstock.collect(penstock.decode(data, wire))
+    assert turn.error is not None
+    assert turn.finish_reason == "error"
+
+
+def test_a_page_a_redirect_and_anything_else() -> None:
+    steps: list[Step] = [
+        Page(500),
+        Redirect("/v1/elsewhere"),
+        Mislabelled(Reply("Hi."), "text/html"),
+        Raw(b"data: nonsense\n\n", status=203, headers={"x-thing": "y"}),
+    ]
+    with Loopback(steps) as server:
+        page, redirect, labelled, raw = (post(server, "openai-chat") for _ in steps)
+    assert (page[0].status, page[0].headers["content-type"]) == (500, "text/html; charset=utf-8")
+    assert page[1].startswith(b"<html>")
+    assert (redirect[0].status, redirect[0].headers["location"]) == (307, "/v1/elsewhere")
+    assert labelled[0].headers["content-type"] == "text/html"
+    assert penstock.collect(penstock.decode(labelled[1], "openai-chat")).text == "Hi."
+    assert (raw[0].status, raw[0].headers["x-thing"], raw[1]) == (203, "y", b"data: nonsense\n\n")
+
+
+@every_wire
+def test_a_drop_breaks_the_connection(wire: str) -> None:
+    with Loopback(always(Reply(say("Let me look."), drop()))) as server:
+        for is_streaming in (True, False):
+            path = (PATHS if is_streaming else WHOLE_PATHS)[wire]
+            connection = connect(server)
+            connection.request("POST", path, json.dumps({"stream": is_streaming}))
+            with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+                connection.getresponse().read()
+            connection.close()
+
+
+def test_a_clean_drop_ends_in_good_order() -> None:
+    with Loopback(Reply(say("Let me look."), drop(clean=True))) as server:
+        _, data = post(server, "openai-chat")
+    turn = penstock.collect(penstock.decode(data, "openai-chat"))
+    assert (turn.text, turn.finish_reason) == ("Let me look.", "cut")
+
+
+def test_a_reset_and_a_hang_send_nothing_at_all() -> None:
+    with Loopback([Reset(), Hang(seconds=0.01), Hang()]) as server:
+        for _ in range(2):
+            with pytest.raises(ConnectionError):
+                post(server, "openai-chat")
+        with pytest.raises(TimeoutError):
+            post(server, "openai-chat", timeout=0.1)
+
+
+# Cuts.
+
+
+def test_cuts_lose_nothing() -> None:
+    data = bytes(range(256)) * 20
+    whole, single, *others = cuttings(data)
+    assert whole == [data]
+    assert {len(piece) for piece in single} == {1}
+    assert all(b"".join(pieces) == data for pieces in (single, *others))
+    assert others[0] != others[1]
+    assert cuts(data, 1) == others[1]
+    with pytest.raises(penstock.UsageError, match="not 'lines'"):
+        cuts(data, "lines")  # type: ignore[arg-type]
+
+
+def test_importing_the_parts_does_not_import_the_server() -> None:
+    code = "import sys, penstock.testing as t; t.frames('anthropic', t.Reply('Hi.')); print('aiohttp' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

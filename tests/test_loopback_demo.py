@@ -1,0 +1,232 @@
+"""What `sim:` models say: requests are read on every wire, and whatever tools there are, the calls fit them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock.testing import Asked, Reply, Result, demo
+from penstock.testing.encoders import ENCODERS
+
+every_wire = pytest.mark.parametrize("wire", sorted(ENCODERS))
+
+
+# What is asked, on every wire.
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+CHAT: dict[str, Any] = {
+    "messages": [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": [{"type": "text", "text": "Weather in Rome?"}]},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": {"name": "weather"}}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
+    ],
+    "tools": [{"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}],
+}
+BODIES: dict[str, dict[str, Any]] = {
+    "openai-chat": CHAT,
+    "mistral": CHAT,
+    "ollama": {
+        **CHAT,
+        "messages": [*CHAT["messages"][:3], {"role": "tool", "tool_name": "weather", "content": "sunny"}],
+    },
+    "cohere": {
+        **CHAT,
+        "messages": [
+            *CHAT["messages"][:3],
+            {"role": "tool", "tool_call_id": "c1", "content": [{"type": "document", "document": {"data": "sunny"}}]},
+        ],
+    },
+    "openai-responses": {
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "Weather in Rome?"}]},
+            {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c1", "output": "sunny"},
+        ],
+        "tools": [{"type": "function", "name": "weather", "parameters": SCHEMA}],
+    },
+    "anthropic": {
+        "messages": [
+            {"role": "user", "content": "Weather in Rome?"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "weather", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "sunny"}]},
+        ],
+        "tools": [{"name": "weather", "input_schema": SCHEMA}],
+    },
+    "gemini": {
+        "contents": [
+            {"role": "user", "parts": [{"text": "Weather in Rome?"}]},
+            {"role": "model", "parts": [{"functionCall": {"name": "weather", "args": {}}}]},
+            {"role": "user", "parts": [{"functionResponse": {"name": "weather", "response": {"result": "sunny"}}}]},
+        ],
+        "tools": [{"functionDeclarations": [{"name": "weather", "parametersJsonSchema": SCHEMA}]}],
+    },
+    "bedrock": {
+        "messages": [
+            {"role": "user", "content": [{"text": "Weather in Rome?"}]},
+            {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c1", "name": "weather", "input": {}}}]},
+            {"role": "user", "content": [{"toolResult": {"toolUseId": "c1", "content": [{"text": "sunny"}]}}]},
+        ],
+        "toolConfig": {"tools": [{"toolSpec": {"name": "weather", "inputSchema": {"json": SCHEMA}}}]},
+    },
+}
+
+
+@every_wire
+def test_what_is_asked_is_read_on_every_wire(wire: str) -> None:
+    asked = Asked(wire, BODIES[wire])
+    assert asked.prompt == "Weather in Rome?"
+    assert asked.results == [Result("weather", "sunny")]
+    assert [(tool.name, tool.parameters) for tool in asked.tools] == [("weather", SCHEMA)]
+
+
+@pytest.mark.parametrize(
+    ("body", "choice"),
+    [
+        ({"tool_choice": "none"}, "none"),
+        ({"tool_choice": "NONE"}, "none"),
+        ({"tool_choice": "any"}, "required"),
+        ({"tool_choice": {"type": "any"}}, "required"),
+        ({"tool_choice": {"type": "auto"}}, "auto"),
+        ({"tool_choice": {"type": "tool", "name": "f"}}, "f"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "f"),
+        ({"toolConfig": {"toolChoice": {"tool": {"name": "f"}}}}, "f"),
+        ({"toolConfig": {"toolChoice": {"any": {}}}}, "required"),
+        ({"toolConfig": {"functionCallingConfig": {"mode": "NONE"}}}, "none"),
+        ({"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["f"]}}}, "f"),
+        ({}, ""),
+    ],
+)
+def test_the_choice_of_a_tool_is_read_on_every_wire(body: dict[str, Any], choice: str) -> None:
+    assert Asked("openai-chat", body).tool_choice == choice
+
+
+# The demo.
+
+
+def ask(prompt: str, *tools: dict[str, Any], **more: Any) -> Reply:
+    return demo(Asked("openai-chat", {"messages": [{"role": "user", "content": prompt}], "tools": [*tools], **more}))
+
+
+def tool(name: str, description: str = "", *, required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": [*properties] if required is None else required}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+
+
+def arguments_of(reply: Reply) -> list[tuple[str, dict[str, Any]]]:
+    return [(made.name, json.loads(made.arguments)) for made in reply.calls]
+
+
+TEXT = {"type": "string"}
+
+
+@every_wire
+def test_the_demo_calls_and_then_sums_up_on_every_wire(wire: str) -> None:
+    body = BODIES[wire]
+    key = next(key for key in ("messages", "contents", "input") if key in body)
+    asked_first = next(at for at, entry in enumerate(body[key]) if entry.get("role") == "user")
+    begun = {**body, key: body[key][: asked_first + 1]}
+    first = demo(Asked(wire, begun))
+    assert first.text == "Let me ask weather."
+    assert arguments_of(first) == [("weather", {"city": "Rome"})]
+    assert demo(Asked(wire, body)) == Reply("Here is what I found: weather says sunny.")
+
+
+def test_the_demo_answers_without_tools() -> None:
+    assert "“How are you?”" in ask("How are you?").text
+    assert ask("").text.startswith("Hello!")
+    assert ask("Weather in Rome?", tool("weather", city=TEXT), tool_choice="none").calls == []
+    assert len(ask("word " * 1000).text) < 300
+
+
+def test_the_demo_calls_the_tools_that_fit() -> None:
+    weather = tool("get_weather", "The forecast of a city", city=TEXT)
+    trains = tool("searchTrains", "Trains between two cities", origin=TEXT, destination=TEXT)
+    mail = tool("send_mail", "Write to somebody", to={"type": "string", "format": "email"})
+    tools = weather, trains, mail
+    assert [name for name, _ in arguments_of(ask("What is the weather in Rome?", *tools))] == ["get_weather"]
+    both = ask("Trains from Milan to Rome, and the weather there?", *tools)
+    assert ("searchTrains", {"origin": "Milan", "destination": "Rome"}) in arguments_of(both)
+    assert {name for name, _ in arguments_of(both)} == {"searchTrains", "get_weather"}
+    assert arguments_of(ask("Bonjour", *tools)) == [("get_weather", {"city": "Bonjour"})]
+    assert arguments_of(ask("Weather, please", *tools, tool_choice={"function": {"name": "send_mail"}})) == [
+        ("send_mail", {"to": "ada@example.com"})
+    ]
+
+
+def test_the_demo_asks_for_each_of_several_names() -> None:
+    weather = tool("weather", city=TEXT)
+    assert arguments_of(ask("How is the weather in Rome, Oslo and New York?", weather)) == [
+        ("weather", {"city": "Rome"}),
+        ("weather", {"city": "Oslo"}),
+        ("weather", {"city": "New York"}),
+    ]
+
+
+def test_the_demo_is_the_same_each_time() -> None:
+    assert ask("Weather in Rome?", tool("weather", city=TEXT)) == ask("Weather in Rome?", tool("weather", city=TEXT))
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"type": "string", "enum": ["celsius", "fahrenheit"]}, "celsius"),
+        ({"type": "string", "enum": ["Celsius", "Kelvin"]}, "Kelvin"),
+        ({"type": "integer", "default": 9}, 9),
+        ({"const": "fixed"}, "fixed"),
+        ({"type": "integer"}, 3),
+        ({"type": "integer", "minimum": 10, "maximum": 20}, 10),
+        ({"type": "integer", "exclusiveMinimum": 3}, 4),
+        ({"type": "number", "exclusiveMaximum": 3}, 2.5),
+        ({"type": "integer", "multipleOf": 5}, 5),
+        ({"type": "boolean"}, True),
+        ({"type": "null"}, None),
+        ({"type": ["null", "integer"]}, 3),
+        ({"type": "STRING"}, "Rome"),
+        ({"type": "string", "maxLength": 2}, "Ro"),
+        ({"type": "string", "minLength": 6}, "Rome.."),
+        ({"type": "string", "format": "date"}, "2026-01-01"),
+        ({"type": "array", "items": {"type": "string"}, "minItems": 2}, ["Rome", "Rome"]),
+        ({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}], "minItems": 2}, ["Rome", 3]),
+        ({"anyOf": [{"type": "null"}, {"type": "boolean"}]}, True),
+        ({"allOf": [{"type": "object"}, {"properties": {"a": {"type": "null"}}, "required": ["a"]}]}, {"a": None}),
+        ({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}, {"a": "Rome"}),
+        ({"type": "object"}, {}),
+        ({}, "Rome"),
+        (True, "Rome"),
+    ],
+)  # fmt: skip
+def test_the_demo_s_arguments_fit_the_schema(schema: Any, expected: Any) -> None:
+    [(_, arguments)] = arguments_of(ask("Are 3 days in Rome hot in kelvin?", tool("hot_days", value=schema)))
+    assert arguments == {"value": expected}
+
+
+def test_the_demo_follows_references_also_in_circles() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"root": {"$ref": "#/$defs/Node"}},
+        "required": ["root"],
+        "$defs": {
+            "Node": {
+                "type": "object",
+                "properties": {"label": TEXT, "next": {"$ref": "#/$defs/Node"}, "twigs": {"$ref": "#/$defs/Nodes"}},
+                "required": ["label", "next", "twigs"],
+            },
+            "Nodes": {"type": "array", "items": {"$ref": "#/$defs/Node"}, "minItems": 1_000_000},
+        },
+    }
+    [(_, arguments)] = arguments_of(ask("Plant a tree in Rome", {"name": "plant", "parameters": schema}))
+    assert arguments["root"]["label"] == arguments["root"]["next"]["label"] == "Rome"
+
+
+def test_the_demo_takes_the_whole_prompt_where_that_is_meant() -> None:
+    assert arguments_of(ask("search for Rome", tool("search", query=TEXT))) == [
+        ("search", {"query": "search for Rome"})
+    ]
+    assert len(ask("search for Rome and Oslo", tool("search", query=TEXT)).calls) == 1
+    assert arguments_of(ask("now?", tool("now"))) == [("now", {})]
+    assert arguments_of(ask("page?", tool("page", required=[], a=TEXT, b=TEXT, c=TEXT, d=TEXT)))[0][1].keys() == {
+        *"abc"
+    }
