@@ -21,7 +21,7 @@ LAYERS = {
     "wires": 3, "dialects": 3, "requests": 3,
     "turn": 4, "accumulator": 4, "decoder": 4,
     "callbacks": 5, "shapes": 5, "providers": 5, "transport": 5,
-    "recording": 6, "stream": 6,
+    "happenings": 2, "executions": 5, "run": 6, "recording": 6, "stream": 6,
     "model": 7,
     "cli": 8, "testing": 8,
     "__main__": 9,

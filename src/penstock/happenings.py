@@ -1,0 +1,100 @@
+"""What happens in a run besides what the model says: steps, tools, approvals, and the end.
+
+An agent yields `StreamEvent`s: every `StreamChunk` of the model, and these.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from penstock.events import Event, FinishReason, StreamChunk, Usage
+from penstock.messages import Message, ToolResult
+
+EndReason = Literal["answered", "length", "refused", "cut", "error", "limit", "cancelled", "paused"]
+ToolEnding = Literal["done", "failed", "cancelled", "discarded"]
+
+
+class StepStart(Event, frozen=True, tag="step_start"):
+    """The model is asked; `step` counts from 1."""
+
+    step: int
+    type: ClassVar[Literal["step_start"]] = "step_start"
+
+
+class StepEnd(Event, frozen=True, tag="step_end"):
+    """The model's answer is over; tools may still be running."""
+
+    step: int
+    finish_reason: FinishReason
+    usage: Usage | None = None
+    type: ClassVar[Literal["step_end"]] = "step_end"
+
+
+class ToolStart(Event, frozen=True, tag="tool_start"):
+    """A tool was started. `is_early` says that the model was still speaking."""
+
+    key: str
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    is_early: bool = False
+    type: ClassVar[Literal["tool_start"]] = "tool_start"
+
+
+class ToolProgress(Event, frozen=True, tag="tool_progress"):
+    """A tool reports how far it is."""
+
+    key: str
+    call_id: str
+    name: str
+    data: Any
+    type: ClassVar[Literal["tool_progress"]] = "tool_progress"
+
+
+class ToolEnd(Event, frozen=True, tag="tool_result"):
+    """An execution ended, with what the model will read; one that was `discarded` counts for nothing."""
+
+    key: str
+    result: ToolResult
+    ending: ToolEnding = "done"
+    data: Any = None
+    type: ClassVar[Literal["tool_result"]] = "tool_result"
+
+
+class ApprovalRequest(Event, frozen=True, tag="approval_request"):
+    """A call waits for a person to say yes or no."""
+
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    type: ClassVar[Literal["approval_request"]] = "approval_request"
+
+
+class Done(Event, frozen=True, tag="done"):
+    """The run is over: the one last event. `output` is the final text, `why` says how it came to its end."""
+
+    reason: EndReason
+    output: str
+    messages: tuple[Message, ...]
+    usage: Usage
+    why: str = ""
+    type: ClassVar[Literal["done"]] = "done"
+
+
+StreamEvent = StreamChunk | StepStart | StepEnd | ToolStart | ToolProgress | ToolEnd | ApprovalRequest | Done
+
+_encoder = msgspec.json.Encoder(enc_hook=str)  # what a tool reports may be anything
+_decoder = msgspec.json.Decoder(StreamEvent)
+
+
+def encode(event: StreamEvent) -> bytes:
+    """An event of a run as one line of JSON."""
+    return _encoder.encode(event)
+
+
+def decode(line: bytes | str) -> StreamEvent:
+    """The event that `encode` wrote."""
+    event: StreamEvent = _decoder.decode(line)
+    return event
