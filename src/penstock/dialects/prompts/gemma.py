@@ -1,0 +1,85 @@
+"""Dialects that write a call as `call:N{k:…}`, with a token of their own for quotes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from penstock.declared import Declared
+from penstock.dialects.prompt import Prompt
+from penstock.dialects.prompts.templates import Calls, schema_of, to_json
+from penstock.messages import ToolResult
+
+_PLAIN_KEY = re.compile(r"""[^:={}\[\],<"'\s]+\Z""")
+
+
+def value(quote: str, given: Any) -> str:
+    """A value: text between quote tokens, containers with bare keys in them, the rest as JSON."""
+    match given:
+        case str():
+            return f"{quote}{given}{quote}"
+        case Mapping():
+            items = (f"{_key(quote, key)}:{value(quote, item)}" for key, item in given.items())
+            return "{" + ",".join(items) + "}"
+        case list() | tuple():
+            return "[" + ",".join(value(quote, item) for item in given) + "]"
+        case _:
+            return to_json(given)
+
+
+def _key(quote: str, key: str) -> str:
+    return key if _PLAIN_KEY.match(key) else f"{quote}{key}{quote}"
+
+
+def listing(opens: str, closes: str, quote: str) -> Callable[[Sequence[Declared]], str]:
+    """The tools: `declaration:N{description:…,parameters:…}` each, between two marks."""
+
+    def write(tools: Sequence[Declared]) -> str:
+        return "\n".join(f"{opens}declaration:{tool.name}{_declaration(quote, tool)}{closes}" for tool in tools)
+
+    return write
+
+
+def _declaration(quote: str, tool: Declared) -> str:
+    return value(quote, {"description": tool.description, "parameters": schema_of(tool)})
+
+
+def results(opens: str, closes: str, quote: str) -> Callable[[Sequence[ToolResult]], str]:
+    """The results: `response:N{value:…}` each, between two marks."""
+
+    def write(given: Sequence[ToolResult]) -> str:
+        return "".join(f"{opens}response:{one.name}{_response(quote, one)}{closes}" for one in given)
+
+    return write
+
+
+def _response(quote: str, result: ToolResult) -> str:
+    return value(quote, {"error" if result.is_error else "value": result.text})
+
+
+def _prompt(call: tuple[str, str], tool: tuple[str, str], response: tuple[str, str], quote: str) -> Prompt:
+    template = f"{call[0]}call:{{name}}{{{{{{parameters}}}}}}{call[1]}"
+    return Prompt(
+        listing=listing(*tool, quote),
+        calls=Calls(call=template, between="", parameter="{key}:{value}", comma=",", value=partial(value, quote)),
+        results=results(*response, quote),
+        rules=(f"Write text as it is between {quote} and {quote}, and keys without quotes.",),
+    )
+
+
+PROMPTS = {
+    "gemma4": _prompt(
+        ("<|tool_call>", "<tool_call|>"),
+        ("<|tool>", "<tool|>"),
+        ("<|tool_response>", "<tool_response|>"),
+        '<|"|>',
+    ),
+    "functiongemma": _prompt(
+        ("<start_function_call>", "<end_function_call>"),
+        ("<start_function_declaration>", "<end_function_declaration>"),
+        ("<start_function_response>", "<end_function_response>"),
+        "<escape>",
+    ),
+}

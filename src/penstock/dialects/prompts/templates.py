@@ -1,0 +1,187 @@
+"""What is written for a model, as templates: most dialects differ in nothing else.
+
+A template is filled with `str.format`, so a brace that is to be written is doubled in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.declared import Declared
+from penstock.events import ToolCall
+from penstock.messages import ToolResult
+
+# -- values --------------------------------------------------------------------------------------------------------
+
+
+def to_json(value: Any) -> str:
+    """The value as JSON on one line."""
+    return json.dumps(value, ensure_ascii=False, default=dict)
+
+
+_ENDS = re.compile(r"<[/|]|\]<\]")
+
+
+def raw(value: Any) -> str:
+    """Text as it stands, anything else as JSON, which cannot be taken for the end of the value: it has an escape."""
+    if isinstance(value, str):
+        return value
+    written = to_json(value)
+    return written.replace("<", "\\u003c") if _ENDS.search(written) else written
+
+
+def type_of(value: Any) -> str:
+    """The type of a value, in the words of JSON Schema."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case Mapping():
+            return "object"
+        case _:
+            return "array"
+
+
+# -- tools ---------------------------------------------------------------------------------------------------------
+
+NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
+FREE_TEXT: Mapping[str, Any] = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+
+
+def schema_of(tool: Declared) -> Mapping[str, Any]:
+    """The schema of a tool's arguments; a tool that takes free text has one, called as it is in its calls."""
+    return FREE_TEXT if tool.is_custom else tool.parameters or NO_ARGUMENTS
+
+
+class Listing(Struct, frozen=True):
+    """A list of tools.
+
+    Of a `tool` are known its {name}, {description} and {schema}, all of it as {json}, and that again as a {function} of
+    the kind that most chat templates list.
+    """
+
+    tool: str = "{function}"
+    tools: str = "<tools>\n{tools}\n</tools>"
+    between: str = "\n"
+
+    def __call__(self, tools: Sequence[Declared]) -> str:
+        return self.tools.format(tools=self.between.join(map(self._tool, tools)))
+
+    def _tool(self, tool: Declared) -> str:
+        schema = schema_of(tool)
+        declaration = {"name": tool.name, "description": tool.description, "parameters": schema}
+        return self.tool.format(
+            name=tool.name,
+            description=tool.description,
+            schema=to_json(schema),
+            json=to_json(declaration),
+            function=to_json({"type": "function", "function": declaration}),
+        )
+
+
+# -- calls ---------------------------------------------------------------------------------------------------------
+
+
+def given_id(call: ToolCall, _: int) -> str:
+    return call.id
+
+
+class Calls(Struct, frozen=True, kw_only=True):
+    """The calls of a message.
+
+    Of a `call` are known its {name}, {id} and {number}, its {arguments} as JSON, and its {parameters}, each written as
+    `parameter` with its {key}, {value} and {type}, and whether it {is_string}; with a `comma` between them. There
+    may be `special` templates for parameters of certain keys.
+    """
+
+    call: str
+    calls: str = "{calls}"
+    between: str = "\n"
+    parameter: str = ""
+    special: Mapping[str, str] = {}
+    comma: str = ""
+    value: Callable[[Any], str] = raw
+    id: Callable[[ToolCall, int], str] = given_id
+
+    def __call__(self, calls: Sequence[ToolCall]) -> str:
+        written = (self._call(call, index) for index, call in enumerate(calls))
+        return self.calls.format(calls=self.between.join(written))
+
+    def _call(self, call: ToolCall, index: int) -> str:
+        parameters = self.comma.join(self._parameter(key, value) for key, value in call.arguments.items())
+        return self.call.format(
+            name=call.name,
+            id=self.id(call, index),
+            number=index + 1,
+            arguments=arguments_of(call),
+            parameters=parameters,
+        )
+
+    def _parameter(self, key: str, value: Any) -> str:
+        is_string = "true" if isinstance(value, str) else "false"
+        template = self.special.get(key, self.parameter)
+        return template.format(key=key, value=self.value(value), type=type_of(value), is_string=is_string)
+
+
+def arguments_of(call: ToolCall) -> str:
+    """The JSON of the arguments, as the model wrote it if it did."""
+    written = call.arguments_raw.strip()
+    return written if written and call.kind == "function" else to_json(call.arguments)
+
+
+# -- results -------------------------------------------------------------------------------------------------------
+
+
+def result_id(result: ToolResult, _: int) -> str:
+    return result.call_id
+
+
+class Results(Struct, frozen=True, kw_only=True):
+    """The results of a turn.
+
+    Of a `result` are known its {name}, {id}, {index} and {text}, and the text {quoted} as JSON. Where there is no
+    template for an `error`, its text says that it is one.
+    """
+
+    result: str
+    error: str = ""
+    results: str = "{results}"
+    between: str = "\n"
+    id: Callable[[ToolResult, int], str] = result_id
+
+    def __call__(self, results: Sequence[ToolResult]) -> str:
+        written = (self._result(result, index) for index, result in enumerate(results))
+        return self.results.format(results=self.between.join(written))
+
+    def _result(self, result: ToolResult, index: int) -> str:
+        text, template = result.text, self.result
+        if result.is_error:
+            text, template = (text, self.error) if self.error else (f"Error: {text}", template)
+        return template.format(
+            name=result.name, id=self.id(result, index), index=index, text=text, quoted=to_json(text)
+        )
+
+
+# -- what many share -----------------------------------------------------------------------------------------------
+
+JSON_LIST = Listing(tool="{json}", tools="[{tools}]", between=", ")
+FUNCTION_LIST = Listing(tools="[{tools}]", between=", ")
+MARKDOWN = Listing(
+    tool="### {name}\nDescription: {description}\nParameters: {schema}", tools="## Tools\n\n{tools}", between="\n\n"
+)
+IN_WORDS = Results(result="Result of {name}:\n{text}", error="Error of {name}:\n{text}", between="\n\n")
+"""For dialects whose results are a turn of their own, without marks in it, or are not known."""
+TOOL_RESPONSE = Results(result="<tool_response>\n{text}\n</tool_response>")
+
+JSON_RULE = 'The arguments are a JSON object: text in double quotes, a line break in it as \\n, a quote as \\".'
+RAW_RULE = "Write text as it is: no quotes around it, nothing escaped. Write all other values as JSON."

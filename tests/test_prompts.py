@@ -1,0 +1,434 @@
+"""Histories written for a model without tools of its own: to the letter in two dialects, as laws in all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.dialects.parser import TextParser
+from penstock.dialects.prompt import UNWRITTEN, find_prompt, prompts, render
+from penstock.errors import UnknownDialectError, UsageError
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
+from penstock.messages import (
+    Image,
+    Message,
+    assistant,
+    encode_messages,
+    image,
+    result,
+    system,
+    tool_results,
+    user,
+)
+from tests.texts import calls_of, parse, text_of
+
+DIALECTS = sorted(prompts())
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Tells the weather.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "description": "Where."},
+                "days": {"type": "integer", "minimum": 1},
+                "units": {"type": "object", "properties": {"wind": {"enum": ["km/h", "bft"]}}},
+            },
+            "required": ["city"],
+        },
+    },
+}
+PING = {"name": "ping", "description": "Tells whether a host is there."}
+TOOLS = [WEATHER, PING]
+PARIS = ToolCall("call_a", "get_weather", {"city": "Paris", "days": 2})
+ROME = ToolCall("call_b", "get_weather", {"city": "Rome\n<b>"})
+HISTORY = [
+    system("Be brief."),
+    user("Which is warmer?"),
+    assistant(
+        Reasoning(0, "Two cities."), Opaque(0, "anthropic", "signature", "…"), "I'll look.", PARIS, ROME
+    ),
+    tool_results(result(ROME, "no such city", is_error=True), result(PARIS, "21 °C")),
+    user("And now?"),
+]  # fmt: skip
+
+
+def rendered(dialect: str, *messages: Message) -> list[tuple[str, str]]:
+    return [(message.role, message.text) for message in render(messages, None, dialect)]
+
+
+# -- to the letter -------------------------------------------------------------------------------------------------
+
+RULES = """\
+- Make several calls at once only if none of them needs the result of another.
+- Write the calls directly, not inside a code fence.
+- After the last call, stop. The results come in the next message: never write them yourself.
+- If no tool is needed, answer without a call."""
+
+XML = [
+    ("system", """\
+Be brief.
+
+You can call tools. These are all the tools there are:
+
+<functions>
+<function>{"name": "get_weather", "description": "Tells the weather.", "parameters": {"type": "object", "properties": \
+{"city": {"type": "string", "description": "Where."}, "days": {"type": "integer", "minimum": 1}, "units": {"type": \
+"object", "properties": {"wind": {"enum": ["km/h", "bft"]}}}}, "required": ["city"]}}</function>
+<function>{"name": "ping", "description": "Tells whether a host is there.", "parameters": {"type": "object", \
+"properties": {}}}</function>
+</functions>
+
+To call tools, end your message with the calls in exactly this form:
+
+<function_calls>
+<invoke name="some_tool">
+<parameter name="some_text">any text</parameter>
+<parameter name="some_list">[1, 2]</parameter>
+</invoke>
+<invoke name="other_tool">
+<parameter name="some_flag">true</parameter>
+</invoke>
+</function_calls>
+
+- Call only tools from the list, by their exact names; the names in the form above are made up.
+- Give every required argument, and none that the tool does not have. Each value must fit its schema.
+- Write text as it is: no quotes around it, nothing escaped. Write all other values as JSON.
+""" + RULES),
+    ("user", "Which is warmer?"),
+    ("assistant", """\
+I'll look.
+<function_calls>
+<invoke name="get_weather">
+<parameter name="city">Paris</parameter>
+<parameter name="days">2</parameter>
+</invoke>
+<invoke name="get_weather">
+<parameter name="city">Rome
+<b></parameter>
+</invoke>
+</function_calls>"""),
+    ("user", """\
+<function_results>
+<result>
+<name>get_weather</name>
+<output>21 °C</output>
+</result>
+<result>
+<name>get_weather</name>
+<error>no such city</error>
+</result>
+</function_results>
+
+And now?"""),
+]  # fmt: skip
+
+HERMES = [
+    ("system", """\
+Be brief.
+
+You can call tools. These are all the tools there are:
+
+<tools>
+{"type": "function", "function": {"name": "get_weather", "description": "Tells the weather.", "parameters": {"type": \
+"object", "properties": {"city": {"type": "string", "description": "Where."}, "days": {"type": "integer", "minimum": \
+1}, "units": {"type": "object", "properties": {"wind": {"enum": ["km/h", "bft"]}}}}, "required": ["city"]}}}
+{"type": "function", "function": {"name": "ping", "description": "Tells whether a host is there.", "parameters": \
+{"type": "object", "properties": {}}}}
+</tools>
+
+To call tools, end your message with the calls in exactly this form:
+
+<tool_call>
+{"name": "some_tool", "arguments": {"some_text": "any text", "some_list": [1, 2]}}
+</tool_call>
+<tool_call>
+{"name": "other_tool", "arguments": {"some_flag": true}}
+</tool_call>
+
+- Call only tools from the list, by their exact names; the names in the form above are made up.
+- Give every required argument, and none that the tool does not have. Each value must fit its schema.
+- The arguments are a JSON object: text in double quotes, a line break in it as \\n, a quote as \\".
+""" + RULES),
+    ("user", "Which is warmer?"),
+    ("assistant", """\
+I'll look.
+<tool_call>
+{"name": "get_weather", "arguments": {"city":"Paris","days":2}}
+</tool_call>
+<tool_call>
+{"name": "get_weather", "arguments": {"city":"Rome\\n<b>"}}
+</tool_call>"""),
+    ("user", """\
+<tool_response>
+21 °C
+</tool_response>
+<tool_response>
+Error: no such city
+</tool_response>
+
+And now?"""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dialect", "expected"), [("xml", XML), ("hermes", HERMES)], ids=["xml", "hermes"])
+def test_a_history_is_written_to_the_letter(dialect: str, expected: list[tuple[str, str]]) -> None:
+    assert [(message.role, message.text) for message in render(HISTORY, TOOLS, dialect)] == expected
+
+
+# -- laws ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+class TestEveryDialect:
+    def test_reads_the_calls_it_wrote(self, dialect: str) -> None:
+        [said] = [message.text for message in render(HISTORY, TOOLS, dialect) if message.role == "assistant"]
+        events = parse(TextParser(dialect, TOOLS), [said])
+        assert calls_of(events) == [(PARIS.name, PARIS.arguments), (ROME.name, ROME.arguments)]
+        assert text_of(events).strip() == "I'll look."
+
+    def test_writes_results_in_the_order_of_the_calls(self, dialect: str) -> None:
+        *_, last = render(HISTORY, TOOLS, dialect)
+        assert last.role == "user"
+        assert 0 <= last.text.index("21 °C") < last.text.index("no such city") < last.text.index("And now?")
+        assert "error" in last.text.lower() or "<system>" in last.text
+
+    def test_names_the_tools_and_all_their_parameters(self, dialect: str) -> None:
+        told = render([], TOOLS, dialect)[0].text
+        for name in ("get_weather", "ping", "city", "days", "units", "wind", "bft", "Tells the weather.", "Where."):
+            assert name in told
+
+    def test_shows_in_the_system_message_how_a_call_is_written(self, dialect: str) -> None:
+        told = render([], ["ping"], dialect)[0].text
+        events = parse(TextParser(dialect, ["ping", "some_tool", "other_tool"]), [told.partition("this form:")[2]])
+        [*found] = [(name, list(arguments)) for name, arguments in calls_of(events)]
+        assert found == [("some_tool", ["some_text", "some_list"]), ("other_tool", ["some_flag"])][: len(found)]
+        assert len(found) == (1 if find_prompt(dialect).is_single else 2)
+
+    def test_leaves_plain_messages_as_they_are(self, dialect: str) -> None:
+        plain = [
+            system("Be brief."),
+            user("Hi", image("https://example.org/a.png")),
+            assistant("Hello."),
+            user("a"),
+            user("b"),
+        ]
+        assert render(plain, None, dialect) == plain
+        assert render(plain, TOOLS, dialect)[1:] == plain[1:]
+        assert render([], None, dialect) == []
+
+    def test_gives_plain_text_that_stays_as_it_is(self, dialect: str) -> None:
+        before = encode_messages(HISTORY)
+        first = render(HISTORY, TOOLS, dialect)
+        assert all(isinstance(part, Text) for message in first for part in message.parts)
+        assert render(iter(HISTORY), TOOLS, dialect) == first
+        assert render(first, None, dialect) == first
+        assert encode_messages(HISTORY) == before
+
+    def test_stops_where_the_model_makes_up_results(self, dialect: str) -> None:
+        prompt = find_prompt(dialect)
+        given = "\n" + prompt.results([result(ToolCall("functions.f:0", "f", {}), "21 °C")])
+        assert all(given.startswith(stop) or stop in given for stop in prompt.stop)
+        assert not any(stop in prompt.calls([PARIS, ROME]) for stop in prompt.stop)
+
+
+# -- what else a history may hold ----------------------------------------------------------------------------------
+
+
+def test_the_tools_go_below_what_the_system_message_says() -> None:
+    told = find_prompt("xml").tools
+    [made, _] = render([user("Hi")], ["ping"], "xml")
+    assert made.role == "system"
+    assert made.text.startswith(told([]).partition("\n")[0])
+    [kept, _] = render([system("One.", "Two."), user("Hi")], ["ping"], "xml")
+    assert kept.text.startswith("One.Two.\n\nYou can call tools.")
+
+
+def test_a_call_that_was_cut_is_shown_as_far_as_it_went() -> None:
+    cut = ToolCallInvalid(1, "c", "get_weather", '{"city": "Par', "cut")
+    [(_, hermes)] = rendered("hermes", assistant("Hm.", PARIS, cut))
+    assert hermes.endswith(
+        '</tool_call>\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par}\n</tool_call>'
+    )
+    [(_, xml)] = rendered("xml", assistant("Hm.", PARIS, cut))
+    assert xml.endswith(
+        '<invoke name="get_weather">\n<parameter name="city">Par</parameter>\n</invoke>\n</function_calls>'
+    )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [ToolCallInvalid(0, "c", "", '{"a": 1}', "unnamed"), ToolCallInvalid(0, "c", "f", "hello", "malformed")],
+    ids=["unnamed", "not an object"],
+)
+def test_a_call_that_cannot_be_written_is_told_in_words(call: ToolCallInvalid) -> None:
+    [(_, text)] = rendered("xml", assistant(call))
+    assert text.startswith("[A call of ")
+    assert call.arguments_raw in text
+
+
+def test_a_broken_call_gets_its_result_in_its_place() -> None:
+    cut = ToolCallInvalid(0, "c", "get_weather", '{"city', "cut")
+    [_, (role, text)] = rendered(
+        "xml", assistant(cut, PARIS), tool_results(result(PARIS, "21"), result(cut, "cut off"))
+    )
+    assert role == "user"
+    assert text.index("cut off") < text.index("21")
+
+
+def test_pictures_of_results_stay_in_the_message() -> None:
+    picture = image("https://example.org/map.png")
+    [_, message] = render(
+        [assistant(PARIS, ROME), tool_results(result(PARIS, "A map:", picture), result(ROME, "none")), user("Nice.")],
+        None,
+        "hermes",
+    )
+    assert [type(part) for part in message.parts] == [Text, Image, Text]
+    assert message.parts[1] == picture
+    assert "A map:[attachment 1: image/png]" in message.text
+
+
+def test_results_in_several_messages_become_one() -> None:
+    history = [assistant(PARIS, ROME), tool_results(result(ROME, "b")), tool_results(result(PARIS, "a"))]
+    [_, (_, text)] = rendered("xml", *history)
+    assert text.count("<function_results>") == 1
+    assert text.index(">a<") < text.index(">b<")
+
+
+def test_a_thought_alone_leaves_no_message() -> None:
+    assert rendered("xml", user("Hi"), assistant(Reasoning(0, "Hm.")), user("Well?")) == [("user", "Hi\n\nWell?")]
+    assert rendered("xml", user("Hi"), assistant(Refusal(0, "No."))) == [("user", "Hi"), ("assistant", "No.")]
+
+
+def test_what_the_model_wrote_is_kept() -> None:
+    call = ToolCall("c", "f", {"a": 1.0}, '{ "a" : 1.0 }', "text:hermes", "call_end")
+    [(_, text)] = rendered("hermes", assistant(call))
+    assert '"arguments": { "a" : 1.0 }}' in text
+
+
+def test_a_custom_tool_is_called_with_its_input() -> None:
+    declaration = {"type": "custom", "name": "sql", "description": "Runs SQL."}
+    call: Any = ToolCall("c", "sql", "select 1", kind="custom")  # type: ignore[arg-type]
+    history = render([assistant(call)], [declaration], "hermes")
+    assert '"properties": {"input": {"type": "string"}}' in history[0].text
+    assert '{"name": "sql", "arguments": {"input": "select 1"}}' in history[1].text
+
+
+def test_tools_that_the_provider_runs_are_not_told() -> None:
+    assert render([user("Hi")], [{"type": "web_search"}], "xml") == [user("Hi")]
+
+
+def test_a_prompt_of_ones_own_can_put_results_into_a_tool_message() -> None:
+    own = msgspec.structs.replace(find_prompt("hermes"), role="tool")
+    history = render(HISTORY, None, own)
+    assert [message.role for message in history] == ["system", "user", "assistant", "tool", "user"]
+
+
+def test_ids_that_a_dialect_cannot_have_are_made() -> None:
+    [(_, said), (_, given)] = rendered(
+        "kimi_k2", assistant(PARIS, ROME), tool_results(result(PARIS, "a"), result(ROME, "b"))
+    )
+    assert "functions.get_weather:1<|tool_call_argument_begin|>" in said
+    assert given == "## Return of functions.get_weather:0\na\n\n## Return of functions.get_weather:1\nb"
+
+
+def test_content_keeps_its_white_space_where_other_values_lose_it() -> None:
+    call = ToolCall("c", "write", {"content": "\n  a\n\n"})
+    text = find_prompt("cline_xml").calls([call])
+    assert calls_of(parse(TextParser("cline_xml", ["write"]), [text])) == [("write", {"content": "\n  a\n\n"})]
+
+
+# -- names ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", UNWRITTEN)
+def test_a_dialect_that_is_not_written_says_what_to_use_instead(dialect: str) -> None:
+    with pytest.raises(UsageError, match=f"{dialect}.*'(xml|gemma_tool_code)'"):
+        find_prompt(dialect)
+
+
+def test_dialects_are_found_by_their_aliases() -> None:
+    assert find_prompt("xml") is find_prompt("anthropic-xml")
+    with pytest.raises(UnknownDialectError, match="did you mean 'hermes'"):
+        find_prompt("hermez")
+
+
+# -- lists of tools ------------------------------------------------------------------------------------------------
+
+NODE = {
+    "name": "plan",
+    "description": "Makes a plan.\nA good one.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "root": {"$ref": "#/$defs/Node", "description": "Where it begins."},
+            "tags": {"type": "array", "items": {"type": ["string", "null"]}},
+            "depth": {"anyOf": [{"type": "integer"}, {"const": "all"}], "default": 3},
+            "notes": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+        "required": ["root"],
+        "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}},
+    },
+}
+
+
+def test_tools_as_types() -> None:
+    told = render([], [NODE, "ping"], "harmony")[0].text
+    assert (
+        """\
+namespace functions {
+
+type Node = {
+next?: Node,
+};
+// Makes a plan.
+// A good one.
+type plan = (_: {
+// Where it begins.
+root: Node,
+tags?: Array<string | null>,
+depth?: number | "all", // default: 3
+notes?: Record<string, string>,
+}) => any;
+
+type ping = () => any;
+
+} // namespace functions"""
+        in told
+    )
+
+
+def test_tools_as_python_functions() -> None:
+    told = render([], [NODE], "seed_oss")[0].text
+    assert "def plan(root: object, tags: list = None, depth: object = None, notes: dict = None):" in told
+    assert '        root: Where it begins. {"$ref": "#/$defs/Node"}' in told
+    assert '    Definitions: {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}}' in told
+
+
+def test_tools_as_tags() -> None:
+    told = render([], [WEATHER], "qwen3_coder")[0].text
+    assert (
+        """\
+<tools>
+<function>
+<name>get_weather</name>
+<description>Tells the weather.</description>
+<parameters>
+<parameter>
+<name>city</name>
+<type>string</type>
+<description>Where.</description>
+</parameter>
+<parameter>
+<name>days</name>
+<type>integer</type>
+<minimum>1</minimum>
+</parameter>
+"""
+        in told
+    )
+    assert '<required>["city"]</required>\n</parameters>\n</function>\n</tools>' in told
