@@ -148,6 +148,7 @@ class Model:
         rescue: bool | Iterable[str] = False,
         streaming: bool = True,
         extra: Mapping[str, Any] | None = None,
+        id_prefix: str = "call_",
         **options: Any,
     ) -> Exchange:
         """The exchange that asks the model: a request, and the rules for its answer. Nothing is sent yet.
@@ -156,6 +157,7 @@ class Model:
         "required" or a tool's name; `parallel` allows several calls at once, or forbids them. With `calls` a dialect's
         name, the tools are written into the prompt and the calls are read from the text; with `rescue` calls that
         leaked into the text of a model with native calls are found. `extra` is merged into the request as it stands.
+        `id_prefix` begins the ids of calls that come without one.
         """
         known = declared(tools)
         said = [*([system(system_prompt)] if system_prompt else []), *as_messages(messages)]
@@ -175,7 +177,7 @@ class Model:
         outgoing = self._outgoing(request)
         return Exchange(
             outgoing,
-            lambda: _Decoding(Decoder(self.wire, known), _stage(calls, rescue, known)),
+            lambda: _Decoding(Decoder(self.wire, known, id_prefix=id_prefix), _stage(calls, rescue, known, id_prefix)),
             timeouts=self._timeouts,
             retries=self._retries,
             clock=time.monotonic,
@@ -221,15 +223,17 @@ class _Decoding:
         return [found for event in events for found in self._stage.feed(event)]
 
 
-def _stage(calls: str, rescue: bool | Iterable[str], tools: list[Declared]) -> TextCalls | None:
+def _stage(
+    calls: str, rescue: bool | Iterable[str], tools: list[Declared], id_prefix: str
+) -> TextCalls | None:
     """What finds calls in the text, if that is wanted."""
     if calls == "native" and not (rescue and tools):
         return None
     from penstock.dialects.stage import LEAKS, Rescue, TextCalls
 
     if calls != "native":
-        return TextCalls(calls, tools)
-    return Rescue(tools, LEAKS if rescue is True else rescue or ())
+        return TextCalls(calls, tools, id_prefix=id_prefix)
+    return Rescue(tools, LEAKS if rescue is True else rescue or (), id_prefix=f"text_{id_prefix}")
 
 
 def _in_text(

@@ -53,7 +53,7 @@ class TextCalls:
         only_declared: bool = False,
         reasoning: bool = False,
         inside_reasoning: bool = False,
-        id_prefix: str = "text_call_",
+        id_prefix: str = "call_",
     ) -> None:
         names = [dialects] if isinstance(dialects, str) else dialects
         self._dialects: dict[str, Dialect] = dict(map(find_dialect, names))
@@ -137,7 +137,9 @@ class Rescue(TextCalls):
     events = [found for event in events for found in rescue.feed(event)] + rescue.close()
     """
 
-    def __init__(self, tools: Iterable[Any], dialects: str | Iterable[str] = LEAKS) -> None:
-        super().__init__(dialects, tools, only_declared=True)
+    def __init__(
+        self, tools: Iterable[Any], dialects: str | Iterable[str] = LEAKS, *, id_prefix: str = "text_call_"
+    ) -> None:
+        super().__init__(dialects, tools, only_declared=True, id_prefix=id_prefix)
         if not self._tools:
             raise UsageError("a rescue needs the declared tools: without them prose cannot be told from a call")
