@@ -9,9 +9,10 @@ from collections.abc import Callable
 from json.encoder import encode_basestring
 from math import isfinite
 
+from penstock.dialects.held import MAX_HELD
 from penstock.dialects.marks import marks_of
 from penstock.dialects.schema import quote as quoted
-from penstock.dialects.source import MAX_HELD, Mismatch, Reading, Source
+from penstock.dialects.source import Mismatch, Reading, Source
 from penstock.scanner import MAX_DEPTH
 
 # -- strings -------------------------------------------------------------------------------------------------------

@@ -12,19 +12,18 @@ from collections.abc import Callable, Generator
 from typing import TypeVar
 
 from penstock.answer.blocks import Blocks
+from penstock.dialects import held
 from penstock.dialects.call import TextCall
-from penstock.dialects.line import Line
+from penstock.dialects.held import Held
 from penstock.dialects.marks import Marks, marks_of
 from penstock.dialects.schema import Tools
-from penstock.events import Reasoning, StreamChunk, Text
+from penstock.dialects.teller import Teller
 from penstock.scanner import ValueScanner
 
 Result = TypeVar("Result")
 Reading = Generator[None, None, Result]
 """Reads on as text comes: it yields to ask for more, and returns what it read."""
 
-MAX_HELD = 1024 * 1024
-"""How many characters may be held back while it is not known yet whether they are a call; then they are text."""
 MAX_HEADER = 4096
 """How long what stands between two marks of a header may be: a name, an id, an attribute."""
 
@@ -39,61 +38,39 @@ class Over(Mismatch):
     """The text ended where more was needed."""
 
 
-class Source:
-    """Reads the arriving text for a dialect, and tells in `out` what it found."""
+class Source(Teller):
+    """Reads the arriving text for a dialect, and tells what it found."""
 
-    __slots__ = ("_at", "_block", "_blocks", "_held", "_held_size", "_kind", "_text", "call", "calls", "dialect",
-                 "is_over", "is_strict", "line", "out", "reasoning", "tools", "voice")  # fmt: skip
+    __slots__ = ("_at", "_held", "_text", "call", "calls", "dialect", "is_over", "is_strict", "reasoning", "tools")
 
     def __init__(self, tools: Tools, blocks: Blocks, *, is_strict: bool = False) -> None:
+        super().__init__(blocks)
         self.tools = tools
         self.is_strict = is_strict  # only declared tools are called
-        self.out: list[StreamChunk] = []
         self.is_over = False
+        self.reasoning = False  # whether reasoning is to be told apart from the answer
         self.dialect = ""
-        self.line = Line()  # of what was told
         self.call: TextCall | None = None  # the call that is being written
         self.calls = 0  # how many there have been, broken ones too
-        self.voice: type[Text | Reasoning] = Text  # as what text comes out that is no call
-        self.reasoning = False  # whether reasoning is to be told apart from the answer
-        self._blocks = blocks
-        self._block = -1
-        self._kind: type[Text | Reasoning] | None = None
         self._text = ""
         self._at = 0
-        self._held: list[str] | None = None
-        self._held_size = 0
-
-    # -- what comes in, and what goes out --------------------------------------------------------------------------
+        self._held: Held | None = None
 
     def push(self, text: str) -> None:
+        """More text has come."""
         self._text = self._text[self._at :] + text if self._at < len(self._text) else text
         self._at = 0
 
-    def take_out(self) -> list[StreamChunk]:
-        """What was found since the last time."""
-        events = self.out.copy()
-        self.out.clear()
-        return events
-
-    def tell(self, text: str) -> None:
-        """Text of the current voice: a piece of the answer, or of the reasoning."""
-        if text:
-            if self._kind is not self.voice:
-                self._kind, self._block = self.voice, self._blocks.take()
-            self.out.append(self.voice(self._block, text))
-            self.line.add(text)
+    # -- what it is ------------------------------------------------------------------------------------------------
 
     def begin(self, name: str, id: str = "") -> TextCall:
         """The name of a call is known: from here on it is a call, whole or broken."""
         name = name.strip()
         if not name or (self.is_strict and name not in self.tools):
             raise Mismatch(f"{name!r} is not a tool")
-        self._kind = None
         self.drop()
         self.calls += 1
-        block, made = self._blocks.take(), self._blocks.unique_id(id)
-        self.call = TextCall(self.out, block, made, name, f"text:{self.dialect}", self.tools.schema(name))
+        self.call = self.new_call(name, id, f"text:{self.dialect}", self.tools.schema(name))
         return self.call
 
     def end(self) -> None:
@@ -105,22 +82,22 @@ class Source:
 
     def hold(self, mark: str = "") -> None:
         """From here on, keep what is read."""
-        self._held, self._held_size = [mark], len(mark)
+        self._held = Held(mark)
 
     def release(self) -> None:
         """What was held is text."""
         if self._held is not None:
-            self.tell("".join(self._held))
+            self.tell(self._held.text())
         self.drop()
 
     def drop(self) -> None:
         """What was held was markup."""
-        self._held, self._held_size = None, 0
+        self._held = None
 
     def rewind(self) -> None:
         """Read again what was held."""
         if self._held is not None:
-            self._text, self._at = "".join([*self._held, self._text[self._at :]]), 0
+            self._text, self._at = self._held.text() + self._text[self._at :], 0
         self.drop()
 
     def rest(self) -> str:
@@ -264,10 +241,11 @@ class Source:
 
     def _keep(self, piece: str) -> None:
         assert self._held is not None
-        self._held.append(piece)
-        self._held_size += len(piece)
-        if self._held_size > MAX_HELD:
-            raise Mismatch(f"held back more than MAX_HELD ({MAX_HELD} characters)")
+        room = self._held.room
+        self._held.add(piece[:room])
+        if len(piece) > room:
+            self._at -= len(piece) - room
+            raise Mismatch(f"held back more than MAX_HELD ({held.MAX_HELD} characters)")
 
     def unread(self, text: str) -> None:
         """The text that was just read comes next again."""
@@ -277,10 +255,4 @@ class Source:
         else:  # part of it came in an earlier piece
             self._text, self._at = text + self._text[self._at :], 0
         if self._held is not None:
-            self._held_size -= len(text)
-            left = len(text)
-            while left:
-                last = self._held.pop()
-                if len(last) > left:
-                    self._held.append(last[:-left])
-                left -= min(left, len(last))
+            self._held.give_back(len(text))
