@@ -41,6 +41,9 @@ def string(
         text, mark = source.take(marks)
         if text:
             sink(text)
+        if not mark and not source.is_over:
+            yield
+            continue
         match mark:
             case "":
                 yield from source.more()
@@ -164,7 +167,8 @@ class Json:
 
     def string(self, text: str) -> None:
         """A piece of a string."""
-        self.add(encode_basestring(text)[1:-1])
+        add = self.add if self._undecided else self._add
+        add(encode_basestring(text)[1:-1])
 
     def parenthesis(self) -> None:
         self._undecided.append(len(self._held))

@@ -9,12 +9,13 @@ from functools import lru_cache
 class Marks:
     """A set of marks, ready to be looked for. Where several fit, the longest counts."""
 
-    __slots__ = ("_by_length", "_first", "_firsts")
+    __slots__ = ("_by_length", "_few", "_first", "_firsts")
 
     def __init__(self, marks: tuple[str, ...]) -> None:
         self._by_length = sorted(set(marks), key=len, reverse=True)
-        firsts = {mark[0] for mark in marks}
-        self._first = firsts.pop() if len(firsts) == 1 else ""
+        firsts = sorted({mark[0] for mark in marks})
+        self._first = firsts[0] if len(firsts) == 1 else ""
+        self._few = (firsts[0], firsts[-1]) if 0 < len(firsts) <= 2 else None
         self._firsts = None if self._first else re.compile("[" + re.escape("".join(firsts)) + "]" if firsts else r"\Z")
 
     def find(self, text: str, at: int, is_over: bool) -> tuple[int, str]:
@@ -33,7 +34,10 @@ class Marks:
 
     def cannot_begin_in(self, text: str) -> bool:
         """Whether no mark begins anywhere in the text, as is so in most pieces of a long one."""
-        return self._first not in text if self._firsts is None else self._firsts.search(text) is None
+        if self._few is not None:
+            one, other = self._few
+            return one not in text and other not in text
+        return self._firsts is not None and self._firsts.search(text) is None
 
     def match(self, text: str, at: int, is_over: bool) -> str | None:
         """The mark that stands here; the empty string if that cannot be told yet, None if there is none."""
