@@ -12,13 +12,16 @@ __version__: str
 
 if TYPE_CHECKING:
     from penstock.accumulator import StreamingToolCallAccumulator
+    from penstock.agent import Agent, AgentStreamer, RunResult
     from penstock.callbacks import aconsume, consume
     from penstock.decoder import Decoder, decode
     from penstock.dialects.parser import TextParser
+    from penstock.dialects.prompt import render
     from penstock.dialects.stage import Rescue, TextCalls
     from penstock.dialects.xml_parser import StreamingXMLParser
     from penstock.errors import (
         AlreadyReadError,
+        ArgumentsError,
         AuthenticationError,
         BadRequestError,
         ConnectionFailed,
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
         RateLimitError,
         ReplayMissError,
         TimedOut,
+        ToolError,
         UnexpectedReplyError,
         UnknownDialectError,
         UnknownNameError,
@@ -55,34 +59,57 @@ if TYPE_CHECKING:
         Unknown,
         Usage,
     )
+    from penstock.happenings import (
+        ApprovalRequest,
+        Done,
+        StepEnd,
+        StepStart,
+        StreamEvent,
+        ToolEnd,
+        ToolProgress,
+        ToolStart,
+    )
     from penstock.jsonstream import JSONPiece, PartialJSON
     from penstock.messages import File, Image, Message, ToolResult
     from penstock.model import Model
+    from penstock.run import Limits
+    from penstock.shapes import as_messages
     from penstock.stream import AsyncStream, Stream
+    from penstock.tools import Context, Tool, ToolOutput, as_tool, tool
     from penstock.transport.policy import Retries, Timeouts
     from penstock.turn import Turn, classify, collect, extract
 
 _HOMES = {
     "accumulator": ("StreamingToolCallAccumulator",),
+    "agent": ("Agent", "AgentStreamer", "RunResult"),
     "callbacks": ("aconsume", "consume"),
     "decoder": ("Decoder", "decode"),
     "dialects.parser": ("TextParser",),
+    "dialects.prompt": ("render",),
     "dialects.stage": ("Rescue", "TextCalls"),
     "dialects.xml_parser": ("StreamingXMLParser",),
     "errors": (
-        "AlreadyReadError", "AuthenticationError", "BadRequestError", "ConnectionFailed", "ContextLengthError",
-        "MissingKeyError", "NotFoundError", "OverloadedError", "PenstockError", "ProviderError",
-        "RateLimitError", "ReplayMissError", "TimedOut", "UnexpectedReplyError", "UnknownDialectError",
-        "UnknownNameError", "UnknownProviderError", "UnknownWireError", "UsageError",
+        "AlreadyReadError", "ArgumentsError", "AuthenticationError", "BadRequestError",
+        "ConnectionFailed", "ContextLengthError", "MissingKeyError", "NotFoundError",
+        "OverloadedError", "PenstockError", "ProviderError", "RateLimitError",
+        "ReplayMissError", "TimedOut", "ToolError", "UnexpectedReplyError",
+        "UnknownDialectError", "UnknownNameError", "UnknownProviderError", "UnknownWireError",
+        "UsageError",
     ),
     "events": (
         "Error", "Finish", "Opaque", "Reasoning", "Refusal", "Retry", "StreamChunk", "Text", "ToolCall",
         "ToolCallClosed", "ToolCallDelta", "ToolCallInvalid", "ToolCallStart", "Unknown", "Usage",
     ),
+    "happenings": (
+        "ApprovalRequest", "Done", "StepEnd", "StepStart", "StreamEvent", "ToolEnd", "ToolProgress", "ToolStart",
+    ),
     "jsonstream": ("JSONPiece", "PartialJSON"),
     "messages": ("File", "Image", "Message", "ToolResult"),
     "model": ("Model",),
+    "run": ("Limits",),
+    "shapes": ("as_messages",),
     "stream": ("AsyncStream", "Stream"),
+    "tools": ("Context", "Tool", "ToolOutput", "as_tool", "tool"),
     "transport.policy": ("Retries", "Timeouts"),
     "turn": ("Turn", "classify", "collect", "extract"),
 }  # fmt: skip
@@ -105,18 +132,25 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Agent",
+    "AgentStreamer",
     "AlreadyReadError",
+    "ApprovalRequest",
+    "ArgumentsError",
     "AsyncStream",
     "AuthenticationError",
     "BadRequestError",
     "ConnectionFailed",
+    "Context",
     "ContextLengthError",
     "Decoder",
+    "Done",
     "Error",
     "File",
     "Finish",
     "Image",
     "JSONPiece",
+    "Limits",
     "Message",
     "MissingKeyError",
     "Model",
@@ -133,8 +167,12 @@ __all__ = [
     "Rescue",
     "Retries",
     "Retry",
+    "RunResult",
+    "StepEnd",
+    "StepStart",
     "Stream",
     "StreamChunk",
+    "StreamEvent",
     "StreamingToolCallAccumulator",
     "StreamingXMLParser",
     "Text",
@@ -142,12 +180,18 @@ __all__ = [
     "TextParser",
     "TimedOut",
     "Timeouts",
+    "Tool",
     "ToolCall",
     "ToolCallClosed",
     "ToolCallDelta",
     "ToolCallInvalid",
     "ToolCallStart",
+    "ToolEnd",
+    "ToolError",
+    "ToolOutput",
+    "ToolProgress",
     "ToolResult",
+    "ToolStart",
     "Turn",
     "UnexpectedReplyError",
     "Unknown",
@@ -158,9 +202,13 @@ __all__ = [
     "Usage",
     "UsageError",
     "aconsume",
+    "as_messages",
+    "as_tool",
     "classify",
     "collect",
     "consume",
     "decode",
     "extract",
+    "render",
+    "tool",
 ]

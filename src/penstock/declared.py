@@ -44,6 +44,8 @@ def _read(tool: Any) -> Iterator[Declared]:
     match tool:
         case Declared():
             yield tool
+        case object(declaration=Declared() as known):  # one of our tools
+            yield known
         case str():
             yield Declared(tool)
         case {"type": "custom", "custom": Mapping() as inner} | {"custom": Mapping() as inner}:
@@ -83,7 +85,8 @@ def _bare(schema: Any) -> Mapping[str, Any]:
 def _object(tool: Any) -> Iterator[Declared]:
     """A function, or an object with a name and a schema: an SDK's tool, one of MCP, one of ours."""
     named: Any = getattr(tool, "name", None) or getattr(tool, "__name__", "")
-    if isinstance(named, str) and named:
-        described: Any = getattr(tool, "description", None) or getattr(tool, "__doc__", None) or ""
-        schema: Any = next((found for key in _SCHEMA_KEYS if (found := getattr(tool, key, None))), {})
-        yield Declared(named, described if isinstance(described, str) else "", _bare(schema))
+    if not isinstance(named, str) or not named:
+        raise UsageError(f"an object of type {type(tool).__name__} is no tool: give a function, or a declaration")
+    described: Any = getattr(tool, "description", None) or getattr(tool, "__doc__", None) or ""
+    schema: Any = next((found for key in _SCHEMA_KEYS if (found := getattr(tool, key, None))), {})
+    yield Declared(named, described if isinstance(described, str) else "", _bare(schema))

@@ -9,6 +9,8 @@ PenstockError
 │   ├── MissingKeyError              ... of a provider whose key is not set
 │   ├── AlreadyReadError             ... to read a stream a second time
 │   └── ReplayMissError              ... of a recording that has no answer to it
+├── ToolError                    a tool failed, and tells the model so in these words
+├── ArgumentsError               a model called a tool with arguments that do not fit it
 └── ProviderError                the provider, or the way to it, refused or failed before the answer began
     ├── AuthenticationError          the key is wrong, or may not do this
     ├── NotFoundError                there is no such model or address
@@ -87,6 +89,14 @@ class AlreadyReadError(UsageError):
 
 class ReplayMissError(UsageError):
     """A recording has no answer to what is asked; the message says what differs first."""
+
+
+class ToolError(PenstockError):
+    """Raised by a tool: it failed, and the message is for the model to read, as it stands."""
+
+
+class ArgumentsError(PenstockError):
+    """The arguments of a call do not fit the tool; the message names the fields, for the model to mend its call."""
 
 
 class ProviderError(PenstockError):

@@ -73,10 +73,11 @@ class Execution(Struct):
     is_confirmed: bool = False
     result: ToolResult | None = None
     ending: ToolEnding = "done"
+    data: Any = None  # what the program keeps; not stored
 
     def finish(self, outcome: Outcome) -> ToolEnd:
         """It ended; the event that says so."""
-        self.state, self.ending = "finished", outcome.ending
+        self.state, self.ending, self.data = "finished", outcome.ending, outcome.data
         self.result = ToolResult(self.call_id, self.name, outcome.content, outcome.is_error)
         return ToolEnd(self.key, self.result, outcome.ending, outcome.data)
 
@@ -221,7 +222,7 @@ class Executions:
         if early.state != "finished" or early.result is None:
             return []
         early.result = ToolResult(early.call_id, early.name, early.result.content, early.result.is_error)
-        return [ToolEnd(early.key, early.result, early.ending)]
+        return [ToolEnd(early.key, early.result, early.ending, early.data)]
 
     def _start_ready(self) -> list[Move]:
         """Start what may start: a tool that is not to run beside others runs alone."""

@@ -178,7 +178,12 @@ _decoder = msgspec.json.Decoder(list[Message])
 
 def encode_messages(messages: Iterable[Message]) -> bytes:
     """A history as JSON."""
-    return _encoder.encode(list(messages))
+    history = list(messages)
+    for at, message in enumerate(history):
+        if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
+            found = f"messages[{at}] is an object of type {type(message).__name__}"
+            raise UsageError(f"{found}, and no Message: as_messages makes messages of what people hold")
+    return _encoder.encode(history)
 
 
 def decode_messages(data: bytes | str) -> list[Message]:

@@ -221,8 +221,9 @@ class Run:
 
     def dump(self) -> bytes:
         """The run as JSON, to be loaded and continued elsewhere."""
+        executions = [msgspec.structs.replace(one, data=None) for one in self._executions]
         stored = Stored(
-            VERSION, self.messages, self.phase, self.step, self._builder.build(), list(self._executions), self.usage,
+            VERSION, self.messages, self.phase, self.step, self._builder.build(), executions, self.usage,
             self._calls, dict(self._seen), dict(self._failures),
         )  # fmt: skip
         return msgspec.json.encode(stored)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from typing import Any
 
 from penstock.errors import MissingKeyError, UsageError
@@ -11,19 +12,17 @@ from penstock.errors import MissingKeyError, UsageError
 def signature(url: str, body: bytes) -> dict[str, str]:
     """The headers that sign a request to Bedrock."""
     try:
-        from botocore.auth import SigV4Auth
-        from botocore.awsrequest import AWSRequest
-        from botocore.session import Session
+        auth, awsrequest = import_module("botocore.auth"), import_module("botocore.awsrequest")
+        session: Any = import_module("botocore.session").Session()
     except ImportError:
         raise UsageError(
             "no key for bedrock: set AWS_BEARER_TOKEN_BEDROCK, or install penstock[aws] to use AWS credentials"
         ) from None
-    session: Any = Session()
     credentials = session.get_credentials()
     if credentials is None:
         raise MissingKeyError("bedrock", ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"))
     found = re.search(r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.", url)
     region = found[1] if found else session.get_config_variable("region") or "us-east-1"
-    request: Any = AWSRequest("POST", url, headers={"content-type": "application/json"}, data=body)
-    SigV4Auth(credentials, "bedrock", region).add_auth(request)
+    request: Any = awsrequest.AWSRequest("POST", url, headers={"content-type": "application/json"}, data=body)
+    auth.SigV4Auth(credentials, "bedrock", region).add_auth(request)
     return dict(request.headers)

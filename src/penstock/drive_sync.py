@@ -1,0 +1,151 @@
+"""A run in plain code: the model's answer and every tool have a thread, and one lock keeps the machine in order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any, Self
+
+from penstock.errors import AlreadyReadError, PenstockError
+from penstock.executions import Cancel, Outcome, Start
+from penstock.happenings import Done, StreamEvent
+from penstock.messages import Message
+from penstock.run import Ask, Command, Hush, Run, Tell
+from penstock.run_view import MAX_AHEAD, RunView
+from penstock.settings import Settings
+from penstock.stream import Stream
+from penstock.work import Work, in_thread, too_late
+
+
+class AgentRun(RunView):
+    """A run that is read in plain code: `with agent.stream(...) as run: for event in run: …`."""
+
+    def __init__(self, settings: Settings, run: Run, deps: Any) -> None:
+        super().__init__(settings, run, deps)
+        self._lock = threading.RLock()
+        self._out: SimpleQueue[StreamEvent] = SimpleQueue()
+        self._stream: Stream | None = None
+        self._timers: dict[str, threading.Timer] = {}
+
+    def __enter__(self) -> Self:
+        self._begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        if self._is_read:
+            raise AlreadyReadError("a run can be read once: start another, or keep the events in a list")
+        self._is_read = True
+        return self._events()
+
+    def cancel(self, why: str = "the run was cancelled") -> None:
+        """End the run, from whatever thread; every call still gets a result."""
+        with self._lock:
+            self._carry_out(self._run.cancel(why))
+
+    def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
+        """Say yes or no to a call that waits for approval; `arguments` replace those of the model."""
+        with self._lock:
+            self._carry_out(self._run.decide(call_id, approved, arguments, reason))
+
+    def close(self) -> None:
+        """End the run if it has not ended."""
+        if self.done is None:
+            self.cancel("whoever read the run went away")
+        with self._lock:
+            for timer in self._timers.values():
+                timer.cancel()
+
+    def _begin(self) -> None:
+        if self._has_begun:
+            return
+        self._has_begun = True
+        seconds = self._settings.limits.seconds
+        if seconds is not None:
+            self._after("", seconds, lambda: self._run.expire(f"the run took longer than {seconds:g} seconds"))
+        with self._lock:
+            self._carry_out(self._run.begin())
+
+    def _events(self) -> Iterator[StreamEvent]:
+        self._begin()
+        try:
+            while True:
+                with self._lock:
+                    if self._out.empty() and self._should_pause:
+                        self._carry_out(self._run.pause())
+                event = self._shown(self._out.get())
+                self._settings.callbacks.call(event)
+                yield event
+                if isinstance(event, Done):
+                    return
+        finally:
+            self.close()
+
+    def _carry_out(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case Tell():
+                    self._note(command.event)
+                    self._out.put(command.event)
+                case Ask():
+                    in_thread(lambda messages=command.messages: self._read(messages), "model")  # type: ignore[misc]
+                case Start():
+                    self._begin_work(command)
+                case Cancel():
+                    if command.key in self._timers:
+                        self._timers.pop(command.key).cancel()
+                case Hush():
+                    if self._stream is not None:
+                        self._stream.cancel()
+
+    def _read(self, messages: tuple[Message, ...]) -> None:
+        """Read an answer of the model, in a thread of its own."""
+        try:
+            with self._settings.model.stream(list(messages), **self._request()) as stream:
+                with self._lock:
+                    self._stream = stream
+                for chunk in stream:
+                    with self._lock:
+                        self._carry_out(self._run.chunk(chunk))
+                        if self._run.is_over:
+                            return
+                    while self._out.qsize() > MAX_AHEAD and not self._run.is_over:  # whoever reads is slow
+                        time.sleep(0.01)
+        except PenstockError as error:
+            with self._lock:
+                self.error = error
+                self._carry_out(self._run.failed(str(error)))
+        else:
+            with self._lock:
+                self._carry_out(self._run.ended())
+
+    def _begin_work(self, start: Start) -> None:
+        """Run a tool in a thread of its own."""
+
+        def report(data: Any) -> None:
+            with self._lock:
+                self._carry_out(self._run.tool_progress(start.key, data))
+
+        def done(outcome: Outcome) -> None:
+            with self._lock:
+                if start.key in self._timers:
+                    self._timers.pop(start.key).cancel()
+                self._carry_out(self._run.tool_done(start.key, outcome))
+
+        if start.timeout is not None:
+            self._after(start.key, start.timeout, lambda: self._run.tool_done(start.key, too_late(start)))
+        work = Work(self._settings.tools[start.name], start, self._context(start, report))
+        in_thread(lambda: done(work.perform()), start.name)
+
+    def _after(self, key: str, seconds: float, happened: Any) -> None:
+        def ring() -> None:
+            with self._lock:
+                self._carry_out(happened())
+
+        timer = self._timers[key] = threading.Timer(seconds, ring)
+        timer.daemon = True
+        timer.start()

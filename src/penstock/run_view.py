@@ -1,0 +1,85 @@
+"""What both drivers show of a run: how far it is, and, when it is over, how it came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.events import Text, Usage
+from penstock.executions import Start
+from penstock.happenings import Done, EndReason, StepStart, StreamEvent
+from penstock.messages import Message
+from penstock.run import Run
+from penstock.settings import Settings
+from penstock.tools import Context
+
+MAX_AHEAD = 10_000
+"""How many events may wait for whoever reads the run."""
+
+
+class RunView:
+    """A run as its reader sees it."""
+
+    def __init__(self, settings: Settings, run: Run, deps: Any) -> None:
+        self.done: Done | None = None
+        self.error: PenstockError | None = None
+        self._settings = settings
+        self._run = run
+        self._deps = deps
+        self._has_begun = False
+        self._is_read = False
+        self._needs_break = False
+
+    @property
+    def output(self) -> str:
+        """The text of the last answer."""
+        return self._run.output
+
+    @property
+    def messages(self) -> list[Message]:
+        """The history so far, with which another run can go on."""
+        return list(self._run.messages)
+
+    @property
+    def usage(self) -> Usage:
+        """What all answers together have cost."""
+        return self._run.usage
+
+    @property
+    def finish_reason(self) -> EndReason | None:
+        """How the run ended; None while it goes on."""
+        return self.done.reason if self.done else None
+
+    def dump(self) -> bytes:
+        """The run as JSON, to be continued elsewhere by `Agent.resume`."""
+        return self._run.dump()
+
+    @property
+    def _should_pause(self) -> bool:
+        return self._settings.approvals == "pause" and self._run.is_waiting and self.done is None
+
+    def _note(self, event: StreamEvent) -> None:
+        if isinstance(event, Done):
+            self.done = event
+
+    def _shown(self, event: StreamEvent) -> StreamEvent:
+        """The event as it is shown: text that follows tools may begin on a line of its own."""
+        if not self._settings.separate_text:
+            return event
+        match event:
+            case StepStart():
+                self._needs_break = event.step > 1
+            case Text() if self._needs_break:
+                self._needs_break = False
+                return Text(event.block, "\n" + event.text, event.choice)
+            case _:
+                pass
+        return event
+
+    def _request(self) -> dict[str, Any]:
+        options = {**self._settings.options, "id_prefix": f"call_{self._run.step}_"}
+        return {"tools": list(self._settings.tools.values()), "system_prompt": self._settings.instructions, **options}
+
+    def _context(self, start: Start, report: Callable[[Any], None]) -> Context[Any]:
+        return Context(deps=self._deps, call_id=start.call_id, tool=start.name, step=self._run.step, report=report)

@@ -1,0 +1,53 @@
+"""What an agent is set up with: all that its runs need to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from penstock.events import Reasoning, Text
+from penstock.happenings import Done, StreamEvent, ToolEnd, ToolStart
+from penstock.model import Model
+from penstock.run import Limits
+from penstock.tools import Tool
+
+
+class Callbacks(Struct, frozen=True):
+    """What is called as a run goes on, for those who would rather be called than loop."""
+
+    on_text: Callable[[str], Any] | None = None
+    on_reasoning: Callable[[str], Any] | None = None
+    on_tool_start: Callable[[str, str, dict[str, Any]], Any] | None = None
+    on_tool_end: Callable[[str, Any], Any] | None = None
+    on_error: Callable[[str], Any] | None = None
+
+    def call(self, event: StreamEvent) -> Any:
+        """Call what is to be called for an event; what it returned, which may want to be awaited."""
+        match event:
+            case Text() if self.on_text:
+                return self.on_text(event.text)
+            case Reasoning() if self.on_reasoning:
+                return self.on_reasoning(event.text)
+            case ToolStart() if self.on_tool_start:
+                return self.on_tool_start(event.call_id, event.name, event.arguments)
+            case ToolEnd() if self.on_tool_end and event.ending != "discarded":
+                return self.on_tool_end(event.result.call_id, event.result)
+            case Done(reason="error") if self.on_error:
+                return self.on_error(event.why)
+            case _:
+                return None
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """A model, its tools, and the rules that they are under."""
+
+    model: Model
+    tools: Mapping[str, Tool[..., Any]]
+    instructions: str
+    limits: Limits
+    approvals: Literal["pause", "wait"]
+    separate_text: bool
+    callbacks: Callbacks
+    options: Mapping[str, Any]

@@ -1,0 +1,285 @@
+"""What a model reads of what tools return and raise."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime
+import decimal
+import io
+import pathlib
+import sys
+import time
+import types
+from typing import Any
+
+import msgspec
+import numpy
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock import tool_outcome
+from penstock.errors import ArgumentsError, PenstockError, ToolError
+from penstock.events import Text
+from penstock.messages import File, Image, ToolResult, image
+from penstock.tools import MAX_RESULT, Outcome, ToolOutput, failure, outcome
+from tests.tool_types import ID, NOON, Color, Level, Pair, Path, Person, Point, Word
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+class Silent:
+    def __init__(self) -> None:
+        self.size = 3
+        self._secret = 4
+
+
+class Empty: ...
+
+
+class Struct(msgspec.Struct):
+    a: int
+
+
+class Mute:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    __repr__ = __str__
+
+
+class Untouchable:
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class BadDict(dict[str, int]):
+    def items(self) -> Any:
+        raise RuntimeError("no")
+
+
+def cycle() -> list[Any]:
+    found: list[Any] = [1]
+    found.append({"self": found})
+    return found
+
+
+def nested(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@dataclasses.dataclass
+class Ring:
+    next: Any = None
+
+
+def ring() -> Ring:
+    found = Ring()
+    found.next = found
+    return found
+
+
+RETURNED = [
+    ("text", "text"),
+    ("", ""),
+    (None, "null"),
+    (True, "true"),
+    (3, "3"),
+    (1.5, "1.5"),
+    ({"a": [1, None, "ü"]}, '{"a":[1,null,"ü"]}'),
+    ({1: "a", None: 2}, '{"1":"a","null":2}'),
+    ({(1, 2): "a", Color.RED: 3}, '{"[1,2]":"a","red":3}'),
+    ((1, 2), "[1,2]"),
+    ({3, 1, 2}, "[1,2,3]"),
+    (Color.RED, "red"),
+    (Word.YES, "yes"),
+    (Level.LOW, "1"),
+    ([Color.RED, Word.YES, Level.LOW], '["red","yes",1]'),
+    (Point(1), '{"x":1,"y":0.5}'),
+    (Path([Point(1)]), '{"points":[{"x":1,"y":0.5}],"name":"path"}'),
+    (Person(title="Dr", age=3), '{"title":"Dr","age":3,"boss":null}'),
+    (Struct(1), '{"a":1}'),
+    (Pair(1, "a"), '[1,"a"]'),
+    (NOON, "2026-01-31T12:00:00Z"),
+    ({"at": NOON.date(), "for": datetime.timedelta(hours=1)}, '{"at":"2026-01-31","for":"PT3600S"}'),
+    (ID, str(ID)),
+    (decimal.Decimal("0.10"), "0.10"),
+    (pathlib.PurePosixPath("a/b"), "a/b"),
+    (pydantic.SecretStr("key"), "**********"),
+    (range(3), "[0,1,2]"),
+    ({"a": 1}.keys(), '["a"]'),
+    ({"a": 1}.values(), "[1]"),
+    (types.MappingProxyType({"a": 1}), '{"a":1}'),
+    (numpy.array([[1, 2], [3, 4]]), "[[1,2],[3,4]]"),
+    (numpy.float64(0.5), "0.5"),
+    (numpy.int64(3), "3"),
+    (b"plain", "plain"),
+    (bytearray(b"plain"), "plain"),
+    # What is not JSON.
+    (float("nan"), "NaN"),
+    ([float("inf"), -float("inf"), float("nan")], '["Infinity","-Infinity","NaN"]'),
+    ({"a": float("nan")}, '{"a":"NaN"}'),
+    ("half \ud83d", "half \ufffd"),
+    ("pair \ud83d\ude00", "pair 😀"),
+    ({"a\ud800": "\udc00"}, '{"a\ufffd":"\ufffd"}'),
+    (b"\xff\x00", "<2 bytes that are not text>"),
+    ({"a": b"\xff"}, '{"a":"<1 bytes that are not text>"}'),
+    (cycle(), '[1,{"self":"<this list again>"}]'),
+    (ring(), '{"next":"<this Ring again>"}'),
+    (Silent(), '{"size":3}'),
+    (Empty(), "<Empty>"),
+    ([Empty], '["Empty"]'),
+    (Mute(), "<Mute whose __str__ raised RuntimeError>"),
+    ({"a": Mute()}, '{"a":"<Mute whose __str__ raised RuntimeError>"}'),
+    (Untouchable(), "<Untouchable that cannot be shown: RuntimeError>"),
+    ([BadDict(a=1), Empty()], "<list that cannot be shown: RuntimeError>"),
+    (10**5000, "<int that cannot be shown: ValueError>"),
+    (complex(1, 2), "(1+2j)"),
+    (ValueError("odd"), "odd"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "text"), RETURNED, ids=range(len(RETURNED)))
+def test_what_a_model_reads_of_a_value(value: Any, text: str) -> None:
+    found = outcome(value)
+    assert found.content == (Text(0, text),)
+    assert found.text == text
+    assert found.data is value
+    assert not found.is_error
+    assert type(found.text) is str
+    msgspec.json.encode(ToolResult("", "", found.content))
+
+
+def test_deep_values_have_an_end() -> None:
+    assert "…" in outcome([nested(5_000), Empty()]).text
+    assert outcome(nested(200)).text == "[" * 201 + "]" * 201
+    assert len(outcome(nested(100_000)).text) < 1000
+
+
+def test_what_takes_no_end_is_cut_in_the_middle() -> None:
+    text = "a" * 50_000_000 + "é" + "b" * 50_000_000
+    began = time.perf_counter()
+    found = outcome(text)
+    assert time.perf_counter() - began < 1, "only what is kept is looked at"
+    assert found.data is text
+    assert len(found.text) <= MAX_RESULT
+    assert found.text.startswith("aaa")
+    assert found.text.endswith("bbb")
+    head, note, tail = found.text.split("\n")
+    assert note == f"… {len(text) - len(head) - len(tail)} characters left out …"
+    assert outcome("a" * MAX_RESULT).text == "a" * MAX_RESULT
+    assert len(outcome({"rows": ["row"] * 1_000_000}).text) <= MAX_RESULT
+    assert len(failure(ToolError("a" * 1_000_000)).text) <= MAX_RESULT
+
+
+def test_the_parts_of_one_result_share_the_room() -> None:
+    found = outcome([image(PNG), *["a" * MAX_RESULT] * 10])
+    assert len(found.text) <= MAX_RESULT
+    assert len(found.content) == 11
+
+
+def test_pictures_and_files_are_parts() -> None:
+    jpeg, gif, webp = b"\xff\xd8\xff\xe0", b"GIF89a", b"RIFF\x04\x00\x00\x00WEBP"
+    for data, kind in ((PNG, "image/png"), (jpeg, "image/jpeg"), (gif, "image/gif"), (webp, "image/webp")):
+        [found] = outcome(data).content
+        assert isinstance(found, Image)
+        assert (found.media_type, found.data) == (kind, data)
+    [pdf] = outcome(b"%PDF-1.7").content
+    assert isinstance(pdf, File)
+    assert pdf.media_type == "application/pdf"
+    assert outcome(memoryview(PNG)).content == outcome(PNG).content
+    picture = image("https://x.test/a.png")
+    assert outcome(picture).content == (picture,)
+    assert outcome(["Look:", picture, {"size": 3}, PNG]).content == (
+        Text(0, "Look:"), picture, Text(0, '{"size":3}'), image(PNG),
+    )  # fmt: skip
+    assert outcome(["Look:", "no picture"]).content == (Text(0, '["Look:","no picture"]'),)
+    assert outcome([Text(0, "a"), Text(0, "b")]).content == (Text(0, "a"), Text(0, "b"))
+
+
+def test_media_that_are_too_large_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_outcome, "MAX_MEDIA", 10)
+    assert outcome(PNG).text == f"<{len(PNG)} bytes that are not text>"
+
+
+def test_pictures_of_pil_are_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Picture:
+        """As much of PIL's as is used."""
+
+        def __init__(self, mode: str) -> None:
+            self.mode = mode
+
+        def convert(self, mode: str) -> Picture:
+            return Picture(mode)
+
+        def save(self, buffer: io.BytesIO, format: str) -> None:
+            assert format == "PNG"
+            if self.mode == "broken":
+                raise OSError("truncated")
+            buffer.write(PNG)
+
+    monkeypatch.setitem(sys.modules, "PIL.Image", types.SimpleNamespace(Image=Picture))
+    assert outcome(Picture("RGB")).content == (image(PNG),)
+    assert outcome([Picture("CMYK"), "seen"]).content == (image(PNG), Text(0, "seen"))
+    monkeypatch.setattr(Picture, "convert", lambda self, mode: self)
+    assert outcome(Picture("broken")).text == '{"mode":"broken"}'
+
+
+def test_what_the_model_reads_and_what_the_program_keeps_may_differ() -> None:
+    rows = [{"id": 1}]
+    assert outcome(ToolOutput("1 row", data=rows)) == Outcome((Text(0, "1 row"),), rows)
+    assert outcome(ToolOutput(["See:", PNG], is_error=True)) == Outcome((Text(0, "See:"), image(PNG)), None, True)
+    result = ToolResult("", "", (Text(0, "a"),), True)
+    assert outcome(result) == Outcome(result.content, result, True)
+    assert outcome(outcome(rows)) == outcome(rows)
+
+
+def test_what_a_model_reads_of_an_error() -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    cases = [
+        (ToolError("Ask for another city."), "Ask for another city."),
+        (ArgumentsError("`city`: missing"), "`city`: missing"),
+        (ValueError("bad \ud800"), "ValueError: bad \ufffd"),
+        (KeyError("x"), "KeyError: 'x'"),
+        (TimeoutError(), "TimeoutError"),
+        (ToolError(), "ToolError"),
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (Odd(), "Odd: <Odd whose __str__ raised RuntimeError>"),
+        (ExceptionGroup("two", [ValueError("a"), ToolError("b")]), "ValueError: a\nb"),
+    ]
+    for error, text in cases:
+        assert failure(error) == Outcome((Text(0, text),), None, True)
+    assert issubclass(ToolError, PenstockError)
+
+
+odd_values = st.recursive(
+    st.one_of(
+        st.none(), st.floats(), st.binary(), st.characters(categories=["Cs"]), st.complex_numbers(), st.datetimes(),
+        st.decimals(), st.timedeltas(), st.builds(Empty), st.builds(Mute), st.builds(Untouchable),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner),
+        st.dictionaries(st.text() | st.integers() | st.tuples(st.integers()), inner),
+        st.builds(Ring, inner),
+        st.builds(ToolOutput, inner, inner, st.booleans()),
+    ),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(odd_values)
+def test_whatever_a_tool_returns_can_be_told(value: Any) -> None:
+    found = outcome(value)
+    msgspec.json.encode(ToolResult("", "", found.content, found.is_error))

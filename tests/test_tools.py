@@ -1,0 +1,390 @@
+"""What is a tool, what can be said of it, and what it is given."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import inspect
+import json
+import subprocess
+import sys
+import types
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Any, NamedTuple, assert_type
+
+import anthropic
+import pytest
+
+from penstock.declared import declared
+from penstock.errors import ArgumentsError, UsageError
+from penstock.tools import Context, Tool, as_tool, as_tools, tool, tool_table
+from tests.tool_types import PARAMETERS, Json, Person, google, taking
+
+
+@tool
+def weather(city: str, days: int = 1) -> dict[str, int]:
+    """Look up the weather."""
+    return {city: days}
+
+
+@tool(read_only=True, timeout=10)
+async def rates(pair: str) -> float:
+    """Look up exchange rates."""
+    return 1.5
+
+
+def test_the_decorated_function_stays_what_it_was() -> None:
+    assert_type(weather("Rome", days=2), dict[str, int])
+    assert weather("Rome", days=2) == {"Rome": 2}
+    assert asyncio.run(rates("EURUSD")) == 1.5
+    assert (weather.__name__, weather.__doc__, weather.__module__) == ("weather", "Look up the weather.", __name__)
+    assert str(inspect.signature(weather)) == "(city: 'str', days: 'int' = 1) -> 'dict[str, int]'"
+    assert repr(weather) == "Tool('weather')"
+
+    def function() -> None: ...
+
+    function.cost = 3  # type: ignore[attr-defined]
+    function.name = "other"  # type: ignore[attr-defined]
+    made: Any = tool(function)
+    assert (made.cost, made.name) == (3, "function")
+
+
+def test_the_kinds_of_functions() -> None:
+    def plain() -> None: ...
+    async def coroutine() -> None: ...
+    def generator() -> Iterator[int]:
+        yield 1
+
+    async def async_generator() -> AsyncIterator[int]:
+        yield 1
+
+    class Callable:
+        async def __call__(self) -> None: ...
+
+    kinds = {
+        plain: (False, False),
+        coroutine: (True, False),
+        generator: (False, True),
+        async_generator: (True, True),
+        functools.partial(coroutine): (True, False),
+        Callable(): (True, False),
+    }
+    for function, kind in kinds.items():
+        made = as_tool(function)
+        assert (made.is_async, made.is_generator) == kind
+        assert not made.is_deferred
+
+
+def test_options_have_these_defaults_and_are_kept() -> None:
+    names = ("read_only", "start", "approval", "timeout", "retries", "parallel", "strict")
+    assert [getattr(weather, name) for name in names] == [False, None, False, None, 3, True, None]
+
+    def risky(arguments: Json) -> bool:
+        return bool(arguments["days"] > 3)
+
+    @tool(
+        name="forecast", description="Foretell.", read_only=True, start="call", approval=risky, timeout=1.5, retries=0,
+        parallel=False, strict=False,
+    )  # fmt: skip
+    def function(days: int) -> int:
+        """Not this."""
+        return days
+
+    assert (function.name, function.description) == ("forecast", "Foretell.")
+    assert [getattr(function, name) for name in names] == [True, "call", risky, 1.5, 0, False, False]
+    assert function(3) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"start": "early"}, "start is 'early': give 'closed', 'call' or 'turn'"),
+        ({"start": "closed"}, "read_only=True"),
+        ({"timeout": 0}, "timeout is 0"),
+        ({"timeout": float("nan")}, "timeout is nan"),
+        ({"retries": -1}, "retries is -1"),
+        ({"name": ""}, "no name for a tool"),
+        ({"name": "two words"}, "no name for a tool"),
+        ({"name": "größe"}, "no name for a tool"),
+        ({"name": "n" * 129}, "no name for a tool"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        tool(google, **options)
+
+
+def test_options_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(TypeError, match="readonly"):
+        tool(google, readonly=True)  # type: ignore[call-overload]
+
+
+def test_methods_are_tools_of_their_objects() -> None:
+    class Shop:
+        def __init__(self, factor: int) -> None:
+            self.factor = factor
+
+        @tool(read_only=True)
+        def price(self, item: str, context: Context | None = None) -> int:
+            """What it costs."""
+            return self.factor * len(item)
+
+        @classmethod
+        @tool
+        def count(cls, item: str) -> str:
+            return cls.__name__ + item
+
+        @staticmethod
+        @tool
+        def static(item: str) -> str:
+            return item
+
+        def plain(self, item: str) -> int:
+            return self.factor
+
+    shop = Shop(2)
+    assert_type(shop.price("abc"), int)
+    assert shop.price("abc") == 6
+    assert Shop.price(shop, "abc") == 6
+    assert shop.price.read_only
+    assert list(shop.price.parameters["properties"]) == ["item"]
+    assert shop.price.function(**shop.price.check({"item": "ab"})) == 4
+    assert as_tool(shop.price).name == "price"
+    assert as_tool(shop.plain).function(item="a") == 2
+    assert as_tool(Shop.count).function(item="s") == "Shops"
+    assert as_tool(Shop.static).function(item="s") == "s"
+    with pytest.raises(UsageError, match=r"Shop\.price is a method"):
+        as_tool(Shop.price)
+
+
+def test_whatever_can_be_called_is_a_tool() -> None:
+    class Search:
+        """Search the web."""
+
+        def __call__(self, query: str) -> str:
+            return query
+
+    class Named:
+        def __init__(self, site: str) -> None: ...
+
+        def __call__(self, query: str) -> str:
+            """Search a site."""
+            return query
+
+    def scale(value: int, factor: int, secret: str = "") -> int:
+        """Scale it."""
+        return value * factor
+
+    doubled = as_tool(functools.partial(scale, factor=2, secret="s"))
+    assert (doubled.name, doubled.description, doubled.__doc__) == ("scale", "Scale it.", "Scale it.")
+    assert list(doubled.parameters["properties"]) == ["value"], "what a partial gives is not the model's to say"
+    assert doubled.function(**doubled.check({"value": 4})) == 8
+    with pytest.raises(ArgumentsError):
+        doubled.check({"value": 4, "secret": "mine"})
+    assert list(as_tool(functools.partial(scale, 3)).parameters["properties"]) == ["factor", "secret"]
+
+    for search in (as_tool(Search()), as_tool(Search)):
+        assert (search.name, search.description) == ("Search", "Search the web.")
+        assert search.function(query="q") == "q"
+    assert as_tool(Named("x")).description == "Search a site."
+    with pytest.raises(UsageError, match="Named cannot be made without arguments: give an object"):
+        as_tool(Named)
+    assert as_tool(weather) is weather
+    assert as_tool(functools.lru_cache(scale)).function(value=1, factor=2) == 2
+    assert as_tool(len, name="size").name == "size"
+
+    @functools.wraps(scale)
+    def wrapper(*args: Any, **kwargs: Any) -> int:
+        return scale(*args, **kwargs)
+
+    assert as_tool(wrapper).check({"value": "1", "factor": 2}) == {"value": 1, "factor": 2}
+    assert as_tool(lambda city: city, name="echo").function(city="Rome") == "Rome"
+
+
+def test_a_callable_that_is_empty_is_a_tool_all_the_same() -> None:
+    class Registry:
+        def __len__(self) -> int:
+            return 0
+
+        def __call__(self, query: str) -> str:
+            return query
+
+    assert not as_tool(Registry()).is_deferred
+    assert as_tool(OPENAI, Registry()).function(query="q") == "q"
+
+
+def test_a_tool_keeps_nothing_of_the_scope_it_was_made_in() -> None:
+    class Large: ...
+
+    def make() -> tuple[Tool[..., Any], weakref.ref[Large]]:
+        large = Large()
+
+        @tool
+        def function(city: str) -> str:
+            return city
+
+        return function, weakref.ref(large)
+
+    made, large = make()
+    gc.collect()
+    assert made("Rome") == "Rome"
+    assert large() is None
+
+
+@pytest.mark.parametrize("what", ["weather", 3, None, b"x", int, Person, lambda: None, classmethod(taking), json])
+def test_what_is_no_tool_is_refused(what: Any) -> None:
+    with pytest.raises(UsageError):
+        as_tool(what)
+
+
+OPENAI = {
+    "type": "function",
+    "function": {"name": "weather", "description": "Look.", "parameters": PARAMETERS, "strict": True},
+}
+RESPONSES = {"type": "function", "name": "weather", "description": "Look.", "parameters": PARAMETERS, "strict": True}
+ANTHROPIC = {"name": "weather", "description": "Look.", "input_schema": PARAMETERS, "strict": True}
+
+
+@pytest.mark.parametrize("declaration", [OPENAI, RESPONSES, ANTHROPIC])
+def test_declarations_are_tools_with_a_function_or_deferred(declaration: Json) -> None:
+    def function(context: Context, city: str) -> str:
+        return city
+
+    made = as_tool(declaration, function, read_only=True)
+    assert (made.name, made.description, made.parameters, made.strict) == ("weather", "Look.", PARAMETERS, True)
+    assert made.read_only
+    assert made.function(**made.bound(made.check({"city": "Rome"}), Context(None))) == "Rome"
+    assert not made.is_deferred
+
+    deferred = as_tool(declaration)
+    assert deferred.is_deferred
+    assert deferred.check({"city": "Rome"}) == {"city": "Rome"}
+    assert deferred.__doc__ == "Look."
+    with pytest.raises(UsageError, match="has no function"):
+        deferred.function(city="Rome")
+    with pytest.raises(UsageError, match="has no function"):
+        deferred(city="Rome")
+
+
+def test_the_tools_of_sdks_are_tools() -> None:
+    @anthropic.beta_tool
+    def lookup(city: str) -> str:
+        """Look up.
+
+        Args:
+            city: Where.
+        """
+        return city
+
+    made = as_tool(lookup)
+    assert (made.name, made.description) == ("lookup", "Look up.")
+    assert made.parameters["properties"]["city"]["description"] == "Where."
+    assert made.function(**made.check({"city": "Rome"})) == "Rome"
+
+    listed = types.SimpleNamespace(name="remote", description="Far away.", inputSchema={"type": "object"})
+    assert as_tool(listed).is_deferred
+
+
+def test_free_text_and_hosted_tools_keep_their_declaration() -> None:
+    custom = as_tool({"type": "custom", "custom": {"name": "shell"}}, lambda **given_values: given_values["input"])
+    assert custom.declaration.is_custom
+    assert custom.function(**custom.check({"input": "ls"})) == "ls"
+    hosted = as_tool({"type": "web_search_20250305", "name": "web_search"})
+    assert hosted.is_hosted
+    assert as_tool({"google_search": {}}).is_hosted
+
+
+def test_one_declaration_may_hold_several_tools() -> None:
+    declaration = {"functionDeclarations": [{"name": "a"}, {"name": "b"}]}
+    assert [made.name for made in as_tools([declaration, google])] == ["a", "b", "google"]
+    with pytest.raises(UsageError, match="declares 2 tools"):
+        as_tool(declaration)
+
+
+def test_two_tools_of_one_name_are_refused_and_named() -> None:
+    def lookup(city: str) -> None: ...
+
+    assert list(tool_table([google, weather, OPENAI | {"function": {"name": "x"}}])) == ["google", "weather", "x"]
+    assert tool_table(None) == {}
+    with pytest.raises(UsageError) as caught:
+        tool_table([weather, tool(lookup, name="weather")])
+    assert str(caught.value).startswith("two tools are called 'weather': ")
+    assert f"{__name__}.weather" in str(caught.value)
+    assert "lookup" in str(caught.value)
+    with pytest.raises(UsageError, match="and the declaration of 'weather'"):
+        tool_table([weather, OPENAI])
+    hosted = {"type": "mcp", "server_label": "a"}
+    assert len(tool_table([hosted, hosted | {"server_label": "b"}, weather])) == 3, "a provider's are not called by us"
+    for wrong in ("weather", weather, OPENAI):
+        with pytest.raises(UsageError, match="give a list of tools"):
+            tool_table(wrong)  # type: ignore[arg-type]
+
+
+def test_a_tool_is_taken_wherever_a_declaration_is() -> None:
+    [found] = declared([weather])
+    assert (found.name, found.description, found.parameters) == (weather.name, weather.description, weather.parameters)
+    [deferred] = declared([Tool.from_schema("f", "", {"type": "object"})])
+    assert (deferred.name, deferred.description) == ("f", "")
+
+
+# The context.
+
+
+def test_the_context_is_given_and_not_told() -> None:
+    class Deps(NamedTuple):
+        key: str
+
+    def first(context: Context[Deps], city: str) -> str:
+        return context.deps.key + city
+
+    def last(city: str, *, context: Context[Deps] | None = None) -> str:
+        return (context.deps.key if context else "") + city
+
+    def middle(city: str, context: Annotated[Context, "not told"], /, days: int = 1) -> str:
+        return context.deps.key + city
+
+    context = Context(Deps("k"), call_id="c1", tool="first", step=2)
+    assert_type(context.deps, Deps)
+    for function in (first, last, middle):
+        made = tool(function)
+        assert "context" not in made.parameters["properties"]
+        assert made.parameters["required"] == ["city"]
+        assert made.function(**made.bound(made.check({"city": "Rome"}), context)) == "kRome"
+        with pytest.raises(ArgumentsError, match="`context`: unknown"):
+            made.check({"city": "Rome", "context": 1})
+    assert last("Rome") == "Rome"
+    assert tool(google).bound({"city": "a"}, context) == {"city": "a"}
+
+
+def test_a_context_cannot_be_smuggled_in_among_other_keywords() -> None:
+    def function(context: Context, **rest: Any) -> None: ...
+
+    with pytest.raises(ArgumentsError, match="`context`: unknown"):
+        tool(function).check({"context": 1})
+
+
+def test_progress_is_reported_through_the_context() -> None:
+    heard: list[Any] = []
+    Context(None, report=heard.append).report(0.5)
+    Context(None).report("unheard")
+    assert heard == [0.5]
+
+
+def test_the_import_is_light_and_the_first_tool_brings_the_rest() -> None:
+    code = """
+import sys
+import penstock.tools
+heavy = {"pydantic", "docstring_parser", "asyncio"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+@penstock.tools.tool
+def nothing(anything):
+    "Do nothing."
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+@penstock.tools.tool
+def weather(city: str):
+    "Look up the weather."
+assert "pydantic" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
