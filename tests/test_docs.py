@@ -3,23 +3,62 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
+import click
 import pytest
 
 import penstock
+import penstock.testing
 from penstock import errors
+from penstock.cli.app import penstock as command_line
+from penstock.dialects.registry import ALIASES as DIALECT_ALIASES
+from penstock.dialects.registry import FAMILIES, dialects
 from penstock.events import Fault, FinishReason, SealedBy
+from penstock.providers import ALIASES as PROVIDER_ALIASES
+from penstock.providers import PROVIDERS, Provider
+from penstock.requests.reasoning import EFFORTS
+from penstock.requests.request import OPTIONS
+from penstock.testing import Asked, Loopback, Reply, demo
 from penstock.wires import ALIASES, WIRES
-from tests import quirks, streams
+from tests import dialect_page, quirks, streams
 from tests.support import vectors
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
-REFERENCE = (ROOT / "docs" / "reference.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+README, REFERENCE = PAGES["README.md"], PAGES["reference.md"]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+SHOWN = re.compile(r"print\(.*\)  # (.*)")
+"""A line that prints, and in a comment what it prints."""
+CODE = {name: BLOCK.findall(page) for name, page in PAGES.items() if BLOCK.search(page)}
+WORDS = {name: set(re.findall(r"[\w-]+", page)) for name, page in PAGES.items()}
+
+# Of requests (148, 165), and of servers whose streams show nothing of what went wrong inside them (166-170).
+UNDECIDABLE = {148, *range(165, 171)}
+
+# -- the code runs -----------------------------------------------------------------------------------------------------
+
+
+def answer(asked: Asked) -> Reply:
+    """What the provider of the documentation says: a call in the text if it was asked for it there."""
+    is_text_asked = "<function_calls>" in str(asked.body)
+    return Reply(dialect_page.examples()["anthropic_xml"]) if is_text_asked else demo(asked)
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """All providers, played by a loopback server, with keys in the environment; and the files that are spoken of."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("cat.png", "report.pdf"):
+        (tmp_path / name).write_bytes(b"bytes")
+    with Loopback(answer) as server:
+        for row in PROVIDERS.values():
+            monkeypatch.setenv(row.keys[0], "a-key-for-the-docs")
+            monkeypatch.setenv(row.urls[0], server.url)
+        yield
 
 
 def client() -> Any:
@@ -29,36 +68,115 @@ def client() -> Any:
     return SimpleNamespace(chat=SimpleNamespace(completions=completions))
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_the_code_of_the_readme_runs(block: str, capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, Any] = {
-        "penstock": penstock,
+def given(block: str) -> dict[str, Any]:
+    """What a block may take for granted, besides what the page said before."""
+    return {
         "data": [streams.body("openai-chat" if '"openai-chat"' in block else "anthropic")],
-        "events": list(penstock.decode(streams.body("anthropic"), wire="anthropic")),
         "client": client(),
-        "model": "m", "messages": [], "tools": [],
-    }  # fmt: skip
-    exec(block, names)
-    said = capsys.readouterr().out
-    if "PartialJSON" in block:
-        assert said == "Dear reader"
-    elif "print" in block:
-        assert "weather" in said
-    else:
-        assert penstock.collect(names["events"]).tool_calls
+        "messages": ["What is the weather in Rome?"],
+    }
+
+
+@pytest.mark.usefixtures("provider")
+@pytest.mark.parametrize("page", CODE)
+def test_the_code_of_the_pages_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The blocks of a page run one after the other, as a reader would; what they say that they print, they print."""
+    names: dict[str, Any] = {"penstock": penstock, "model": "m", "tools": ["weather"]}
+    for number, block in enumerate(CODE[page], 1):
+        names |= given(block)
+        exec(compile(block, f"{page}, block {number}", "exec"), names)
+        for test in [name for name in names if name.startswith("test_")]:
+            names.pop(test)()
+        said = capsys.readouterr().out
+        for shown in SHOWN.findall(block):
+            assert shown in said, (page, number)
+
+
+def test_the_code_of_the_readme_finds_the_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    names = {"penstock": penstock, **given(CODE["README.md"][0])}
+    exec(CODE["README.md"][0], names)
+    assert "→ weather({'city': 'Rome'})" in capsys.readouterr().out
+
+
+# -- nothing is missing ------------------------------------------------------------------------------------------------
 
 
 def test_the_reference_names_everything_public() -> None:
-    words = set(re.findall(r"[\w-]+", README + REFERENCE))
-    public = set(penstock.__all__) | set(WIRES) | set(ALIASES)
+    public = set(penstock.__all__) | set(WIRES) | set(ALIASES) | set(OPTIONS) | set(EFFORTS)
     public |= {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
     public |= {event.type for event in get_args(penstock.StreamChunk)}
     public |= {*get_args(FinishReason), *get_args(SealedBy), *get_args(Fault)}
-    assert public - words == set()
+    public |= {*penstock.Timeouts.__struct_fields__, *penstock.Retries.__struct_fields__}
+    assert public - (WORDS["README.md"] | WORDS["reference.md"]) == set()
 
 
-# Of requests (148, 165), and of servers whose streams show nothing of what went wrong inside them (166-170).
-UNDECIDABLE = {148, *range(165, 171)}
+def test_the_page_of_testing_names_everything_that_is_for_tests() -> None:
+    assert set(penstock.testing.__all__) - WORDS["testing.md"] == set()
+
+
+def test_the_reference_names_every_command_and_option() -> None:
+    for name, command in command_line.commands.items():
+        assert f"`penstock {name}" in REFERENCE
+        options = {
+            text for option in command.params if isinstance(option, click.Option) for text in option.opts if text
+        }
+        assert {option for option in options if f"`{option}" not in REFERENCE} == set(), name
+
+
+def test_the_reference_has_the_table_of_providers() -> None:
+    table = "".join(_provider(name, row) for name, row in PROVIDERS.items())
+    assert table in REFERENCE, f"the table should be:\n{table}"
+
+
+def _provider(name: str, row: Provider) -> str:
+    called = _listed(name, *(alias for alias, own in PROVIDER_ALIASES.items() if own == name))
+    keys = _listed(*row.keys) if row.needs_key else f"{_listed(*row.keys)} (not needed)"
+    parts_of_url = list(dict.fromkeys(re.findall(r"{(\w+)}", row.base_url)))
+    urls = _listed(*row.urls) + (f"; or {_listed(*parts_of_url)}" if parts_of_url else "")
+    return f"| {called} | `{row.wire}` | {keys} | {urls} | {row.about} |\n"
+
+
+def _listed(*names: str) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def test_the_readme_counts_right() -> None:
+    assert f"[{len(PROVIDERS)} providers]" in README
+    assert f"[{len(set(dialects()) - {'plain'})} dialects]" in README
+    assert f"[{170 - len(UNDECIDABLE)} numbered oddities]" in README
+
+
+def test_the_page_of_dialects_is_up_to_date() -> None:
+    fresh = dialect_page.page()
+    assert PAGES["dialects.md"] == fresh, "python -m tests.dialect_page > docs/dialects.md"
+    assert {*dialects(), *DIALECT_ALIASES} - WORDS["dialects.md"] == set()
+    assert set(dialect_page.FAMILY) == set(FAMILIES)
+    assert set(dialect_page.WRITERS) == set(dialects())
+
+
+@pytest.mark.parametrize("dialect", sorted(set(dialects()) - {"plain"}))
+def test_the_calls_on_the_page_of_dialects_are_calls(dialect: str) -> None:
+    parser = penstock.TextParser(dialect, tools=["weather"])
+    [call] = penstock.extract([*parser.feed(dialect_page.examples()[dialect]), *parser.close()])
+    unnamed = {"__arg1": "Rome"}  # what has no name in the text gets this one
+    assert (call.name, call.arguments) == ("weather", unnamed if dialect == "langchain_xml" else {"city": "Rome"})
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    folder = ROOT if page == "README.md" else ROOT / "docs"
+    for target in re.findall(r"\]\((?!https?://)([^)]+)\)", PAGES[page]):
+        path, _, heading = target.partition("#")
+        text = (folder / path).read_text() if path and (folder / path).is_file() else PAGES[page]
+        assert not path or (folder / path).exists(), target
+        assert not heading or heading in {_anchor(found) for found in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+# -- quirks ------------------------------------------------------------------------------------------------------------
 
 
 def test_every_quirk_that_a_decoder_can_decide_has_a_vector() -> None:
@@ -67,4 +185,4 @@ def test_every_quirk_that_a_decoder_can_decide_has_a_vector() -> None:
 
 
 def test_the_page_of_quirks_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "quirks.md").read_text() == quirks.page(), "python -m tests.quirks > docs/quirks.md"
+    assert PAGES["quirks.md"] == quirks.page(), "python -m tests.quirks > docs/quirks.md"
