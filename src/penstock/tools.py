@@ -138,7 +138,7 @@ class Tool(Generic[P, R]):
         self._signature = signature
         self._take(called)
         self.read_only = read_only
-        self.start = start
+        self.start: StartPolicy | None = start
         self.approval = approval
         self.timeout = timeout
         self.retries = retries
