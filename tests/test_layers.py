@@ -21,7 +21,7 @@ LAYERS = {
     "wires": 3, "dialects": 3, "requests": 3,
     "turn": 4, "accumulator": 4, "decoder": 4,
     "callbacks": 5, "shapes": 5, "providers": 5, "transport": 5,
-    "happenings": 2, "executions": 5, "run": 6, "recording": 6, "stream": 6,
+    "happenings": 2, "executions": 4, "run": 6, "recording": 6, "stream": 6,
     "tool_problems": 1, "tool_signature": 1, "tool_outcome": 2, "tool_raw": 2, "tool_schema": 2, "tools": 5,
     "model": 7, "work": 7, "settings": 8, "run_view": 9, "drive_sync": 10, "drive_async": 10, "agent": 11,
     "cli": 12, "testing": 8,

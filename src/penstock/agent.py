@@ -74,7 +74,7 @@ class Agent:
             callbacks=Callbacks(on_text, on_reasoning, on_tool_start, on_tool_end, on_error),
             options={**options, "calls": calls, "rescue": rescue},
         )
-        self._start = start
+        self._start: StartPolicy | None = start
 
     @property
     def policies(self) -> dict[str, ToolPolicy]:

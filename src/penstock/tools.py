@@ -17,7 +17,6 @@ from typing import (
     Any,
     Concatenate,
     Generic,
-    Literal,
     ParamSpec,
     Protocol,
     TypedDict,
@@ -31,6 +30,7 @@ import msgspec
 
 from penstock.declared import Declared, declared
 from penstock.errors import UsageError
+from penstock.executions import StartPolicy
 from penstock.tool_outcome import MAX_RESULT, Outcome, ToolOutput, failure, outcome
 from penstock.tool_raw import SchemaArguments
 from penstock.tool_schema import FunctionArguments
@@ -60,7 +60,6 @@ RETRIES = 3
 
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}\Z")
 
-StartPolicy = Literal["closed", "call", "turn"]
 Approval = bool | Callable[[dict[str, Any]], bool]
 
 
