@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import Finish, Opaque, Reasoning, StreamChunk, Text, ToolCall, ToolCallInvalid, ToolCallStart, UsageError
+from penstock import (
+    Finish,
+    Opaque,
+    Reasoning,
+    Retry,
+    StreamChunk,
+    Text,
+    ToolCall,
+    ToolCallInvalid,
+    ToolCallStart,
+    UsageError,
+)
 from penstock.dialects.registry import dialects
 from penstock.dialects.stage import LEAKS, Rescue, TextCalls
 from tests.support import joined
@@ -97,6 +108,20 @@ def test_choices_are_read_apart() -> None:
               Finish("stop", choice=0), Finish("stop", choice=1)]  # fmt: skip
     out = run(Rescue([WEATHER]), events)
     assert [event.choice for event in out if isinstance(event, ToolCall)] == [0, 1]
+
+
+def test_every_choice_and_every_attempt_may_start_inside_reasoning() -> None:
+    stage = TextCalls("plain", reasoning=True, inside_reasoning=True)
+    events = [Text(0, "hm</think>a", 0), Text(1, "hm</think>b", 1), Retry("anew"), Text(0, "hm</think>c", 0)]
+    out = [(event.type, event.text) for event in run(stage, events) if isinstance(event, Text | Reasoning)]
+    assert out == [
+        ("reasoning", "hm"),
+        ("text", "a"),
+        ("reasoning", "hm"),
+        ("text", "b"),
+        ("reasoning", "hm"),
+        ("text", "c"),
+    ]
 
 
 def test_a_rescue_needs_tools() -> None:

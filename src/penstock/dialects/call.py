@@ -42,6 +42,10 @@ class TextCall:
         self._raw.append(piece)
         self._emit(ToolCallDelta(self.block, piece))
 
+    def overflow(self) -> None:
+        """There is more of the arguments than a call may have."""
+        self._size = self._next_care = MAX_ARGUMENTS + 1
+
     def key(self, key: str) -> None:
         """The value that comes next is this argument's."""
         self.add(("," if self._has_keys else "{") + encode_basestring(key) + ":")

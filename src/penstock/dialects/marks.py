@@ -18,16 +18,19 @@ class Marks:
         self._few = (firsts[0], firsts[-1]) if 0 < len(firsts) <= 2 else None
         self._firsts = None if self._first else re.compile("[" + re.escape("".join(firsts)) + "]" if firsts else r"\Z")
 
-    def find(self, text: str, at: int, is_over: bool) -> tuple[int, str]:
-        """Where the first mark begins, and the mark; or where text begins that may become one, and the empty string."""
-        size = len(text)
+    def find(self, text: str, at: int, is_over: bool, most: int) -> tuple[int, str]:
+        """Where the first mark begins, and the mark; or where text begins that may become one, and the empty string.
+
+        A mark that begins at `most` or beyond is not looked for.
+        """
+        end = min(len(text), most)
         while True:
             if self._firsts is None:
-                at = text.find(self._first, at)
+                at = text.find(self._first, at, end)
             else:
-                at = found.start() if (found := self._firsts.search(text, at)) else -1
-            if at < 0 or at == size:
-                return size, ""
+                at = found.start() if (found := self._firsts.search(text, at, end)) else -1
+            if at < 0 or at >= end:
+                return end, ""
             if (mark := self.match(text, at, is_over)) is not None:
                 return at, mark
             at += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from penstock.answer.arguments import MAX_ARGUMENTS
 from penstock.dialects.call import TextCall
 from penstock.dialects.marks import marks_of
 from penstock.dialects.schema import quote
@@ -46,8 +47,18 @@ def raw_value(source: Source, call: TextCall, write: Callable[[str], str] | None
         call.add('"')
         return mark
     pieces: list[str] = []
+    left = MAX_ARGUMENTS
+
+    def keep(piece: str) -> None:
+        nonlocal left
+        left -= len(piece)
+        if left >= 0:
+            pieces.append(piece)
+        else:
+            call.overflow()
+
     try:
-        mark = yield from raw_text(source, pieces.append, ends)
+        mark = yield from raw_text(source, keep, ends)
     except Over:
         call.add("".join(pieces))  # for whoever looks at the broken call
         raise

@@ -28,6 +28,7 @@ class Reader:
         self._think = dict(pair for row in dialects.values() for pair in (THINK if source.is_strict else row.think))
         self._fences = () if any(FENCE in mark for mark in self._opens) else (FENCE,)
         self._tokens = () if source.is_strict else tuple(mark for mark in self._opens if mark.startswith(_CONTROL))
+        self._loose: set[str] = set()  # closing marks of a block that was left without one
         self._markup = {token for dialect in dialects.values() for token in dialect.tokens if not source.is_strict}
 
     def feed(self, text: str) -> list[StreamChunk]:
@@ -52,18 +53,22 @@ class Reader:
                 yield from self._fence()
             elif mark in self._opens:
                 yield from self._block(mark)
+            elif mark in self._loose:
+                self._loose.discard(mark)
             elif mark in self._think:
                 yield from self._think_block(mark)
+                yield from self._begin_inside()
 
     def _marks(self) -> Marks:
-        return marks_of(*self._opens, *self._think, *self._markup, *self._fences)
+        return marks_of(*self._opens, *self._think, *self._markup, *self._loose, *self._fences)
 
     def _code(self, mark: str) -> Reading[None]:
         """A mark between backticks, and what follows it there: talk about calls."""
         source = self._source
         source.tell(mark)
         if mark != FENCE:
-            source.tell((yield from source.flow(source.tell, marks_of("`"))))
+            source.tell((yield from source.flow(source.tell, marks_of("`", "\n\n"))))
+            source.line.end_code()
 
     def _fence(self) -> Reading[None]:
         """A fence, and if it opens a block of code, the code up to the fence that closes it: tags in there are text."""
@@ -76,6 +81,7 @@ class Reader:
             else:
                 is_open = not source.line.may_open_fence
                 source.tell(mark + (yield from source.match(_BACKTICKS)))
+        source.line.end_code()
 
     def _start(self) -> Reading[None]:
         """What may stand at the very beginning, because its opening mark was in the prompt."""
@@ -85,7 +91,11 @@ class Reader:
             yield from self._reason(tuple(self._think.values()))
         elif not source.is_strict and (yield from source.close(*self._think.values())):
             yield from source.space()  # that was the end of reasoning that was left out
-        if any(dialect.begins_inside for dialect in self._dialects.values()):
+        yield from self._begin_inside()
+
+    def _begin_inside(self) -> Reading[None]:
+        """A block whose opening mark was in the prompt, as long as nothing of the answer has come."""
+        if not self._source.has_answered and any(row.begins_inside for row in self._dialects.values()):
             yield from self._block("")
 
     def _think_block(self, mark: str) -> Reading[None]:
@@ -97,7 +107,7 @@ class Reader:
             return
         if source.is_strict:  # what is said in there is no call
             source.tell(mark)
-            source.tell((yield from self._source.flow(self._source.tell, marks_of(closer))))
+            source.tell((yield from source.flow(source.tell, marks_of(closer))))
             return
         source.hold(mark)
         if (yield from source.close(closer)):
@@ -111,7 +121,7 @@ class Reader:
         source.voice = Reasoning
         ending = [name for name, dialect in self._dialects.items() if dialect.call_ends_reasoning]
         opens = [mark for mark, names in self._opens.items() if mark and set(names) & set(ending)]
-        while mark := (yield from self._source.flow(self._source.tell, marks_of(*closers, *opens))):
+        while mark := (yield from source.flow(source.tell, marks_of(*closers, *opens))):
             if mark in closers:
                 source.voice = Text
                 yield from source.space()
@@ -124,7 +134,7 @@ class Reader:
         """What follows an opening mark, in the first dialect that it fits; whether there was a call."""
         source = self._source
         names = self._opens[mark] if mark else [name for name, row in self._dialects.items() if row.begins_inside]
-        calls = source.calls
+        calls, source.closed_by = source.calls, ""
         for name in names:
             source.hold(mark)
             source.dialect = name
@@ -143,8 +153,15 @@ class Reader:
                 source.drop()
                 break
         if source.calls > calls:
-            self._markup.update(self._dialects[source.dialect].closes)
+            yield from self._close(self._dialects[source.dialect].closes)
         return source.calls > calls
+
+    def _close(self, closes: tuple[str, ...]) -> Reading[None]:
+        """After calls: closing marks that follow at once; if none has come, one may still come after some text."""
+        while (yield from self._source.close(*closes)):
+            pass
+        if self._source.closed_by not in closes:
+            self._loose.update(closes)
 
     def _break_off(self, why: Mismatch) -> None:
         source = self._source

@@ -17,8 +17,10 @@ from typing import Any
 from penstock.declared import declared
 from penstock.scanner import is_too_deep
 
-MAX_REFERENCES = 32
-"""How many `$ref`s and alternatives in a row are followed."""
+MAX_ALTERNATIVES = 256
+"""How many `$ref`s and alternatives of one value are looked at."""
+MAX_DIGITS = 1000
+"""How many digits a number may have; one with more stays a string."""
 
 _ALIASES = {
     "str": "string", "text": "string", "int": "integer", "long": "integer", "float": "number", "double": "number",
@@ -57,7 +59,7 @@ class Schema:
 
     def __init__(self, node: Any, root: Any) -> None:
         self._root = root
-        self._nodes = list(_alternatives(node, root, MAX_REFERENCES))
+        self._nodes = list(_alternatives(node, root, set()))
         self.types = frozenset(name for node in self._nodes for name in _types_of(node))
 
     @property
@@ -106,16 +108,17 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _alternatives(node: Any, root: Any, left: int) -> Iterable[Mapping[str, Any]]:
-    """The schema and all that it refers to or chooses from, each to be looked at on its own."""
-    if not isinstance(node, Mapping) or left <= 0:
+def _alternatives(node: Any, root: Any, seen: set[int]) -> Iterable[Mapping[str, Any]]:
+    """The schema and all that it refers to or chooses from, each to be looked at once, on its own."""
+    if not isinstance(node, Mapping) or id(node) in seen or len(seen) > MAX_ALTERNATIVES:
         return
+    seen.add(id(node))
     yield node
     if isinstance(reference := node.get("$ref"), str):
-        yield from _alternatives(_resolve(reference, root), root, left - 1)
+        yield from _alternatives(_resolve(reference, root), root, seen)
     for word in ("anyOf", "oneOf", "allOf"):
         for choice in node.get(word) or ():
-            yield from _alternatives(choice, root, left - 1)
+            yield from _alternatives(choice, root, seen)
 
 
 def _resolve(reference: str, root: Any) -> Any:
@@ -164,11 +167,11 @@ def _null(text: str) -> str | None:
 
 
 def _integer(text: str) -> str | None:
-    return str(int(text.partition(".")[0])) if _INTEGER.match(text) else None
+    return str(int(text.partition(".")[0])) if len(text) <= MAX_DIGITS and _INTEGER.match(text) else None
 
 
 def _number(text: str) -> str | None:
-    if (whole := _integer(text)) is not None or not _NUMBER.match(text):
+    if (whole := _integer(text)) is not None or len(text) > MAX_DIGITS or not _NUMBER.match(text):
         return whole
     number = float(text)
     return json.dumps(number) if abs(number) != float("inf") else None
@@ -184,15 +187,17 @@ def _container(kind: type[dict[Any, Any] | list[Any]]) -> Callable[[str], str | 
         if is_too_deep(text):
             return None
         try:
-            value = json.loads(text)
+            value = json.loads(text, parse_constant=_refuse)
         except (ValueError, RecursionError):
             value = literal(text)
-        else:
-            if isinstance(value, kind) and "NaN" not in text and "Infinity" not in text:
-                return text  # as the model wrote it
-        return json.dumps(value, ensure_ascii=False, allow_nan=False) if isinstance(value, kind) else None
+            return json.dumps(value, ensure_ascii=False) if isinstance(value, kind) else None
+        return text if isinstance(value, kind) else None  # as the model wrote it
 
     return read
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
 
 
 def literal(text: str) -> Any:

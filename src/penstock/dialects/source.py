@@ -8,6 +8,7 @@ a dialect is straight-line code that says what it expects, and nothing is ever s
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
@@ -41,7 +42,19 @@ class Over(Mismatch):
 class Source(Teller):
     """Reads the arriving text for a dialect, and tells what it found."""
 
-    __slots__ = ("_at", "_held", "_text", "call", "calls", "dialect", "is_over", "is_strict", "reasoning", "tools")
+    __slots__ = (
+        "_at",
+        "_held",
+        "_text",
+        "call",
+        "calls",
+        "closed_by",
+        "dialect",
+        "is_over",
+        "is_strict",
+        "reasoning",
+        "tools",
+    )
 
     def __init__(self, tools: Tools, blocks: Blocks, *, is_strict: bool = False) -> None:
         super().__init__(blocks)
@@ -52,6 +65,7 @@ class Source(Teller):
         self.dialect = ""
         self.call: TextCall | None = None  # the call that is being written
         self.calls = 0  # how many there have been, broken ones too
+        self.closed_by = ""  # the closing mark that was read last
         self._text = ""
         self._at = 0
         self._held: Held | None = None
@@ -96,9 +110,9 @@ class Source(Teller):
 
     def rewind(self) -> None:
         """Read again what was held."""
-        if self._held is not None:
-            self._text, self._at = self._held.text() + self._text[self._at :], 0
+        text = "" if self._held is None else self._held.text()
         self.drop()
+        self.unread(text)
 
     def rest(self) -> str:
         """All that has come and was not read; it counts as read now."""
@@ -106,13 +120,16 @@ class Source(Teller):
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def take(self, marks: Marks) -> tuple[str, str]:
-        """The text up to the next mark, and the mark; or the text that can be no part of one, and the empty string."""
+    def take(self, marks: Marks, most: int = sys.maxsize) -> tuple[str, str]:
+        """The text up to the next mark, and the mark; or the text that can be no part of one, and the empty string.
+
+        A mark is looked for in the next characters only, so many of them.
+        """
         text, start = self._text, self._at
         if not start and self._held is None and marks.cannot_begin_in(text):
             self._at = len(text)
             return text, ""
-        at, mark = marks.find(text, start, self.is_over)
+        at, mark = marks.find(text, start, self.is_over, start + most)
         self._at = at + len(mark)
         if self._held is not None:
             self._keep(text[start : self._at])
@@ -153,7 +170,9 @@ class Source(Teller):
         """The mark that stands next, white space before it aside; if there is none, nothing is read."""
         spaces = yield from self.space()
         mark = yield from self.ahead(*marks)
-        if not mark and spaces:
+        if mark:
+            self.closed_by = mark
+        else:
             self.unread(spaces)
         return mark
 
@@ -169,7 +188,7 @@ class Source(Teller):
         """A short text, and the mark that ends it."""
         looked_for, pieces, size = marks_of(*marks), [], 0
         while True:
-            piece, mark = self.take(looked_for)
+            piece, mark = self.take(looked_for, MAX_HEADER + 1 - size)
             pieces.append(piece)
             if (size := size + len(piece)) > MAX_HEADER:
                 self.unread(piece[MAX_HEADER - size :] + mark)

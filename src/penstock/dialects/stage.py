@@ -64,6 +64,7 @@ class TextCalls:
         self._blocks = Blocks(id_prefix)
         self._numbers: dict[int, int] = {}  # the blocks of the events that come, and what they are called here
         self._open: dict[int, tuple[int, Reader]] = {}  # by choice: the block of text that is being read
+        self._begun: set[int] = set()  # the choices in which there was text
         self._found: set[int] = set()  # the choices in which there was a call
 
     def feed(self, event: StreamChunk) -> list[StreamChunk]:
@@ -80,6 +81,7 @@ class TextCalls:
             case Retry():
                 self._open.clear()
                 self._found.clear()
+                self._begun.clear()
                 return [event]
             case _:
                 return [event]
@@ -92,13 +94,14 @@ class TextCalls:
         is_new = event.choice not in self._open or self._open[event.choice][0] != event.block
         ended = self._end(event.choice) if is_new else []
         if is_new:
-            self._open[event.choice] = event.block, self._new_reader()
+            self._open[event.choice] = event.block, self._new_reader(event.choice)
         _, reader = self._open[event.choice]
         return ended + self._of_choice(reader.feed(event.text), event.choice, event.block)
 
-    def _new_reader(self) -> Reader:
+    def _new_reader(self, choice: int) -> Reader:
         source = Source(self._tools, self._blocks, is_strict=self._only_declared)
-        is_inside, self._inside = self._inside, False  # only the first text starts there
+        is_inside = self._inside and choice not in self._begun  # only the first text starts there
+        self._begun.add(choice)
         return Reader(source, self._dialects, reasoning=self._reasoning or is_inside, inside=is_inside)
 
     def _end(self, choice: int) -> list[StreamChunk]:
