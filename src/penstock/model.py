@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from importlib import import_module
@@ -14,13 +15,14 @@ from penstock.decoder import Decoder
 from penstock.errors import UsageError
 from penstock.events import StreamChunk
 from penstock.messages import Message, system
-from penstock.providers import Provider, at, find_base_url, find_key, find_provider, split_model
+from penstock.providers import Provider, at, find_base_url, find_key, find_provider, split_model, without_secrets
 from penstock.requests import Request, find_encoder
 from penstock.shapes import as_messages
 from penstock.stream import AsyncConnection, AsyncStream, Connection, Stream
-from penstock.transport.exchange import Exchange, Tape
+from penstock.transport.exchange import Exchange, Stage, Tape
 from penstock.transport.policy import Outgoing, Retries, Timeouts
 from penstock.turn import Turn
+from penstock.wires import ALIASES, find_wire
 
 if TYPE_CHECKING:
     from penstock.dialects.stage import TextCalls
@@ -84,7 +86,7 @@ class Model:
         **options: Any,
     ) -> None:
         self.name = name
-        self._key = api_key or ""
+        self._key = (api_key or "").strip()
         scheme, _, rest = name.partition(":")
         if scheme in SCHEMES:
             self.provider, self.base_url = scheme, f"{scheme}://penstock"
@@ -96,8 +98,9 @@ class Model:
             if via is None and api_key is None:
                 self._key = find_key(self.provider, self._row)
             self.base_url = self._address(base_url, is_needed=via is None)
-        self.wire = wire or self._row.wire
-        self._headers = dict(headers or {})
+        self.wire = ALIASES.get(wire or "", wire) or self._row.wire
+        find_wire(self.wire)
+        self._headers = {name.lower(): value for name, value in (headers or {}).items()}
         self._timeouts = timeouts or Timeouts()
         self._retries = retries or Retries()
         self._record = record
@@ -110,7 +113,7 @@ class Model:
         return find_base_url(self.provider, self._row) if is_needed else "played://penstock"
 
     def __repr__(self) -> str:
-        return f"Model({self.name!r}, wire={self.wire!r}, base_url={self.base_url!r})"
+        return f"Model({self.name!r}, wire={self.wire!r}, base_url={without_secrets(self.base_url)!r})"
 
     def stream(self, messages: Any, tools: Iterable[Any] | None = None, **options: Any) -> Stream:
         """Ask, and read the answer in plain code as it comes; the keywords are those of `ask`."""
@@ -177,15 +180,17 @@ class Model:
         outgoing = self._outgoing(request)
         return Exchange(
             outgoing,
-            lambda: _Decoding(Decoder(self.wire, known, id_prefix=id_prefix), _stage(calls, rescue, known, id_prefix)),
+            lambda: _staged(Decoder(self.wire, known, id_prefix=id_prefix), _stage(calls, rescue, known, id_prefix)),
             timeouts=self._timeouts,
             retries=self._retries,
             clock=time.monotonic,
-            secrets=(self._key,),
+            secrets=_secrets(outgoing.headers),
             tape=self._tape(outgoing),
         )
 
     def _outgoing(self, request: Request) -> Outgoing:
+        if not (self._key.isascii() and self._key.isprintable()):
+            raise UsageError(f"the key for {self.provider} has characters that no key has: is it a whole key?")
         sent = self._encode(request, self._row.quirks)
         try:
             body = msgspec.json.encode(sent.body)
@@ -193,7 +198,12 @@ class Model:
             raise UsageError(f"the request cannot be written as JSON: {error}{_culprit(request)}") from error
         url = self.base_url + sent.path
         headers = {"content-type": "application/json", "accept-encoding": "identity", **self._row.headers}
-        headers |= _credentials(self._row, self._key, url, body)
+        if self._row.auth == "aws" and not self._key and isinstance(self._line, HTTPLine):
+            from penstock.transport.aws import signature
+
+            headers |= signature(url, body)
+        else:
+            headers |= _credentials(self._row, self._key)
         return Outgoing(url, headers | self._headers, body)
 
     def _tape(self, outgoing: Outgoing) -> Tape | None:
@@ -205,9 +215,9 @@ class Model:
 
 
 class _Decoding:
-    """The stages of an answer: bytes to events, and, if the calls are in the text, that too."""
+    """Two stages of an answer: bytes to events, and calls out of the text."""
 
-    def __init__(self, decoder: Decoder, stage: TextCalls | None) -> None:
+    def __init__(self, decoder: Decoder, stage: TextCalls) -> None:
         self._decoder = decoder
         self._stage = stage
 
@@ -215,17 +225,18 @@ class _Decoding:
         return self._through(self._decoder.feed(data))
 
     def close(self) -> list[StreamChunk]:
-        return self._through(self._decoder.close()) + (self._stage.close() if self._stage else [])
+        return self._through(self._decoder.close()) + self._stage.close()
 
     def _through(self, events: list[StreamChunk]) -> list[StreamChunk]:
-        if self._stage is None:
-            return events
         return [found for event in events for found in self._stage.feed(event)]
 
 
-def _stage(
-    calls: str, rescue: bool | Iterable[str], tools: list[Declared], id_prefix: str
-) -> TextCalls | None:
+def _staged(decoder: Decoder, stage: TextCalls | None) -> Stage:
+    """The stages of an answer, as one."""
+    return decoder if stage is None else _Decoding(decoder, stage)
+
+
+def _stage(calls: str, rescue: bool | Iterable[str], tools: list[Declared], id_prefix: str) -> TextCalls | None:
     """What finds calls in the text, if that is wanted."""
     if calls == "native" and not (rescue and tools):
         return None
@@ -247,17 +258,22 @@ def _in_text(
     return render(messages, tools, dialect), {**options, "stop": stops} if stops else options
 
 
-def _credentials(row: Provider, key: str, url: str, body: bytes) -> dict[str, str]:
+def _credentials(row: Provider, key: str) -> dict[str, str]:
     """The headers that say who is asking."""
     match row.auth:
-        case "aws" if not key and url.startswith("http"):
-            from penstock.transport.aws import signature
-
-            return signature(url, body)
         case "bearer" | "aws":
             return {"authorization": f"Bearer {key}"} if key else {}
         case name:
             return {name: key} if key else {}
+
+
+def _secrets(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """What nobody is to be told of the headers: keys, also without the word before them."""
+    told = [value for name, value in headers.items() if _SECRET.search(name)]
+    return (*told, *(value.split()[-1] for value in told if value.split()))
+
+
+_SECRET = re.compile(r"authorization|cookie|token|key|secret", re.IGNORECASE)
 
 
 def _culprit(request: Request) -> str:

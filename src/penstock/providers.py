@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
@@ -19,7 +20,8 @@ class Provider(Struct, frozen=True, kw_only=True):
 
     `base_url` may have `{VARIABLE}`s in it, which are taken from the environment. `keys` and `urls` are the variables
     that may hold the key and another base URL, the usual one first. `version` is the path of a base URL that came
-    without one, as people are used to from the vendors' own clients.
+    without one, as people are used to from the vendors' own clients; where it `is_added`, those clients add it to any
+    path.
     """
 
     wire: str
@@ -31,6 +33,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     quirks: frozenset[str] = frozenset()
     needs_key: bool = True
     version: str = ""
+    is_added: bool = False
     about: str = ""
 
 
@@ -55,11 +58,12 @@ PROVIDERS: dict[str, Provider] = {
         about="Responses; for Chat Completions, wire=\"openai-chat\""),
     "anthropic": Provider(
         wire="anthropic", base_url="https://api.anthropic.com/v1", keys=("ANTHROPIC_API_KEY",),
-        urls=("ANTHROPIC_BASE_URL",), auth="x-api-key", headers={"anthropic-version": "2023-06-01"}, version="/v1"),
+        urls=("ANTHROPIC_BASE_URL",), auth="x-api-key", headers={"anthropic-version": "2023-06-01"}, version="/v1",
+        is_added=True),
     "google": Provider(
         wire="gemini", base_url="https://generativelanguage.googleapis.com/v1beta", auth="x-goog-api-key",
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"), urls=("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL"),
-        version="/v1beta"),
+        version="/v1beta", is_added=True),
     "vertex": Provider(
         wire="gemini", keys=("GOOGLE_ACCESS_TOKEN", "VERTEX_ACCESS_TOKEN"), urls=("GOOGLE_VERTEX_BASE_URL",),
         base_url="https://{GOOGLE_CLOUD_LOCATION}-aiplatform.googleapis.com/v1/projects/{GOOGLE_CLOUD_PROJECT}"
@@ -98,7 +102,7 @@ PROVIDERS: dict[str, Provider] = {
         quirks=PLAIN),
     "azure": Provider(
         wire="openai-chat", base_url="{AZURE_OPENAI_ENDPOINT}/openai/v1", keys=("AZURE_OPENAI_API_KEY",),
-        urls=("AZURE_OPENAI_BASE_URL",), auth="api-key", quirks=frozenset({"known-fields"}),
+        urls=("AZURE_OPENAI_BASE_URL",), auth="api-key", quirks=frozenset({"known-fields"}), version="/openai/v1",
         about="the model is the name of the deployment"),
     "cerebras": Provider(
         wire="openai-chat", base_url="https://api.cerebras.ai/v1", keys=("CEREBRAS_API_KEY",),
@@ -146,16 +150,19 @@ def split_model(given: str) -> tuple[str, str]:
 
 def find_key(name: str, provider: Provider, environment: Mapping[str, str] = os.environ) -> str:
     """The key that is set for a provider; the empty string if it needs none."""
-    found = next((environment[variable].strip() for variable in provider.keys if environment.get(variable)), "")
+    found = _first_set(provider.keys, environment)
     if not found and provider.needs_key:
         raise MissingKeyError(name, provider.keys)
     return found
 
 
+def _first_set(variables: tuple[str, ...], environment: Mapping[str, str]) -> str:
+    return next((found for variable in variables if (found := environment.get(variable, "").strip())), "")
+
+
 def find_base_url(name: str, provider: Provider, environment: Mapping[str, str] = os.environ) -> str:
     """Where a provider is: at the URL that is set for it, or at its own."""
-    found = next((environment[variable].strip() for variable in provider.urls if environment.get(variable)), "")
-    if found:
+    if found := _first_set(provider.urls, environment):
         return at(provider, found)
     if not provider.base_url:
         raise UsageError(f"{name} has no base URL of its own: give Model(..., base_url=...) or set {provider.urls[0]}")
@@ -163,9 +170,37 @@ def find_base_url(name: str, provider: Provider, environment: Mapping[str, str] 
 
 
 def at(provider: Provider, base_url: str) -> str:
-    """A base URL as it was given, with what people leave out of it."""
-    url = (base_url if "://" in base_url else f"http://{base_url}").rstrip("/")
-    return url if urlsplit(url).path else url + provider.version
+    """A base URL as it was given, with what people leave out of it: the scheme, a usual port, the version."""
+    url = base_url.strip()
+    try:
+        parts = urlsplit(url) if "://" in url else _completed(provider, urlsplit(f"//{url}"))
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.query
+    except ValueError:
+        parts, is_one = urlsplit(""), False
+    if not is_one:
+        raise UsageError(f"{without_secrets(url)!r} is no base URL: give one as in http://localhost:8000/v1")
+    path = parts.path.rstrip("/")
+    is_without = not path or (provider.is_added and not _VERSION.search(path))
+    return parts._replace(path=path + provider.version if is_without else path).geturl()
+
+
+_VERSION = re.compile(r"/v\d+\w*$")
+
+
+def _completed(provider: Provider, parts: SplitResult) -> SplitResult:
+    """The address with a scheme, which is http where a server is near, and with a host and a port."""
+    usual = urlsplit(provider.base_url)
+    is_near = usual.scheme == "http" or bool(parts.port) or not re.search(r"\.[a-z]", parts.hostname or "")
+    host = f"localhost{parts.netloc}" if parts.port and not parts.hostname else parts.netloc
+    port = f":{usual.port}" if usual.port and not parts.port else ""
+    return parts._replace(scheme="http" if is_near else "https", netloc=host + port)
+
+
+def without_secrets(url: str) -> str:
+    """A URL without the password and the key that it may carry."""
+    address, question, query = re.sub(r"//[^/@]*@", "//***@", url).partition("?")
+    kept = [pair for pair in query.split("&") if not pair.lower().startswith(("key=", "api_key=", "token="))]
+    return address + question + "&".join(kept)
 
 
 def _filled(name: str, template: str, environment: Mapping[str, str]) -> str:
@@ -175,4 +210,4 @@ def _filled(name: str, template: str, environment: Mapping[str, str]) -> str:
         filled = template.format_map({key: value.rstrip("/") for key, value in values.items() if value})
     except KeyError as missing:
         raise UsageError(f"{name} needs {missing.args[0]} in the environment, or Model(..., base_url=...)") from None
-    return filled
+    return filled.replace("//global-aiplatform", "//aiplatform")  # Vertex's one address without a place in it

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.errors import UsageError
+from penstock.providers import without_secrets
 from penstock.transport.exchange import Head
 from penstock.transport.policy import Outgoing
 
@@ -64,37 +65,46 @@ Line = Asked | Began | Came | Ended
 
 
 class Recorder:
-    """Writes one exchange, line by line, as it happens."""
+    """Keeps one exchange, and writes it when it is over, in one piece: others may write to the same file."""
 
     def __init__(self, target: str | Path | IO[bytes], wire: str, model: str, outgoing: Outgoing) -> None:
         self._target = target
-        self._asked = Asked(wire, model, without_key(outgoing.url), json.loads(outgoing.body))
-        self._started: float | None = None
+        self._asked = Asked(wire, model, without_secrets(outgoing.url), json.loads(outgoing.body))
+        self._started = 0.0
+        self._lines: list[Line] = []
+        self._write(b"")  # a file that cannot be written is told before anything is asked
 
-    def begin(self, head: Head, now: float) -> None:
-        self._started = now if self._started is None else self._started
+    def begin(self, head: Head, asked: float, now: float) -> None:
+        self._started = asked
         kept = {name.lower(): value for name, value in head.headers.items() if name.lower() in SHOWN_HEADERS}
-        self._write(self._asked, Began(self._since(now), head.status, kept))
+        self._lines += [self._asked, Began(self._since(now), head.status, kept)]
 
     def add(self, data: bytes, now: float) -> None:
         try:
-            self._write(Came(self._since(now), text=data.decode()))
+            self._lines.append(Came(self._since(now), text=data.decode()))
         except UnicodeDecodeError:
-            self._write(Came(self._since(now), base64=base64.b64encode(data).decode()))
+            self._lines.append(Came(self._since(now), base64=base64.b64encode(data).decode()))
 
     def end(self, now: float) -> None:
-        self._write(Ended(self._since(now)))
+        self._lines.append(Ended(self._since(now)))
+
+    def close(self) -> None:
+        """Nothing more comes of this exchange, whether it ended or was broken off."""
+        lines, self._lines = self._lines, []
+        self._write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
 
     def _since(self, now: float) -> float:
-        return round(now - (self._started or now), 4)
+        return round(now - self._started, 4)
 
-    def _write(self, *lines: Line) -> None:
-        written = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-        if isinstance(self._target, str | Path):
+    def _write(self, written: bytes) -> None:
+        if not isinstance(self._target, str | Path):
+            self._target.write(written)
+            return
+        try:
             with Path(self._target).open("ab") as file:
                 file.write(written)
-        else:
-            self._target.write(written)
+        except OSError as error:
+            raise UsageError(f"cannot write the recording {str(self._target)!r}: {error.strerror}") from None
 
 
 class Recording(Struct, frozen=True):
@@ -117,10 +127,10 @@ _decoder = msgspec.json.Decoder(Line)
 def read_recordings(path: str | Path) -> list[Recording]:
     """The exchanges in a file."""
     try:
-        lines = Path(path).read_bytes().splitlines()
+        whole, _, rest = Path(path).read_bytes().rpartition(b"\n")
     except OSError as error:
         raise UsageError(f"cannot read the recording {str(path)!r}: {error.strerror}") from None
-    return list(_exchanges(path, lines))
+    return list(_exchanges(path, [*whole.splitlines(), *([rest] if rest.endswith(b"}") else [])]))  # it may be cut
 
 
 def _exchanges(path: str | Path, lines: Iterable[bytes]) -> Iterator[Recording]:
@@ -156,10 +166,3 @@ def _line(path: str | Path, number: int, line: bytes) -> Line:
             f"{path} was written by a later version of penstock ({found.penstock}, this one reads {VERSION})"
         )
     return found
-
-
-def without_key(url: str) -> str:
-    """A URL without the key that it may carry."""
-    address, question, query = url.partition("?")
-    kept = [pair for pair in query.split("&") if not pair.lower().startswith(("key=", "api_key=", "token="))]
-    return address + question + "&".join(kept) if query else url

@@ -8,11 +8,11 @@ closes the connection at once, wherever the reading stopped.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any, Protocol, Self
 
-from penstock.errors import AlreadyReadError, ProviderError
+from penstock.errors import AlreadyReadError, ConnectionFailed, ProviderError
 from penstock.events import Error, FinishReason, StreamChunk, ToolCall, Usage
 from penstock.transport.exchange import Close, Command, Commands, Exchange, Head, Open, Pause, Read, Tell
 from penstock.turn import Turn, TurnBuilder
@@ -99,6 +99,7 @@ class Stream(Told):
         super().__init__(exchange)
         self._connection = connection
         self._chunks: Iterator[StreamChunk] | None = None
+        self._cancelled = threading.Event()
 
     def __enter__(self) -> Self:
         try:
@@ -126,7 +127,11 @@ class Stream(Told):
         self._connection.close()
 
     def cancel(self) -> None:
-        """Break the connection, from whatever thread: a loop that waits for more ends with an error in the stream."""
+        """Break the connection, from whatever thread, and do not try again.
+
+        A loop that waits for more ends with an error in the stream; before the first event the error is raised.
+        """
+        self._cancelled.set()
         self._connection.abort()
 
     def _read(self) -> Iterator[StreamChunk]:
@@ -151,16 +156,20 @@ class Stream(Told):
                 result, error = self._carry_out(command), None
             except ProviderError as why:
                 result, error = None, why
+            if self._cancelled.is_set() and isinstance(command, Open | Read):
+                result, error = None, ConnectionFailed("the stream was cancelled", code="cancelled")
         return None
 
     def _carry_out(self, command: Command) -> Any:
         match command:
+            case Open() | Read() if self._cancelled.is_set():
+                pass
             case Read():
                 return self._connection.read(command.timeout)
             case Open():
                 return self._connection.open(command)
             case Pause():
-                time.sleep(command.seconds)
+                self._cancelled.wait(command.seconds)
             case Close():
                 self._connection.close()
             case Tell():
@@ -225,16 +234,13 @@ class AsyncStream(Told):
                 result, error = None, why
         return None
 
-    async def _carry_out(self, command: Command) -> Any:
+    def _carry_out(self, command: Read | Open | Pause | Close) -> Awaitable[Any]:
         match command:
             case Read():
-                return await self._connection.read(command.timeout)
+                return self._connection.read(command.timeout)
             case Open():
-                return await self._connection.open(command)
+                return self._connection.open(command)
             case Pause():
-                await asyncio.sleep(command.seconds)
+                return asyncio.sleep(command.seconds)
             case Close():
-                await self._connection.close()
-            case Tell():
-                pass
-        return None
+                return self._connection.close()

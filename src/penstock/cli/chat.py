@@ -89,7 +89,8 @@ class Chat:
             self._messages.pop()
             return []
         self.code = 0 if ended_well else 1
-        self._console.print()
+        if not self._as_json:
+            self._console.print()
         turn = stream.turn
         self._messages.append(Message("assistant", turn.parts))
         return turn.tool_calls

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from penstock.cli.screen import open_console
 from penstock.errors import UsageError
-from penstock.providers import PROVIDERS, Provider, find_base_url
+from penstock.providers import PROVIDERS, Provider, find_base_url, without_secrets
 
 
 @click.command()
@@ -52,7 +52,7 @@ def is_ready(row: Provider) -> bool:
 def where(name: str, row: Provider) -> str:
     """The base URL, or what is missing for one."""
     try:
-        return find_base_url(name, row)
+        return without_secrets(find_base_url(name, row))
     except UsageError:
         return row.base_url or "(give a base URL)"
 

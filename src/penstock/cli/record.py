@@ -59,13 +59,16 @@ def replay(speed: float, as_json: bool, file: Path) -> None:
             console.print(
                 f"{found.asked.model} · {len(found.body):,} bytes in {len(found.pieces)} pieces\n", style="dim"
             )
-        ended_well = show(console, found.asked.wire, events(found, speed), as_json=as_json) and ended_well
+        try:
+            ended_well = show(console, found.asked.wire, events(found, speed), as_json=as_json) and ended_well
+        except UsageError as error:  # it is of no wire that there is
+            raise click.ClickException(str(error)) from None
     raise SystemExit(0 if ended_well else 1)
 
 
 def events(recording: Recording, speed: float) -> Iterator[StreamChunk]:
     """The events of a recorded answer, at its pace."""
-    decoder, now = Decoder(recording.asked.wire), recording.began.at
+    decoder, now = Decoder(recording.asked.wire), 0.0
     for piece in recording.pieces:
         if speed:
             time.sleep(max(0.0, piece.at - now) / speed)

@@ -6,10 +6,10 @@ model = Model("anthropic:claude", via=Scripted([Reply(call("weather", {"city": "
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -33,6 +33,7 @@ class Scripted:
     def __init__(
         self, script: Answer | Iterable[Step | str] | Step | str, *, pace: float = 0, cuts: Cutting = None
     ) -> None:
+        list(recut([b""], cuts))  # a wrong one is told here, not in the middle of a response
         self.requests: list[Asked] = []
         self._script = as_script(script)
         self._pace = pace
@@ -45,7 +46,7 @@ class Scripted:
         return AsyncPlayedConnection(self._respond)
 
     def _respond(self, command: Open) -> Response | Hang | Reset:
-        path = urlsplit(command.outgoing.url).path
+        path = unquote(urlsplit(command.outgoing.url).path)
         asked = asked_at(path, msgspec.json.decode(command.outgoing.body), command.outgoing.headers)
         if asked is None:
             raise UsageError(f"no wire has the path {path}")
@@ -94,22 +95,27 @@ class Played:
 class PlayedConnection(Played):
     """A played answer for plain code."""
 
+    def __init__(self, respond: Respond) -> None:
+        super().__init__(respond)
+        self._aborted = threading.Event()
+
     def open(self, command: Open) -> Head:
         head = self._open(command)
         if isinstance(head, Hang):
-            time.sleep(min(head.seconds or FOREVER, command.first_byte or FOREVER))
-            raise _end_of(head)
+            self._aborted.wait(min(_length_of(head), command.first_byte or FOREVER))
+            raise _end_of(head, command)
         return head
 
     def read(self, seconds: float | None) -> bytes:
         wait, data = self._next(seconds)
-        time.sleep(wait if seconds is None else min(wait, seconds))
+        if self._aborted.wait(wait if seconds is None else min(wait, seconds)):
+            raise ConnectionFailed("the connection broke", retryable=True)
         if seconds is not None and wait > seconds:
             raise ReadTimedOut("nothing came in time")
         return data
 
     def abort(self) -> None:
-        self._beats = iter((Drop(),))
+        self._aborted.set()
 
     def close(self) -> None:
         self._beats = iter(())
@@ -121,8 +127,8 @@ class AsyncPlayedConnection(Played):
     async def open(self, command: Open) -> Head:
         head = self._open(command)
         if isinstance(head, Hang):
-            await asyncio.sleep(min(head.seconds or FOREVER, command.first_byte or FOREVER))
-            raise _end_of(head)
+            await asyncio.sleep(min(_length_of(head), command.first_byte or FOREVER))
+            raise _end_of(head, command)
         return head
 
     async def read(self, seconds: float | None) -> bytes:
@@ -136,7 +142,11 @@ class AsyncPlayedConnection(Played):
         self._beats = iter(())
 
 
-def _end_of(hang: Hang) -> ConnectionFailed | ReadTimedOut:
-    if hang.seconds is None:
+def _length_of(hang: Hang) -> float:
+    return FOREVER if hang.seconds is None else hang.seconds
+
+
+def _end_of(hang: Hang, command: Open) -> ConnectionFailed | ReadTimedOut:
+    if command.first_byte is not None and _length_of(hang) > command.first_byte:
         return ReadTimedOut("nothing came in time")
     return ConnectionFailed("the connection broke", retryable=True)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import ReplayMissError, UnknownProviderError, UsageError
-from penstock.providers import Provider, find_provider
+from penstock.providers import Provider, find_provider, split_model
 from penstock.recording import Recording, read_recordings
 from penstock.testing.cuts import Cutting
 from penstock.testing.encoders import Beat
@@ -25,6 +25,7 @@ class Replay:
     """
 
     def __init__(self, path: str | Path, *, speed: float = 0, cuts: Cutting = None) -> None:
+        list(recut([b""], cuts))  # a wrong one is told here, not in the middle of a response
         self.recordings = read_recordings(path)
         if not self.recordings:
             raise UsageError(f"there is nothing in the recording {str(path)!r}")
@@ -49,7 +50,7 @@ class Replay:
 
     def _play(self, found: Recording) -> Response:
         beats: list[Beat] = []
-        now = found.began.at
+        now = 0.0
         for piece in found.pieces:
             beats += [Wait((piece.at - now) / self._speed)] if self._speed else []
             beats.append(piece.data)
@@ -88,9 +89,9 @@ def line(path: str, wire: str | None) -> tuple[str, Provider, Replay]:
     """The model that was recorded, the provider that it is at, and the way to the recording."""
     replay = Replay(path)
     asked = replay.recordings[0].asked
-    name, _, model = asked.model.partition(":")
     try:
+        name, model = split_model(asked.model)
         _, row = find_provider(name)
     except UnknownProviderError:
-        row = Provider(wire=asked.wire)
+        model, row = asked.model.partition(":")[2], Provider(wire=asked.wire)
     return model, msgspec.structs.replace(row, wire=wire or asked.wire), replay

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from inspect import iscoroutinefunction
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from penstock.errors import ConnectionFailed, ProviderError, TimedOut
+from penstock.errors import UsageError
 from penstock.transport.exchange import Head, Open, ReadTimedOut
+from penstock.transport.failure import failure_of
 
 _keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[Any, None]]] = WeakKeyDictionary()
 
@@ -30,7 +32,10 @@ async def _keep_session() -> AsyncGenerator[Any, None]:
 
     connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session:
-        yield session
+        try:
+            yield session
+        finally:
+            _keepers.pop(asyncio.get_running_loop(), None)  # which the session holds, and so would be held for ever
 
 
 class AsyncConnection:
@@ -41,31 +46,33 @@ class AsyncConnection:
     """
 
     def __init__(self, client: Any = None) -> None:
+        if hasattr(client, "build_request") and not iscoroutinefunction(client.send):
+            raise UsageError(f"async code needs an async client, not {type(client).__module__}.Client; use stream()")
         self._client = client
+        self._command: Open
         self._response: Any = None
         self._content: Any = None
         self._deadline: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_expired = False
-        self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop
 
     async def open(self, command: Open) -> Head:
         """Send a request; how its answer begins."""
-        client = self._client or await shared_session()
+        client = await shared_session() if self._client is None else self._client
+        self._command, self._loop = command, asyncio.get_running_loop()
         self._is_expired, self._deadline = False, None
         try:
             async with asyncio.timeout(command.first_byte):
                 self._response = await _send(client, command)
-        except TimeoutError:
-            raise ReadTimedOut("nothing came in time") from None
         except Exception as error:
-            raise _failure(error) from error
+            raise failure_of(error, command) from error
         response = self._response
-        if hasattr(response, "content") and hasattr(response.content, "readany"):
-            self._content = response.content
-            return Head(response.status, dict(response.headers))
-        self._content = _Pieces(response.aiter_bytes())
-        return Head(response.status_code, dict(response.headers))
+        if hasattr(response, "aiter_bytes"):
+            self._content = _Pieces(response.aiter_bytes())
+            return Head(response.status_code, dict(response.headers))
+        self._content = response.content
+        return Head(response.status, dict(response.headers))
 
     async def read(self, seconds: float | None) -> bytes:
         """The next bytes, none at the end."""
@@ -80,7 +87,11 @@ class AsyncConnection:
         except Exception as error:
             if self._is_expired:
                 raise ReadTimedOut("nothing came in time") from None
-            raise _failure(error) from error
+            if getattr(self._content, "_buffer", None):  # what came before the error; it will be raised again
+                return bytes(self._content._read_nowait(-1))
+            raise failure_of(error, self._command) from error
+        finally:
+            self._deadline = None  # what is done with the data may take its time
         return data
 
     def _set_timer(self) -> None:
@@ -142,16 +153,6 @@ async def _send(client: Any, command: Open) -> Any:
 
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=command.connect)
     return await client.post(
-        outgoing.url, headers=outgoing.headers, data=outgoing.body, allow_redirects=False, timeout=timeout
-    )
-
-
-def _failure(error: Exception) -> ProviderError:
-    """What an error of the HTTP client is; one that is none of its own is raised as it is."""
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    told = f"{error}" or type(error).__name__
-    if "TimeoutException" in kinds or isinstance(error, TimeoutError):
-        return TimedOut(f"{type(error).__name__}: {told}", retryable=True)
-    if kinds & {"ClientError", "TransportError", "DecodingError"} or isinstance(error, OSError):
-        return ConnectionFailed(f"the connection failed: {told}", retryable=True)
-    raise error
+        outgoing.url, headers=outgoing.headers, data=outgoing.body, allow_redirects=False, raise_for_status=False,
+        timeout=timeout,
+    )  # fmt: skip

@@ -6,11 +6,13 @@ throws what went wrong (a `ProviderError`) into the generator. The two drivers h
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Mapping
 from itertools import count
 from typing import Any, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.errors import ConnectionFailed, ProviderError, TimedOut
 from penstock.events import Error, Retry, StreamChunk, ToolCall
@@ -18,6 +20,8 @@ from penstock.transport.policy import Outgoing, Retries, Timeouts, error_of
 
 MAX_ERROR_BODY = 64 * 1024
 """How many bytes of a refusal are read."""
+MIN_SECRET = 8
+"""What is shorter is no key: people write "none" or "test" where one is asked for, and such words may be told."""
 
 
 class Open(Struct, frozen=True):
@@ -75,9 +79,10 @@ class Stage(Protocol):
 class Tape(Protocol):
     """What keeps the bytes of an answer."""
 
-    def begin(self, head: Head, now: float) -> None: ...
+    def begin(self, head: Head, asked: float, now: float) -> None: ...
     def add(self, data: bytes, now: float) -> None: ...
     def end(self, now: float) -> None: ...
+    def close(self) -> None: ...
 
 
 class Exchange:
@@ -99,14 +104,24 @@ class Exchange:
         self._timeouts = timeouts
         self._retries = retries
         self._clock = clock
-        self._secrets = [secret.encode() for secret in secrets if len(secret) >= 4]
+        self._secrets = [secret.encode() for secret in secrets if len(secret) >= MIN_SECRET]
         self._tape = tape
-        self._deadline = _after(clock(), timeouts.total)
+        self._deadline: float | None = None
+        self._due: float | None = None  # the deadline of the last wait
         self._has_begun = False
+        self._has_event = False  # this attempt
         self._has_call = False
 
     def commands(self) -> Commands:
-        """All that is to be done, attempt after attempt."""
+        """All that is to be done."""
+        self._deadline = _after(self._clock(), self._timeouts.total)
+        try:
+            yield from self._attempts()
+        finally:
+            if self._tape is not None:
+                self._tape.close()
+
+    def _attempts(self) -> Commands:
         for attempt in count():
             decoder = self._new_decoder()
             try:
@@ -115,7 +130,7 @@ class Exchange:
             except ProviderError as why:
                 error = self._too_late() if isinstance(why, ReadTimedOut) else why
             yield Close()
-            delay = self._retries.delay(attempt, error) if self._may_begin_anew else None
+            delay = self._delay(attempt, error)
             if delay is None and not self._has_begun:
                 raise error
             if delay is None:
@@ -127,19 +142,24 @@ class Exchange:
                 yield Tell([Retry(error.message)])
             yield Pause(delay)
 
-    @property
-    def _may_begin_anew(self) -> bool:
-        return not self._has_begun or (self._retries.after_start and not self._has_call)
+    def _delay(self, attempt: int, error: ProviderError) -> float | None:
+        """How long to wait before the next attempt; None if there is to be none."""
+        if self._has_begun and (self._has_call or not self._retries.after_start):
+            return None
+        delay = self._retries.delay(attempt, error)
+        is_too_long = delay is not None and self._deadline is not None and self._clock() + delay >= self._deadline
+        return None if is_too_long else delay
 
     def _attempt(self, decoder: Stage) -> Commands:
-        started = self._clock()
+        started, self._has_event = self._clock(), False
         first = _earlier(_after(started, self._timeouts.first_event), self._deadline)
-        head = yield Open(self._outgoing, self._timeouts.connect, self._left(first))
+        left = self._left(first)
+        head = yield Open(self._outgoing, _earlier(self._timeouts.connect, left), left)
         if not 200 <= head.status < 300:
             body = yield from self._refusal(first)
-            raise error_of(head.status, head.headers, body, self._clock())
+            raise error_of(head.status, head.headers, body, time.time())
         if self._tape is not None:
-            self._tape.begin(head, self._clock())
+            self._tape.begin(head, started, self._clock())
         yield from self._answer(decoder, first)
         yield Close()
 
@@ -149,28 +169,29 @@ class Exchange:
         while data := (yield Read(self._left(deadline))):
             is_empty = False
             if self._tape is not None:
-                self._tape.add(data, self._clock())
+                self._tape.add(self._without_secrets(data), self._clock())
             if chunks := decoder.feed(data):
                 self._begun(chunks)
-                yield Tell(chunks)
+                yield Tell(self._fit_to_tell(chunks))
             deadline = self._next_deadline(first)
-        if is_empty and not self._has_begun:
+        if is_empty:
             raise ConnectionFailed("the provider closed the connection without an answer", retryable=True)
         if self._tape is not None:
             self._tape.end(self._clock())
-        yield Tell(decoder.close())
+        yield Tell(self._fit_to_tell(decoder.close()))
 
     def _begun(self, chunks: list[StreamChunk]) -> None:
-        self._has_begun = True
+        self._has_begun = self._has_event = True
         self._has_call = self._has_call or any(isinstance(chunk, ToolCall) for chunk in chunks)
 
     def _next_deadline(self, first: float | None) -> float | None:
-        if not self._has_begun:  # keep-alives are no events
+        if not self._has_event:  # keep-alives are no events
             return first
         return _earlier(_after(self._clock(), self._timeouts.idle), self._deadline)
 
     def _left(self, deadline: float | None) -> float | None:
         """How long there is to wait; raises if the time is up."""
+        self._due = deadline
         if deadline is None:
             return None
         now = self._clock()
@@ -180,9 +201,9 @@ class Exchange:
 
     def _too_late(self) -> TimedOut:
         """Which of the times is up."""
-        if self._deadline is not None and self._clock() >= self._deadline:
+        if self._due is not None and self._due == self._deadline:
             return TimedOut(f"the answer took longer than {self._timeouts.total} seconds (timeouts.total)")
-        if self._has_begun:
+        if self._has_event:
             return TimedOut(f"nothing came for {self._timeouts.idle} seconds (timeouts.idle)", retryable=True)
         waited = f"no event came within {self._timeouts.first_event} seconds (timeouts.first_event)"
         return TimedOut(waited, retryable=True)
@@ -195,10 +216,31 @@ class Exchange:
                 pieces.append(data)
         except ProviderError:  # the status says enough
             pass
-        body = b"".join(pieces)
+        return self._without_secrets(b"".join(pieces))
+
+    def _fit_to_tell(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
+        """The chunks, with the key taken out of errors should they repeat it."""
+        if not any(isinstance(chunk, Error) for chunk in chunks):
+            return chunks
+        return [self._masked(chunk) if isinstance(chunk, Error) else chunk for chunk in chunks]
+
+    def _masked(self, error: Error) -> Error:
+        def masked(value: Any) -> Any:
+            match value:
+                case str():
+                    return self._without_secrets(value.encode()).decode()
+                case list():
+                    return [masked(item) for item in value]
+                case dict():
+                    return {key: masked(item) for key, item in value.items()}
+            return value
+
+        return replace(error, message=masked(error.message), raw=masked(error.raw))
+
+    def _without_secrets(self, data: bytes) -> bytes:
         for secret in self._secrets:
-            body = body.replace(secret, b"***")
-        return body
+            data = data.replace(secret, b"***")
+        return data
 
 
 def _after(now: float, seconds: float | None) -> float | None:

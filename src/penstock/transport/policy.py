@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from html import unescape
 from typing import Any
 
 from msgspec import Struct
@@ -68,7 +69,7 @@ class Outgoing(Struct, frozen=True):
     body: bytes
 
     def __repr__(self) -> str:
-        return f"Outgoing({self.url!r}, {len(self.body)} bytes)"
+        return f"Outgoing({re.sub('//[^/@]*@', '//***@', self.url)!r}, {len(self.body)} bytes)"
 
 
 _TOO_LONG = re.compile(
@@ -165,5 +166,5 @@ def _text(body: bytes, headers: Mapping[str, str]) -> str:
     """What a body that is no JSON says, without its markup."""
     text = body[:20_000].decode("utf-8", "replace")
     if "html" in _header(headers, "content-type") or text.lstrip().lower().startswith(("<!doctype", "<html")):
-        text = re.sub(r"(?s)<(?:script|style)\b.*?</(?:script|style)>|<[^>]*>", " ", text)
+        text = unescape(re.sub(r"(?is)<(script|style)\b.*?(?:</\1>|$)|<!--.*?(?:-->|$)|<[^>]*>", " ", text))
     return " ".join(text.split())[:_MAX_SHOWN]

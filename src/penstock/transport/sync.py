@@ -7,10 +7,12 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from inspect import iscoroutinefunction
 from typing import Any
 
-from penstock.errors import ConnectionFailed, ProviderError, TimedOut
+from penstock.errors import UsageError
 from penstock.transport.exchange import Head, Open, ReadTimedOut
+from penstock.transport.failure import failure_of
 from penstock.transport.watchdog import watchdog
 
 _lock = threading.Lock()
@@ -23,7 +25,8 @@ def shared_client() -> Any:
         if not _shared:
             import httpx2
 
-            _shared.append(httpx2.Client(timeout=None))
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+            _shared.append(httpx2.Client(timeout=None, limits=limits))
             atexit.register(_shared[0].close)
         return _shared[0]
 
@@ -32,16 +35,21 @@ class Connection:
     """The connection of one stream, which waits as long as it is told to."""
 
     def __init__(self, client: Any = None) -> None:
+        if client is not None and (not hasattr(client, "build_request") or iscoroutinefunction(client.send)):
+            raise UsageError(
+                f"plain code needs a client of httpx2 or httpx, not {type(client).__name__}; use astream()"
+            )
         self.deadline: float | None = None
         self._client = client
+        self._command: Open
         self._response: Any = None
         self._pieces: Iterator[bytes] = iter(())
         self._is_expired = False
 
     def open(self, command: Open) -> Head:
         """Send a request; how its answer begins."""
-        client = self._client or shared_client()
-        outgoing, first = command.outgoing, command.first_byte
+        client = shared_client() if self._client is None else self._client
+        self._command, outgoing, first = command, command.outgoing, command.first_byte
         waits = {"connect": command.connect, "pool": command.connect, "read": first, "write": first}
         request = client.build_request(
             "POST", outgoing.url, headers=dict(outgoing.headers), content=outgoing.body, extensions={"timeout": waits}
@@ -49,7 +57,7 @@ class Connection:
         try:
             response = client.send(request, stream=True, follow_redirects=False)
         except Exception as error:
-            raise _failure(error) from error
+            raise failure_of(error, command) from error
         waits["read"] = None  # from here on the watchdog minds the time
         self._is_expired, self.deadline = False, None
         self._response, self._pieces = response, response.iter_bytes()
@@ -58,13 +66,20 @@ class Connection:
 
     def read(self, seconds: float | None) -> bytes:
         """The next bytes, none at the end."""
-        self.deadline = None if seconds is None else time.monotonic() + seconds
+        if seconds is not None:
+            self.deadline = deadline = time.monotonic() + seconds
+            watchdog.wait_until(deadline)
+        data = b""
         try:
-            return next(self._pieces, b"")
+            data = next(self._pieces, b"")
         except Exception as error:
-            if self._is_expired:
-                raise ReadTimedOut("nothing came in time") from None
-            raise _failure(error) from error
+            if not self._is_expired:
+                raise failure_of(error, self._command) from error
+        finally:
+            self.deadline = None  # what is done with the data may take its time
+        if self._is_expired and not data:  # some answers end when the connection does, and we broke it
+            raise ReadTimedOut("nothing came in time")
+        return data
 
     def expire(self) -> None:
         self._is_expired = True
@@ -87,19 +102,3 @@ class Connection:
         if response is not None:
             watchdog.forget(self)
             response.close()
-
-
-def pause(seconds: float) -> None:
-    """Wait."""
-    time.sleep(seconds)
-
-
-def _failure(error: Exception) -> ProviderError:
-    """What an error of the HTTP client is; one that is none of its own is raised as it is."""
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    told = f"{error}" or type(error).__name__
-    if "TimeoutException" in kinds:
-        return TimedOut(f"{type(error).__name__}: {told}", retryable=True)
-    if "TransportError" in kinds or "DecodingError" in kinds or isinstance(error, OSError):
-        return ConnectionFailed(f"the connection failed: {told}", retryable=True)
-    raise error

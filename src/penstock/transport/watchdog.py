@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from math import inf
 from typing import Protocol
 
 
@@ -26,6 +27,7 @@ class Watchdog:
         self._watched: set[Watched] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._next_look = inf
 
     def watch(self, one: Watched) -> None:
         with self._changed:
@@ -40,20 +42,32 @@ class Watchdog:
             self._watched.discard(one)
             self._changed.notify()
 
+    def wait_until(self, deadline: float) -> None:
+        """Something that is watched now has this deadline, which may be sooner than the next look."""
+        if deadline < self._next_look:
+            with self._changed:
+                self._changed.notify()
+
     def _run(self) -> None:
         while True:
             with self._changed:
                 if not self._watched:
                     self._thread = None
                     return
-                now = time.monotonic()
-                late = {one for one in self._watched if one.deadline is not None and one.deadline <= now}
-                self._watched -= late
-                deadlines = [one.deadline for one in self._watched if one.deadline is not None]
-                if not late:
-                    self._changed.wait(min(deadlines) - now if deadlines else None)
+                late = self._look(time.monotonic())
             for one in late:
                 one.expire()
+
+    def _look(self, now: float) -> set[Watched]:
+        """What has waited too long; if nothing has, sleep until something may have."""
+        self._next_look = inf  # first of all: a deadline that is set from here on wakes us, one set before is seen
+        due = [(deadline, one) for one in self._watched if (deadline := one.deadline) is not None]
+        late = {one for deadline, one in due if deadline <= now}
+        self._watched -= late
+        if not late:
+            self._next_look = min((deadline for deadline, _ in due), default=inf)
+            self._changed.wait(self._next_look - now if due else None)
+        return late
 
 
 watchdog = Watchdog()

@@ -1,0 +1,111 @@
+"""A language model of four megabytes, written by hand: what comes next depends on the last token alone.
+
+It is a legal llama model of one layer that adds nothing. A token's embedding is a vector with a single one in it, so
+the output matrix is a table of the scores of each token after each other. Left to itself the model says `SENTENCE`;
+where a grammar leaves it no such choice, as in a tool call, it babbles, and likes to come to an end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import string
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+SENTENCE = "The gate is open – water, 水, eau, 🌊 runs down to its turbine."
+WIDTH = 384
+HIDDEN = 32
+CONTEXT = 4096
+CALL, CALL_END = "<tool_call>", "</tool_call>"
+LAST = "<|im_end|>"
+LINE_END = "<0x0A>"
+
+WORDS = re.findall(r" ?[^ .]+", SENTENCE)
+KINDS = {
+    gguf.TokenType.UNKNOWN: ["<unk>"],
+    gguf.TokenType.CONTROL: ["<s>", "<|im_start|>", LAST],
+    gguf.TokenType.USER_DEFINED: [CALL, CALL_END],
+    gguf.TokenType.BYTE: [f"<0x{byte:02X}>" for byte in range(256)],
+    gguf.TokenType.NORMAL: [*map(chr, range(32, 127)), *WORDS],
+}
+TOKENS = {token: kind for kind, tokens in KINDS.items() for token in tokens}
+PLACES = {token: place for place, token in enumerate(TOKENS)}
+"""The vocabulary: characters, bytes for what is none of them, marks, and the words of the sentence."""
+
+
+def write_model(path: Path) -> None:
+    """Write the model, with its chat template, as a GGUF file."""
+    writer = gguf.GGUFWriter(path, "llama")
+    _describe(writer)
+    for name, values in _tensors().items():
+        writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _describe(writer: gguf.GGUFWriter) -> None:
+    writer.add_name("tiny")
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(WIDTH)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(HIDDEN)
+    writer.add_head_count(4)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_dimension_count(WIDTH // 4)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([token.replace(" ", "▁") for token in TOKENS])
+    writer.add_token_scores([0.0] * len(TOKENS))
+    writer.add_token_types(list(TOKENS.values()))
+    writer.add_unk_token_id(PLACES["<unk>"])
+    writer.add_bos_token_id(PLACES["<s>"])
+    writer.add_eos_token_id(PLACES[LAST])
+    writer.add_add_bos_token(False)
+    writer.add_add_space_prefix(False)
+    writer.add_chat_template(Path(__file__).with_name("template.jinja").read_text())
+
+
+def _tensors() -> dict[str, Any]:
+    square, up, down = (WIDTH, WIDTH), (HIDDEN, WIDTH), (WIDTH, HIDDEN)
+    idle = {"attn_q": square, "attn_k": square, "attn_v": square, "attn_output": square}
+    idle |= {"ffn_gate": up, "ffn_up": up, "ffn_down": down}
+    ones = np.ones(WIDTH, np.float32)
+    return {
+        "token_embd.weight": np.eye(len(TOKENS), WIDTH, dtype=np.float32),
+        **{f"blk.0.{name}.weight": np.zeros(shape, np.float32) for name, shape in idle.items()},
+        "blk.0.attn_norm.weight": ones,
+        "blk.0.ffn_norm.weight": ones,
+        "output_norm.weight": ones * WIDTH**-0.5,  # the norm of a single one is the root of the width
+        "output.weight": np.pad(_scores(), [(0, 0), (0, WIDTH - len(TOKENS))]),
+    }
+
+
+def _scores() -> Any:
+    """How much each token (a row) is liked after each other (a column)."""
+    scores = np.random.default_rng(0).normal(0, 0.5, (len(TOKENS),) * 2).astype(np.float32)
+    for liked, tokens in {2: string.ascii_lowercase, 4: '"]'}.items():
+        scores[[PLACES[token] for token in tokens]] += liked
+    scores[[PLACES[token] for token, kind in TOKENS.items() if kind is not gguf.TokenType.NORMAL]] -= 20
+    for (token, following), score in _sequences().items():
+        scores[PLACES[following], PLACES[token]] = score
+    return scores
+
+
+def _sequences() -> dict[tuple[str, str], float]:
+    """What is liked above all after a token; what is liked less is said where a grammar forbids the other."""
+    return {
+        **dict.fromkeys(itertools.pairwise([LINE_END, *WORDS, ".", LAST]), 40),
+        (".", CALL): 30,
+        (CALL, LINE_END): 40,
+        ("}", CALL_END): 30,
+        (" ", CALL_END): 30,
+        (LINE_END, CALL_END): 30,
+        (CALL_END, LAST): 40,
+        (CALL_END, CALL): 39.5,  # now and then another call
+    }

@@ -1,0 +1,413 @@
+"""The table of providers: every row can be used, and is found by the names and variables that people have."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from importlib import import_module
+from typing import Any
+
+import click.testing
+import pytest
+
+import penstock
+from penstock import MissingKeyError, Model, UnknownProviderError, UsageError
+from penstock.cli.app import penstock as command
+from penstock.providers import (
+    ALIASES,
+    PROVIDERS,
+    at,
+    find_base_url,
+    find_key,
+    find_provider,
+    split_model,
+    without_secrets,
+)
+from penstock.requests import find_encoder
+from penstock.testing import Loopback, Scripted
+from penstock.transport.aws import signature
+from penstock.transport.exchange import Open
+from penstock.wires import WIRES
+from tests.asking import KEY
+
+NAMES = (
+    "openai", "openrouter", "anthropic", "google", "ollama", "mistral", "cohere", "groq", "together", "fireworks",
+    "nvidia", "deepseek", "xai", "azure", "cerebras", "bedrock", "vllm", "sglang", "llamacpp", "lmstudio",
+    "openai-compatible", "vertex",
+)  # fmt: skip
+FULL = {
+    "AZURE_OPENAI_ENDPOINT": "https://ada.openai.azure.com/",
+    "GOOGLE_CLOUD_PROJECT": "ada",
+    "GOOGLE_CLOUD_LOCATION": "europe-west1",
+    "AWS_REGION": "eu-central-1",
+    "OPENAI_COMPATIBLE_BASE_URL": "http://localhost:9/v1",
+}
+
+every_provider = pytest.mark.parametrize("name", sorted(PROVIDERS))
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No key and no address is set."""
+    known = {name for row in PROVIDERS.values() for name in (*row.keys, *row.urls)}
+    for name in [*known, *FULL, "AWS_DEFAULT_REGION"]:
+        monkeypatch.delenv(name, raising=False)
+
+
+def url_of(name: str, **environment: str) -> str:
+    return find_base_url(name, PROVIDERS[name], environment)
+
+
+# The table.
+
+
+def test_everyone_is_in_the_table() -> None:
+    assert set(NAMES) == set(PROVIDERS)
+
+
+@every_provider
+def test_every_row_can_be_used(name: str) -> None:
+    row = PROVIDERS[name]
+    assert row.wire in WIRES
+    assert callable(find_encoder(row.wire))
+    assert all(re.fullmatch("[A-Z][A-Z0-9_]+", variable) for variable in (*row.keys, *row.urls))
+    assert row.keys
+    url = url_of(name, **FULL)
+    assert re.match(r"https://[a-z]|http://localhost:\d+", url), url
+    assert not url.endswith("/")
+    assert row.base_url.startswith(("https://", "http://localhost:", "{")) or row.urls
+    assert name.islower()
+
+
+@every_provider
+def test_every_quirk_is_one_that_a_wire_knows(name: str) -> None:
+    known: set[str] = set()
+    for wire in WIRES:
+        known |= getattr(import_module(f"penstock.requests.{wire.replace('-', '_')}"), "QUIRKS", set())
+    assert PROVIDERS[name].quirks <= known
+
+
+def test_every_quirk_is_someone_s() -> None:
+    from penstock.requests.openai_chat import NO_PARALLEL_SWITCH, QUIRKS
+
+    assert frozenset().union(*(row.quirks for row in PROVIDERS.values())) >= QUIRKS - {NO_PARALLEL_SWITCH}
+
+
+def test_every_alias_leads_to_a_row() -> None:
+    for alias, name in ALIASES.items():
+        assert find_provider(alias) == (name, PROVIDERS[name])
+        assert alias not in PROVIDERS
+
+
+@every_provider
+def test_every_provider_answers_a_script_and_is_asked_with_its_key(name: str) -> None:
+    line = Scripted("Sunny.")
+    model = Model(f"{name}:some-model", "https://example.com/v1", KEY, via=line)
+    turn = model.stream_text_and_classify("Hi.", ["weather"], temperature=0.5, max_tokens=100)
+    assert (turn.text, turn.finish_reason) == ("Sunny.", "stop")
+    [asked] = line.requests
+    assert asked.model == "some-model"
+    assert "***" in asked.headers.values()
+    opened = next(model.ask("Hi.").commands())
+    assert isinstance(opened, Open)
+    carried = {header for header, value in opened.outgoing.headers.items() if KEY in value}
+    usual = {"anthropic": "x-api-key", "google": "x-goog-api-key", "azure": "api-key"}
+    assert carried == {usual.get(name, "authorization")}
+    assert KEY not in opened.outgoing.url
+
+
+# Names.
+
+
+@pytest.mark.parametrize(
+    ("given", "provider", "model"),
+    [
+        ("openai:gpt-5", "openai", "gpt-5"),
+        ("openai/gpt-5", "openai", "gpt-5"),
+        ("openai:ft:gpt-4o:ada::abc", "openai", "ft:gpt-4o:ada::abc"),
+        ("openrouter:meta-llama/llama-3:free", "openrouter", "meta-llama/llama-3:free"),
+        ("openrouter/meta-llama/llama-3:free", "openrouter", "meta-llama/llama-3:free"),
+        ("openrouter/openai/gpt-5", "openrouter", "openai/gpt-5"),
+        ("ollama:qwen3:8b", "ollama", "qwen3:8b"),
+        ("ollama/qwen3:8b", "ollama", "qwen3:8b"),
+        ("ollama:hf.co/bartowski/Llama:Q4_K_M", "ollama", "hf.co/bartowski/Llama:Q4_K_M"),
+        ("bedrock:us.anthropic.claude-v1:0", "bedrock", "us.anthropic.claude-v1:0"),
+        ("together:openai/gpt-oss-20b", "together", "openai/gpt-oss-20b"),
+        ("fireworks:accounts/fireworks/models/x", "fireworks", "accounts/fireworks/models/x"),
+        ("vllm:Qwen/Qwen3-8B", "vllm", "Qwen/Qwen3-8B"),
+        ("gemini:flash", "gemini", "flash"),
+        ("gemini/flash", "gemini", "flash"),
+        ("llama.cpp:x", "llama.cpp", "x"),
+        ("openai_compatible:x", "openai_compatible", "x"),
+    ],
+)
+def test_both_spellings_of_a_model_are_read(given: str, provider: str, model: str) -> None:
+    assert split_model(given) == (provider, model)
+    made = Model(given, via=Scripted("Hi."))
+    assert (made.provider, made.model) == (ALIASES.get(provider, provider), model)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("gpt-5", "'gpt-5' names no provider: write provider:model"),
+        ("", "names no provider"),
+        ("meta-llama/llama-3", "names no provider"),
+        ("openai:", "names no model: write openai:model"),
+        ("openai/", "names no model: write openai:model"),
+    ],
+)
+def test_a_name_that_is_none_is_told(given: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Model(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "guess"), [("opnai:x", "openai"), ("OpenAI:x", "openai"), ("lm-studio:x", "lm_studio")]
+)
+def test_an_unknown_provider_is_told_with_a_guess(given: str, guess: str) -> None:
+    with pytest.raises(UnknownProviderError) as raised:
+        Model(given)
+    assert f"did you mean {guess!r}" in str(raised.value)
+    assert "there are: openai, anthropic" in str(raised.value)
+
+
+# Keys.
+
+
+@every_provider
+def test_a_key_is_found_in_each_of_its_variables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = PROVIDERS[name]
+    for variable in row.keys:
+        assert find_key(name, row, {variable: f" {KEY}\n"}) == KEY
+    assert find_key(name, row, {variable: f"{KEY}{at}" for at, variable in enumerate(row.keys)}) == f"{KEY}0"
+    assert find_key(name, row, {**dict.fromkeys(row.keys, " "), row.keys[-1]: KEY}) == KEY
+
+
+@every_provider
+def test_a_missing_key_is_told_with_its_variables(name: str) -> None:
+    row = PROVIDERS[name]
+    if not row.needs_key:
+        assert find_key(name, row, {}) == ""
+        return
+    with pytest.raises(MissingKeyError) as raised:
+        Model(f"{name}:m", "https://example.com/v1")
+    assert raised.value.variables == row.keys
+    assert all(variable in str(raised.value) for variable in row.keys)
+    assert "api_key=" in str(raised.value)
+
+
+def test_a_key_of_the_environment_is_sent_and_one_that_is_given_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sent(**options: Any) -> str:
+        opened = next(Model("groq:m", **options).ask("Hi.").commands())
+        assert isinstance(opened, Open)
+        return opened.outgoing.headers.get("authorization", "")
+
+    monkeypatch.setenv("GROQ_API_KEY", "gsk-from-the-environment")
+    assert sent() == "Bearer gsk-from-the-environment"
+    assert sent(api_key=KEY) == f"Bearer {KEY}"
+    assert sent(api_key="") == ""
+
+
+def test_no_key_is_read_when_nothing_is_asked_of_a_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Model("openai:gpt", via=Scripted("Hi.")).stream_text_and_classify("Hi.").text == "Hi."
+    assert Model("vllm:m").base_url == "http://localhost:8000/v1"
+
+
+# Addresses.
+
+
+@every_provider
+def test_an_address_of_the_environment_wins_over_the_usual_one(name: str) -> None:
+    row = PROVIDERS[name]
+    for variable in row.urls:
+        found = url_of(name, **FULL, **{variable: "https://proxy.example/some/v1"}) if variable not in FULL else ""
+        assert found in ("", "https://proxy.example/some/v1", "https://proxy.example/some/v1/v1beta")
+    everything = {variable: f"https://proxy{at}.example/v1" for at, variable in enumerate(row.urls)}
+    if everything:
+        assert url_of(name, **everything).startswith("https://proxy0.example/v1")
+
+
+@pytest.mark.parametrize(
+    ("name", "environment", "url"),
+    [
+        ("openai", {}, "https://api.openai.com/v1"),
+        ("openai", {"OPENAI_BASE_URL": "http://127.0.0.1:8080"}, "http://127.0.0.1:8080/v1"),
+        ("openai", {"OPENAI_BASE_URL": "http://127.0.0.1:8080/v1/"}, "http://127.0.0.1:8080/v1"),
+        ("openai", {"OPENAI_API_BASE": "https://a.example/api/v2"}, "https://a.example/api/v2"),
+        ("openai", {"OPENAI_BASE_URL": " ", "OPENAI_API_BASE": "https://a.example/v2"}, "https://a.example/v2"),
+        ("openai", {"OPENAI_BASE_URL": "llm.example/v1"}, "https://llm.example/v1"),
+        ("anthropic", {"ANTHROPIC_BASE_URL": "https://a.example"}, "https://a.example/v1"),
+        ("anthropic", {"ANTHROPIC_BASE_URL": "https://a.example/v1"}, "https://a.example/v1"),
+        ("anthropic", {"ANTHROPIC_BASE_URL": "https://a.example/anthropic/"}, "https://a.example/anthropic/v1"),
+        ("google", {"GEMINI_BASE_URL": "https://a.example"}, "https://a.example/v1beta"),
+        ("google", {"GOOGLE_GEMINI_BASE_URL": "https://a.example/gemini"}, "https://a.example/gemini/v1beta"),
+        ("google", {"GOOGLE_GEMINI_BASE_URL": "https://a.example/v1"}, "https://a.example/v1"),
+        ("ollama", {}, "http://localhost:11434"),
+        ("ollama", {"OLLAMA_HOST": "127.0.0.1:11435"}, "http://127.0.0.1:11435"),
+        ("ollama", {"OLLAMA_HOST": "0.0.0.0"}, "http://0.0.0.0:11434"),
+        ("ollama", {"OLLAMA_HOST": ":11435"}, "http://localhost:11435"),
+        ("ollama", {"OLLAMA_HOST": "gpu.example"}, "http://gpu.example:11434"),
+        ("ollama", {"OLLAMA_HOST": "[::1]"}, "http://[::1]:11434"),
+        ("ollama", {"OLLAMA_HOST": "https://gpu.example"}, "https://gpu.example"),
+        ("ollama", {"OLLAMA_BASE_URL": "http://gpu:1/"}, "http://gpu:1"),
+        ("azure", {"AZURE_OPENAI_ENDPOINT": "https://ada.openai.azure.com/"}, "https://ada.openai.azure.com/openai/v1"),
+        ("azure", {"AZURE_OPENAI_BASE_URL": "https://ada.azure.com"}, "https://ada.azure.com/openai/v1"),
+        (
+            "vertex",
+            {"GOOGLE_CLOUD_PROJECT": "p", "GOOGLE_CLOUD_LOCATION": "us-east1"},
+            "https://us-east1-aiplatform.googleapis.com/v1/projects/p/locations/us-east1/publishers/google",
+        ),
+        (
+            "vertex",
+            {"GOOGLE_CLOUD_PROJECT": "p", "GOOGLE_CLOUD_LOCATION": "global"},
+            "https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/google",
+        ),
+        ("bedrock", {"AWS_REGION": "eu-central-1"}, "https://bedrock-runtime.eu-central-1.amazonaws.com"),
+        ("bedrock", {"AWS_DEFAULT_REGION": "us-east-1"}, "https://bedrock-runtime.us-east-1.amazonaws.com"),
+        ("bedrock", {"AWS_ENDPOINT_URL_BEDROCK_RUNTIME": "http://localhost:1"}, "http://localhost:1"),
+        ("cohere", {"CO_API_URL": "https://a.example"}, "https://a.example"),
+        ("vllm", {"VLLM_BASE_URL": "gpu-1"}, "http://gpu-1:8000/v1"),
+        ("lmstudio", {"LM_STUDIO_API_BASE": "http://localhost:1234/v1"}, "http://localhost:1234/v1"),
+        ("openai-compatible", {"OPENAI_COMPATIBLE_BASE_URL": "localhost:9"}, "http://localhost:9/v1"),
+    ],
+)  # fmt: skip
+def test_addresses_are_made_of_the_variables_that_people_have(name: str, environment: dict[str, str], url: str) -> None:
+    assert url_of(name, **environment) == url
+
+
+@pytest.mark.parametrize(
+    ("name", "environment", "said"),
+    [
+        ("azure", {}, "azure needs AZURE_OPENAI_ENDPOINT"),
+        ("vertex", {"GOOGLE_CLOUD_PROJECT": "p"}, "vertex needs GOOGLE_CLOUD_LOCATION"),
+        ("bedrock", {}, "bedrock needs AWS_REGION"),
+        ("openai-compatible", {}, "no base URL of its own.*set OPENAI_COMPATIBLE_BASE_URL"),
+    ],
+)
+def test_what_an_address_lacks_is_told(name: str, environment: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        url_of(name, **environment)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["htp://x", "ftp://x/v1", "http://", "http://x:port/v1", "http://[::/v1", "https://x/v1?version=1", " ", "/v1"],
+)
+def test_an_address_that_is_none_is_told(url: str) -> None:
+    with pytest.raises(UsageError, match="is no base URL"):
+        Model("openai:gpt", url, KEY)
+
+
+def test_an_address_is_told_without_its_password() -> None:
+    with pytest.raises(UsageError) as raised:
+        at(PROVIDERS["openai"], f"https://ada:{KEY}@example.com:port/v1")
+    assert KEY not in str(raised.value)
+    assert without_secrets(f"https://ada:{KEY}@a.example/v1?key={KEY}&alt=sse") == "https://***@a.example/v1?alt=sse"
+    assert without_secrets("https://a.example/v1/m@1") == "https://a.example/v1/m@1"
+
+
+def test_the_path_of_each_wire_follows_the_address() -> None:
+    def path(name: str, **options: Any) -> str:
+        opened = next(Model(name, "https://a.example/x", KEY, **options).ask("Hi.").commands())
+        assert isinstance(opened, Open)
+        return opened.outgoing.url.removeprefix("https://a.example/x")
+
+    assert path("openai:gpt") == "/responses"
+    assert path("openai:gpt", wire="openai-chat") == "/chat/completions"
+    assert path("anthropic:claude") == "/v1/messages"
+    assert path("google:flash") == "/v1beta/models/flash:streamGenerateContent?alt=sse"
+    assert path("ollama:qwen") == "/api/chat"
+    assert path("cohere:command") == "/v2/chat"
+    assert path("bedrock:a/b:0") == "/model/a%2Fb%3A0/converse-stream"
+
+
+def test_requests_to_bedrock_are_signed_with_what_aws_s_own_tools_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY)
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    opened = next(Model("bedrock:claude").ask("Hi.").commands())
+    assert isinstance(opened, Open)
+    signed = opened.outgoing.headers["Authorization"]
+    assert signed.startswith("AWS4-HMAC-SHA256 Credential=AKIAEXAMPLE/")
+    assert "/eu-central-1/bedrock/aws4_request" in signed
+    assert KEY not in repr(opened.outgoing.headers)
+    assert "authorization" not in opened.outgoing.headers
+    bearer = next(Model("bedrock:claude", api_key=KEY).ask("Hi.").commands())
+    assert isinstance(bearer, Open)
+    assert bearer.outgoing.headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_bedrock_without_any_credentials_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    with pytest.raises(MissingKeyError, match="AWS_BEARER_TOKEN_BEDROCK or AWS_ACCESS_KEY_ID"):
+        signature("https://bedrock-runtime.eu-central-1.amazonaws.com/model/m/converse", b"{}")
+
+
+def test_a_model_is_found_by_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Loopback(lambda asked: f"{asked.wire} {asked.model}") as server:
+        for name, variables in (
+            ("anthropic:claude", {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": KEY}),
+            ("ollama:qwen", {"OLLAMA_HOST": server.url.removeprefix("http://")}),
+            ("gemini/flash", {"GEMINI_BASE_URL": server.url, "GOOGLE_API_KEY": KEY}),
+            ("openai/gpt", {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": KEY}),
+        ):
+            for variable, value in variables.items():
+                monkeypatch.setenv(variable, value)
+            model = Model(name)
+            text = f"{PROVIDERS[model.provider].wire} {model.model}"
+            assert model.stream_text_and_classify("Hi.").text == text
+            assert asyncio.run(model.astream_text_and_classify("Hi.")).text == text
+
+
+# `penstock models`.
+
+
+def models(*arguments: str, **environment: str) -> click.testing.Result:
+    result = click.testing.CliRunner().invoke(command, ["models", *arguments], env=environment)
+    assert result.exit_code == 0
+    return result
+
+
+def test_models_lists_everyone_and_which_keys_are_set() -> None:
+    shown = models(COLUMNS="200", ANTHROPIC_API_KEY=KEY).stdout
+    assert all(name in shown for name in NAMES)
+    assert "✓ ANTHROPIC_API_KEY" in shown
+    assert "set OPENAI_API_KEY" in shown
+    assert "sim:demo" in shown
+
+
+def test_models_as_json_is_for_scripts() -> None:
+    environment = {"GOOGLE_API_KEY": KEY, "OLLAMA_HOST": f"https://ada:{KEY}@gpu.example", "AWS_REGION": "us-east-1"}
+    result = models("--json", **environment)
+    rows = {row["provider"]: row for row in json.loads(result.stdout)}
+    assert set(rows) == set(PROVIDERS)
+    assert rows["google"]["key"] == "GOOGLE_API_KEY"
+    assert rows["openai"]["key"] == ""
+    assert rows["bedrock"]["url"] == "https://bedrock-runtime.us-east-1.amazonaws.com"
+    assert "gpu.example" in rows["ollama"]["url"]
+
+
+def test_models_never_shows_a_key() -> None:
+    every = {variable: KEY for row in PROVIDERS.values() for variable in row.keys}
+    every["OLLAMA_HOST"] = f"https://ada:{KEY}@gpu.example"
+    for arguments in ([], ["--json"]):
+        assert KEY not in models(*arguments, **every).output
+
+
+def test_models_bears_an_address_that_is_none() -> None:
+    assert "openai" in models(OPENAI_BASE_URL="htp://x").stdout
+
+
+def test_the_errors_of_names_are_usage_errors() -> None:
+    assert issubclass(UnknownProviderError, UsageError)
+    assert issubclass(MissingKeyError, UsageError)
+    assert issubclass(UsageError, ValueError)
+    assert issubclass(UsageError, penstock.PenstockError)

@@ -1,0 +1,796 @@
+"""On the way to a provider everything goes wrong sooner or later: what is raised, what is told, and what is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import pickle
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import httpx
+import pytest
+
+import penstock
+from penstock import (
+    AuthenticationError,
+    BadRequestError,
+    ConnectionFailed,
+    ContextLengthError,
+    Model,
+    NotFoundError,
+    OverloadedError,
+    RateLimitError,
+    Retries,
+    TimedOut,
+    Timeouts,
+    UnexpectedReplyError,
+)
+from penstock.decoder import Decoder
+from penstock.events import Error, Finish, Retry, ToolCallInvalid
+from penstock.testing import (
+    Hang,
+    Loopback,
+    Mislabelled,
+    Page,
+    Raw,
+    Redirect,
+    Reply,
+    Reset,
+    Scripted,
+    Status,
+    Step,
+    always,
+    call,
+    drop,
+    frames,
+    say,
+    wait,
+)
+from penstock.transport.exchange import Close, Exchange, Head, Open, Pause, Read, ReadTimedOut, Tell
+from penstock.transport.policy import Outgoing, error_of, retry_after
+from penstock.transport.watchdog import Watchdog
+from tests.asking import (
+    FOREVER,
+    KEY,
+    LONG,
+    ONCE,
+    PATIENCE,
+    SOON,
+    STREAMING,
+    aread,
+    both_colours,
+    every_wire,
+    failure,
+    is_gone,
+    model_at,
+    model_on,
+    read,
+    request_of,
+    serving,
+    within,
+)
+from tests.sanity import assert_sane
+
+# Refusals: each has its own kind, with the provider's words.
+
+
+@every_wire
+@both_colours
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, BadRequestError),
+        (401, AuthenticationError),
+        (403, AuthenticationError),
+        (404, NotFoundError),
+        (429, RateLimitError),
+        (500, OverloadedError),
+        (503, OverloadedError),
+        (529, OverloadedError),
+    ],
+)
+def test_a_refusal_is_raised_in_the_provider_s_words(wire: str, colour: str, status: int, kind: type) -> None:
+    with Loopback(Status(status, "The words of the provider.")) as server:
+        error = failure(colour, kind, model_at(server, wire, retries=ONCE))
+    assert "The words of the provider." in error.message
+    assert (error.status, f"HTTP {status}" in error.message) == (status, True)
+    assert error.retryable == (status in (429, 500, 503, 529))
+    assert error.raw is not None
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), vars(again), str(again)) == (kind, vars(error), str(error))
+
+
+@both_colours
+def test_what_cannot_be_helped_is_not_tried_again(colour: str) -> None:
+    for step, kind in (
+        (Status(401), AuthenticationError),
+        (Status(404), NotFoundError),
+        (Status(400), BadRequestError),
+        (Redirect(), UnexpectedReplyError),
+        (Raw(b'{"error": {"message": "No money.", "code": "insufficient_quota"}}', status=429), RateLimitError),
+    ):
+        with Loopback(always(step)) as server:
+            failure(colour, kind, model_at(server, retries=SOON))
+        assert len(server.requests) == 1
+
+
+@both_colours
+@pytest.mark.parametrize(
+    ("first", "kind"),
+    [
+        (Status(429), RateLimitError),
+        (Status(503), OverloadedError),
+        (Page(500), OverloadedError),
+        (Reset(), ConnectionFailed),
+        (Hang(seconds=0.001), ConnectionFailed),
+        (Raw(b""), ConnectionFailed),
+    ],
+    ids=["429", "503", "page", "reset", "hang", "nothing"],
+)
+def test_what_may_pass_is_tried_again_unseen_and_in_the_end_raised(colour: str, first: Step, kind: type) -> None:
+    with Loopback([first, first, "Sunny.", *[first] * 3]) as server:
+        model = model_at(server, retries=SOON)
+        chunks, stream = read(colour, model)
+        assert (stream.text, stream.error) == ("Sunny.", None)
+        assert not any(isinstance(chunk, Retry | Error) for chunk in chunks)
+        assert failure(colour, kind, model).retryable
+    assert len(server.requests) == 6
+
+
+@both_colours
+def test_retry_after_is_honoured_by_the_clock(colour: str) -> None:
+    with Loopback([Status(429, retry_after=0.3), "Sunny."]) as server:
+        started = time.monotonic()
+        assert read(colour, model_at(server, retries=Retries(first_delay=LONG)))[1].text == "Sunny."
+        assert 0.3 <= time.monotonic() - started < LONG
+
+
+@both_colours
+def test_a_retry_after_beyond_the_limit_is_raised_at_once(colour: str) -> None:
+    with Loopback(always(Status(429, retry_after=61))) as server, within(LONG):
+        error = failure(colour, RateLimitError, model_at(server))
+    assert (error.retry_after, error.retryable, len(server.requests)) == (61, True, 1)
+
+
+@both_colours
+def test_a_page_of_a_gateway_is_told_without_its_markup(colour: str) -> None:
+    html = (
+        "<!DOCTYPE html><html><head><title>502 Bad Gateway</title><style>body{color:red}</style>"
+        "<SCRIPT>if (1 < 2) alert('x')</SCRIPT></head><body><!-- <b>hidden</b> > not here -->"
+        "<h1>Bad&nbsp;gateway</h1><p>Tom &amp; Jerry</p><script>never closed"
+    )
+    with Loopback(Page(500, html)) as server:
+        error = failure(colour, OverloadedError, model_at(server, retries=ONCE))
+    assert error.message == "HTTP 500: 502 Bad Gateway Bad gateway Tom & Jerry"
+
+
+@both_colours
+def test_a_long_or_endless_refusal_is_cut(colour: str) -> None:
+    with Loopback(Raw(b"no " * 1_000_000, "text/plain", 400)) as server:
+        error = failure(colour, BadRequestError, model_at(server))
+    assert error.message.startswith("HTTP 400: no no no")
+    assert len(error.message) < 1000
+
+
+@both_colours
+def test_a_refusal_whose_body_never_ends_is_still_told(colour: str) -> None:
+    def serve(connection: socket.socket) -> None:
+        request_of(connection)
+        connection.sendall(b'HTTP/1.1 401 No\r\ncontent-length: 100\r\n\r\n{"error"')
+        is_gone(connection)
+
+    with serving(serve) as url, within(LONG):
+        model = Model("openai:gpt", url, KEY, timeouts=Timeouts(first_event=0.3))
+        assert failure(colour, AuthenticationError, model).status == 401
+
+
+@both_colours
+def test_a_redirect_is_not_followed_but_told(colour: str) -> None:
+    with Loopback(Redirect("https://elsewhere.example/v2")) as server:
+        error = failure(colour, UnexpectedReplyError, model_at(server))
+    assert "redirected to https://elsewhere.example/v2; set base_url" in error.message
+    assert (error.status, len(server.requests)) == (307, 1)
+
+
+def test_errors_are_read_in_the_shapes_that_providers_have() -> None:
+    def error(body: bytes, status: int = 400, headers: dict[str, str] | None = None) -> Any:
+        return error_of(status, headers or {}, body, 0)
+
+    assert error(b'{"error": {"message": "No.", "code": "bad", "type": "t"}}').code == "bad"
+    assert error(b'{"error": {"message": "No.", "type": "t"}}').code == "t"
+    assert error(b'[{"error": {"message": "No.", "status": "INVALID"}}]').message == "HTTP 400: No."
+    assert error(b'{"error": "No.", "code": 7}').code == "7"
+    assert error(b'{"message": "No."}').message == "HTTP 400: No."
+    assert error(b'{"detail": "No."}').message == "HTTP 400: No."
+    assert error(b'{"detail": [{"msg": "No."}]}').message == 'HTTP 400: {"detail": [{"msg": "No."}]}'
+    assert error(b'{"error": null}').message == 'HTTP 400: {"error": null}'
+    assert error(b"[]").message == "HTTP 400: []"
+    assert error(b"").message == "HTTP 400"
+    assert error(b"\xff\xfe").message == "HTTP 400: ��"
+    assert error(b"[" * 100_000).status == 400
+    assert error(b"{}", headers={"X-Request-Id": "req_1"}).request_id == "req_1"
+    too_long = b'{"error": {"message": "This model\'s maximum context length is 8192 tokens."}}'
+    assert type(error(too_long)) is ContextLengthError
+    assert type(error(b'{"error": {"message": "No.", "code": "context_length_exceeded"}}')) is ContextLengthError
+    assert type(error(b"", 413)) is ContextLengthError
+    assert type(error(b'{"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}')) is ContextLengthError
+
+
+def test_retry_after_is_read_however_it_is_written() -> None:
+    date = format_datetime(datetime.fromtimestamp(1_000_030, UTC), usegmt=True)
+    assert retry_after({"Retry-After": "12"}, 0) == 12
+    assert retry_after({"retry-after": "1.5"}, 0) == 1.5
+    assert retry_after({"retry-after-ms": "250", "retry-after": "9"}, 0) == 0.25
+    assert retry_after({"Retry-After": date}, 1_000_000) == 30
+    assert retry_after({"Retry-After": date}, 2_000_000) == 0
+    for nonsense in ("", "soon", "-1", "nan", "inf"):
+        assert retry_after({"Retry-After": nonsense}, 0) is None
+
+
+def test_a_retry_after_that_is_a_date_is_read_by_the_calendar() -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    wanted = walk(exchange(), Head(429, {"retry-after": date}), b"", ConnectionFailed("enough"))
+    [pause] = [command for command in wanted if isinstance(command, Pause)]
+    assert 25 < pause.seconds <= 30
+
+
+# The exchange, without I/O and by a clock of its own.
+
+
+class Clock:
+    """A time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def exchange(clock: Clock | None = None, timeouts: Timeouts | None = None, retries: Retries | None = None) -> Exchange:
+    return Exchange(
+        Outgoing("http://localhost/v1", {"authorization": f"Bearer {KEY}"}, b"{}"),
+        lambda: Decoder("openai-chat"),
+        timeouts=timeouts or Timeouts(),
+        retries=retries or Retries(),
+        clock=clock or Clock(),
+        secrets=(KEY,),
+    )
+
+
+OK = Head(200, {})
+FRAMES = frames("openai-chat", Reply(say("Let me look."), call("weather", {"city": "Rome"})))
+
+
+def walk(of: Exchange, *outcomes: Any) -> list[Any]:
+    """What an exchange wants and tells, if its opens and reads have these outcomes; ends with what it raises."""
+    left = iter(outcomes)
+    commands = of.commands()
+    seen: list[Any] = []
+    try:
+        command = next(commands)
+        while True:
+            seen.append(command)
+            if not isinstance(command, Open | Read):
+                command = next(commands)
+                continue
+            outcome = next(left)
+            if callable(outcome):
+                outcome = outcome()
+            command = commands.throw(outcome) if isinstance(outcome, Exception) else commands.send(outcome)
+    except StopIteration:
+        assert next(left, None) is None, "not all of it was wanted"
+    except penstock.ProviderError as error:
+        seen.append(error)
+    return seen
+
+
+def told(seen: list[Any]) -> list[Any]:
+    return [chunk for command in seen if isinstance(command, Tell) for chunk in command.chunks]
+
+
+def test_pauses_grow_up_to_the_longest_and_differ_from_client_to_client() -> None:
+    retries = Retries(attempts=6, first_delay=1, longest_delay=5)
+    seen = walk(exchange(retries=retries), *[Head(503, {}), b""] * 7)
+    pauses = [command.seconds for command in seen if isinstance(command, Pause)]
+    for pause, full in zip(pauses, [1, 2, 4, 5, 5, 5], strict=True):
+        assert 0.75 * full <= pause <= full
+    assert isinstance(seen[-1], OverloadedError)
+    others = walk(exchange(retries=retries), *[Head(503, {}), b""] * 7)
+    assert pauses != [command.seconds for command in others if isinstance(command, Pause)]
+
+
+def test_the_connection_is_closed_before_each_pause_and_at_the_end() -> None:
+    seen = walk(exchange(), Head(503, {}), b"", OK, *FRAMES, b"")
+    kinds = [type(command) for command in seen if not isinstance(command, Read | Tell)]
+    assert kinds == [Open, Close, Pause, Open, Close]
+
+
+def test_there_is_no_pause_beyond_the_total_time() -> None:
+    limited = exchange(timeouts=Timeouts(total=10))
+    seen = walk(limited, Head(429, {"retry-after": "11"}), b"")
+    assert [type(command) for command in seen[-2:]] == [Close, RateLimitError]
+
+
+def test_the_total_time_runs_from_the_first_request_on() -> None:
+    clock = Clock()
+    limited = exchange(clock, Timeouts(connect=20, first_event=60, total=10))
+    clock.now += 100  # asked, but not yet sent
+    commands = limited.commands()
+    first = next(commands)
+    assert isinstance(first, Open)
+    assert (first.connect, first.first_byte) == (10, 10)
+    clock.now += 4
+    assert next_of(commands, OK) == Read(6)
+    clock.now += 4
+    assert isinstance(next_of(commands, FRAMES[0] + FRAMES[1]), Tell)
+    assert next(commands) == Read(2)
+    clock.now += 2
+    tell = commands.throw(ReadTimedOut("late"))
+    assert tell == Close()
+    [error, finish] = next_tell(commands)
+    assert (error.message, error.retryable) == ("the answer took longer than 10 seconds (timeouts.total)", False)
+    assert finish.reason == "cut"
+
+
+def next_of(commands: Any, result: Any) -> Any:
+    return commands.send(result)
+
+
+def next_tell(commands: Any) -> Any:
+    command = next(commands)
+    assert isinstance(command, Tell)
+    return command.chunks
+
+
+def test_a_time_that_is_up_when_a_read_begins_is_told_as_that_time() -> None:
+    clock = Clock()
+
+    def late() -> bytes:
+        clock.now += 7
+        return b": ping\n\n"
+
+    seen = walk(exchange(clock, Timeouts(first_event=5), ONCE), OK, late)
+    assert str(seen[-1]) == "no event came within 5 seconds (timeouts.first_event)"
+
+
+def test_keep_alives_are_no_events() -> None:
+    clock = Clock()
+
+    def ping() -> bytes:
+        clock.now += 2
+        return b": ping\n\n"
+
+    seen = walk(exchange(clock, Timeouts(first_event=5, idle=1), ONCE), OK, ping, ping, ping)
+    assert [command.timeout for command in seen if isinstance(command, Read)] == [5, 3, 1]
+    assert str(seen[-1]) == "no event came within 5 seconds (timeouts.first_event)"
+
+
+def test_from_the_first_event_on_the_idle_time_counts_and_the_reader_s_time_does_not() -> None:
+    clock = Clock()
+    commands = exchange(clock, Timeouts(first_event=5, idle=3)).commands()
+    next(commands)
+    assert next_of(commands, OK) == Read(5)
+    assert isinstance(next_of(commands, FRAMES[0] + FRAMES[1]), Tell)
+    clock.now += 1000  # whoever reads thinks about it
+    assert next(commands) == Read(3)
+
+
+def test_a_second_attempt_has_its_own_first_event() -> None:
+    clock = Clock()
+    retries = Retries(attempts=1, first_delay=0, after_start=True)
+    seen = walk(
+        exchange(clock, Timeouts(first_event=5, idle=3), retries),
+        *(OK, b"".join(FRAMES[:2]), ConnectionFailed("broke", retryable=True)),
+        *(OK, b": ping\n\n", ReadTimedOut("late")),
+    )
+    assert [command.timeout for command in seen if isinstance(command, Read)] == [5, 3, 5, 5]
+    error = told(seen)[-2]
+    assert error.message == "no event came within 5 seconds (timeouts.first_event)"
+
+
+def test_an_answer_that_breaks_off_is_begun_anew_if_that_was_asked_for() -> None:
+    broke = ConnectionFailed("the line broke", retryable=True)
+    text = b"".join(frames("openai-chat", Reply(say("Let me look."), drop())))
+    seen = walk(exchange(retries=Retries(after_start=True)), OK, text, broke, OK, b"".join(FRAMES), b"")
+    chunks = told(seen)
+    assert [chunk for chunk in chunks if isinstance(chunk, Retry)] == [Retry("the line broke")]
+    turn = penstock.collect(chunks)
+    assert (turn.text, turn.finish_reason, len(turn.tool_calls)) == ("Let me look.", "tool_calls", 1)
+    assert len([command for command in seen if isinstance(command, Open)]) == 2
+
+
+def test_an_answer_with_a_whole_call_in_it_is_never_begun_anew() -> None:
+    broke = ConnectionFailed("the line broke", retryable=True)
+    reply = Reply(call("weather", {"city": "Rome"}, id="a"), say("And"), drop())
+    for wire in ("anthropic", "openai-responses", "ollama"):
+        body = b"".join(frames(wire, reply))
+        eager = Exchange(
+            Outgoing("http://localhost/v1", {}, b"{}"),
+            lambda wire=wire: Decoder(wire),  # type: ignore[misc]
+            timeouts=Timeouts(),
+            retries=Retries(after_start=True),
+            clock=Clock(),
+        )
+        seen = walk(eager, OK, body, broke)
+        turn = penstock.collect(told(seen))
+        assert (len(turn.tool_calls), turn.text, turn.finish_reason) == (1, "And", "cut")
+        assert turn.error == Error("the line broke", "ConnectionFailed", retryable=True)
+
+
+def test_a_second_attempt_that_is_refused_or_empty_is_told_and_not_raised() -> None:
+    broke = ConnectionFailed("the line broke", retryable=True)
+    retries = Retries(attempts=1, after_start=True)
+    begun = OK, b"".join(FRAMES[:2]), broke
+    for outcomes, words in (
+        ((Head(401, {}), b""), "HTTP 401"),
+        ((OK, b""), "closed the connection without an answer"),
+    ):
+        chunks = told(walk(exchange(retries=retries), *begun, *outcomes))
+        assert [type(chunk) for chunk in chunks[-3:]] == [Retry, Error, Finish]
+        assert words in chunks[-2].message
+        assert chunks[-1].reason == "cut"
+
+
+# Times.
+
+
+SILENT = Timeouts(first_event=0.3)
+
+
+@both_colours
+def test_a_server_that_hangs_is_given_up(colour: str) -> None:
+    with Loopback(always(Hang())) as server, within(LONG):
+        error = failure(colour, TimedOut, model_at(server, timeouts=SILENT, retries=ONCE))
+    assert error.message == "no event came within 0.3 seconds (timeouts.first_event)"
+    assert error.retryable
+
+
+@both_colours
+def test_a_server_that_hangs_once_is_asked_again(colour: str) -> None:
+    with Loopback([Hang(), "Sunny."]) as server, within(LONG):
+        assert read(colour, model_at(server, timeouts=SILENT, retries=SOON))[1].text == "Sunny."
+
+
+@contextmanager
+def full_house() -> Iterator[str]:
+    """A base URL at which a connection is never made, as the queue there is full."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        waiting = [socket.socket() for _ in range(3)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(listener.getsockname())
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        for one in waiting:
+            one.close()
+
+
+@both_colours
+def test_a_connection_that_is_never_made_is_given_up(colour: str) -> None:
+    with full_house() as url, within(LONG):
+        slow = Model("openai:gpt", url, KEY, timeouts=Timeouts(connect=0.2), retries=ONCE)
+        error = failure(colour, TimedOut, slow)
+        assert error.message == "no connection within 0.2 seconds (timeouts.connect)"
+        assert error.retryable
+        for times, words in (
+            (Timeouts(first_event=0.2), "no event came within 0.2 seconds (timeouts.first_event)"),
+            (Timeouts(total=0.2), "the answer took longer than 0.2 seconds (timeouts.total)"),
+            (Timeouts(connect=None, total=0.2), "the answer took longer than 0.2 seconds (timeouts.total)"),
+        ):
+            error = failure(colour, TimedOut, Model("openai:gpt", url, KEY, timeouts=times, retries=ONCE))
+            assert error.message == words
+
+
+@both_colours
+def test_a_port_where_nobody_is_is_told_with_its_address(colour: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        error = failure(colour, ConnectionFailed, Model("openai:gpt", f"http://{address}/v1", KEY, retries=SOON))
+    assert error.message.startswith(f"the connection to {address} failed: ")
+    assert (error.retryable, error.status) == (True, 0)
+
+
+@both_colours
+def test_a_host_that_does_not_exist_is_told(colour: str) -> None:
+    model = Model("openai:gpt", "http://nowhere.invalid/v1", KEY, retries=ONCE)
+    assert "nowhere.invalid" in failure(colour, ConnectionFailed, model).message
+
+
+@both_colours
+def test_keep_alives_alone_are_no_answer(colour: str) -> None:
+    def serve(connection: socket.socket) -> None:
+        request_of(connection)
+        connection.sendall(STREAMING)
+        for _ in range(1000):
+            connection.sendall(b": ping\n\n")
+            time.sleep(0.02)
+
+    with serving(serve) as url, within(LONG):
+        model = Model("anthropic:claude", url, KEY, timeouts=Timeouts(first_event=0.4, idle=0.2), retries=ONCE)
+        error = failure(colour, TimedOut, model)
+    assert error.message == "no event came within 0.4 seconds (timeouts.first_event)"
+
+
+@every_wire
+@both_colours
+def test_silence_in_the_middle_ends_the_answer_and_keeps_it(wire: str, colour: str) -> None:
+    line = Scripted(Reply(say("Let me look."), FOREVER, say("Never.")))
+    with within(LONG):
+        chunks, stream = read(colour, model_on(wire, via=line, timeouts=Timeouts(idle=0.02)))
+    assert_sane(chunks)
+    assert (stream.text, stream.finish_reason) == ("Let me look.", "cut")
+    assert stream.error == Error("nothing came for 0.02 seconds (timeouts.idle)", "TimedOut", retryable=True)
+
+
+@both_colours
+def test_the_idle_time_counts_although_the_first_event_came_late(colour: str) -> None:
+    script = always(Reply(wait(0.2), say("Let me look."), FOREVER))
+    with Loopback(script) as server:
+        for first_event in (60, None):
+            with within(LONG):
+                times = Timeouts(first_event=first_event, idle=0.2)
+                _, stream = read(colour, model_at(server, timeouts=times))
+            assert stream.error.message == "nothing came for 0.2 seconds (timeouts.idle)"
+
+
+@both_colours
+def test_a_pause_longer_than_the_time_for_the_first_event_is_no_fault(colour: str) -> None:
+    with Loopback(Reply(say("Let me look."), wait(0.6), say(" Sunny."))) as server:
+        _, stream = read(colour, model_at(server, timeouts=Timeouts(first_event=0.3, idle=LONG)))
+    assert (stream.text, stream.error) == ("Let me look. Sunny.", None)
+
+
+@both_colours
+def test_the_total_time_ends_an_answer_that_never_pauses(colour: str) -> None:
+    with Loopback(Reply("One word after another. " * 2000), pace=0.01) as server, within(LONG):
+        chunks, stream = read(colour, model_at(server, timeouts=Timeouts(total=0.5)))
+    assert stream.text.startswith("One word")
+    assert stream.finish_reason == "cut"
+    assert stream.error.message == "the answer took longer than 0.5 seconds (timeouts.total)"
+    assert not stream.error.retryable
+    assert_sane(chunks)
+
+
+def test_a_reader_may_take_longer_than_the_idle_time() -> None:
+    script = always(Reply("One word after another, as they come. " * 10))
+    times = Timeouts(first_event=0.25, idle=0.25)
+
+    async def slowly(model: Model) -> Any:
+        async with model.astream("Hi.") as stream:
+            await asyncio.sleep(0.4)
+            await anext(stream)
+            await asyncio.sleep(0.4)
+            while await anext(stream, None):
+                pass
+            return stream
+
+    with Loopback(script, pace=0.002) as server:
+        model = model_at(server, timeouts=times)
+        with model.stream("Hi.") as stream:
+            time.sleep(0.4)
+            next(stream)
+            time.sleep(0.4)
+            while next(stream, None):
+                pass
+        async_stream = asyncio.run(slowly(model))
+    assert (stream.finish_reason, stream.error) == ("stop", None)
+    assert (async_stream.finish_reason, async_stream.error) == ("stop", None)
+
+
+def test_the_watchdog_wakes_in_time_for_deadlines_that_are_set_later() -> None:
+    class Waiting:
+        def __init__(self) -> None:
+            self.deadline: float | None = None
+            self.expired = threading.Event()
+
+        def expire(self) -> None:
+            self.expired.set()
+
+    dog = Watchdog()
+    one, other = Waiting(), Waiting()
+    for waiting in (one, other):
+        dog.watch(waiting)
+    time.sleep(0.05)  # it looks, and sees no deadline at all
+    one.deadline = time.monotonic() + 3600
+    dog.wait_until(one.deadline)
+    time.sleep(0.05)  # now it sleeps for an hour
+    other.deadline = time.monotonic() + 0.05
+    dog.wait_until(other.deadline)
+    assert other.expired.wait(PATIENCE)
+    assert not one.expired.is_set()
+    one.deadline = time.monotonic()
+    dog.wait_until(one.deadline)
+    assert one.expired.wait(PATIENCE)
+
+
+# An answer that breaks.
+
+
+@every_wire
+@both_colours
+def test_a_reset_in_the_middle_of_a_call_is_told_and_the_call_never_runs(wire: str, colour: str) -> None:
+    with Loopback(Reply(say("Let me look."), call("weather", '{"city": "Ro'), drop())) as server:
+        chunks, stream = read(colour, model_at(server, wire, retries=SOON))
+    assert_sane(chunks)
+    assert (stream.text, stream.tool_calls, stream.finish_reason) == ("Let me look.", [], "cut")
+    assert isinstance(stream.error, Error)
+    assert (stream.error.code, stream.error.retryable) == ("ConnectionFailed", True)
+    is_whole_or_nothing = wire in ("gemini", "mistral", "ollama")
+    assert [call.why for call in stream.turn.invalid_calls] == ([] if is_whole_or_nothing else ["cut"])
+    assert len(server.requests) == 1
+    order = [type(chunk) for chunk in chunks if isinstance(chunk, Error | ToolCallInvalid | Finish)]
+    assert order[-1] is Finish
+
+
+@both_colours
+def test_an_answer_that_breaks_is_begun_anew_over_http_too(colour: str) -> None:
+    replies = [Reply(say("Let me loo"), drop()), Reply(say("Let me look."), call("weather", {"city": "Rome"}))]
+    with Loopback(replies) as server:
+        chunks, stream = read(colour, model_at(server, retries=Retries(first_delay=0.001, after_start=True)))
+    assert [type(chunk) for chunk in chunks].count(Retry) == 1
+    assert (stream.text, stream.finish_reason, len(stream.tool_calls)) == ("Let me look.", "tool_calls", 1)
+    assert stream.error is None
+    assert len(server.requests) == 2
+
+
+@both_colours
+def test_a_clean_end_that_comes_too_early_is_a_cut_without_an_error(colour: str) -> None:
+    with Loopback(Reply(say("Let me look."), drop(clean=True))) as server:
+        _, stream = read(colour, model_at(server))
+    assert (stream.text, stream.finish_reason, stream.error) == ("Let me look.", "cut", None)
+
+
+def test_what_came_before_a_reset_reaches_a_slow_reader() -> None:
+    words = [f"word{at} " for at in range(50)]
+
+    async def slowly(model: Model) -> Any:
+        async with model.astream("Hi.") as stream:
+            await asyncio.sleep(0.3)  # by now all has come, and the connection is broken
+            async for _ in stream:
+                await asyncio.sleep(0.001)
+            return stream
+
+    with Loopback(always(Reply(*words, drop())), pace=0.001) as server:
+        model = model_at(server)
+        stream = asyncio.run(slowly(model))
+        with model.stream("Hi.") as sync_stream:
+            time.sleep(0.3)
+            for _ in sync_stream:
+                pass
+    assert stream.text == sync_stream.text == "".join(words)
+    assert stream.finish_reason == sync_stream.finish_reason == "cut"
+    assert (stream.error.code, sync_stream.error is not None) == ("ConnectionFailed", True)
+
+
+# Bodies that are not what they seem.
+
+
+@every_wire
+@both_colours
+def test_a_200_may_hold_an_error(wire: str, colour: str) -> None:
+    with Loopback(Status(200, "The model is on leave.")) as server:
+        _, stream = read(colour, model_at(server, wire))
+    assert stream.finish_reason == "error"
+    assert stream.error.message == "The model is on leave."
+
+
+@every_wire
+@both_colours
+@pytest.mark.parametrize("content_type", ["text/html", "application/json", "text/event-stream", "nonsense"])
+def test_a_body_is_read_by_what_it_is_and_not_by_its_header(wire: str, colour: str, content_type: str) -> None:
+    reply = Reply(say("Let me look."), call("weather", {"city": "Rome"}))
+    with Loopback(always(Mislabelled(reply, content_type))) as server:
+        model = model_at(server, wire)
+        for streaming in (True, False):
+            _, stream = read(colour, model, streaming=streaming)
+            assert (stream.text, len(stream.tool_calls)) == ("Let me look.", 1)
+
+
+@every_wire
+@both_colours
+@pytest.mark.parametrize("body", [b"<html><body>Log in, please.</body></html>", b"\x00\x01\x02", b"{", b"null", b"[]"])
+def test_a_body_that_is_no_answer_at_all_is_never_an_answer(wire: str, colour: str, body: bytes) -> None:
+    with Loopback(Raw(body, "text/html")) as server:
+        chunks, stream = read(colour, model_at(server, wire, retries=ONCE))
+    assert (stream.text, stream.tool_calls) == ("", [])
+    assert stream.finish_reason in ("cut", "error")
+    assert isinstance(chunks[-1], Finish)
+
+
+@both_colours
+@pytest.mark.parametrize("client", [None, "httpx"])
+def test_a_body_may_be_compressed_although_that_was_not_asked_for(colour: str, client: str | None) -> None:
+    body = gzip.compress(b"".join(frames("openai-chat", Reply("Sunny."))))
+    script: list[Step] = [
+        Raw(body, headers={"content-encoding": "gzip"}),
+        Raw(body[:-20] + b"\x00" * 20, headers={"content-encoding": "gzip"}),
+    ]
+
+    async def ask(model: Callable[..., Model]) -> Any:
+        async with httpx.AsyncClient() as theirs:
+            return (await aread(model(client=theirs if client else None)))[1].turn
+
+    def turn(model: Callable[..., Model]) -> Any:
+        if colour == "async":
+            return asyncio.run(ask(model))
+        with httpx.Client() as theirs:
+            return read("sync", model(client=theirs if client else None))[1].turn
+
+    with Loopback(script) as server:
+        assert turn(lambda **options: model_at(server, retries=ONCE, **options)).text == "Sunny."
+        try:
+            broken = turn(lambda **options: model_at(server, retries=ONCE, **options))
+        except ConnectionFailed:
+            pass
+        else:
+            assert broken.error is not None or broken.text == "Sunny."
+    headers = {name.lower(): value for name, value in server.requests[0].headers.items()}
+    assert headers["accept-encoding"] == "identity"
+
+
+@both_colours
+@pytest.mark.parametrize(
+    "greeting", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 abc\r\n\r\n", b"\x15\x03\x01\x00\x02\x02\x16"]
+)
+def test_a_server_of_another_protocol_is_told(colour: str, greeting: bytes) -> None:
+    def serve(connection: socket.socket) -> None:
+        request_of(connection)
+        connection.sendall(greeting)
+
+    with serving(serve) as url, within(LONG):
+        failure(colour, ConnectionFailed, Model("openai:gpt", url, KEY, retries=ONCE))
+
+
+# Keys are not told.
+
+
+@both_colours
+@pytest.mark.parametrize("status", [401, 500, 302])
+def test_a_server_that_repeats_the_key_does_not_make_us_tell_it(colour: str, status: int) -> None:
+    body = f'{{"error": {{"message": "Wrong: Bearer {KEY}", "code": "{KEY}", "more": ["{KEY}", "other-secret-key"]}}}}'
+    kinds = {401: AuthenticationError, 500: OverloadedError, 302: UnexpectedReplyError}
+    with Loopback(Raw(body.encode(), "application/json", status)) as server:
+        model = model_at(server, retries=ONCE, headers={"X-Proxy-Key": "other-secret-key"})
+        error = failure(colour, kinds[status], model)
+    assert "other-secret-key" not in f"{error} {vars(error)}"
+    assert "Wrong: ***" in error.message
+    assert KEY not in repr(error.raw)
+
+
+@every_wire
+@both_colours
+def test_a_key_in_an_error_of_a_200_is_not_told_either(wire: str, colour: str) -> None:
+    with Loopback(Status(200, f"Wrong key: {KEY}")) as server:
+        chunks, stream = read(colour, model_at(server, wire))
+    assert stream.error.message == "Wrong key: ***"
+    assert KEY not in repr(chunks) + repr(stream.turn)
+
+
+@both_colours
+def test_a_word_in_the_place_of_a_key_may_be_told(colour: str) -> None:
+    with Loopback(Raw(b'{"error": {"message": "This is a test error."}}', status=400)) as server:
+        model = Model("vllm:m", server.base_url("openai-chat"), "error")
+        with pytest.raises(BadRequestError, match="HTTP 400: This is a test error"):
+            read(colour, model)
+
+
+@both_colours
+def test_nothing_logs_the_key(colour: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with Loopback([Status(401), Reset(), "Hi."]) as server:
+        for wire in ("anthropic", "openai-chat"):
+            try:
+                read(colour, model_at(server, wire, retries=SOON))
+            except AuthenticationError:
+                pass
+    assert KEY not in caplog.text
+    assert not any(KEY in repr(vars(record)) for record in caplog.records)
