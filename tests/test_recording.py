@@ -414,14 +414,14 @@ def test_replay_tells_an_answer_that_broke_off_by_its_exit_code(file: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["record", "-m", "antropic:claude", "-o", "FILE", "Hi."], 1, "did you mean 'anthropic'"),
-        (["record", "-m", "sim:fast", "-o", "/nowhere/at/all", "Hi."], 3, "cannot write the recording"),
+        (["record", "-m", "antropic:claude", "-o", "FILE", "Hi."], 2, "did you mean 'anthropic'"),
+        (["record", "-m", "sim:fast", "-o", "/nowhere/at/all", "Hi."], 2, "cannot write the recording"),
         (["record", "-m", "sim:fast", "Hi."], 2, "--output"),
         (["record", "-m", "vllm:m", "--base-url", "127.0.0.1:9", "-o", "FILE", "Hi."], 3, "connection to 127.0.0.1:9"),
         (["replay", "/nowhere/at/all"], 2, "does not exist"),
-        (["replay", "JUNK"], 1, "is no recording"),
-        (["replay", "WIRE"], 1, "no wire is called 'smoke'"),
-        (["replay", "--json", "WIRE"], 1, "no wire is called 'smoke'"),
+        (["replay", "JUNK"], 2, "is no recording"),
+        (["replay", "WIRE"], 2, "no wire is called 'smoke'"),
+        (["replay", "--json", "WIRE"], 2, "no wire is called 'smoke'"),
     ],
 )
 def test_record_and_replay_say_what_is_wrong(

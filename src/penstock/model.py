@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from inspect import isfunction, ismethod
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -17,6 +18,7 @@ from penstock.events import StreamChunk
 from penstock.messages import Message, system
 from penstock.providers import Provider, at, find_base_url, find_key, find_provider, split_model, without_secrets
 from penstock.requests import Request, find_encoder
+from penstock.requests.request import OPTIONS
 from penstock.shapes import as_messages
 from penstock.stream import AsyncConnection, AsyncStream, Connection, Stream
 from penstock.transport.exchange import Exchange, Stage, Tape
@@ -66,8 +68,7 @@ class Model:
     The key and the base URL come from the variables that people already have, or are given here. `wire` chooses another
     protocol where a provider speaks several; `client` is an HTTP client of your own (httpx2, httpx, aiohttp); `record`
     is a file to which each exchange is written; `via` is another way to the provider than HTTP, such as a script of
-    `penstock.testing`. Other keywords are options for every request: `temperature`,
-    `max_tokens` ...
+    `penstock.testing`. Other keywords are options for every request: `temperature`, `max_tokens` ...
     """
 
     def __init__(
@@ -85,9 +86,14 @@ class Model:
         via: Line | None = None,
         **options: Any,
     ) -> None:
+        if unknown := sorted(set(options) - set(OPTIONS)):
+            known = f"there are {', '.join(OPTIONS)}; more keywords are taken by stream, see ask"
+            raise UsageError(f"a model has no option {', '.join(map(repr, unknown))}: {known}")
         self.name = name
         self._key = (api_key or "").strip()
         scheme, _, rest = name.partition(":")
+        if scheme in SCHEMES and via is not None:
+            raise UsageError(f"{name} has its own way to answer: give `via` with the name of a provider's model")
         if scheme in SCHEMES:
             self.provider, self.base_url = scheme, f"{scheme}://penstock"
             self.model, self._row, self._line = import_module(SCHEMES[scheme]).line(rest, wire)
@@ -162,7 +168,7 @@ class Model:
         leaked into the text of a model with native calls are found. `extra` is merged into the request as it stands.
         `id_prefix` begins the ids of calls that come without one.
         """
-        known = declared(tools)
+        known = declared(_with_schemas(tools))
         said = [*([system(system_prompt)] if system_prompt else []), *as_messages(messages)]
         merged = {**self._options, **options}
         if calls != "native":
@@ -236,6 +242,18 @@ def _staged(decoder: Decoder, stage: TextCalls | None) -> Stage:
     return decoder if stage is None else _Decoding(decoder, stage)
 
 
+def _with_schemas(tools: Iterable[Any] | None) -> Iterable[Any] | None:
+    """The tools; plain functions made tools, so that the model learns of their parameters."""
+    if tools is None or isinstance(tools, str | bytes | Mapping):
+        return tools
+    given = list(tools)
+    if any(isfunction(one) or ismethod(one) for one in given):
+        from penstock.tools import as_tool
+
+        given = [as_tool(one) if isfunction(one) or ismethod(one) else one for one in given]
+    return given
+
+
 def _stage(calls: str, rescue: bool | Iterable[str], tools: list[Declared], id_prefix: str) -> TextCalls | None:
     """What finds calls in the text, if that is wanted."""
     if calls == "native" and not (rescue and tools):
@@ -243,7 +261,7 @@ def _stage(calls: str, rescue: bool | Iterable[str], tools: list[Declared], id_p
     from penstock.dialects.stage import LEAKS, Rescue, TextCalls
 
     if calls != "native":
-        return TextCalls(calls, tools, id_prefix=id_prefix)
+        return TextCalls(calls, tools, reasoning=True, id_prefix=id_prefix)
     return Rescue(tools, LEAKS if rescue is True else rescue or (), id_prefix=f"text_{id_prefix}")
 
 

@@ -13,14 +13,22 @@ from rich.console import Console
 
 from penstock.cli.decode import is_bad_end
 from penstock.cli.view import View
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UsageError
 from penstock.events import StreamChunk, encode
 from penstock.model import Model
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+MISTAKEN = 2
+"""The exit code of a command that asked for something that cannot be done."""
 FAILED = 3
 """The exit code of a command whose provider refused or could not be reached."""
+
+
+class Mistake(click.ClickException):
+    """The command asked for something that cannot be done."""
+
+    exit_code = MISTAKEN
 
 
 def model_options(command: Command) -> Command:
@@ -49,7 +57,7 @@ def open_model(name: str, wire: str | None, base_url: str | None, timeout: float
     try:
         return Model(name, base_url, wire=wire, timeouts=timeouts, record=record)
     except PenstockError as error:
-        raise click.ClickException(str(error)) from None
+        raise Mistake(str(error)) from None
 
 
 def read_tools(path: Path | None) -> list[Any]:
@@ -59,9 +67,9 @@ def read_tools(path: Path | None) -> list[Any]:
     try:
         tools = json.loads(path.read_text())
     except ValueError as error:
-        raise click.ClickException(f"{path} is no JSON: {error}") from None
+        raise Mistake(f"{path} is no JSON: {error}") from None
     if not isinstance(tools, list):
-        raise click.ClickException(f"{path} holds no list of tools")
+        raise Mistake(f"{path} holds no list of tools")
     return tools
 
 
@@ -91,6 +99,7 @@ def _show_json(events: Iterable[StreamChunk]) -> bool:
     return ended_well
 
 
-def complain(error: PenstockError) -> None:
-    """Say what went wrong on the way to the model."""
+def complain(error: PenstockError) -> int:
+    """Say what went wrong on the way to the model; the exit code for it."""
     click.echo(f"Error: {error}", err=True)
+    return MISTAKEN if isinstance(error, UsageError) else FAILED

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from penstock.cli.asking import FAILED, complain, model_options, open_model, read_tools, show
+from penstock.cli.asking import complain, model_options, open_model, read_tools, show
 from penstock.cli.screen import open_console, visible
 from penstock.errors import PenstockError
 from penstock.events import ToolCall
@@ -84,8 +84,7 @@ class Chat:
                         raise
                     ended_well = False
         except PenstockError as error:
-            complain(error)
-            self.code = FAILED
+            self.code = complain(error)
             self._messages.pop()
             return []
         self.code = 0 if ended_well else 1

@@ -14,6 +14,9 @@ from penstock.cli.screen import open_console
 from penstock.errors import UsageError
 from penstock.providers import PROVIDERS, Provider, find_base_url, without_secrets
 
+WIDE = 120
+"""How many columns a terminal must have to show the addresses too."""
+
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
@@ -30,12 +33,13 @@ def models(as_json: bool) -> None:
         ]
         click.echo(json.dumps(rows, indent=1))
         return
-    table = Table("provider", "key", "speaks", "at", box=SIMPLE_HEAD, header_style="bold")
-    for name, row in PROVIDERS.items():
-        table.add_row(
-            Text(name, "bold" if is_ready(row) else "dim"), _shown_key(row), row.wire, Text(where(name, row), "dim")
-        )
     console = open_console()
+    is_wide = console.width >= WIDE
+    table = Table("provider", "key", "speaks", *(["at"] if is_wide else []), box=SIMPLE_HEAD, header_style="bold")
+    for name, row in PROVIDERS.items():
+        style = "bold" if is_ready(row) else "dim"
+        place = [Text(where(name, row), "dim")] if is_wide else []
+        table.add_row(Text(name, style), _shown_key(row), row.wire, *place)
     console.print(table)
     console.print("sim:demo needs neither key nor network: penstock chat -m sim:demo", style="dim")
 

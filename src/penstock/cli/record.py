@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.asking import FAILED, complain, model_options, open_model, read_tools, show
+from penstock.cli.asking import Mistake, complain, model_options, open_model, read_tools, show
 from penstock.cli.screen import open_console
 from penstock.decoder import Decoder
 from penstock.errors import PenstockError, UsageError
@@ -36,8 +36,7 @@ def record(
         with model.stream(prompt, read_tools(tool_file), calls=calls, system_prompt=system) as stream:
             ended_well = show(console, model.wire, stream)
     except PenstockError as error:
-        complain(error)
-        raise SystemExit(FAILED) from None
+        raise SystemExit(complain(error)) from None
     console.print(f"\nkept in {output}: penstock replay {output}", style="dim", soft_wrap=True)
     raise SystemExit(0 if ended_well else 1)
 
@@ -51,7 +50,9 @@ def replay(speed: float, as_json: bool, file: Path) -> None:
     try:
         recordings = read_recordings(file)
     except UsageError as error:
-        raise click.ClickException(str(error)) from None
+        raise Mistake(str(error)) from None
+    if not recordings:
+        raise Mistake(f"there is nothing in the recording {str(file)!r}")
     console = open_console()
     ended_well = True
     for found in recordings:
@@ -62,7 +63,7 @@ def replay(speed: float, as_json: bool, file: Path) -> None:
         try:
             ended_well = show(console, found.asked.wire, events(found, speed), as_json=as_json) and ended_well
         except UsageError as error:  # it is of no wire that there is
-            raise click.ClickException(str(error)) from None
+            raise Mistake(str(error)) from None
     raise SystemExit(0 if ended_well else 1)
 
 

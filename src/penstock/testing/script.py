@@ -33,7 +33,7 @@ class Script:
         place = next(self._places)
         if place < len(self.steps):
             return self.steps[place]
-        return Status(400, f"the script is over: it has {len(self.steps)} replies, and this is request {place + 1}")
+        return Status(400, f"the script is over after {len(self.steps)}, and this is request {place + 1}")
 
 
 def always(step: Step | str) -> Answer:
