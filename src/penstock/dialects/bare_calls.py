@@ -15,6 +15,8 @@ from penstock.dialects.dialect import Block, Dialect
 from penstock.dialects.line import FENCE
 from penstock.dialects.marks import marks_of
 from penstock.dialects.objects_in_text import (
+    ALIASES,
+    ARGUMENTS,
     Keys,
     ReadCall,
     arguments,
@@ -24,15 +26,18 @@ from penstock.dialects.objects_in_text import (
     colon,
     fields,
     ignore,
+    json_text,
     next_key,
     object_calls,
     short_string,
     skip_fields,
     string_text,
     unwrapped,
+    value,
 )
 from penstock.dialects.schema import Tools
 from penstock.dialects.source import Mismatch, Reading, Source
+from penstock.events import Reasoning, Text
 
 # -- one call ------------------------------------------------------------------------------------------------------
 
@@ -41,16 +46,19 @@ class BareKeys(Keys, frozen=True):
     """How the fields of a bare call object are called.
 
     The value of a `text` field is the arguments if it is an object, else the one argument there is. `answers` are the
-    names under which the model writes no call but its answer.
+    names under which the model writes no call but its answer. A `thoughts` field is reasoning.
     """
 
+    arguments: tuple[str, ...] = (*ARGUMENTS, *ALIASES)
     text: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
+    thoughts: tuple[str, ...] = ()
 
 
 USUAL = BareKeys()
-FENCED = BareKeys(("name", "action", "tool"), ("arguments", "args", "parameters"), ("id",),
-                  text=("action_input", "tool_input"), answers=("final answer", "final_answer"))  # fmt: skip
+FENCED = BareKeys(("name", "action", "tool"), (*ARGUMENTS, "args", "params", "kwargs"), ("id",),
+                  text=("action_input", "tool_input", "input"), answers=("final answer", "final_answer"),
+                  thoughts=("thought", "thoughts", "reasoning"))  # fmt: skip
 
 ONE_ARGUMENT = "__arg1"
 """What the only argument is called where the model gives it no name."""
@@ -81,6 +89,7 @@ def beginnings(keys: BareKeys) -> dict[str, tuple[str, ...]]:
     """The keys of a call, with their quotes, and what the value of each begins with."""
     begins = dict.fromkeys(keys.name, ('"',)) | dict.fromkeys(keys.id, ('"', *_NUMBER)) | {"type": ('"function"',)}
     begins |= dict.fromkeys(keys.arguments, (*_OBJECT, '"{', "null"))
+    begins |= dict.fromkeys(keys.thoughts, ('"',))
     begins |= dict.fromkeys(keys.text, (*_OBJECT, '"', "[", "true", "false", "null", *_NUMBER))
     return {f'"{key}"': begin for key, begin in begins.items()}
 
@@ -93,30 +102,34 @@ def bare_call(source: Source, keys: BareKeys = USUAL, accepts: Accepts = declare
 
 def bare_fields(source: Source, keys: BareKeys = USUAL, accepts: Accepts = declared) -> Reading[None]:
     """A bare call object, from after its brace on."""
-    name = id = early = ""
+    name = id = early = thought = ""
     while (yield from at_key(source)):
         key = yield from call_key(source, keys)
         if key in keys.name:
             name = yield from short_string(source)
-            if name.lower() in keys.answers and name not in source.tools and not early:
-                yield from answer(source, keys)
+            if name.lower() in keys.answers and name not in source.tools and not (early or source.is_strict):
+                yield from answer(source, keys, thought)
                 return
             if not accepts(source, name):
                 yield from refuse(source)
         elif key in keys.id:
-            id = as_text((yield from source.json()))
+            id = as_text((yield from json_text(source)))
+        elif key in keys.thoughts:
+            thought = as_text((yield from json_text(source)))
         elif key == "type":
-            yield from source.value(ignore)
+            yield from value(source, ignore)
         elif name:
+            tell_thought(source, thought)
             call = source.begin(name, id)
             yield from (one_argument if key in keys.text else arguments)(source, call)
             yield from skip_fields(source)
             source.end()
             return
         else:
-            early = (one_argument_of if key in keys.text else unwrapped)((yield from source.json()))
+            early = (one_argument_of if key in keys.text else unwrapped)((yield from json_text(source)))
     if not name or not (early or name in source.tools):
         source.fail("expected a call")
+    tell_thought(source, thought)
     source.begin(name, id).add(early or "{}")
     source.end()
 
@@ -140,7 +153,7 @@ def call_key(source: Source, keys: BareKeys) -> Reading[str]:
 def one_argument(source: Source, call: TextCall) -> Reading[None]:
     """The value of a field that is the arguments if it is an object, and else the one argument there is."""
     if (yield from source.peek()) == "{":
-        yield from source.value(call.add)
+        yield from value(source, call.add)
         return
     call.key(ONE_ARGUMENT)
     if (yield from source.ahead('"')):
@@ -148,7 +161,7 @@ def one_argument(source: Source, call: TextCall) -> Reading[None]:
         yield from string_text(source, call.string)
         call.add('"')
     else:
-        yield from source.value(call.add)
+        yield from value(source, call.add)
     call.end_keys()
 
 
@@ -157,15 +170,42 @@ def one_argument_of(raw: str) -> str:
     return raw if raw.startswith("{") else f'{{"{ONE_ARGUMENT}":{raw}}}'
 
 
-def answer(source: Source, keys: BareKeys) -> Reading[None]:
-    """The rest of `{"action": "Final Answer", "action_input": "…"}`: the input is text, what is around it is markup."""
-    while (key := (yield from next_key(source))) is not None:
+def tell_thought(source: Source, thought: str) -> None:
+    """What the model thought before it called, as reasoning; the object that it stood in is a call."""
+    if thought:
         source.drop()
-        if key in keys.text and (yield from source.ahead('"')):
+        source.voice = Reasoning
+        source.tell(thought)
+        source.voice = Text
+
+
+def answer(source: Source, keys: BareKeys, thought: str) -> Reading[None]:
+    """The rest of `{"action": "Final Answer", "action_input": "…"}`: the input is text, what is around it is markup.
+
+    Whatever other field there is, its value is text too, in a line of its own.
+    """
+    is_empty = True
+    while (key := (yield from next_key(source))) is not None:
+        if key in keys.id or key == "type":
+            yield from value(source, ignore)
+            continue
+        if key in keys.thoughts and (yield from source.sees('"')):
+            tell_thought(source, as_text((yield from json_text(source))))
+            source.hold()
+            continue
+        tell_thought(source, thought if is_empty else "")
+        source.drop()
+        if not is_empty:
+            source.tell("\n")
+        is_empty = False
+        if (yield from source.ahead('"')):
             yield from string_text(source, source.tell)
         else:
-            yield from source.value(source.tell if key in keys.text else ignore)
+            yield from value(source, source.tell)
         source.hold()
+    if is_empty:
+        source.release()
+        raise NotACall
 
 
 # -- objects that are no calls -------------------------------------------------------------------------------------
@@ -266,21 +306,30 @@ def tell_code(source: Source) -> Reading[None]:
 def llama3_json(source: Source, mark: str) -> Reading[None]:
     """`{"name": …, "parameters": {…}}; …` at the start or after `<|python_tag|>`, which built-in calls may follow too.
 
-    Elsewhere it is a call if it names a declared tool.
+    Elsewhere it is a call if it names a declared tool. An array of such objects will do.
     """
     read = READERS[mark]
-    if mark != "{":
+    if mark not in ("{", "["):
         yield from source.space()
-        if mark and not (yield from source.sees("{")):
+        if mark and not (yield from source.sees("{", "[")):
             yield from built_in_call(source)
             return
-        yield from source.expect("{")
+        mark = yield from source.expect("{", "[")
+    if mark == "[":
+        yield from source.space()
+        yield from call_array(source, partial(from_brace, read=read))
+        return
     yield from read(source)
     while separator := (yield from source.close(";", "{")):
         if separator == ";":
             yield from source.space()
             yield from source.expect("{")
         yield from read(source)
+
+
+def from_brace(source: Source, read: ReadCall) -> Reading[None]:
+    yield from source.expect("{")
+    yield from read(source)
 
 
 _WORD = re.compile(r"\w*")
@@ -309,10 +358,11 @@ def built_in_call(source: Source) -> Reading[None]:
 
 def llama3_opens(tools: Tools) -> tuple[str, ...]:
     """Without declared tools, an object that does not stand at the start is no call."""
-    return ("<|python_tag|>", "{") if tools else ("<|python_tag|>",)
+    return ("<|python_tag|>", "{", "[") if tools else ("<|python_tag|>",)
 
 
-READERS: dict[str, ReadCall] = {"": partial(bare_fields, accepts=anything), "{": bare_fields, "<|python_tag|>": fields}
+READERS: dict[str, ReadCall] = {"": partial(bare_fields, accepts=anything), "{": bare_fields, "[": bare_fields,
+                                "<|python_tag|>": fields}  # fmt: skip
 
 DIALECTS = {
     "bare_json": Dialect(block=or_text(bare_json), opens=("{", "[")),

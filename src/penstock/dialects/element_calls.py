@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.raw import Ends, raw_text, raw_value
 from penstock.dialects.schema import Schema, Tools, quote
-from penstock.dialects.source import Mismatch, Over, Reading, Source
-from penstock.dialects.xml_calls import Tags, Writer, tagged
+from penstock.dialects.source import Mismatch, Reading, Source
+from penstock.dialects.xml_calls import Sink, Tags, Writer, tagged, told
 
-Sink = Callable[[str], None]
 Keys = Mapping[str, str]
 """The opening tags that there may be, and the names in them."""
 ANY: Keys = {"<": ""}
@@ -27,12 +26,15 @@ def next_key(source: Source, keys: Keys, *ends: str) -> Reading[tuple[str, str]]
     mark = yield from source.expect(*keys, *ends)
     if mark in ends:
         return "", mark
-    return keys[mark] or (yield from tag_name(source)), ""
+    return keys[mark] or (yield from tag_name(source, mark)), ""
 
 
-def tag_name(source: Source) -> Reading[str]:
-    """The name in an opening tag, and the end of the tag: `path>`"""
-    name = (yield from source.match(_NAME)) or source.fail("expected the name of a tag")
+def tag_name(source: Source, start: str) -> Reading[str]:
+    """The name in an opening tag, and the end of the tag: `path>`. What is none is there to be read again."""
+    name = yield from source.match(_NAME)
+    end = yield from source.peek()
+    if end and (end != ">" or not name):
+        source.refuse(start + name, "expected an opening tag")
     yield from source.expect(">")
     return name
 
@@ -130,34 +132,38 @@ def is_object(source: Source) -> Reading[bool]:
 def cline_xml(source: Source, mark: str) -> Reading[None]:
     """`<TOOL><P>raw</P>…</TOOL>`: only declared names are tags, and a tool's counts only if one of these follows."""
     name = mark[1:-1]
-    keys, end = {f"<{key}>": key for key in source.tools.schema(name).keys} or ANY, f"</{name}>"
-    key, _ = yield from next_key(source, keys, end)
+    keys, end = {f"<{key}>": key for key in source.tools.schema(name).keys}, f"</{name}>"
+    key = yield from declared_key(source, keys, end)
     call = source.begin(name)
     while key:
         call.key(key)
-        follow = (*keys, end) if key == "content" else ("<",)
+        follow = (*keys, end) if key == "content" and keys else ("<",)
         yield from trimmed_value(source, call, key, {f"</{key}>": follow})
-        key, _ = yield from next_key(source, keys, end)
+        key = yield from declared_key(source, keys, end)
     call.end_keys()
     source.end()
+
+
+def declared_key(source: Source, keys: Keys, end: str) -> Reading[str]:
+    """The next key that the tool has, if it tells them; the empty string at its end. Other elements are left out."""
+    while True:
+        key, _ = yield from next_key(source, {**ANY, **keys}, end)
+        if not keys or not key or key in keys.values():
+            return key
+        if source.call is None:
+            yield from source.upto(f"</{key}>")
+        else:
+            yield from raw_text(source, leave_out, {f"</{key}>": ()})
+
+
+def leave_out(text: str) -> None:
+    """Takes what is nobody's."""
 
 
 def trimmed_value(source: Source, call: TextCall, key: str, ends: Ends) -> Reading[None]:
     """A raw value without its layout: a line break at each end if it is `content`, else all white space there."""
     trimmed = Unframed if key == "content" else Trimmed
-    write = call.schema.field(key).writer
-    if write is None:
-        call.add('"')
-        yield from raw_text(source, trimmed(call.string).add, ends)
-        call.add('"')
-        return
-    pieces: list[str] = []
-    try:
-        yield from raw_text(source, trimmed(pieces.append).add, ends)
-    except Over:
-        call.add("".join(pieces))  # for whoever looks at the broken call
-        raise
-    call.add(write("".join(pieces)))
+    yield from told(call, call.schema.field(key).writer, lambda sink: raw_text(source, trimmed(sink).add, ends))
 
 
 class Trimmed:
@@ -211,7 +217,7 @@ MINIMAX = Tags(
 
 def element_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
     """A parameter, raw or with elements in it: `P>raw NS</P>`, or `P>NS<Q>…NS</Q>NS</P>`"""
-    key = yield from tag_name(source)
+    key = yield from tag_name(source, tags.key)
     call.key(key)
     yield from element(source, call, key, call.schema.field(key), 0)
 

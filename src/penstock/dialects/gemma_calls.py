@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import Dialect
-from penstock.dialects.literals import AFTER_VALUE, string
+from penstock.dialects.literals import AFTER_VALUE, plain_atom, string
 from penstock.dialects.raw import raw_value
 from penstock.dialects.schema import Schema, quote
 from penstock.dialects.source import Mismatch, Reading, Source
@@ -23,8 +23,6 @@ _KEY = re.compile(r"""[^:={}\[\],<"']*""")
 _BARE = re.compile(r"[^,{}\[\]<]*")
 _BARE_IN_PARENTHESES = re.compile(r"[^,{}\[\]()<]*")
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
-_CONSTANTS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
 class Level(Struct, frozen=True):
@@ -125,7 +123,7 @@ class Calls(Struct, frozen=True):
             return
         text = (yield from source.match(bare)).strip()
         is_string = yield from source.ahead(self.quote)
-        call.add(quote(text) if is_string else word(text) or source.fail("expected a value"))
+        call.add(quote(text) if is_string else plain_atom(text) or quote(text or source.fail("expected a value")))
 
 
 def nest(call: TextCall, levels: list[Level], level: Level) -> None:
@@ -133,13 +131,6 @@ def nest(call: TextCall, levels: list[Level], level: Level) -> None:
     if len(levels) > MAX_DEPTH:
         raise Mismatch(f"nested deeper than MAX_DEPTH ({MAX_DEPTH})")
     call.add(level.bracket)
-
-
-def word(text: str) -> str:
-    """The JSON of a number or a constant; what is neither is a string without its quotes."""
-    if text in _CONSTANTS or _NUMBER.fullmatch(text):
-        return _CONSTANTS.get(text, text)
-    return quote(text) if text else ""
 
 
 GEMMA4 = Calls("<|tool_call>", "<tool_call|>", '<|"|>')

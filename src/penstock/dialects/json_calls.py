@@ -14,6 +14,7 @@ from penstock.dialects.objects_in_text import (
     colon,
     object_call,
     object_calls,
+    only_calls,
     short_string,
 )
 from penstock.dialects.raw import raw_value
@@ -48,6 +49,7 @@ def gigachat3(source: Source, mark: str) -> Reading[None]:
     """`<|function_call|>{"name": …, "arguments": {…}}`, or a message of its own with the header `function call`."""
     if mark == "<|message_sep|>":
         if not (yield from source.close("function call")):
+            only_calls(source)
             return  # the end of another message
         yield from source.close("<|role_sep|>")
     yield from object_calls(source)
@@ -83,6 +85,27 @@ def named_values(source: Source) -> Reading[None]:
         source.end()
 
 
+# -- answers -------------------------------------------------------------------------------------------------------
+
+GRANITE_OPENS = ("<|tool_call|>", "<tool_call>")
+
+
+def granite3(source: Source, mark: str) -> Reading[None]:
+    """`<|tool_call|>[…]`; and `<response>…</response>` around the answer, which is markup only there."""
+    if mark in GRANITE_OPENS:
+        yield from tagged(source, mark)
+        return
+    only_calls(source)
+    if mark == "<response>":
+        if source.has_answered:
+            source.fail("expected the start of the answer")
+        return
+    spaces = yield from source.space()
+    if (yield from source.peek()) and not (yield from source.sees(*GRANITE_OPENS, "<|end_of_text|>")):
+        source.fail("expected the end of the answer")
+    source.unread(spaces)
+
+
 # -- messages ------------------------------------------------------------------------------------------------------
 
 _HEADER = re.compile(r"[\w.:/-]*")
@@ -95,18 +118,21 @@ _MESSAGES = ("<|message_user|>", "<|message_system|>", "<|message_tool|>", "<|au
 
 def inkling(source: Source, mark: str) -> Reading[None]:
     """`<|message_model|>NAME<|content_invoke_tool_json|>{"name": …, "args": {…}}<|end_message|>`"""
-    source.hold()  # the marks are markup, even where there is no call
+    if not source.is_strict:
+        source.hold()  # the marks are markup, even where there is no call
     name, kind = "", mark
     if mark not in _INVOKES:
         name = yield from source.match(_HEADER)
         kind = yield from source.ahead(*_INVOKES)
     if not kind:
+        only_calls(source)
         if not (yield from source.sees(*_KINDS)):
             source.release()
         elif not source.reasoning:
             yield from source.ahead("<|content_thinking|>")
         return
-    source.hold(name)
+    if not source.is_strict:
+        source.hold(name)
     if kind == "<|content_invoke_tool_json|>":
         yield from source.space()
         yield from object_call(source, INKLING, name)
@@ -159,7 +185,12 @@ DIALECTS = {
     "tool_calls_json_array": _row("<tool_calls>", think=(*THINK, APRIEL), tokens=("[END FINAL RESPONSE]", "<|end|>")),
     "minimax_m1": _row("<tool_calls>"),
     "nemotron_v2": _row("<TOOLCALL>", tokens=("<SPECIAL_12>",)),
-    "granite3": _row("<|tool_call|>", "<tool_call>", tokens=("<response>", "</response>", "<|end_of_text|>")),
+    "granite3": Dialect(
+        block=granite3,
+        opens=(*GRANITE_OPENS, "<response>", "</response>"),
+        closes=("</tool_call>",),
+        tokens=("<|end_of_text|>",),
+    ),
     "granite_20b": _row("<function_call>", tokens=("<|end_of_text|>", "<|endoftext|>")),
     "mistral_array": _row("[TOOL_CALLS]"),
     "cohere_action": _row(

@@ -10,7 +10,7 @@ from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.objects_in_text import object_call
 from penstock.dialects.raw import Ends, raw_value
-from penstock.dialects.source import Reading, Source
+from penstock.dialects.source import Mismatch, Reading, Source
 
 # -- functions and parameters --------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ def tag_name(source: Source) -> Reading[str]:
     """The name in a tag, and the tag's end: `N>`. It does not go on over a line break or another tag."""
     name, mark = yield from source.upto(">", "\n", "<")
     if mark != ">" or not name.strip():
-        source.refuse(mark, "expected the end of the tag")
+        source.refuse(mark, f"expected the end of the tag after {name!r}")
     return name.strip()
 
 
@@ -151,6 +151,8 @@ class Pairs(Struct, frozen=True):
                 source.fail("expected a key")
         if mark == "<" or not _NAME.fullmatch(name.strip()):
             source.refuse(mark, "expected a name and a key")
+        if mark in self.call_end and source.tools and name.strip() not in source.tools:
+            raise Mismatch(f"{name!r} is not a tool")  # prose about the tags, most likely
         return name, mark
 
     def pairs(self, source: Source, call: TextCall, mark: str) -> Reading[None]:
@@ -168,7 +170,7 @@ class Pairs(Struct, frozen=True):
         """A key, and its value if it has one; returns the mark after it."""
         key, mark = yield from source.upto(*self.key_end, *self.value, *self.call_end)
         if mark in self.call_end:
-            source.refuse(mark, "expected the end of the key")
+            source.refuse(mark, f"expected the end of the key {key!r}")
         if mark in self.key_end:
             yield from source.space()
             mark = yield from source.expect(*self.value, *self.next)

@@ -146,29 +146,39 @@ _BASED = re.compile(r"[+-]?0(?:[xX][0-9a-fA-F]{1,64}|[oO][0-7]{1,64}|[bB][01]{1,
 
 
 class Json:
-    """JSON in the making. What a parenthesis holds is kept back until it shows whether it is a tuple."""
+    """JSON in the making. What a parenthesis holds is kept back until it shows whether it is a tuple.
 
-    __slots__ = ("_add", "_held", "_held_size", "_undecided")
+    One that holds too much to be kept back is taken for none. `opened` are the brackets of the literal that are open,
+    and `quote` is that of the string that is being read.
+    """
+
+    __slots__ = ("_add", "_held", "_held_size", "_undecided", "opened", "quote")
 
     def __init__(self, add: Callable[[str], None]) -> None:
         self._add = add
         self._held: list[str] = []
         self._held_size = 0
-        self._undecided: list[int] = []  # where in what is held the brackets of parentheses would stand
+        self._undecided: list[int] = []  # where in what is held the brackets of parentheses would stand; -1 if nowhere
+        self.opened: list[str] = []
+        self.quote = ""
+
+    @property
+    def _holds(self) -> bool:
+        return bool(self._undecided) and self._undecided[-1] >= 0
 
     def add(self, piece: str) -> None:
-        if not self._undecided:
+        if not self._holds:
             self._add(piece)
             return
         self._held.append(piece)
         self._held_size += len(piece)
         if self._held_size > MAX_HELD:
-            raise Mismatch(f"held back more than MAX_HELD ({MAX_HELD} characters)")
+            self._undecided = [-1] * len(self._undecided)
+            self._pass_on()
 
     def string(self, text: str) -> None:
         """A piece of a string."""
-        add = self.add if self._undecided else self._add
-        add(encode_basestring(text)[1:-1])
+        self.add(encode_basestring(text)[1:-1])
 
     def parenthesis(self) -> None:
         self._undecided.append(len(self._held))
@@ -176,20 +186,26 @@ class Json:
 
     def decide(self, bracket: str) -> None:
         """What the last parenthesis is in JSON: a bracket, or nothing at all."""
-        self._held[self._undecided.pop()] = bracket
-        if not self._undecided:
-            self.flush()
+        if (at := self._undecided.pop()) >= 0:
+            self._held[at] = bracket
+            if not self._holds:
+                self._pass_on()
+        elif bracket:
+            raise Mismatch(f"the first item of a tuple is longer than MAX_HELD ({MAX_HELD} characters)")
 
     def flush(self) -> None:
-        held, self._held, self._held_size = "".join(self._held), [], 0
         self._undecided.clear()
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        held, self._held, self._held_size = "".join(self._held), [], 0
         if held:
             self._add(held)
 
 
 def literal(source: Source, out: Json) -> Reading[None]:
     """A Python literal, told as JSON. The open brackets are a list, so that a piece costs the same at every depth."""
-    opened: list[str] = []
+    opened = out.opened
     while True:
         if bracket := (yield from source.ahead("[", "{", "(")):
             nest(opened, bracket, out)
@@ -264,7 +280,9 @@ def strings(source: Source, out: Json, prefix: str, quote: str, after: tuple[str
     while quote:
         if prefix.lower() not in PREFIXES:
             source.refuse(prefix + quote, "expected a value")
+        out.quote = quote[0]
         yield from string(source, out.string, quote, after, prefix.lower())
+        out.quote = ""
         prefix = yield from source.match(_ATOM)
         quote = yield from source.ahead(*QUOTES)
     if prefix:
@@ -272,10 +290,15 @@ def strings(source: Source, out: Json, prefix: str, quote: str, after: tuple[str
     out.add('"')
 
 
+def plain_atom(word: str) -> str:
+    """The JSON of a constant, or of a number as JSON has them; the empty string if it is neither."""
+    return _CONSTANTS.get(word, "") or (word if _JSON_NUMBER.fullmatch(word) else "")
+
+
 def atom(word: str) -> str:
     """The JSON of a number or a constant; the empty string if it is neither."""
-    if word in _CONSTANTS or _JSON_NUMBER.fullmatch(word):
-        return _CONSTANTS.get(word, word)
+    if plain := plain_atom(word):
+        return plain
     word = word.replace("_", "")
     if whole := _INTEGER.fullmatch(word):
         return whole[1].strip("+") + (whole[2].lstrip("0") or "0")

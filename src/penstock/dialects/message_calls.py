@@ -12,10 +12,11 @@ from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import THINK, Dialect
 from penstock.dialects.marks import marks_of
 from penstock.dialects.named_calls import FUNCTIONARY_TOKENS, NAME, json_arguments, named_call, text_call
-from penstock.dialects.objects_in_text import another
+from penstock.dialects.objects_in_text import another, only_calls, value
 from penstock.dialects.raw import json_or_text, raw_value
 from penstock.dialects.source import Mismatch, Reading, Source
-from penstock.dialects.xml_calls import Tags, Writer, invoke_body, named_tag, next_invoke, value
+from penstock.dialects.xml_calls import Tags, Writer, invoke_body, named_tag, next_invoke
+from penstock.dialects.xml_calls import value as tag_value
 from penstock.events import Reasoning, Text
 
 # -- headers and bodies --------------------------------------------------------------------------------------------
@@ -75,7 +76,14 @@ def told(source: Source, text: str, routing: Routing, *, is_reasoning: bool) -> 
 
 HARMONY = Routing(
     starts=("<|start|>", "<|channel|>"),
-    inside=("to=", "assistant to=", "assistant<|channel|>"),
+    inside=(
+        "to=",
+        "assistant to=",
+        "assistant<|channel|>",
+        "final<|message|>",
+        "analysis<|message|>",
+        "commentary<|message|>",
+    ),
     ends=("<|end|>", "<|call|>", "<|return|>"),
     reasoning="<|channel|>analysis<|message|>",
 )
@@ -84,7 +92,7 @@ PLAIN_HEADERS = ("commentary to=functions.", "assistantcommentary to=functions."
 PEOPLE = ("", "user", "assistant", "all")
 """Recipients that are no tools."""
 
-_ANALYSIS = re.compile(r"<\|channel\|>\s*analysis\b")
+_ANALYSIS = re.compile(r"(?:\A|<\|channel\|>)\s*analysis\b")
 _BEFORE_OBJECT = re.compile(r"to=functions\.[^\s<]+\s*(?:(?:<\|constrain\|>)?\s*(?:json|code))?\s*\Z")
 
 
@@ -115,7 +123,7 @@ def harmony_call(source: Source, name: str) -> Reading[None]:
     if (yield from source.sees(*HARMONY.ends)):
         call.add("{}")
     elif (yield from source.sees("{")):
-        yield from source.value(call.add)
+        yield from value(source, call.add)
     else:
         mark = yield from source.flow(call.add, marks_of(*HARMONY.ends, *HARMONY.starts))
         source.unread(mark)
@@ -167,7 +175,7 @@ def muse_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
     key, _, end = yield from named_tag(source)
     call.key(key)
     schema = call.schema.field(key)
-    yield from value(source, call, schema.writer if schema.types else json_or_text, end, tags)
+    yield from tag_value(source, call, schema.writer if schema.types else json_or_text, end, tags)
 
 
 # -- Functionary v3.2 ----------------------------------------------------------------------------------------------
@@ -180,6 +188,7 @@ def functionary_v32(source: Source, mark: str) -> Reading[None]:
     name = yield from source.match(NAME)
     yield from source.expect("\n")
     if name == "all":
+        only_calls(source)
         return
     if not mark and source.tools and name not in source.tools:
         source.fail("expected a declared tool")
@@ -218,6 +227,7 @@ _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 def kimi_k3(source: Source, mark: str) -> Reading[None]:
     """`<|open|>call tool="N" index="1"<|sep|>…<|close|>call<|sep|>`, in a section of tools or bare."""
     if mark == ASSISTANT:
+        only_calls(source)
         yield from attributes(source)
         return
     if mark == TOOLS and not (yield from source.close(CALL)):

@@ -11,7 +11,7 @@ from msgspec import Struct
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import THINK, Dialect
 from penstock.dialects.marks import marks_of
-from penstock.dialects.objects_in_text import another, arguments, object_calls
+from penstock.dialects.objects_in_text import another, arguments, object_calls, only_calls, value
 from penstock.dialects.source import Mismatch, Reading, Source
 from penstock.events import Reasoning, Text
 
@@ -195,6 +195,7 @@ def kimi(source: Source, mark: str) -> Reading[None]:
         if end in KIMI.closes:
             if noise.strip():
                 raise Mismatch("there is no call in the section")
+            only_calls(source)
             return
     yield from calls(source, KIMI, kimi_call)
 
@@ -218,20 +219,24 @@ KIMI = Section(
 
 _LINE = re.compile(r"[^\n]*")
 OBSERVATION = "Observation:"
+LABELS = ("Thought:", "Action:", OBSERVATION, "Final Answer:")
 
 
 def react(source: Source, mark: str) -> Reading[None]:
     """A line that begins with a label: thoughts and observations are reasoning, a final answer is all that follows."""
-    yield from source.space()
-    label = yield from source.ahead("Thought:", "Action:", OBSERVATION, "Final Answer:")
+    before = mark + (yield from source.space())
+    label = yield from source.ahead(*LABELS)
     if not label:
         source.fail("expected a label")
     if label == "Action:":
         yield from react_call(source)
         return
+    only_calls(source)
     yield from source.space()
     source.drop()
     if label == "Final Answer:":
+        if mark and source.voice is Text:  # the answer goes on in another line
+            source.tell(before)
         source.voice = Text
         yield from source.flow(source.tell, marks_of())
         return
@@ -251,12 +256,23 @@ def react_call(source: Source) -> Reading[None]:
         call.add("{}")
         source.end()
     elif (yield from another(source, "{")):
-        yield from source.value(call.add)
+        yield from value(source, call.add)
         source.end()
     else:
         ended_by = yield from text_call(source, call, "__arg1", partial(react_input, source))
     source.voice = Reasoning if ended_by else Text
-    yield from source.space() if ended_by else ()
+    if ended_by:
+        yield from source.space()
+    elif (yield from label_ahead(source)):
+        yield from react(source, "")
+
+
+def label_ahead(source: Source) -> Reading[bool]:
+    """Whether the next line, blank ones aside, begins with a label; nothing is read."""
+    spaces = yield from source.space()
+    is_label = "\n" in spaces and (yield from source.sees(*LABELS))
+    source.unread(spaces)
+    return is_label
 
 
 def react_input(source: Source, sink: Callable[[str], None]) -> Reading[str]:

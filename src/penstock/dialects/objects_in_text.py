@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
 from penstock.dialects.call import TextCall
-from penstock.dialects.marks import marks_of
-from penstock.dialects.source import Reading, Source
+from penstock.dialects.marks import Marks, marks_of
+from penstock.dialects.source import MAX_HEADER, Mismatch, Over, Reading, Source
 from penstock.halves import Halves
+from penstock.scanner import SPACE, TO_QUOTE
 
 # -- one call ------------------------------------------------------------------------------------------------------
+
+
+ARGUMENTS = ("arguments", "parameters")
+ALIASES = ("args", "input", "params", "tool_input", "kwargs")
+"""What models call the arguments too; it counts only where an object follows."""
 
 
 class Keys(Struct, frozen=True):
@@ -23,7 +30,7 @@ class Keys(Struct, frozen=True):
     """
 
     name: tuple[str, ...] = ("name",)
-    arguments: tuple[str, ...] = ("arguments", "parameters")
+    arguments: tuple[str, ...] = ARGUMENTS
     id: tuple[str, ...] = ("id",)
     no_calls: tuple[str, ...] = ()
 
@@ -40,42 +47,67 @@ def object_call(source: Source, keys: Keys = USUAL, name: str = "") -> Reading[N
     yield from fields(source, keys, name)
 
 
-def fields(source: Source, keys: Keys = USUAL, name: str = "") -> Reading[None]:
-    """A call object, from after its brace on."""
-    id = early = ""
+def fields(source: Source, keys: Keys = USUAL, name: str = "", id: str = "") -> Reading[None]:
+    """A call object, from after its brace on; it may stand in another one, `{"type": "function", "function": {…}}`."""
+    early = unread = ""
     while (key := (yield from next_key(source))) is not None:
-        if key in keys.name:
-            own = yield from short_string(source)
-            yield from named_call(source, keys, own or name, id, early)
+        if key == "function" and (yield from source.ahead("{")):
+            yield from fields(source, keys, name, id)
+            yield from skip_fields(source)
             return
-        if key in keys.arguments:
-            early = yield from source.json()
+        if key in keys.name or (key == "function" and (yield from source.sees('"'))):
+            own = yield from short_string(source)
+            yield from named_call(source, keys, own or name, id, early, unread)
+            return
+        if (yield from has_arguments(source, keys, key)):
+            early = yield from json_text(source)
         elif key in keys.id:
-            id = as_text((yield from source.json()))
+            id = as_text((yield from json_text(source)))
         else:
-            yield from source.value(ignore)
-    source.begin(name, id).add(unwrapped(early) or "{}")
-    source.end()
+            unread = (yield from skip_field(source, key)) or unread
+    call = source.begin(name, id)
+    if early:
+        call.add(unwrapped(early))
+    end_object(source, call, unread, is_empty=not early)
 
 
-def named_call(source: Source, keys: Keys, name: str, id: str, early: str) -> Reading[None]:
+def named_call(source: Source, keys: Keys, name: str, id: str, early: str, unread: str) -> Reading[None]:
     """The rest of a call object, once its name is known; `early` are arguments that stood before it."""
     if name in keys.no_calls and name not in source.tools:
+        only_calls(source)
         yield from skip_fields(source)
         source.hold()
         return
     call = source.begin(name, id)
-    if has_arguments := bool(early):
+    is_empty = not early
+    if early:
         call.add(unwrapped(early))
     while (key := (yield from next_key(source))) is not None:
-        if key in keys.arguments and not has_arguments:
+        if is_empty and (yield from has_arguments(source, keys, key)):
             yield from arguments(source, call)
-            has_arguments = True
+            is_empty = False
         else:
-            yield from source.value(ignore)
-    if not has_arguments:
+            unread = (yield from skip_field(source, key)) or unread
+    end_object(source, call, unread, is_empty=is_empty)
+
+
+def end_object(source: Source, call: TextCall, unread: str, *, is_empty: bool) -> None:
+    """A call object has ended. If it has no arguments, but another field with an object, nobody knows what it meant."""
+    if is_empty and unread:
+        call.fail("malformed", f"the call has no arguments, but an unknown field {unread!r}")
+        source.call = None
+        source.hold()
+        return
+    if is_empty:
         call.add("{}")
     source.end()
+
+
+def has_arguments(source: Source, keys: Keys, key: str) -> Reading[bool]:
+    """Whether the value of this field, which comes next, is the arguments."""
+    if key in keys.arguments:
+        return True
+    return (key in ALIASES or key in ARGUMENTS) and (yield from source.sees("{", '"{'))
 
 
 def arguments(source: Source, call: TextCall) -> Reading[None]:
@@ -83,28 +115,44 @@ def arguments(source: Source, call: TextCall) -> Reading[None]:
     if (yield from source.ahead('"')):
         yield from string_text(source, call.add)
     else:
-        yield from source.value(call.add)
+        yield from value(source, call.add)
+
+
+def skip_field(source: Source, key: str) -> Reading[str]:
+    """The value of a field that means nothing here; its key is told if that was an object."""
+    is_object = yield from source.sees("{")
+    yield from value(source, ignore)
+    return key if is_object else ""
 
 
 def skip_fields(source: Source) -> Reading[None]:
     """The other fields of an object, and its end."""
     while (yield from next_key(source)) is not None:
-        yield from source.value(ignore)
+        yield from value(source, ignore)
+
+
+def only_calls(source: Source) -> None:
+    """Where only declared tools are looked for, what is no call is text, marks and all."""
+    if source.is_strict:
+        raise Mismatch("there is no call")
 
 
 # -- several calls -------------------------------------------------------------------------------------------------
 
 
 def object_calls(source: Source, read: ReadCall = object_call) -> Reading[None]:
-    """One call object, or several in a row, or an array of them."""
+    """One call object, or several in a row, or an array of them; they may stand in a fence of their own."""
+    fence = yield from source.close("```json", "```")
     yield from source.space()
     if (yield from source.ahead("[")):
         yield from source.space()
         yield from call_array(source, read)
-        return
-    yield from read(source)
-    while (yield from another(source, "{")):
+    else:
         yield from read(source)
+        while (yield from another_object(source)):
+            yield from read(source)
+    if fence:
+        yield from source.close("```")
 
 
 def call_array(source: Source, read: ReadCall) -> Reading[None]:
@@ -116,6 +164,17 @@ def call_array(source: Source, read: ReadCall) -> Reading[None]:
             break
         yield from read(source)
     yield from source.close("]")
+
+
+def another_object(source: Source) -> Reading[bool]:
+    """Whether another object follows, perhaps after a comma; if none does, nothing is read."""
+    before = yield from source.space()
+    if (yield from source.ahead(",")):
+        before += "," + (yield from source.space())
+    if (yield from source.peek()) == "{":
+        return True
+    source.unread(before)
+    return False
 
 
 def another(source: Source, first: str) -> Reading[bool]:
@@ -157,9 +216,15 @@ def colon(source: Source) -> Reading[None]:
 
 
 def short_string(source: Source) -> Reading[str]:
-    """A string that is a key or a name: it is short, and there is no quote in it."""
+    """A string that is a key or a name: it is short."""
     yield from source.expect('"')
-    text, _ = yield from source.upto('"')
+    text, mark = yield from source.upto('"', "\\")
+    while mark == "\\":
+        if len(text) > MAX_HEADER:
+            source.fail("expected the end of a string sooner")
+        text += mark + (yield from source.expect(*_ESCAPES))
+        piece, mark = yield from source.upto('"', "\\")
+        text += piece
     return as_text(f'"{text}"')
 
 
@@ -171,28 +236,147 @@ _IN_STRING = marks_of('"', "\\")
 def string_text(source: Source, sink: Callable[[str], None]) -> Reading[None]:
     """The text of a JSON string, from after its opening quote on, given to `sink` as it comes."""
     halves = Halves()
+    try:
+        while True:
+            text, mark = source.take(_IN_STRING)
+            give(halves.join(text), sink)
+            if mark == '"':
+                break
+            if mark:
+                give(halves.join((yield from escaped(source, sink, halves))), sink)
+            else:
+                yield from source.more()
+    except Over:
+        give(halves.rest(), sink)
+        raise
+    give(halves.rest(), sink)
+
+
+def give(text: str, sink: Callable[[str], None]) -> None:
+    if text:
+        sink(text)
+
+
+def escaped(source: Source, sink: Callable[[str], None], halves: Halves) -> Reading[str]:
+    """The character that an escape in a JSON string stands for, from after its backslash on.
+
+    What proves to be no escape is given to the sink as it stands.
+    """
+    raw = "\\"
+    try:
+        raw += yield from source.expect(*_ESCAPES)
+        while raw[1] == "u" and len(raw) < 6:
+            raw += yield from source.expect(*_HEX)
+    except Mismatch:
+        give(halves.join(raw), sink)
+        raise
+    return chr(int(raw.removeprefix("\\u"), 16)) if raw[1] == "u" else _ESCAPES[raw[1]]
+
+
+# -- values --------------------------------------------------------------------------------------------------------
+
+_NO_JSON = "<>`"  # what JSON has in strings only: how the marks and fences begin that stand around it
+_OUTSIDE = rf'[^"{{}}\[\]{_NO_JSON}]*+'
+_TO_BRACKET = re.compile(_OUTSIDE + r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"' + _OUTSIDE + ")*+", re.DOTALL)
+_SCALAR = re.compile(rf'[^\s,:"{{}}\[\]{_NO_JSON}]*')
+_BRACKET_MARKS = marks_of("[TOOL_CALLS]", "[/TOOL_CALLS]")
+
+
+class ValueEnd(Marks):
+    """Looks for the end of one JSON value, and for what no JSON has outside of its strings: there it is broken."""
+
+    __slots__ = ("_depth", "_in_string", "_kind", "is_broken", "is_found")
+
+    def __init__(self) -> None:
+        self._kind = ""  # "nested", "string" or "scalar" once the first character is known
+        self._depth = 0
+        self._in_string = False
+        self.is_found = False
+        self.is_broken = False
+
+    def cannot_begin_in(self, text: str) -> bool:
+        return self._in_string and '"' not in text and "\\" not in text
+
+    def find(self, text: str, at: int, is_over: bool, most: int) -> tuple[int, str]:
+        """How far the value goes in what has come; it says itself whether that is its end. There are no marks."""
+        if not self._kind:
+            at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+            if at == len(text):
+                return at, ""
+            self._kind = {"{": "nested", "[": "nested", '"': "string"}.get(text[at], "scalar")
+            if self._kind == "string":
+                self._in_string, at = True, at + 1
+        if self._kind != "scalar":
+            return self._scan(text, at, is_over), ""
+        at = _SCALAR.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        self.is_found = at < len(text)
+        return at, ""
+
+    def _scan(self, text: str, at: int, is_over: bool) -> int:
+        while True:
+            if self._in_string:
+                at = self._leave_string(text, at, is_over)
+                if self._in_string or self._kind == "string":
+                    return at
+            at = _TO_BRACKET.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+            if at == len(text) or not self._passes(text, at, is_over):
+                return at
+            at += 1
+            if self.is_found:
+                return at
+
+    def _passes(self, text: str, at: int, is_over: bool) -> bool:
+        """Whether what stands here, outside of strings, belongs to the value; it counts the brackets."""
+        match text[at]:
+            case '"':
+                self._in_string = True
+            case "]" | "}":
+                self._depth -= 1
+                self.is_found = self._depth <= 0
+            case "{":
+                self._depth += 1
+            case "[":
+                if (mark := _BRACKET_MARKS.match(text, at, is_over)) is not None:
+                    self.is_broken = bool(mark)  # if it is empty, it cannot be told yet
+                    return False
+                self._depth += 1
+            case _:
+                self.is_broken = True
+                return False
+        return True
+
+    def _leave_string(self, text: str, at: int, is_over: bool) -> int:
+        if quote := TO_QUOTE.match(text, at):
+            self._in_string = False
+            self.is_found = self._kind == "string"
+            return quote.end()
+        if is_over or not text.endswith("\\"):
+            return len(text)
+        rest = text[at:]
+        return len(text) - (len(rest) - len(rest.rstrip("\\"))) % 2  # half an escape waits for its other half
+
+
+def value(source: Source, sink: Callable[[str], None]) -> Reading[None]:
+    """A JSON value, given to `sink` piece by piece as it comes; it ends early where a mark stands that no JSON has."""
+    end = ValueEnd()
     while True:
-        text, mark = source.take(_IN_STRING)
-        if mark == "\\":
-            text += yield from escaped(source)
-        text = halves.join(text) + (halves.rest() if mark == '"' else "")
-        if text:
-            sink(text)
-        if mark == '"':
+        piece, _ = source.take(end)
+        if piece:
+            sink(piece)
+        if end.is_found:
             return
-        if not mark:
-            yield from source.more()
+        if end.is_broken:
+            source.fail("expected the rest of a JSON value")
+        if source.is_over:
+            raise Over("the text ended inside a JSON value")
+        yield
 
 
-def escaped(source: Source) -> Reading[str]:
-    """The character that an escape in a JSON string stands for, from after its backslash on."""
-    mark = yield from source.expect(*_ESCAPES)
-    if mark != "u":
-        return _ESCAPES[mark]
-    digits = ""
-    for _ in range(4):
-        digits += yield from source.expect(*_HEX)
-    return chr(int(digits, 16))
+def json_text(source: Source) -> Reading[str]:
+    """The text of a JSON value."""
+    pieces: list[str] = []
+    yield from value(source, pieces.append)
+    return "".join(pieces)
 
 
 def unwrapped(raw: str) -> str:

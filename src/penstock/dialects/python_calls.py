@@ -7,14 +7,20 @@ import re
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.literals import Json, literal
+from penstock.dialects.marks import marks_of
 from penstock.dialects.objects_in_text import object_calls
-from penstock.dialects.source import Mismatch, Reading, Source
+from penstock.dialects.recovery import give_up
+from penstock.dialects.source import Mismatch, Over, Reading, Source
 from penstock.events import StreamChunk, ToolCallDelta
 
 # -- calls ---------------------------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[\w.-]*")
 _NAME = re.compile(r"[^\W\d][\w.-]*")
+_STRUCTURE = marks_of(*"()[]{}'\"\\")
+
+MAX_SKIPPED = 1024
+"""How many characters of a broken call are skipped to find its end."""
 
 
 def name_of(source: Source) -> Reading[str]:
@@ -34,23 +40,54 @@ def call(source: Source) -> Reading[None]:
 
 
 def arguments(source: Source, call: TextCall, key: str = "") -> Reading[None]:
-    """The arguments of a call, and its end: `k=LITERAL, …)`. Those without a key are the tool's first parameters."""
-    out, names = Json(call.add), iter(call.schema.keys)
+    """The arguments of a call, and its end: `k=LITERAL, …)`. What breaks a call is in it too, up to its end."""
+    out = Json(call.add)
+    try:
+        yield from argument_list(source, call, out, key)
+    except Mismatch as why:
+        out.flush()  # for whoever looks at the broken call
+        if isinstance(why, Over) or source.call is None:
+            raise
+        yield from rest_of_call(source, call, out)
+        give_up(source, why)
+
+
+def argument_list(source: Source, call: TextCall, out: Json, key: str) -> Reading[None]:
+    """`k=LITERAL, …)`. Arguments without a key are the tool's first parameters."""
+    names = iter(call.schema.keys)
     yield from source.space()
     while key or not (yield from source.ahead(")")):
         call.key(key or (yield from keyword(source)) or next(names, "") or source.fail("expected a keyword"))
         key = ""
-        try:
-            yield from literal(source, out)
-        except Mismatch:
-            out.flush()  # for whoever looks at the broken call
-            raise
+        yield from literal(source, out)
         yield from source.space()
         if not (yield from source.ahead(",")):
             yield from source.expect(")")
             break
         yield from source.space()
     call.end_keys()
+
+
+def rest_of_call(source: Source, call: TextCall, out: Json) -> Reading[None]:
+    """What is left of a broken call, up to the parenthesis that closes it, or so much of it as may be skipped."""
+    depth, quote, left = len(out.opened) + 1, out.quote, MAX_SKIPPED
+    while depth and left:
+        text, mark = source.take(_STRUCTURE, left)
+        source.unread(text[left:])
+        read = text[:left] + mark
+        call.add(read)
+        left -= len(read)
+        if not mark:
+            if source.is_over:
+                return
+            if left:
+                yield
+        elif mark == "\\":
+            call.add((yield from source.ahead("'", '"', "\\")))
+        elif quote or mark in ("'", '"'):
+            quote = "" if mark == quote else quote or mark
+        else:
+            depth += 1 if mark in "([{" else -1
 
 
 def keyword(source: Source) -> Reading[str]:

@@ -9,19 +9,26 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
+from penstock.answer.arguments import MAX_ARGUMENTS
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import Block, Dialect
+from penstock.dialects.marks import marks_of
 from penstock.dialects.objects_in_text import object_calls
-from penstock.dialects.raw import Ends, json_or_text, raw_value
+from penstock.dialects.raw import Ends, json_or_text, raw_text, raw_value
+from penstock.dialects.recovery import give_up
 from penstock.dialects.schema import Schema, quote
-from penstock.dialects.source import Mismatch, Reading, Source
+from penstock.dialects.source import Mismatch, Over, Reading, Source
+
+_LINES = ("\n", "\r\n", "\n  ", "\n    ", "\n\t")
+"""How the line of a tag may begin."""
 
 
 class Tags(Struct, frozen=True):
     """The tags of a block of calls; those that have attributes up to these.
 
     `layout` are further marks that may stand around each call. Where `bare`, a call also counts if the tag that opens
-    the block is missing.
+    the block is missing. Tags that are tokens (`is_token`) are never part of a value. Each tag may also be written as
+    in one of the `others`.
     """
 
     opens: tuple[str, ...] = ("<function_calls>",)
@@ -32,6 +39,8 @@ class Tags(Struct, frozen=True):
     closes: tuple[str, ...] = ("</function_calls>",)
     layout: tuple[str, ...] = ()
     bare: bool = False
+    is_token: bool = False
+    others: tuple[Tags, ...] = ()
 
     def prefixed(self, prefix: str) -> Tags:
         """The same tags with a prefix on every tag name."""
@@ -40,24 +49,71 @@ class Tags(Struct, frozen=True):
         opens, closes = tuple(map(one, self.opens)), tuple(map(one, self.closes))
         return msgspec.structs.replace(self, opens=opens, closes=closes, **single)
 
+    def alone(self) -> Tags:
+        return msgspec.structs.replace(self, others=()) if self.others else self
+
+    def like(self, mark: str) -> Tags:
+        """The same tags, first of all those that are written as this one."""
+        if mark in (*spaced(self.call), *spaced(self.key)):
+            return self
+        styles = [style.alone() for style in self.styles]
+        first = next(style for style in styles if mark in (*spaced(style.call), *spaced(style.key)))
+        return msgspec.structs.replace(first, others=tuple(style for style in styles if style is not first))
+
+    @property
+    def styles(self) -> tuple[Tags, ...]:
+        return (self, *self.others)
+
     @property
     def opening_marks(self) -> tuple[str, ...]:
-        return (*self.opens, self.call) if self.bare else self.opens
+        return (*self.opens, *spaced(self.call)) if self.bare else self.opens
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        return tuple(mark for style in self.styles for mark in spaced(style.call))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(mark for style in self.styles for mark in spaced(style.key))
+
+    @property
+    def call_ends(self) -> tuple[str, ...]:
+        return tuple(style.call_end for style in self.styles)
+
+    @property
+    def block_ends(self) -> tuple[str, ...]:
+        return tuple(mark for style in self.styles for mark in style.closes)
 
     @property
     def after(self) -> tuple[str, ...]:
         """What can only follow a call: it ends one the end tag of which was left out."""
-        return (self.call, *self.closes, *self.layout)
+        return (*self.calls, *self.block_ends, *self.layout)
 
-    @property
-    def ends(self) -> Ends:
-        """Where a value ends: at its own tag, or at the call's if that was left out."""
+    def ends(self, call: TextCall) -> Ends:
+        """Where a value ends: at its own tag, or if that was left out at the call's, or where the next key begins."""
         nameless = self.key.rstrip() + ">"  # it breaks the call, but is no data
-        return {self.value_end: (self.key, nameless, self.call_end, *self.after), self.call_end: self.after}
+        own = {self.value_end: (*self.keys, nameless, *self.call_ends, *self.after), self.call_end: self.after}
+        return {**own, **self.next_keys(call)}
+
+    def next_keys(self, call: TextCall) -> Ends:
+        """The key tags that end a value: those that the tool has; of an unknown tool, those that begin a line."""
+        follow = tuple(f"name={quotes}{key}{quotes}" for key in call.schema.keys for quotes in "\"'")
+        if self.is_token or not follow:
+            follow = ("name",)
+            lines = ("", *_LINES) if self.is_token else _LINES
+        else:
+            lines = ("", *_LINES)
+        return {line + key: follow for line in lines for key in spaced(self.key)}
+
+
+def spaced(tag: str) -> tuple[str, ...]:
+    """A tag up to its attributes, with each kind of white space that may stand before them."""
+    return tuple(tag[:-1] + space for space in " \n\r\t") if tag.endswith(" ") else (tag,)
 
 
 Parameter = Callable[[Source, TextCall, Tags], Reading[None]]
 """Reads a parameter, from what follows `Tags.key` to its end."""
+Sink = Callable[[str], None]
 Writer = Callable[[str], str] | None
 """How raw text becomes JSON once it is complete; None if it is a string, which need not wait."""
 
@@ -67,22 +123,43 @@ Writer = Callable[[str], str] | None
 
 def invokes(source: Source, tags: Tags, mark: str, parameter: Parameter) -> Reading[None]:
     """The calls of a block, and its end: `<invoke name="N">…</invoke></function_calls>`"""
-    if mark == tags.call:
+    if mark in tags.calls:
         yield from bare_invoke(source, tags, parameter)
-    elif (yield from next_invoke(source, tags)):
-        yield from invoke(source, tags, parameter)
+    elif found := (yield from next_invoke(source, tags)):
+        yield from mended(source, tags, invoke(source, found, parameter))
     else:
         source.fail(f"expected {tags.call!r}")
-    while (yield from next_invoke(source, tags)):
-        yield from invoke(source, tags, parameter)
-    yield from source.close(*tags.closes)
+    while found := (yield from next_invoke(source, tags)):
+        yield from mended(source, tags, invoke(source, found, parameter))
+    yield from source.close(*tags.block_ends)
 
 
-def next_invoke(source: Source, tags: Tags) -> Reading[bool]:
-    """Whether another call comes; its tag is read up to the attributes, and so are the marks before it."""
-    while (mark := (yield from source.close(tags.call, *tags.layout))) in tags.layout:
+def next_invoke(source: Source, tags: Tags) -> Reading[Tags | None]:
+    """The tags of the next call, if one comes; its own is read up to the attributes, and so are the marks before it."""
+    while (mark := (yield from source.close(*tags.calls, *tags.layout))) in tags.layout:
         pass
-    return mark == tags.call
+    return tags.like(mark) if mark else None
+
+
+def mended(source: Source, tags: Tags, reading: Reading[None]) -> Reading[None]:
+    """A call after which the block goes on even if it breaks, where only a block can have calls."""
+    try:
+        yield from reading
+    except Mismatch as why:
+        if tags.bare or isinstance(why, Over) or source.call is None:
+            raise
+        give_up(source, why)
+        yield from rest_of_invoke(source, tags)
+
+
+def rest_of_invoke(source: Source, tags: Tags) -> Reading[None]:
+    """What is left of a broken call: text, but for the closing tags."""
+    marks = marks_of(tags.value_end, tags.call_end, *tags.calls, *tags.closes, *tags.opens)
+    while (mark := (yield from source.flow(source.tell, marks))) == tags.value_end:
+        pass
+    if mark != tags.call_end:
+        source.unread(mark)
+    source.hold()
 
 
 def invoke(source: Source, tags: Tags, parameter: Parameter) -> Reading[None]:
@@ -96,7 +173,7 @@ def bare_invoke(source: Source, tags: Tags, parameter: Parameter) -> Reading[Non
     name, _, end = yield from named_tag(source)
     if end == ">":
         yield from source.space()
-        if not (yield from source.sees(tags.key, tags.call_end, "{")):
+        if not (yield from source.sees(*tags.keys, *tags.call_ends, "{")):
             source.fail(f"expected {tags.key!r} or {tags.call_end!r}")
     yield from invoke_body(source, source.begin(name), tags, end, parameter)
 
@@ -110,19 +187,24 @@ def invoke_body(source: Source, call: TextCall, tags: Tags, end: str, parameter:
             yield from invoke_end(source, tags)
             source.end()
             return
-        while (yield from invoke_end(source, tags, tags.key)):
-            yield from parameter(source, call, tags)
+        while key := (yield from invoke_end(source, tags, *tags.keys)):
+            yield from parameter(source, call, tags.like(key))
     call.end_keys()
     source.end()
 
 
-def invoke_end(source: Source, tags: Tags, *keys: str) -> Reading[bool]:
-    """The end of a call, or a key instead of it; whether there was a key."""
+def invoke_end(source: Source, tags: Tags, *keys: str) -> Reading[str]:
+    """The end of a call, or a key instead of it, which is returned."""
     yield from source.space()
-    mark = yield from source.expect(tags.call_end, *tags.after, *keys)
+    try:
+        mark = yield from source.expect(*tags.call_ends, *tags.after, *keys)
+    except Over:
+        raise
+    except Mismatch:
+        raise Mismatch(f"expected {tags.key!r} or {tags.call_end!r}") from None
     if mark in tags.after:
         source.unread(mark)
-    return mark in keys
+    return mark if mark in keys else ""
 
 
 # -- attributes ----------------------------------------------------------------------------------------------------
@@ -142,7 +224,7 @@ def named_tag(source: Source) -> Reading[tuple[str, dict[str, str], str]]:
         yield from source.space()
         found[key] = yield from attribute(source)
     if not (name := found.get("name")):
-        raise Mismatch("a tag that should have a name has none")
+        raise Mismatch(f"a tag that should have a name has none, but {found}")
     return name, found, end
 
 
@@ -187,9 +269,50 @@ def value(source: Source, call: TextCall, write: Writer, end: str, tags: Tags) -
     if end == "/>":
         call.add('""' if write is None else write(""))
         return
-    ended_by = yield from raw_value(source, call, write, tags.ends)
+    ended_by = yield from told(call, write, partial(value_text, source, tags, tags.ends(call)))
     if ended_by != tags.value_end:
         source.unread(ended_by)
+
+
+def value_text(source: Source, tags: Tags, ends: Ends, sink: Sink) -> Reading[str]:
+    """The raw text of a value. If the block ends in it and another one begins, that is not in the value."""
+    if not tags.opens or not tags.closes:
+        return (yield from raw_text(source, sink, ends))
+    mark = yield from raw_text(source, sink, {**ends, **dict.fromkeys(tags.closes, ())})
+    if mark not in tags.closes:
+        return mark
+    sink(mark)
+    mark = yield from raw_text(source, sink, {**ends, **dict.fromkeys(tags.opens, (*tags.calls, *tags.layout))})
+    if mark in tags.opens:
+        source.refuse(mark, "the block ended within a value, and another one began")
+    return mark
+
+
+def told(call: TextCall, write: Writer, read: Callable[[Sink], Reading[str]]) -> Reading[str]:
+    """A value of a call, as `read` gives it: without `write` it is told as it comes, else when it is complete."""
+    if write is None:
+        call.add('"')
+        mark = yield from read(call.string)
+        call.add('"')
+        return mark
+    pieces: list[str] = []
+    left = MAX_ARGUMENTS
+
+    def keep(piece: str) -> None:
+        nonlocal left
+        left -= len(piece)
+        if left >= 0:
+            pieces.append(piece)
+        else:
+            call.overflow()
+
+    try:
+        mark = yield from read(keep)
+    except Mismatch:
+        call.add("".join(pieces))  # for whoever looks at the broken call
+        raise
+    call.add(write("".join(pieces)))
+    return mark
 
 
 def writer(schema: Schema, is_string: str | None) -> Writer:
@@ -236,10 +359,12 @@ def dots(source: Source, mark: str) -> Reading[None]:
         yield from invokes(source, DOTS, mark, parameter)
 
 
-ANTHROPIC = Tags(bare=True)
-ANTML = ANTHROPIC.prefixed("antml:")
-DSML = ANTHROPIC.prefixed("｜DSML｜")
-DSML_V4 = Tags(opens=("<tool_calls>",), closes=("</tool_calls>",), bare=True).prefixed("｜DSML｜")
+_PLAIN = Tags(bare=True)
+_PREFIXED = _PLAIN.prefixed("antml:")
+ANTHROPIC = msgspec.structs.replace(_PLAIN, others=(_PREFIXED,))
+ANTML = msgspec.structs.replace(_PREFIXED, others=(_PLAIN,))
+DSML = Tags(bare=True, is_token=True).prefixed("｜DSML｜")
+DSML_V4 = msgspec.structs.replace(DSML, opens=("<｜DSML｜tool_calls>",), closes=("</｜DSML｜tool_calls>",))
 MINIMAX = Tags(opens=("<minimax:tool_call>",), closes=("</minimax:tool_call>",))
 STEP = Tags(
     opens=("<｜tool_calls_begin｜>", "<｜tool_call_begin｜>"),
@@ -250,16 +375,21 @@ STEP = Tags(
     closes=("<｜tool_calls_end｜>",),
     layout=("<｜tool_call_begin｜>", "function<｜tool_sep｜>", "<｜tool_sep｜>", "<｜tool_call_end｜>"),
     bare=True,
+    is_token=True,
 )
 DOTS = Tags(opens=("<dots_function_call>",), closes=("</dots_function_call>",))
 MINICPM = Tags((), "<function ", "<param ", "</param>", "</function>", (), bare=True)
+
+
+def _closing(*variants: Tags) -> tuple[str, ...]:
+    return tuple(mark for tags in variants for mark in (*tags.closes, tags.call_end, tags.value_end))
 
 
 def _dsml(tags: Tags) -> Dialect:
     return Dialect(
         block=tagged(tags),
         opens=tags.opening_marks,
-        closes=(*tags.closes, tags.call_end, tags.value_end),
+        closes=_closing(tags),
         tokens=("<｜end▁of▁sentence｜>",),
         call_ends_reasoning=True,
     )
@@ -269,11 +399,11 @@ DIALECTS = {
     "anthropic_xml": Dialect(
         block=tagged(ANTHROPIC, ANTML),
         opens=ANTHROPIC.opening_marks + ANTML.opening_marks,
-        closes=ANTHROPIC.closes + ANTML.closes,
+        closes=_closing(ANTHROPIC, ANTML),
     ),
     "deepseek_dsml": _dsml(DSML),
     "deepseek_dsml_v4": _dsml(DSML_V4),
-    "minimax_m2": Dialect(block=tagged(MINIMAX), opens=MINIMAX.opens, closes=MINIMAX.closes, tokens=("[e~[",)),
+    "minimax_m2": Dialect(block=tagged(MINIMAX), opens=MINIMAX.opens, closes=_closing(MINIMAX), tokens=("[e~[",)),
     "step3": Dialect(
         block=tagged(STEP),
         opens=STEP.opening_marks,
@@ -281,8 +411,11 @@ DIALECTS = {
         tokens=("<｜tool_sep｜>", "<｜tool_call_end｜>", *STEP.closes),
         call_ends_reasoning=True,
     ),
-    "dots": Dialect(block=dots, opens=DOTS.opens, tokens=DOTS.closes),
+    "dots": Dialect(block=dots, opens=DOTS.opens, closes=(DOTS.call_end, DOTS.value_end), tokens=DOTS.closes),
     "minicpm5": Dialect(
-        block=tagged(MINICPM, parameter=cdata_parameter), opens=MINICPM.opening_marks, tokens=("<|im_end|>",)
+        block=tagged(MINICPM, parameter=cdata_parameter),
+        opens=MINICPM.opening_marks,
+        closes=_closing(MINICPM),
+        tokens=("<|im_end|>",),
     ),
 }
