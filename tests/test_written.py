@@ -41,6 +41,7 @@ def tagged(prefix: str, block: str) -> Limit:
     after_call = rf"(<{prefix}invoke |</?{block}>)"
     pattern = (
         rf"</{prefix}parameter>\s*(<{prefix}parameter |</{prefix}invoke>|{after_call})|</{prefix}invoke>\s*{after_call}"
+        rf"|<{prefix}parameter\s|</{block}>.*<{block}>"
     )
     return Limit(CLOSED, pattern, f"a</{prefix}parameter></{prefix}invoke>")
 
@@ -93,7 +94,7 @@ LIMITS: dict[str, list[Limit]] = {
     "step3": [
         Limit(
             CLOSED,
-            r"</steptml:(parameter|invoke)>\s*(</?steptml:(parameter |invoke)|(function)?<｜tool_)",
+            r"</steptml:(parameter|invoke)>\s*(</?steptml:(parameter |invoke)|(function)?<｜tool_)|<steptml:parameter\s",
             "a</steptml:parameter></steptml:invoke>",
         )
     ],
@@ -118,7 +119,7 @@ WITH_IDS = {"cohere_action", "kimi_k2", "solar_open"}
 
 
 def carries(dialect: str, text: str) -> bool:
-    return not any(re.search(limit.pattern, text) for limit in LIMITS.get(dialect, ()))
+    return not any(re.search(limit.pattern, text, re.DOTALL) for limit in LIMITS.get(dialect, ()))
 
 
 # -- tools whose arguments have all types, and names that are words of the dialects ---------------------------------

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class TextCall:
     """A call in the making. Its arguments are added as JSON text, or as keys and values that become JSON here."""
 
-    __slots__ = ("_emit", "_has_keys", "_next_care", "_raw", "_size", "block", "id", "name", "origin", "schema")
+    __slots__ = ("_append", "_emit", "_has_keys", "_next_care", "_raw", "_size", "block", "id", "name", "origin",
+                 "schema")  # fmt: skip
 
     def __init__(self, out: list[StreamChunk], block: int, id: str, name: str, origin: str, schema: Schema) -> None:
         self._emit = out.append
@@ -26,6 +27,7 @@ class TextCall:
         self.origin = origin
         self.schema = schema  # of the arguments
         self._raw = Rope()
+        self._append = self._raw.append
         self._size = 0
         self._next_care = PIECES
         self._has_keys = False
@@ -39,7 +41,7 @@ class TextCall:
                 return
             self._raw.settle()
             self._next_care = size + PIECES
-        self._raw.append(piece)
+        self._append(piece)
         self._emit(ToolCallDelta(self.block, piece))
 
     def overflow(self) -> None:
@@ -53,7 +55,14 @@ class TextCall:
 
     def string(self, piece: str) -> None:
         """A piece of a string, without its quotes."""
-        self.add(encode_basestring(piece)[1:-1])
+        written = encode_basestring(piece)[1:-1]
+        self._size = size = self._size + len(written)
+        if size > self._next_care:
+            self._size -= len(written)
+            self.add(written)
+        else:  # as most do, and with less ado
+            self._append(written)
+            self._emit(ToolCallDelta(self.block, written))
 
     def end_keys(self) -> None:
         """There are no more arguments."""

@@ -15,7 +15,7 @@ class Marks:
         self._by_length = sorted(set(marks), key=len, reverse=True)
         firsts = sorted({mark[0] for mark in marks})
         self._first = firsts[0] if len(firsts) == 1 else ""
-        self._few = (firsts[0], firsts[-1]) if 0 < len(firsts) <= 2 else None
+        self._few = (firsts[0], firsts[len(firsts) // 2], firsts[-1]) if 0 < len(firsts) <= 3 else None
         self._firsts = None if self._first else re.compile("[" + re.escape("".join(firsts)) + "]" if firsts else r"\Z")
 
     def find(self, text: str, at: int, is_over: bool, most: int) -> tuple[int, str]:
@@ -38,8 +38,8 @@ class Marks:
     def cannot_begin_in(self, text: str) -> bool:
         """Whether no mark begins anywhere in the text, as is so in most pieces of a long one."""
         if self._few is not None:
-            one, other = self._few
-            return one not in text and other not in text
+            one, another, last = self._few
+            return one not in text and another not in text and last not in text
         return self._firsts is not None and self._firsts.search(text) is None
 
     def match(self, text: str, at: int, is_over: bool) -> str | None:
