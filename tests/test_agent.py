@@ -128,7 +128,7 @@ def test_a_cancel_at_every_event_leaves_a_good_history(wire: str) -> None:
 @pytest.mark.parametrize("parts", range(1, 4))
 @pytest.mark.parametrize("wire", NAMES)
 def test_an_answer_that_breaks_off_runs_nothing_that_was_not_confirmed(wire: str, parts: int) -> None:
-    first = [say("Let me write."), call("write", {"text": "a"}), call("write", {"text": "b"})][:parts]
+    first: list[Any] = [say("Let me write."), call("write", {"text": "a"}), call("write", {"text": "b"})][:parts]
     bench = Bench()
     events, messages = run(agent([Reply(*first, drop())], bench, wire))
     assert isinstance(events[-1], Done)

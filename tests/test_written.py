@@ -94,7 +94,8 @@ LIMITS: dict[str, list[Limit]] = {
     "step3": [
         Limit(
             CLOSED,
-            r"</steptml:(parameter|invoke)>\s*(</?steptml:(parameter |invoke)|(function)?<｜tool_)|<steptml:parameter\s",
+            r"</steptml:(parameter|invoke)>\s*(</?steptml:(parameter |invoke)|(function)?<｜tool_)"
+            r"|<steptml:parameter\s",
             "a</steptml:parameter></steptml:invoke>",
         )
     ],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from penstock.errors import ProviderError, UsageError
+from penstock.errors import UsageError
 from penstock.events import Usage
 from penstock.executions import StartPolicy, ToolPolicy
 from penstock.happenings import EndReason
@@ -74,6 +74,10 @@ class Agent:
             callbacks=Callbacks(on_text, on_reasoning, on_tool_start, on_tool_end, on_error),
             options={**options, "calls": calls, "rescue": rescue},
         )
+        if start not in (None, "call", "turn"):
+            raise UsageError(
+                f"start is {start!r}: give 'call' or 'turn'; only tools with read_only=True start before that"
+            )
         self._start: StartPolicy | None = start
 
     @property
@@ -139,7 +143,7 @@ class Agent:
 
 def _result(run: AgentRun | AsyncAgentRun) -> RunResult:
     """How the run came out; what kept the model from being asked at all is raised."""
-    if isinstance(run.error, ProviderError | UsageError):
+    if run.error is not None:
         raise run.error
     assert run.done is not None
     return RunResult(run.output, run.done.messages, run.usage, run.done.reason, run.done.why)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Self
 
-from penstock.errors import AlreadyReadError, PenstockError
+from penstock.errors import AlreadyReadError
 from penstock.executions import Cancel, Start
 from penstock.happenings import Done, StreamEvent
 from penstock.messages import Message
@@ -29,6 +30,8 @@ class AsyncAgentRun(RunView):
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._reader: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
 
     async def __aenter__(self) -> Self:
         self._begin()
@@ -44,8 +47,8 @@ class AsyncAgentRun(RunView):
         return self._events()
 
     def cancel(self, why: str = "the run was cancelled") -> None:
-        """End the run; every call still gets a result."""
-        self._carry_out(self._run.cancel(why))
+        """End the run, from whatever thread; every call still gets a result."""
+        self._on_loop(lambda: self._carry_out(self._run.cancel(why)))
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
         """Say yes or no to a call that waits for approval; `arguments` replace those of the model."""
@@ -66,11 +69,11 @@ class AsyncAgentRun(RunView):
         if self._has_begun:
             return
         self._has_begun = True
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         seconds = self._settings.limits.seconds
         if seconds is not None:
             told = f"the run took longer than {seconds:g} seconds"
-            loop = asyncio.get_running_loop()
-            self._deadline = loop.call_later(seconds, lambda: self._carry_out(self._run.expire(told)))
+            self._deadline = self._loop.call_later(seconds, lambda: self._carry_out(self._run.expire(told)))
         self._carry_out(self._run.begin())
 
     async def _events(self) -> AsyncIterator[StreamEvent]:
@@ -113,6 +116,13 @@ class AsyncAgentRun(RunView):
                         self._reader.cancel()
         self._changed.set()
 
+    def _on_loop(self, happened: Callable[[], None]) -> None:
+        """Let this happen on the loop of the run: now, if this is its thread."""
+        if self._loop is None or self._thread == threading.get_ident():
+            happened()
+        else:
+            self._loop.call_soon_threadsafe(happened)
+
     async def _read(self, messages: tuple[Message, ...]) -> None:
         """Read an answer of the model."""
         try:
@@ -122,18 +132,16 @@ class AsyncAgentRun(RunView):
                     if len(self._out) > MAX_AHEAD:  # whoever reads is slow
                         self._has_room.clear()
                         await self._has_room.wait()
-        except PenstockError as error:
-            self.error = error
-            self._carry_out(self._run.failed(str(error)))
+        except Exception as error:  # noqa: BLE001  # whatever it was, the run must end, and its reader be told
+            self._carry_out(self._failed(error))
         else:
             self._carry_out(self._run.ended())
 
     async def _work(self, start: Start) -> None:
         """Run a tool."""
-        loop = asyncio.get_running_loop()
 
         def report(data: Any) -> None:
-            loop.call_soon_threadsafe(lambda: self._carry_out(self._run.tool_progress(start.key, data)))
+            self._on_loop(lambda: self._carry_out(self._run.tool_progress(start.key, data)))
 
         work = Work(self._settings.tools[start.name], start, self._context(start, report))
         try:

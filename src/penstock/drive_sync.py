@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
+from inspect import isawaitable
 from queue import SimpleQueue
 from typing import Any, Self
 
-from penstock.errors import AlreadyReadError, PenstockError
+from penstock.errors import AlreadyReadError
 from penstock.executions import Cancel, Outcome, Start
 from penstock.happenings import Done, StreamEvent
 from penstock.messages import Message
@@ -16,7 +18,10 @@ from penstock.run import Ask, Command, Hush, Run, Tell
 from penstock.run_view import MAX_AHEAD, RunView
 from penstock.settings import Settings
 from penstock.stream import Stream
-from penstock.work import Work, in_thread, too_late
+from penstock.work import Work, awaited, in_thread, too_late
+
+MAX_WAIT = 1.0
+"""How many seconds to wait for a connection to be closed; it may hang in the middle of being opened."""
 
 
 class AgentRun(RunView):
@@ -27,6 +32,8 @@ class AgentRun(RunView):
         self._lock = threading.RLock()
         self._out: SimpleQueue[StreamEvent] = SimpleQueue()
         self._stream: Stream | None = None
+        self._reader: threading.Thread | None = None
+        self._works: dict[str, Work] = {}
         self._timers: dict[str, threading.Timer] = {}
 
     def __enter__(self) -> Self:
@@ -52,13 +59,20 @@ class AgentRun(RunView):
         with self._lock:
             self._carry_out(self._run.decide(call_id, approved, arguments, reason))
 
+    def dump(self) -> bytes:
+        """The run as JSON, to be continued elsewhere by `Agent.resume`."""
+        with self._lock:
+            return super().dump()
+
     def close(self) -> None:
-        """End the run if it has not ended."""
+        """End the run if it has not ended, and wait until its connection is closed; a plain tool may run on."""
         if self.done is None:
             self.cancel("whoever read the run went away")
         with self._lock:
             for timer in self._timers.values():
                 timer.cancel()
+        if self._reader is not None and self._reader is not threading.current_thread():
+            self._reader.join(MAX_WAIT)
 
     def _begin(self) -> None:
         if self._has_begun:
@@ -78,7 +92,9 @@ class AgentRun(RunView):
                     if self._out.empty() and self._should_pause:
                         self._carry_out(self._run.pause())
                 event = self._shown(self._out.get())
-                self._settings.callbacks.call(event)
+                called = self._settings.callbacks.call(event)
+                if isawaitable(called):
+                    awaited(called)
                 yield event
                 if isinstance(event, Done):
                     return
@@ -92,12 +108,11 @@ class AgentRun(RunView):
                     self._note(command.event)
                     self._out.put(command.event)
                 case Ask():
-                    in_thread(lambda messages=command.messages: self._read(messages), "model")  # type: ignore[misc]
+                    self._reader = in_thread(partial(self._read, command.messages), "model")
                 case Start():
                     self._begin_work(command)
                 case Cancel():
-                    if command.key in self._timers:
-                        self._timers.pop(command.key).cancel()
+                    self._end_work(command.key)
                 case Hush():
                     if self._stream is not None:
                         self._stream.cancel()
@@ -105,9 +120,12 @@ class AgentRun(RunView):
     def _read(self, messages: tuple[Message, ...]) -> None:
         """Read an answer of the model, in a thread of its own."""
         try:
-            with self._settings.model.stream(list(messages), **self._request()) as stream:
-                with self._lock:
-                    self._stream = stream
+            answer = self._settings.model.stream(list(messages), **self._request())
+            with self._lock:
+                if self._run.is_over:
+                    return
+                self._stream = answer
+            with answer as stream:
                 for chunk in stream:
                     with self._lock:
                         self._carry_out(self._run.chunk(chunk))
@@ -115,10 +133,9 @@ class AgentRun(RunView):
                             return
                     while self._out.qsize() > MAX_AHEAD and not self._run.is_over:  # whoever reads is slow
                         time.sleep(0.01)
-        except PenstockError as error:
+        except Exception as error:  # noqa: BLE001  # whatever it was, the run must end, and its reader be told
             with self._lock:
-                self.error = error
-                self._carry_out(self._run.failed(str(error)))
+                self._carry_out(self._failed(error))
         else:
             with self._lock:
                 self._carry_out(self._run.ended())
@@ -132,14 +149,24 @@ class AgentRun(RunView):
 
         def done(outcome: Outcome) -> None:
             with self._lock:
-                if start.key in self._timers:
-                    self._timers.pop(start.key).cancel()
+                self._end_work(start.key)
                 self._carry_out(self._run.tool_done(start.key, outcome))
 
+        def expire() -> list[Command]:
+            self._end_work(start.key)
+            return self._run.tool_done(start.key, too_late(start))
+
         if start.timeout is not None:
-            self._after(start.key, start.timeout, lambda: self._run.tool_done(start.key, too_late(start)))
-        work = Work(self._settings.tools[start.name], start, self._context(start, report))
+            self._after(start.key, start.timeout, expire)
+        work = self._works[start.key] = Work(self._settings.tools[start.name], start, self._context(start, report))
         in_thread(lambda: done(work.perform()), start.name)
+
+    def _end_work(self, key: str) -> None:
+        """A tool has ended, or is not wanted any more."""
+        if key in self._timers:
+            self._timers.pop(key).cancel()
+        if key in self._works:
+            self._works.pop(key).cancel()
 
     def _after(self, key: str, seconds: float, happened: Any) -> None:
         def ring() -> None:

@@ -27,8 +27,14 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     def starts_at(self, moment: StartPolicy, arguments: dict[str, Any]) -> bool:
         """Whether a call may start at this moment or has been free to before it."""
         order = ("closed", "call", "turn")
-        is_free = order.index(self.start) <= order.index(moment)
-        return is_free and not (self.needs_approval is not None and self.needs_approval(arguments))
+        return order.index(self.start) <= order.index(moment) and not self._asks(arguments)
+
+    def _asks(self, arguments: dict[str, Any]) -> bool:
+        """Whether a person is to be asked; also if that cannot be told, as the model may have written anything."""
+        try:
+            return self.needs_approval is not None and bool(self.needs_approval(arguments))
+        except Exception:  # noqa: BLE001  # the predicate is a user's code, and the arguments are not checked yet
+            return True
 
 
 class Outcome(Struct, frozen=True):
@@ -81,6 +87,14 @@ class Execution(Struct):
         self.result = ToolResult(self.call_id, self.name, outcome.content, outcome.is_error)
         return ToolEnd(self.key, self.result, outcome.ending, outcome.data)
 
+    def discard(self, why: str) -> list[Move]:
+        """Nothing of it counts; its end is told if its start was, and its end was not."""
+        was = self.state
+        told = self.finish(words(why, ending="discarded"))
+        if was == "finished":
+            return [] if self.is_confirmed else [told]
+        return [Cancel(self.key), told] if was == "running" else []
+
 
 Move = Start | Cancel | ToolStart | ToolEnd | ApprovalRequest
 """What changes: something to do, or something to tell."""
@@ -114,12 +128,15 @@ class Executions:
         policy = self._policies.get(call.name)
         if policy is None or not policy.starts_at("closed", call.arguments):
             return []
+        early = self._by_block.get(call.block)
+        if early is not None and (early.name, early.arguments) == (call.name, call.arguments):
+            return []
         moves = self._void(call.block)
         self._add(call.block, call.id, call.name, call.arguments).state = "ready"
         return moves + self._start_ready()
 
-    def confirmed(self, call: ToolCall) -> list[Move]:
-        """A call is whole, and will not change any more."""
+    def confirmed(self, call: ToolCall, *, may_start: bool = True) -> list[Move]:
+        """A call is whole, and will not change any more; whether it may start before the answer ends."""
         early = self._by_block.get(call.block)
         if early is not None and (early.name, early.arguments) == (call.name, call.arguments):
             early.is_confirmed, early.call_id = True, call.id
@@ -131,7 +148,7 @@ class Executions:
         if policy is None:
             known = ", ".join(self._policies) or "none"
             return [*moves, execution.finish(words(f"There is no tool called {call.name!r}. There are: {known}."))]
-        if policy.starts_at("call", call.arguments):
+        if may_start and policy.starts_at("call", call.arguments):
             execution.state = "ready"
         return moves + self._start_ready()
 
@@ -182,14 +199,22 @@ class Executions:
     def abandon(self, why: str) -> list[Move]:
         """The run ends: what has no result gets one that tells the truth."""
         moves: list[Move] = []
+        not_run = f"Not run: {why}."
         for execution in self:
-            if execution.state == "running" and execution.is_confirmed:
+            if not execution.is_confirmed:
+                moves += execution.discard(not_run)
+            elif execution.state == "running":
                 told = f"Cancelled while it ran, so it may have had an effect: {why}."
                 moves += [Cancel(execution.key), execution.finish(words(told, ending="cancelled"))]
             elif execution.state != "finished":
-                moves += [Cancel(execution.key)] if execution.state == "running" else []
-                execution.finish(words(f"Not run: {why}.", ending="cancelled"))
+                execution.finish(words(not_run, ending="cancelled"))
         return moves
+
+    @property
+    def had_effect(self) -> bool:
+        """Whether something ran, or may have run, that is not read-only."""
+        started = [one.name for one in self if one.state in ("running", "finished")]
+        return any(name in self._policies and self._policies[name].start != "closed" for name in started)
 
     @property
     def is_finished(self) -> bool:
@@ -212,10 +237,7 @@ class Executions:
         if early is None:
             return []
         self._voided += 1
-        if early.state == "running":
-            nothing = words("Discarded: the call changed.", ending="discarded")
-            return [Cancel(early.key), early.finish(nothing)]
-        return []
+        return early.discard("Discarded: the call changed.")
 
     def _told_late(self, early: Execution) -> list[Move]:
         """What an execution that was started early has to tell, now that its call is confirmed."""

@@ -93,6 +93,8 @@ class Stored(Struct, frozen=True):
     calls: int
     seen: dict[str, int]
     failures: dict[str, int]
+    output: str = ""
+    end: tuple[EndReason, str] = ("answered", "")
 
 
 class Run:
@@ -112,7 +114,8 @@ class Run:
         self.output = ""  # the text of the last answer
         self._calls = 0
         self._seen: Counter[str] = Counter()
-        self._failures: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()  # in a row, by tool
+        self._ending: tuple[EndReason, str] = ("answered", "")  # when it is over: how, and why
 
     # -- what happened ---------------------------------------------------------------------------------------------
 
@@ -126,7 +129,7 @@ class Run:
             case "tools":
                 return [*map(Tell, self.waiting), *self._after(self._executions.release())]
             case "over":
-                return []
+                return [Tell(self._done(*self._ending))]
 
     def chunk(self, chunk: StreamChunk) -> list[Command]:
         """The model said something."""
@@ -135,10 +138,10 @@ class Run:
         self._builder.add(chunk)
         told = Tell(chunk)
         match chunk:
-            case ToolCallClosed(choice=0):
+            case ToolCallClosed(choice=0) if self._has_room:
                 return [told, *self._commands(self._executions.closed(chunk))]
             case ToolCall(choice=0):
-                return [told, *self._commands(self._executions.confirmed(chunk))]
+                return [told, *self._commands(self._executions.confirmed(chunk, may_start=self._has_room))]
             case ToolCallInvalid(choice=0):
                 return [told, *self._commands(self._executions.invalid(chunk))]
             case Retry():
@@ -152,8 +155,9 @@ class Run:
             return []
         turn = self._answered()
         commands: list[Command] = [Tell(StepEnd(self.step, turn.finish_reason, turn.usage))]
-        if turn.finish_reason in ENDS:
-            reason, why = ENDS[turn.finish_reason]
+        end = "content_filter" if turn.refusal else turn.finish_reason
+        if end in ENDS:
+            reason, why = ENDS[end]
             return commands + self._end(reason, turn.error.message if turn.error else why)
         if not list(self._executions):
             return commands + self._end("length" if turn.finish_reason == "length" else "answered", "")
@@ -224,7 +228,7 @@ class Run:
         executions = [msgspec.structs.replace(one, data=None) for one in self._executions]
         stored = Stored(
             VERSION, self.messages, self.phase, self.step, self._builder.build(), executions, self.usage,
-            self._calls, dict(self._seen), dict(self._failures),
+            self._calls, dict(self._seen), dict(self._failures), self.output, self._ending,
         )  # fmt: skip
         return msgspec.json.encode(stored)
 
@@ -240,6 +244,7 @@ class Run:
         run = cls(stored.messages, policies, limits)
         run.phase, run.step, run.usage, run._calls = stored.phase, stored.step, stored.usage, stored.calls
         run._seen, run._failures = Counter(stored.seen), Counter(stored.failures)
+        run.output, run._ending = stored.output, stored.end
         for part in stored.answer.parts:
             run._builder.add(part)
         run._executions = Executions(stored.step, policies)
@@ -256,8 +261,8 @@ class Run:
         return [Tell(StepStart(self.step)), Ask(tuple(self.messages))]
 
     def _begin_anew(self) -> list[Command]:
-        """An answer was broken off by storing the run: it is asked for again, unless tools have run for it already."""
-        if not list(self._executions):
+        """An answer was broken off by storing the run: it is asked for again; what had an effect already is told."""
+        if not self._executions.had_effect:
             self.step -= 1
             return self._ask()
         self._answered()
@@ -280,6 +285,7 @@ class Run:
         commands = self._commands(moves)
         if self.phase != "tools" or not self._executions.is_finished:
             return commands
+        self._count_failures()
         commands += self._commands(self._settle(""))
         over = self._worn_out()
         return commands + (self._end("limit", over) if over else self._ask())
@@ -299,7 +305,7 @@ class Run:
 
     def _end(self, reason: EndReason, why: str) -> list[Command]:
         commands = self._commands(self._settle(why))
-        self.phase = "over"
+        self.phase, self._ending = "over", (reason, why)
         return [*commands, Tell(self._done(reason, why))]
 
     def _stop(self, reason: EndReason, why: str) -> list[Command]:
@@ -327,7 +333,21 @@ class Run:
             return f"the run used {tokens} tokens, and may use {limits.tokens}"
         if limits.repeats is not None and (most := max(self._seen.values(), default=0)) > limits.repeats:
             return f"the same call came {most} times, and may come {limits.repeats} times"
-        return self._worn_out()
+        return ""
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether a call may start early: not if the limits will end the run with this answer."""
+        steps, calls = self._limits.steps, self._limits.calls
+        return (steps is None or self.step < steps) and (calls is None or self._calls < calls)
+
+    def _count_failures(self) -> None:
+        """Calls that come in one answer are one try: a tool failed if none of its calls went well."""
+        endings: dict[str, set[str]] = {}
+        for one in self._executions:
+            endings.setdefault(one.name, set()).add(one.ending)
+        for name, ways in endings.items():
+            self._failures[name] = self._failures[name] + 1 if "failed" in ways and "done" not in ways else 0
 
     def _worn_out(self) -> str:
         """Which tool failed more often in a row than it may; empty if none."""
@@ -346,11 +366,7 @@ class Run:
                 case ToolStart():
                     self._calls += 1
                     commands.append(Tell(move))
-                case ToolEnd():
-                    name = move.result.name
-                    self._failures[name] = self._failures[name] + 1 if move.ending == "failed" else 0
-                    commands.append(Tell(move))
-                case ApprovalRequest():
+                case ToolEnd() | ApprovalRequest():
                     commands.append(Tell(move))
         return commands
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.errors import PenstockError
 from penstock.events import Text, Usage
 from penstock.executions import Start
 from penstock.happenings import Done, EndReason, StepStart, StreamEvent
 from penstock.messages import Message
-from penstock.run import Run
+from penstock.run import Command, Run
 from penstock.settings import Settings
 from penstock.tools import Context
 
@@ -23,7 +22,7 @@ class RunView:
 
     def __init__(self, settings: Settings, run: Run, deps: Any) -> None:
         self.done: Done | None = None
-        self.error: PenstockError | None = None
+        self.error: Exception | None = None
         self._settings = settings
         self._run = run
         self._deps = deps
@@ -58,6 +57,13 @@ class RunView:
     @property
     def _should_pause(self) -> bool:
         return self._settings.approvals == "pause" and self._run.is_waiting and self.done is None
+
+    def _failed(self, error: Exception) -> list[Command]:
+        """The model could not be asked, for whatever reason; of a run that is over nobody wants to know."""
+        if self._run.is_over:
+            return []
+        self.error = error
+        return self._run.failed(str(error) or type(error).__name__)
 
     def _note(self, event: StreamEvent) -> None:
         if isinstance(event, Done):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any, Protocol, Self
 
@@ -16,6 +17,9 @@ from penstock.errors import AlreadyReadError, ConnectionFailed, ProviderError
 from penstock.events import Error, FinishReason, StreamChunk, ToolCall, Usage
 from penstock.transport.exchange import Close, Command, Commands, Exchange, Head, Open, Pause, Read, Tell
 from penstock.turn import Turn, TurnBuilder
+
+MANY = 50
+"""So many chunks are kept and then folded into the turn: at one go that costs much less than one by one."""
 
 
 class Connection(Protocol):
@@ -41,12 +45,14 @@ class Told:
     def __init__(self, exchange: Exchange) -> None:
         self._commands: Commands = exchange.commands()
         self._builder = TurnBuilder()
+        self._told: deque[StreamChunk] = deque()  # what is not yet in the builder
         self._first: list[StreamChunk] | None = []  # what came before the loop began; None when all is over
         self._is_read = False
 
     @property
     def turn(self) -> Turn:
         """The answer as a whole."""
+        self._fold()
         return self._builder.build()
 
     @property
@@ -78,6 +84,11 @@ class Told:
     def error(self) -> Error | None:
         """What went wrong in the answer, if anything did."""
         return self.turn.error
+
+    def _fold(self) -> None:
+        told, add = self._told, self._builder.add
+        while told:
+            add(told.popleft())
 
     def _begin(self) -> None:
         if self._is_read:
@@ -135,13 +146,14 @@ class Stream(Told):
         self._connection.abort()
 
     def _read(self) -> Iterator[StreamChunk]:
-        add = self._builder.add
-        chunks = self._first
+        told, chunks = self._told, self._first
         try:
             while chunks is not None:
                 for chunk in chunks:
-                    add(chunk)
+                    told.append(chunk)
                     yield chunk
+                if len(told) >= MANY:
+                    self._fold()
                 chunks = self._advance()
         finally:
             self.close()
@@ -211,13 +223,14 @@ class AsyncStream(Told):
         await self._connection.close()
 
     async def _read(self) -> AsyncIterator[StreamChunk]:
-        add = self._builder.add
-        chunks = self._first
+        told, chunks = self._told, self._first
         try:
             while chunks is not None:
                 for chunk in chunks:
-                    add(chunk)
+                    told.append(chunk)
                     yield chunk
+                if len(told) >= MANY:
+                    self._fold()
                 chunks = await self._advance()
         finally:
             await self.close()

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from copy import deepcopy
 from typing import Any
 
 from penstock.executions import Outcome, Start, words
 from penstock.tools import Context, Tool, failure, outcome
 
 Report = Callable[[Any], None]
+
+
+class Unwanted(Exception):
+    """Ends a generator whose run is over."""
 
 
 class Work:
@@ -21,17 +28,28 @@ class Work:
         self._tool = tool
         self._start = start
         self._context = context
+        self._is_cancelled = threading.Event()
+        self._stop_task: Callable[[], object] | None = None
+
+    def cancel(self) -> None:
+        """Nobody wants it any more: what can be stopped from another thread is, a coroutine or a generator."""
+        self._is_cancelled.set()
+        if self._stop_task is not None:
+            try:
+                self._stop_task()
+            except RuntimeError:  # its loop is closed: it has ended
+                pass
 
     def perform(self) -> Outcome:
         """Run it in this thread; an async tool gets a loop of its own."""
         try:
             value = self._call()
             if isinstance(value, AsyncGenerator):
-                value = asyncio.run(_drained_async(value, self._context.report))
-            elif asyncio.iscoroutine(value):
-                value = asyncio.run(value)
+                value = asyncio.run(self._on_loop(_drained_async(value, self._context.report)))
+            elif inspect.iscoroutine(value):
+                value = asyncio.run(self._on_loop(value))
             elif isinstance(value, Generator):
-                value = _drained(value, self._context.report)
+                value = _drained(value, self._report)
         except BaseException as error:  # noqa: BLE001  # whatever a tool does is its result
             return _ended(failure(error))
         return _ended(outcome(value))
@@ -43,14 +61,30 @@ class Work:
         try:
             value = self._call()
             value = await (_drained_async(value, self._context.report) if self._tool.is_generator else value)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001  # whatever a tool does is its result
+        except BaseException as error:  # whatever a tool does is its result
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # it was cancelled by us, and not by itself
             return _ended(failure(error))
         return _ended(outcome(value))
 
+    async def _on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine on this loop, which is its own, such that it can be cancelled from another thread."""
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        self._stop_task = lambda: loop.call_soon_threadsafe(task.cancel)
+        if self._is_cancelled.is_set():
+            task.cancel()
+        return await task
+
+    def _report(self, data: Any) -> None:
+        if self._is_cancelled.is_set():
+            raise Unwanted("nobody wants the result any more")
+        self._context.report(data)
+
     def _call(self) -> Any:
-        arguments = self._tool.check(self._start.arguments)
+        # A copy, because the history holds the arguments too, and a tool may change what it is given.
+        arguments = self._tool.check(deepcopy(self._start.arguments))
         return self._tool.function(**self._tool.bound(arguments, self._context))
 
     async def _in_thread(self) -> Outcome:
@@ -69,7 +103,11 @@ class Work:
                 pass
 
         in_thread(run, self._start.name)
-        return await done
+        try:
+            return await done
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
 
 
 def in_thread(work: Callable[[], None], name: str) -> threading.Thread:
@@ -104,6 +142,16 @@ def _drained(generator: Generator[Any, Any, Any], report: Report) -> Any:
         if has_last:
             report(last)
         last, has_last = value, True
+
+
+def awaited(value: Awaitable[Any]) -> Any:
+    """Wait in plain code for what has to be awaited, on a loop of its own, also where another loop is running."""
+
+    async def wait() -> Any:
+        return await value
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(copy_context().run, asyncio.run, wait()).result()
 
 
 async def _drained_async(generator: AsyncGenerator[Any, Any], report: Report) -> Any:

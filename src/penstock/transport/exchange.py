@@ -22,6 +22,7 @@ MAX_ERROR_BODY = 64 * 1024
 """How many bytes of a refusal are read."""
 MIN_SECRET = 8
 """What is shorter is no key: people write "none" or "test" where one is asked for, and such words may be told."""
+_NOTABLE = frozenset({Error, ToolCall})
 
 
 class Open(Struct, frozen=True):
@@ -108,24 +109,29 @@ class Exchange:
         self._tape = tape
         self._deadline: float | None = None
         self._due: float | None = None  # the deadline of the last wait
+        self._idle = Read(timeouts.idle)  # the same for all waits, if there is no other limit
         self._has_begun = False
         self._has_event = False  # this attempt
         self._has_call = False
 
     def commands(self) -> Commands:
         """All that is to be done."""
-        self._deadline = _after(self._clock(), self._timeouts.total)
+        return self._attempts() if self._tape is None else self._taped(self._tape)
+
+    def _taped(self, tape: Tape) -> Commands:
         try:
             yield from self._attempts()
         finally:
-            if self._tape is not None:
-                self._tape.close()
+            tape.close()
 
     def _attempts(self) -> Commands:
+        self._deadline = _after(self._clock(), self._timeouts.total)
         for attempt in count():
             decoder = self._new_decoder()
             try:
-                yield from self._attempt(decoder)
+                first = yield from self._opening()
+                yield from self._answer(decoder, first)
+                yield Close()
                 return
             except ProviderError as why:
                 error = self._too_late() if isinstance(why, ReadTimedOut) else why
@@ -150,7 +156,8 @@ class Exchange:
         is_too_long = delay is not None and self._deadline is not None and self._clock() + delay >= self._deadline
         return None if is_too_long else delay
 
-    def _attempt(self, decoder: Stage) -> Commands:
+    def _opening(self) -> Generator[Command, Any, float | None]:
+        """Ask; until when there is to be an event."""
         started, self._has_event = self._clock(), False
         first = _earlier(_after(started, self._timeouts.first_event), self._deadline)
         left = self._left(first)
@@ -160,34 +167,31 @@ class Exchange:
             raise error_of(head.status, head.headers, body, time.time())
         if self._tape is not None:
             self._tape.begin(head, started, self._clock())
-        yield from self._answer(decoder, first)
-        yield Close()
+        return first
 
     def _answer(self, decoder: Stage, first: float | None) -> Commands:
-        is_empty = True
-        deadline = first
-        while data := (yield Read(self._left(deadline))):
+        is_empty, read = True, Read(self._left(first))
+        while data := (yield read):
             is_empty = False
             if self._tape is not None:
                 self._tape.add(self._without_secrets(data), self._clock())
             if chunks := decoder.feed(data):
-                self._begun(chunks)
+                self._has_begun = self._has_event = True
                 yield Tell(self._fit_to_tell(chunks))
-            deadline = self._next_deadline(first)
+            if read is not self._idle:
+                read = self._next_read(first)
         if is_empty:
             raise ConnectionFailed("the provider closed the connection without an answer", retryable=True)
         if self._tape is not None:
             self._tape.end(self._clock())
         yield Tell(self._fit_to_tell(decoder.close()))
 
-    def _begun(self, chunks: list[StreamChunk]) -> None:
-        self._has_begun = self._has_event = True
-        self._has_call = self._has_call or any(isinstance(chunk, ToolCall) for chunk in chunks)
-
-    def _next_deadline(self, first: float | None) -> float | None:
+    def _next_read(self, first: float | None) -> Read:
         if not self._has_event:  # keep-alives are no events
-            return first
-        return _earlier(_after(self._clock(), self._timeouts.idle), self._deadline)
+            return Read(self._left(first))
+        if self._deadline is None:
+            return self._idle
+        return Read(self._left(_earlier(_after(self._clock(), self._timeouts.idle), self._deadline)))
 
     def _left(self, deadline: float | None) -> float | None:
         """How long there is to wait; raises if the time is up."""
@@ -219,9 +223,10 @@ class Exchange:
         return self._without_secrets(b"".join(pieces))
 
     def _fit_to_tell(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
-        """The chunks, with the key taken out of errors should they repeat it."""
-        if not any(isinstance(chunk, Error) for chunk in chunks):
+        """The chunks, with the key taken out of errors should they repeat it; a call is noted."""
+        if _NOTABLE.isdisjoint(map(type, chunks)):
             return chunks
+        self._has_call = self._has_call or any(isinstance(chunk, ToolCall) for chunk in chunks)
         return [self._masked(chunk) if isinstance(chunk, Error) else chunk for chunk in chunks]
 
     def _masked(self, error: Error) -> Error:
