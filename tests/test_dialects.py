@@ -142,7 +142,8 @@ class TestStreamingXMLParser:
         for tag in ("function_calls", "invoke", "parameter"):
             text = text.replace(f"<{tag}", f"<{prefix}{tag}").replace(f"</{tag}", f"</{prefix}{tag}")
         parser = StreamingXMLParser(tools=[WEATHER])
-        shown, calls = "", []
+        shown = ""
+        calls: list[ToolCall] = []
         for token in [*pieces_of(text, size), None]:
             more, found = parser.close() if token is None else parser.feed(token)
             shown, calls = shown + more, calls + found

@@ -85,7 +85,7 @@ def test_an_undeclared_tool_is_no_call(leaked: str) -> None:
 
 def test_what_is_no_text_goes_by_in_its_place() -> None:
     native = ToolCall("toolu_1", "get_weather", {"city": "Oslo"}, block=2)
-    events = [
+    events: list[StreamChunk] = [
         Reasoning(0, "hm"), Text(1, "Two. " + LEAKED["hermes"] + " and"), Opaque(1, "gemini", "thoughtSignature", "s"),
         ToolCallStart(2, "toolu_1", "get_weather"), native, Text(3, " done"), Finish("tool_calls"),
     ]  # fmt: skip
@@ -104,7 +104,7 @@ def test_what_is_no_text_goes_by_in_its_place() -> None:
 def test_choices_are_read_apart() -> None:
     call = LEAKED["hermes"]
     half = len(call) // 2
-    events = [Text(0, call[:half], 0), Text(1, call[:half], 1), Text(0, call[half:], 0), Text(1, call[half:], 1),
+    events: list[StreamChunk] = [Text(0, call[:half], 0), Text(1, call[:half], 1), Text(0, call[half:], 0), Text(1, call[half:], 1),
               Finish("stop", choice=0), Finish("stop", choice=1)]  # fmt: skip
     out = run(Rescue([WEATHER]), events)
     assert [event.choice for event in out if isinstance(event, ToolCall)] == [0, 1]
@@ -112,7 +112,12 @@ def test_choices_are_read_apart() -> None:
 
 def test_every_choice_and_every_attempt_may_start_inside_reasoning() -> None:
     stage = TextCalls("plain", reasoning=True, inside_reasoning=True)
-    events = [Text(0, "hm</think>a", 0), Text(1, "hm</think>b", 1), Retry("anew"), Text(0, "hm</think>c", 0)]
+    events: list[StreamChunk] = [
+        Text(0, "hm</think>a", 0),
+        Text(1, "hm</think>b", 1),
+        Retry("anew"),
+        Text(0, "hm</think>c", 0),
+    ]
     out = [(event.type, event.text) for event in run(stage, events) if isinstance(event, Text | Reasoning)]
     assert out == [
         ("reasoning", "hm"),
