@@ -460,11 +460,12 @@ def test_leaving_in_the_middle_of_a_tool_ends_the_run(colour: str) -> None:
 
 
 def test_a_cancelled_async_tool_stops_in_a_sync_run_too() -> None:
-    stopped = threading.Event()
+    started, stopped = threading.Event(), threading.Event()
 
     @tool
     async def hang() -> str:
         """Hang."""
+        started.set()
         try:
             await asyncio.sleep(60)
         finally:
@@ -474,6 +475,7 @@ def test_a_cancelled_async_tool_stops_in_a_sync_run_too() -> None:
     with made([Reply(call("hang"))], hang).stream("Go.") as running:
         for event in running:
             if isinstance(event, ToolStart):
+                assert started.wait(SOON)
                 running.cancel()
     assert stopped.wait(SOON)
     assert running.finish_reason == "cancelled"

@@ -377,7 +377,7 @@ def test_a_list_is_played_in_order_and_then_is_over() -> None:
     texts = [json.loads(data)["choices"][0]["message"]["content"] for _, data in bodies[:2]]
     assert texts == ["One.", "Two."]
     assert bodies[2][0].status == 400
-    assert b"the script is over: it has 2 replies, and this is request 3" in bodies[2][1]
+    assert b"the script is over after 2, and this is request 3" in bodies[2][1]
 
 
 def test_a_function_sees_what_is_asked() -> None:

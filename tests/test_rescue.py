@@ -104,8 +104,10 @@ def test_what_is_no_text_goes_by_in_its_place() -> None:
 def test_choices_are_read_apart() -> None:
     call = LEAKED["hermes"]
     half = len(call) // 2
-    events: list[StreamChunk] = [Text(0, call[:half], 0), Text(1, call[:half], 1), Text(0, call[half:], 0), Text(1, call[half:], 1),
-              Finish("stop", choice=0), Finish("stop", choice=1)]  # fmt: skip
+    events: list[StreamChunk] = [
+        Text(0, call[:half], 0), Text(1, call[:half], 1), Text(0, call[half:], 0), Text(1, call[half:], 1),
+        Finish("stop", choice=0), Finish("stop", choice=1),
+    ]  # fmt: skip
     out = run(Rescue([WEATHER]), events)
     assert [event.choice for event in out if isinstance(event, ToolCall)] == [0, 1]
 
