@@ -1,4 +1,4 @@
-"""Measure penstock: `python -m benchmarks [decode|partial|text|import|peers|all]`. README.md says how to read it."""
+"""Measure penstock: `python -m benchmarks [WHAT …]`; without a word, all that is quick. README.md says how to read it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import decode, imports, partial, peers, text
+from benchmarks import agent, concurrent, decode, imports, partial, peers, text
 from benchmarks.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
@@ -20,10 +20,13 @@ MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "partial": partial.measure,
     "text": text.measure,
     "import": imports.measure,
+    "agent": agent.measure,
+    "concurrent": concurrent.measure,
+    "concurrent-peers": concurrent.measure_peers,
     "peers": peers.measure,
 }
-DEFAULT = ("decode", "partial", "text", "import")
-"""What takes less than a minute and installs nothing."""
+DEFAULT = ("decode", "partial", "text", "import", "agent", "concurrent")
+"""What takes about a minute and installs nothing."""
 
 
 def main() -> int:

@@ -1,0 +1,148 @@
+"""Many streams at once: the CPU time of `Model.astream` for a chunk, as a multiple of raw aiohttp on the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from benchmarks import peers
+from benchmarks.content import words
+from benchmarks.environment import HOME, ROOT, Environment, InstallFailed
+from benchmarks.report import Report, Table, say
+from benchmarks.streams import openai_chat_text
+
+STREAMS = 1000
+CHUNKS = 100
+CPU = 1.4
+LAG = 2.0
+"""The targets: CPU time for a chunk, and the mean lag of the loop, as multiples of raw aiohttp's."""
+RAW, OURS = "aiohttp_alone", "penstock_astream"
+LABELS = {
+    RAW: "aiohttp alone, no decoding",
+    OURS: "penstock, Model.astream()",
+    "openai_create": "openai, create(stream=True)",
+    "litellm_acompletion": "litellm, acompletion(stream=True)",
+}
+PEERS = {"openai": "openai_create", "litellm": "litellm_acompletion"}
+COLUMNS = ["", "CPU µs", "× aiohttp", "mean lag ms", "× aiohttp", "longest ms", "lost"]
+
+Costs = Mapping[str, float]
+
+
+class CrowdFailed(Exception):
+    """A client could not be measured; the message is what its process said last."""
+
+
+def measure() -> Report:
+    """Raw aiohttp and penstock, in turns."""
+    report = Report()
+    if not _allows_files():
+        report.skipped.append(f"the system does not allow a process {_FILES} open files")
+        return report
+    with _server() as port:
+        say(f"concurrent, {STREAMS} streams of {CHUNKS} chunks")
+        costs = _crowd(sys.executable, port, RAW, OURS)
+    lines = [_line(name, costs[name], costs[RAW], report, is_judged=name == OURS) for name in costs]
+    if lost := costs[OURS]["lost"]:
+        report.missed.append(f"{LABELS[OURS]}: {lost} streams were lost")
+    report.tables.append(Table(_title(), COLUMNS, lines))
+    return report
+
+
+def measure_peers() -> Report:
+    """The peers on the same bytes, each in its environment."""
+    report = measure()
+    if report.skipped:
+        return report
+    raw, (table,) = report.rows[0], report.tables
+    lines = list(table.rows)
+    with _server() as port:
+        for name, client in PEERS.items():
+            try:
+                costs = _crowd(_python_of(name), port, client)
+            except (InstallFailed, CrowdFailed) as failure:
+                report.notes.append(f"{LABELS[client]}: not measured, {failure}")
+            else:
+                lines.append(_line(client, costs[client], raw, report, is_judged=False))
+    report.tables = [Table(_title(), COLUMNS, lines)]
+    return report
+
+
+def _title() -> str:
+    return f"Concurrent: {STREAMS} streams of {CHUNKS} chunks in one loop, CPU time for a chunk and lag of the loop"
+
+
+def _line(name: str, costs: Costs, raw: Costs, report: Report, *, is_judged: bool) -> list[str]:
+    label = LABELS[name]
+    cpu, lag = costs["cpu_seconds"] / raw["cpu_seconds"], costs["lag_mean"] / raw["lag_mean"]
+    report.rows.append({"client": label, "cpu_ratio": cpu, "lag_ratio": lag, **costs})
+    return [
+        label,
+        f"{costs['cpu_seconds'] / _FRAMES * 1e6:.1f}",
+        report.judge(f"{label}, CPU", cpu, CPU if is_judged else None),
+        f"{costs['lag_mean'] * 1e3:.1f}",
+        report.judge(f"{label}, mean lag", lag, LAG if is_judged else None),
+        f"{costs['lag_most'] * 1e3:.0f}",
+        str(costs["lost"]),
+    ]
+
+
+_FRAMES = STREAMS * len(openai_chat_text(words(CHUNKS)).frames)
+_FILES = 2 * STREAMS + 100  # in one process
+
+
+def _allows_files() -> bool:
+    """Let this process, and so those that it starts, have as many open files as are needed, if the system allows it."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if now < _FILES and (most == resource.RLIM_INFINITY or most >= _FILES):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, most))
+        return True
+    return now >= _FILES
+
+
+@contextmanager
+def _server() -> Iterator[int]:
+    """The port of a server, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.crowd_server", str(CHUNKS)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+        process.communicate()  # with its input it ends
+
+
+def _crowd(python: str, port: int, *names: str) -> dict[str, Costs]:
+    """What the streams of these clients cost, in one process of that Python."""
+    command = [python, "-m", "benchmarks.crowd", *map(str, (port, STREAMS, CHUNKS)), *names]
+    variables = {**os.environ, **peers.QUIET, "PYTHONPATH": str(ROOT / "src")}
+    with tempfile.TemporaryFile("w+") as errors:
+        result = subprocess.run(
+            command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True, check=False
+        )
+        errors.seek(0)
+        said = errors.read().strip().splitlines()[-1:]
+    if result.returncode == -signal.SIGALRM:
+        raise CrowdFailed("it took too long")
+    if result.returncode:
+        raise CrowdFailed(" ".join(said) or f"exit {result.returncode}")
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def _python_of(name: str) -> str:
+    """The Python of a peer's environment, which is made if need be."""
+    requirements = next(peer.requirements for peer in peers.PEERS if peer.name == name)
+    environment = Environment(name, (*requirements, *peers.FLOOR))
+    if not environment.is_ready:
+        say(f"concurrent, {name}: installing into {HOME.name}/{name}")
+        environment.make()
+    say(f"concurrent, {name}: {STREAMS} streams of {CHUNKS} chunks")
+    return str(environment.python)
