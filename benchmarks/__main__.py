@@ -1,4 +1,4 @@
-"""Measure penstock: `python -m benchmarks [WHAT …]`; without a word, all that is quick. README.md says how to read it."""
+"""Measure penstock: `python -m benchmarks [WHAT …]`; without a word, all that is quick. See README.md."""
 
 from __future__ import annotations
 
