@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,6 +31,7 @@ from penstock.testing import (
     Reply,
     Reset,
     Script,
+    Scripted,
     Status,
     Step,
     always,
@@ -39,6 +41,7 @@ from penstock.testing import (
     drop,
     fail,
     frames,
+    recorded,
     refuse,
     say,
     think,
@@ -570,3 +573,16 @@ def test_importing_the_parts_does_not_import_the_server() -> None:
     code = "import sys, penstock.testing as t; t.frames('anthropic', t.Reply('Hi.')); print('aiohttp' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "bedrock"])
+def test_a_recording_can_be_played(wire: str, tmp_path: Path) -> None:
+    file = tmp_path / "recorded.jsonl"
+    names = {"openai-chat": "openai-compatible:m", "anthropic": "anthropic:m", "bedrock": "bedrock:m"}
+    reply = Reply(think("Hm."), say("Let me look."), call("weather", {"city": "Rome"}))
+    first = penstock.Model(names[wire], via=Scripted([reply]), record=file).stream_text_and_classify("Hi.")
+    with Loopback(recorded(file), cuts="bytes") as server:
+        model = penstock.Model(names[wire], server.base_url(wire), "a-key-of-some-kind")
+        assert model.stream_text_and_classify("Something else.") == first
+        with pytest.raises(penstock.BadRequestError, match="the recording is over after 1"):
+            model.stream_text_and_classify("And more.")

@@ -18,7 +18,7 @@ from penstock.testing.faults import Fault, Hang, Mislabelled, Page, Raw, Redirec
 from penstock.testing.line import Scripted
 from penstock.testing.replay import Replay
 from penstock.testing.reply import Reply, call, drop, fail, refuse, say, think, wait
-from penstock.testing.script import Script, Step, always
+from penstock.testing.script import Script, Step, always, recorded
 
 if TYPE_CHECKING:
     from penstock.testing.server import Loopback
@@ -59,6 +59,7 @@ __all__ = [
     "drop",
     "fail",
     "frames",
+    "recorded",
     "refuse",
     "say",
     "think",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from penstock.errors import UsageError
+from penstock.recording import read_recordings
 from penstock.testing.asked import Asked
-from penstock.testing.faults import Fault, Status
+from penstock.testing.faults import Fault, Raw, Status
 from penstock.testing.reply import Part, Reply
 
 Step = Reply | Fault
@@ -60,3 +62,20 @@ def as_step(given: Any) -> Step:
     if isinstance(given, Part):
         raise UsageError(f"{given!r} is a part of a reply: put it into one, as in Reply(say(...))")
     raise UsageError(f"a script is made of replies, not of an object of type {type(given).__name__}")
+
+
+def recorded(path: str | Path) -> Answer:
+    """A script that gives the answers of a recording, in order, to whatever is asked."""
+    found = read_recordings(path)
+    places = count()
+
+    def answer(asked: Asked) -> Step:
+        place = next(places)
+        if place >= len(found):
+            return Status(400, f"the recording is over after {len(found)}, and this is request {place + 1}")
+        one = found[place]
+        if one.asked.wire != asked.wire:
+            return Status(400, f"the recording is of {one.asked.wire}, and is asked on {asked.wire}")
+        return Raw(one.body, one.began.headers.get("content-type", "text/event-stream"), one.began.status)
+
+    return answer
