@@ -159,12 +159,12 @@ def test_tools_run_side_by_side_and_the_history_is_in_order() -> None:
         time.sleep(seconds)
         return f"{seconds}"
 
-    replies = [Reply(call("slow", {"seconds": 0.3}), call("slow", {"seconds": 0.1})), Reply("Done.")]
+    replies = [Reply(call("slow", {"seconds": 1.0}), call("slow", {"seconds": 0.6})), Reply("Done.")]
     began = time.monotonic()
     events, messages = run(Agent(Model("openai-compatible:m", via=Scripted(replies)), [slow]))
-    assert time.monotonic() - began < 0.39
-    assert [event.result.text for event in events if isinstance(event, ToolEnd)] == ["0.1", "0.3"]
-    assert [result.text for result in messages[2].results] == ["0.3", "0.1"]
+    assert time.monotonic() - began < 1.5
+    assert [event.result.text for event in events if isinstance(event, ToolEnd)] == ["0.6", "1.0"]
+    assert [result.text for result in messages[2].results] == ["1.0", "0.6"]
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
