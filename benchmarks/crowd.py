@@ -1,9 +1,11 @@
 """Many streams at once: what `Model.astream` costs a chunk beside raw aiohttp on the same bytes, and how late it is.
 
 Each client has all of its streams open at one time. They take turns: for a moment only the streams of one advance, then
-those of the next, so that whatever else the machine does slows them alike. Prints a line of JSON: for each client the
-CPU time, how late the loop was with other work, and how many streams did not come whole. A peer's client runs in the
-environment of that peer, so each imports what it needs itself.
+those of the next, so that whatever else the machine does slows them alike. Runs as a process of its own, which prints a
+line of JSON: for each client the CPU time, how late the loop was with other work, and how many streams did not come
+whole. A peer's client runs in the environment of that peer, so each imports what it needs itself.
+
+    python -m benchmarks.crowd PORT STREAMS CHUNKS CLIENT...
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from benchmarks.streams import Stream, openai_chat_text
 
 LIMIT = 300  # seconds for all; then the process ends by SIGALRM
 INTERVAL = 0.01  # seconds between two ticks
+GATE = 50  # requests that are sent at once
 TURN = 8  # frames of each stream, before it is another client's turn
 PAUSE = 0.05  # seconds at the end of a turn, in which what is under way comes in
 JOB = 0.004  # seconds between the small jobs by which the lag is measured
@@ -118,19 +121,23 @@ class Lane:
         return sum(stream.exception() is not None or not stream.result() for stream in self._streams)
 
     async def open(self, count: int) -> None:
-        """Ask so many times at once, and let the streams come in, and the first frames."""
-        begin = time.process_time()
-        self._streams = [asyncio.ensure_future(self._ask()) for _ in range(count)]
-        self.cpu += time.process_time() - begin
-        await self.advance()
+        """Ask so many times more."""
+        async with self._measured():
+            self._streams += (asyncio.ensure_future(self._ask()) for _ in range(count))
 
     async def advance(self) -> None:
         """Let every stream advance by some frames."""
+        async with self._measured():
+            for _ in range(TURN * GROUPS):
+                self._control.write(self._tick)
+                await asyncio.sleep(INTERVAL)
+
+    @asynccontextmanager
+    async def _measured(self) -> AsyncIterator[None]:
         begin = time.process_time()
         watch = asyncio.ensure_future(_note_delays(self.delays))
-        for _ in range(TURN * GROUPS):
-            self._control.write(self._tick)
-            await asyncio.sleep(INTERVAL)
+        await asyncio.sleep(0)  # it begins before the work does
+        yield
         await asyncio.sleep(PAUSE)
         watch.cancel()
         self.cpu += time.process_time() - begin
@@ -149,8 +156,9 @@ async def run(names: Sequence[str], port: int, count: int, stream: Stream) -> di
             ask = await stack.enter_async_context(client(f"{url}/{name}/v1", stream))
             lanes[name] = Lane(ask, name, control)
         gc.collect()
-        for lane in lanes.values():
-            await lane.open(count)
+        for begin in range(0, count, GATE):  # by turns too, because the heap that the collector walks grows with each
+            for lane in lanes.values():
+                await lane.open(min(GATE, count - begin))
         while waiting := [lane for lane in lanes.values() if not lane.is_done]:
             for lane in waiting:
                 await lane.advance()
