@@ -8,10 +8,10 @@ from functools import partial
 
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import Dialect
-from penstock.dialects.raw import Ends, raw_text, raw_value
+from penstock.dialects.raw import Ends, Sink, Writer, raw_text, raw_value, told
 from penstock.dialects.schema import Schema, Tools, quote
 from penstock.dialects.source import Mismatch, Reading, Source
-from penstock.dialects.xml_calls import Sink, Tags, Writer, tagged, told
+from penstock.dialects.xml_calls import Tags, tagged
 
 Keys = Mapping[str, str]
 """The opening tags that there may be, and the names in them."""

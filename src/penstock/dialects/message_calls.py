@@ -13,9 +13,9 @@ from penstock.dialects.dialect import THINK, Dialect
 from penstock.dialects.marks import marks_of
 from penstock.dialects.named_calls import FUNCTIONARY_TOKENS, NAME, json_arguments, named_call, text_call
 from penstock.dialects.objects_in_text import another, only_calls, value
-from penstock.dialects.raw import json_or_text, raw_value
+from penstock.dialects.raw import Writer, json_or_text, raw_value
 from penstock.dialects.source import Mismatch, Reading, Source
-from penstock.dialects.xml_calls import Tags, Writer, invoke_body, named_tag, next_invoke
+from penstock.dialects.xml_calls import Tags, invoke_body, named_tag, next_invoke
 from penstock.dialects.xml_calls import value as tag_value
 from penstock.events import Reasoning, Text
 

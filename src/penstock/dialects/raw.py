@@ -12,8 +12,11 @@ from penstock.answer.arguments import MAX_ARGUMENTS
 from penstock.dialects.call import TextCall
 from penstock.dialects.marks import marks_of
 from penstock.dialects.schema import quote
-from penstock.dialects.source import Over, Reading, Source
+from penstock.dialects.source import Mismatch, Over, Reading, Source
 
+Sink = Callable[[str], None]
+Writer = Callable[[str], str] | None
+"""How a raw value is written as JSON once it is complete; None for a string, which is told as it comes."""
 Ends = Mapping[str, tuple[str, ...]]
 """The marks at which a value may end, and what must follow each, white space aside; nothing if it always counts."""
 
@@ -39,11 +42,16 @@ def raw_text(source: Source, sink: Callable[[str], None], ends: Ends) -> Reading
             yield
 
 
-def raw_value(source: Source, call: TextCall, write: Callable[[str], str] | None, ends: Ends) -> Reading[str]:
+def raw_value(source: Source, call: TextCall, write: Writer, ends: Ends) -> Reading[str]:
     """A raw value of a call: without `write` it is a string and is told as it comes, else when it is complete."""
+    return (yield from told(call, write, lambda sink: raw_text(source, sink, ends)))
+
+
+def told(call: TextCall, write: Writer, read: Callable[[Sink], Reading[str]]) -> Reading[str]:
+    """A value of a call, as `read` gives it: without `write` it is told as it comes, else when it is complete."""
     if write is None:
         call.add('"')
-        mark = yield from raw_text(source, call.string, ends)
+        mark = yield from read(call.string)
         call.add('"')
         return mark
     pieces: list[str] = []
@@ -58,8 +66,8 @@ def raw_value(source: Source, call: TextCall, write: Callable[[str], str] | None
             call.overflow()
 
     try:
-        mark = yield from raw_text(source, keep, ends)
-    except Over:
+        mark = yield from read(keep)
+    except Mismatch:
         call.add("".join(pieces))  # for whoever looks at the broken call
         raise
     call.add(write("".join(pieces)))

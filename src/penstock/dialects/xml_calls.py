@@ -9,12 +9,11 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
-from penstock.answer.arguments import MAX_ARGUMENTS
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import Block, Dialect
 from penstock.dialects.marks import marks_of
 from penstock.dialects.objects_in_text import object_calls
-from penstock.dialects.raw import Ends, json_or_text, raw_text, raw_value
+from penstock.dialects.raw import Ends, Sink, Writer, json_or_text, raw_text, raw_value, told
 from penstock.dialects.recovery import give_up
 from penstock.dialects.schema import Schema, quote
 from penstock.dialects.source import Mismatch, Over, Reading, Source
@@ -113,9 +112,6 @@ def spaced(tag: str) -> tuple[str, ...]:
 
 Parameter = Callable[[Source, TextCall, Tags], Reading[None]]
 """Reads a parameter, from what follows `Tags.key` to its end."""
-Sink = Callable[[str], None]
-Writer = Callable[[str], str] | None
-"""How raw text becomes JSON once it is complete; None if it is a string, which need not wait."""
 
 
 # -- calls ---------------------------------------------------------------------------------------------------------
@@ -285,33 +281,6 @@ def value_text(source: Source, tags: Tags, ends: Ends, sink: Sink) -> Reading[st
     mark = yield from raw_text(source, sink, {**ends, **dict.fromkeys(tags.opens, (*tags.calls, *tags.layout))})
     if mark in tags.opens:
         source.refuse(mark, "the block ended within a value, and another one began")
-    return mark
-
-
-def told(call: TextCall, write: Writer, read: Callable[[Sink], Reading[str]]) -> Reading[str]:
-    """A value of a call, as `read` gives it: without `write` it is told as it comes, else when it is complete."""
-    if write is None:
-        call.add('"')
-        mark = yield from read(call.string)
-        call.add('"')
-        return mark
-    pieces: list[str] = []
-    left = MAX_ARGUMENTS
-
-    def keep(piece: str) -> None:
-        nonlocal left
-        left -= len(piece)
-        if left >= 0:
-            pieces.append(piece)
-        else:
-            call.overflow()
-
-    try:
-        mark = yield from read(keep)
-    except Mismatch:
-        call.add("".join(pieces))  # for whoever looks at the broken call
-        raise
-    call.add(write("".join(pieces)))
     return mark
 
 
