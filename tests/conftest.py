@@ -1,9 +1,18 @@
-"""How much hypothesis tries: by default what a test run can bear; with `--hypothesis-profile=deep`, more."""
+"""What holds for all tests: how much hypothesis tries, and that ctrl-C is heeded.
+
+By default hypothesis tries what a test run can bear; with `--hypothesis-profile=deep`, more.
+"""
 
 from __future__ import annotations
+
+import signal
 
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("usual", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("deep", settings.get_profile("usual"), max_examples=3_000)
 settings.load_profile("usual")
+
+# A shell that runs something in the background has it, and all that it starts, ignore ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
