@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import agent, concurrent, decode, imports, partial, peers, text
+from benchmarks import agent, concurrent, decode, early, imports, partial, peers, text
 from benchmarks.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
@@ -21,6 +21,7 @@ MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "text": text.measure,
     "import": imports.measure,
     "agent": agent.measure,
+    "agent-peers": early.measure_peers,
     "concurrent": concurrent.measure,
     "concurrent-peers": concurrent.measure_peers,
     "peers": peers.measure,

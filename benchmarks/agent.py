@@ -3,126 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
-from typing import Any
 
+from benchmarks import early
 from benchmarks.clock import race
 from benchmarks.report import Report, Table, say
 from penstock import Agent, Model, tool
 from penstock.messages import Message
 from penstock.run import Limits
-from penstock.testing import Asked, Loopback, Reply, Scripted, call, wait
+from penstock.testing import Reply, Scripted, call, wait
 
-CLOSED = (0.2, 0.4, 0.6)
-"""When the arguments of each call close, in seconds after the answer began."""
-END = 1.0
-"""When the answer ends."""
-TOOL = 0.5
-"""How long each tool takes."""
 STEPS = 50
 AGENTS = 200
 
-LATE = 0.02
-SECOND = 1.15
 STEP = 1.0
 FAIR = 1.5
 
 
 def measure() -> Report:
     report = Report()
-    for measure_one in (_early, _steps, _crowd):
+    for measure_one in (early.table, _steps, _crowd):
         report.tables.append(measure_one(report))
     return report
-
-
-@dataclass
-class Trial:
-    """One run against the server, and when things happened in it, in seconds after the answer began."""
-
-    is_read_only: bool
-    is_async: bool
-    starts: list[float] = field(default_factory=list)
-    asked: list[float] = field(default_factory=list)
-
-    @property
-    def label(self) -> str:
-        return f"{'read-only' if self.is_read_only else 'default'}, {'async' if self.is_async else 'sync'}"
-
-    def run(self) -> None:
-        with Loopback(self._answer) as server:
-            model = Model("openai-compatible:m", server.base_url("openai-chat"), "-")
-            agent = Agent(model, [self._tool()])
-            model.stream_text_and_classify("warm up")  # imports, and the connection
-            if self.is_async:
-                asyncio.run(self._arun(agent, model))
-            else:
-                agent.run("Go.")
-        self._count_from(self.asked[-2])
-
-    async def _arun(self, agent: Agent, model: Model) -> None:
-        await model.astream_text_and_classify("warm up")
-        await agent.arun("Go.")
-
-    def _answer(self, asked: Asked) -> Reply:
-        self.asked.append(time.monotonic())
-        if asked.results or "warm up" in json.dumps(asked.body):
-            return Reply("Done.")
-        gaps = [CLOSED[0], *(later - sooner for sooner, later in pairwise(CLOSED))]
-        parts = [part for at, gap in enumerate(gaps) for part in (wait(gap), call("look", {"place": str(at)}))]
-        return Reply(*parts, wait(END - CLOSED[-1]))
-
-    def _tool(self) -> Any:
-        def look(place: str) -> str:
-            """Look at a place."""
-            self.starts.append(time.monotonic())
-            time.sleep(TOOL)
-            return place
-
-        async def alook(place: str) -> str:
-            """Look at a place."""
-            self.starts.append(time.monotonic())
-            await asyncio.sleep(TOOL)
-            return place
-
-        return tool(name="look", read_only=self.is_read_only)(alook if self.is_async else look)
-
-    def _count_from(self, began: float) -> None:
-        self.starts = [moment - began for moment in self.starts]
-        self.asked = [moment - began for moment in self.asked]
-
-
-def _early(report: Report) -> Table:
-    """The scenario in which a loop that waits for the end of the stream takes at least `END` + `TOOL`."""
-    rows: list[list[str]] = []
-    for is_read_only in (True, False):
-        for is_async in (True, False):
-            trial = Trial(is_read_only, is_async)
-            say(f"agent, early start: {trial.label}")
-            trial.run()
-            wanted = CLOSED if is_read_only else (END,) * len(CLOSED)
-            delay = max(start - moment for start, moment in zip(trial.starts, wanted, strict=True))
-            soonest = min(start - moment for start, moment in zip(trial.starts, wanted, strict=True))
-            if soonest < 0:
-                report.missed.append(f"{trial.label}: a tool started {-soonest * 1000:.0f} ms too early")
-            target = SECOND if is_read_only else None
-            rows.append(
-                [
-                    trial.label,
-                    " ".join(f"{start:.3f}" for start in trial.starts),
-                    report.judge(f"{trial.label}: ms from closing to start", delay * 1000, LATE * 1000),
-                    report.judge(f"{trial.label}: second request, seconds", trial.asked[-1], target),
-                ]
-            )
-            report.rows.append({"run": trial.label, "starts": trial.starts, "second_request": trial.asked[-1]})
-    moments = ", ".join(map(str, CLOSED))
-    title = f"Three calls that close at {moments} s in a stream that ends at {END} s, tools of {TOOL} s"
-    return Table(title, ["", "tools start at, s", "latest, ms after it might", "second request, s"], rows)
 
 
 @tool

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import resource
-import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
 
 from benchmarks import peers
 from benchmarks.content import words
-from benchmarks.environment import HOME, ROOT, Environment, InstallFailed
+from benchmarks.environment import ROOT, InstallFailed
+from benchmarks.process import ProcessFailed, ask
 from benchmarks.report import Report, Table, say
 from benchmarks.streams import openai_chat_text
 
@@ -35,10 +32,6 @@ PEERS = {"openai": "openai_create", "litellm": "litellm_acompletion"}
 COLUMNS = ["", "CPU µs", "× aiohttp", "mean lag ms", "× aiohttp", "longest ms", "lost"]
 
 Costs = Mapping[str, float]
-
-
-class CrowdFailed(Exception):
-    """A client could not be measured; the message is what its process said last."""
 
 
 def measure() -> Report:
@@ -68,7 +61,7 @@ def measure_peers() -> Report:
         for name, client in PEERS.items():
             try:
                 costs = _crowd(_python_of(name), port, client)
-            except (InstallFailed, CrowdFailed) as failure:
+            except (InstallFailed, ProcessFailed) as failure:
                 report.notes.append(f"{LABELS[client]}: not measured, {failure}")
             else:
                 lines.append(_line(client, costs[client], raw, report, is_judged=False))
@@ -119,30 +112,13 @@ def _server() -> Iterator[int]:
         process.communicate()  # with its input it ends
 
 
-def _crowd(python: str, port: int, *names: str) -> dict[str, Costs]:
+def _crowd(python: str | Path, port: int, *names: str) -> dict[str, Costs]:
     """What the streams of these clients cost, in one process of that Python."""
-    command = [python, "-m", "benchmarks.crowd", *map(str, (port, STREAMS, CHUNKS)), *names]
-    variables = {**os.environ, **peers.QUIET, "PYTHONPATH": str(ROOT / "src")}
-    with tempfile.TemporaryFile("w+") as errors:
-        result = subprocess.run(
-            command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True, check=False
-        )
-        errors.seek(0)
-        said = errors.read().strip().splitlines()[-1:]
-    if result.returncode == -signal.SIGALRM:
-        raise CrowdFailed("it took too long")
-    if result.returncode:
-        raise CrowdFailed(" ".join(said) or f"exit {result.returncode}")
-    found: dict[str, Any] = json.loads(result.stdout)
+    found: dict[str, Costs] = ask(python, "crowd", port, STREAMS, CHUNKS, *names)
     return found
 
 
-def _python_of(name: str) -> str:
-    """The Python of a peer's environment, which is made if need be."""
-    requirements = next(peer.requirements for peer in peers.PEERS if peer.name == name)
-    environment = Environment(name, (*requirements, *peers.FLOOR))
-    if not environment.is_ready:
-        say(f"concurrent, {name}: installing into {HOME.name}/{name}")
-        environment.make()
+def _python_of(name: str) -> Path:
+    python = peers.python_of(next(peer for peer in peers.PEERS if peer.name == name))
     say(f"concurrent, {name}: {STREAMS} streams of {CHUNKS} chunks")
-    return str(environment.python)
+    return python

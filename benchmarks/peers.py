@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmarks.environment import HOME, ROOT, Environment, InstallFailed
+from benchmarks.process import variables
 from benchmarks.report import Report, Table, say
 from benchmarks.streams import FRAMES, READS, standard
 
 HTTPX2 = ("httpx2==2.16.0",)
 PYDANTIC = ("pydantic==2.14.3",)
+OPENAI = ("openai==3.49.0",)
+PYDANTIC_AI = ("pydantic-ai-slim[openai]==2.66.0", *OPENAI, *HTTPX2, *PYDANTIC)
 FLOOR = ("orjson==3.13.0",)
 
 
@@ -51,7 +54,7 @@ PEERS = (
     ),
     Peer(
         "openai",
-        ("openai==3.49.0", *HTTPX2, *PYDANTIC),
+        (*OPENAI, *HTTPX2, *PYDANTIC),
         (
             Client("openai-chat", "openai_create", "openai, create(stream=True)"),
             Client("openai-chat", "openai_stream", "openai, stream()"),
@@ -73,7 +76,7 @@ PEERS = (
     ),
     Peer(
         "langchain-openai",
-        ("langchain-openai==1.7.3", "openai==3.49.0", *HTTPX2, *PYDANTIC),
+        ("langchain-openai==1.7.3", *OPENAI, *HTTPX2, *PYDANTIC),
         (
             Client("openai-chat", "langchain_stream", "langchain-openai, stream()"),
             Client("openai-chat", "langchain_sum", "langchain-openai, sum of stream()"),
@@ -81,44 +84,45 @@ PEERS = (
     ),
     Peer(
         "pydantic-ai",
-        ("pydantic-ai-slim[openai]==2.66.0", "openai==3.49.0", *HTTPX2, *PYDANTIC),
+        PYDANTIC_AI,
         (Client("openai-chat", "pydantic_ai_direct", "pydantic-ai, model_request_stream()"),),
     ),
 )
-
-QUIET = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LANGSMITH_TRACING": "false", "PYTHONWARNINGS": "ignore"}
-"""What keeps the peers from looking around the network."""
 
 
 def measure() -> Report:
     report = Report()
     for peer in PEERS:
-        requirements = (*peer.requirements, *FLOOR)
-        environment = Environment(peer.name, requirements)
-        versions = ", ".join(requirements)
         try:
-            if not environment.is_ready:
-                say(f"peers, {peer.name}: installing {versions} into {HOME.name}/{peer.name}")
-                environment.make()
+            python = python_of(peer)
         except InstallFailed as failure:
             report.rows += [_row(peer, client, fault=f"not installed: {failure}") for client in peer.clients]
             continue
-        report.notes.append(f"{peer.name}: {versions}")
+        report.notes.append(f"{peer.name}: {', '.join((*peer.requirements, *FLOOR))}")
         for client in peer.clients:
-            report.rows += _trial(peer, client, environment)
+            report.rows += _trial(peer, client, python)
     for wire in dict.fromkeys(row["wire"] for row in report.rows):
         report.tables.append(_table(wire, [row for row in report.rows if row["wire"] == wire]))
     report.notes += [f"{row['client']}, {row['wire']}: {row['fault']}" for row in report.rows if row["fault"]]
     return report
 
 
-def _trial(peer: Peer, client: Client, environment: Environment) -> Iterator[dict[str, Any]]:
+def python_of(peer: Peer) -> Path:
+    """The Python of a peer's environment, which is made if need be."""
+    requirements = (*peer.requirements, *FLOOR)
+    environment = Environment(peer.name, requirements)
+    if not environment.is_ready:
+        say(f"{peer.name}: installing {', '.join(requirements)} into {HOME.name}/{peer.name}")
+        environment.make()
+    return environment.python
+
+
+def _trial(peer: Peer, client: Client, python: Path) -> Iterator[dict[str, Any]]:
     """A row for each stream and way of reading it, and one for what went wrong."""
     say(f"peers, {peer.name}: {client.label}, {client.wire}, starting")
-    command = [str(environment.python), "-m", "benchmarks.trial", client.function, client.wire]
-    variables = {**os.environ, **QUIET, "PYTHONPATH": str(ROOT / "src")}
+    command = [str(python), "-m", "benchmarks.trial", client.function, client.wire]
     with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process = subprocess.Popen(command, cwd=ROOT, env=variables(), stdout=subprocess.PIPE, stderr=errors, text=True)
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:

@@ -1,0 +1,165 @@
+"""The early start: when an agent's tools start, and when its next request leaves, while three calls stream in.
+
+The server is here; every agent, ours and the peers', runs in a process of its own (`early_agents`).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from benchmarks import peers, process
+from benchmarks.early_agents import TOOL
+from benchmarks.environment import InstallFailed
+from benchmarks.peers import HTTPX2, OPENAI, PYDANTIC, Client, Peer
+from benchmarks.process import ProcessFailed
+from benchmarks.report import Report, Table, say
+from penstock.testing import Asked, Loopback, Reply, call, wait
+
+WIRE = "openai-chat"
+CLOSED = (0.2, 0.4, 0.6)
+"""When the arguments of each call close, in seconds after the answer began."""
+END = 1.0
+"""When the answer ends."""
+ENDED = (END,) * len(CLOSED)
+
+LATE = 0.02
+SECOND = 1.15
+
+PEERS = (
+    Peer(
+        "pydantic-ai",
+        peers.PYDANTIC_AI,
+        (
+            Client(WIRE, "pydantic_ai_async", "pydantic-ai, Agent.run_stream_events(), async"),
+            Client(WIRE, "pydantic_ai_sync", "pydantic-ai, Agent.run_stream_sync(), sync"),
+        ),
+    ),
+    Peer(
+        "openai-agents",
+        ("openai-agents==0.24.0", *OPENAI, *HTTPX2, *PYDANTIC),
+        (
+            Client(WIRE, "openai_agents_async", "openai-agents, Runner.run_streamed(), async"),
+            Client(WIRE, "openai_agents_sync", "openai-agents, Runner.run_sync(), sync, no stream"),
+        ),
+    ),
+    Peer(
+        "langchain",
+        ("langchain==1.4.7", "langchain-openai==1.7.3", *OPENAI, *HTTPX2, *PYDANTIC),
+        (
+            Client(WIRE, "langchain_async", "langchain, create_agent().astream(), async"),
+            Client(WIRE, "langchain_sync", "langchain, create_agent().stream(), sync"),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One way to let our agent start its tools: from when it may, and by when the second request is to leave."""
+
+    function: str
+    label: str
+    moments: Sequence[float]
+    second: float | None
+
+
+OURS = (
+    Policy("penstock_read_only_async", "penstock, read-only, async", CLOSED, SECOND),
+    Policy("penstock_read_only_sync", "penstock, read-only, sync", CLOSED, SECOND),
+    Policy("penstock_default_async", "penstock, default, async", ENDED, None),
+    Policy("penstock_default_sync", "penstock, default, sync", ENDED, None),
+)
+
+
+class Trial:
+    """One run against the server, and when things happened in it, in seconds after the answer began."""
+
+    def __init__(self, python: str | Path, function: str) -> None:
+        self._began = self._asked = 0.0
+        with Loopback(self._answer) as server:
+            starts = process.ask(python, "early_agents", function, server.base_url(WIRE))
+        if not len(starts) == len(server.requests[-1].results) == len(CLOSED):
+            raise ProcessFailed("it did not run every call once, or did not send every result")
+        self.starts = [start - self._began for start in starts]
+        self.second = self._asked - self._began
+
+    def _answer(self, asked: Asked) -> Reply:
+        """The answer to a request. An agent comes twice, and the moments of its second run stay."""
+        if asked.results:
+            self._asked = time.monotonic()
+            return Reply("Done.")
+        self._began = time.monotonic()
+        name = asked.tools[0].name
+        gaps = [CLOSED[0], *(later - sooner for sooner, later in pairwise(CLOSED))]
+        parts = [part for at, gap in enumerate(gaps) for part in (wait(gap), call(name, {"place": str(at)}))]
+        return Reply(*parts, wait(END - CLOSED[-1]))
+
+    def delays(self, moments: Sequence[float]) -> list[float]:
+        """How long after these moments the tools started."""
+        return [start - moment for start, moment in zip(self.starts, moments, strict=True)]
+
+
+def table(report: Report) -> Table:
+    """Ours: a loop that waits for the end of the stream takes at least `END` + `TOOL`."""
+    return _table([_our_line(policy, report) for policy in OURS])
+
+
+def measure_peers() -> Report:
+    """Ours and the peers, each peer in its environment."""
+    report = Report(notes=["the ms of a peer are counted from the end of the stream"])
+    lines = list(table(report).rows)
+    for peer in PEERS:
+        try:
+            python = peers.python_of(peer)
+        except InstallFailed as failure:
+            report.notes.append(f"{peer.name}: not installed, {failure}")
+            continue
+        report.notes.append(f"{peer.name}: {', '.join(peer.requirements)}")
+        for client in peer.clients:
+            try:
+                lines.append(_peer_line(client, python, report))
+            except ProcessFailed as failure:
+                report.notes.append(f"{client.label}: not measured, {failure}")
+    report.tables.append(_table(lines))
+    return report
+
+
+def _our_line(policy: Policy, report: Report) -> list[str]:
+    trial = _trial(sys.executable, policy.function, policy.label, report)
+    delays = trial.delays(policy.moments)
+    if min(delays) < 0:
+        report.missed.append(f"{policy.label}: a tool started {-min(delays) * 1000:.0f} ms too early")
+    return [
+        policy.label,
+        _starts(trial),
+        report.judge(f"{policy.label}: ms from closing to start", max(delays) * 1000, LATE * 1000),
+        report.judge(f"{policy.label}: second request, seconds", trial.second, policy.second),
+    ]
+
+
+def _peer_line(client: Client, python: Path, report: Report) -> list[str]:
+    trial = _trial(python, client.function, client.label, report)
+    late = report.judge(client.label, max(trial.delays(ENDED)) * 1000, None)
+    return [client.label, _starts(trial), late, report.judge(client.label, trial.second, None)]
+
+
+def _trial(python: str | Path, function: str, label: str, report: Report) -> Trial:
+    say(f"agent, early start: {label}")
+    trial = Trial(python, function)
+    report.rows.append({"run": label, "starts": trial.starts, "second_request": trial.second})
+    return trial
+
+
+def _starts(trial: Trial) -> str:
+    return " ".join(f"{start:.3f}" for start in trial.starts)
+
+
+def _table(lines: Sequence[Sequence[str]]) -> Table:
+    moments = ", ".join(map(str, CLOSED))
+    title = f"Three calls that close at {moments} s in a stream that ends at {END} s, tools of {TOOL} s"
+    return Table(title, ["", "tools start at, s", "latest, ms after it might", "second request, s"], lines)
