@@ -41,7 +41,9 @@ from penstock.testing.response import Response
 from penstock.tools import Context, Tool, tool
 from penstock.transport.exchange import Open
 from penstock.transport.policy import Retries
+from tests.asking import serving
 from tests.test_agent import NAMES, Bench, check_history, run, script
+from tests.test_transport import AT_ONCE, Staller
 
 COLOURS = ["sync", "async"]
 SOON = 5.0  # seconds within which everything here must have ended
@@ -402,10 +404,8 @@ def test_a_refusal_is_told_as_one_and_starts_nothing(wire: str) -> None:
 @pytest.mark.parametrize("reply", [Hang(), Reply(say("Hm."), wait(60)), Reply(wait(60), "Hm.")])
 @pytest.mark.parametrize("colour", COLOURS)
 def test_a_model_that_hangs_can_be_cancelled_and_nothing_is_left(reply: Any, colour: str) -> None:
-    is_played = colour == "sync" and isinstance(reply, Hang)  # plain HTTP code cannot stop waiting for the headers
     with Loopback([reply]) as server:
-        url, via = server.base_url("openai-chat"), Scripted([reply]) if is_played else None
-        agent = Agent(Model("openai-compatible:m", url, "-", via=via))
+        agent = Agent(Model("openai-compatible:m", server.base_url("openai-chat"), "-"))
         began = time.monotonic()
         if colour == "sync":
             with agent.stream("Go.") as running:
@@ -857,3 +857,27 @@ def test_a_call_cut_by_length_never_runs_and_the_run_goes_on() -> None:
     )
     assert (done.reason, done.output, sum(bench.ran.values())) == ("answered", "Done.", 0)
     assert isinstance(done.messages[1].parts[0], ToolCallInvalid)
+
+
+# -- connections -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answers", [0, 1], ids=["new", "reused"])
+def test_a_sync_run_that_is_cancelled_before_the_headers_leaves_no_thread_and_no_socket(answers: int) -> None:
+    staller = Staller(answers)
+    with serving(staller) as url:
+        agent = Agent(Model("openai-compatible:m", url, "-"))
+        for _ in range(answers):
+            assert agent.run("Go.").output == "Hi."
+        with agent.stream("Go.") as running:
+            assert staller.reached.wait(SOON)
+            servers = {one for one in threading.enumerate() if not one.name.startswith("penstock")}
+            running.cancel()
+            end = time.monotonic() + AT_ONCE
+            while {one for one in threading.enumerate() if "watchdog" not in one.name} - servers:
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            staller.may_go_on.set()
+            assert staller.gone.wait(AT_ONCE)
+            assert end_of(list(running)).reason == "cancelled"
+    assert staller.connections == 1

@@ -140,7 +140,8 @@ class Stream(Told):
     def cancel(self) -> None:
         """Break the connection, from whatever thread, and do not try again.
 
-        A loop that waits for more ends with an error in the stream; before the first event the error is raised.
+        A loop that waits for more ends with an error in the stream; before the first event the error is raised. That is
+        at once, except while a connection is being made: then it is when there is one, or `timeouts.connect` is up.
         """
         self._cancelled.set()
         self._connection.abort()

@@ -25,6 +25,7 @@ from penstock.testing.script import Answer, Step, as_script
 _BASES = {"openai-chat": "/v1", "openai-responses": "/v1", "mistral": "/mistral"}
 _MAX_REQUEST = 64 * 1024 * 1024
 _BACKLOG = 4096  # a thousand clients may come at once
+_GRACE = 0.01  # seconds for answers that are under way when the server stops; zero would mean for ever
 
 
 class Loopback:
@@ -35,7 +36,8 @@ class Loopback:
 
     `script` is a list of replies (each request gets the next), one reply, or a function from `Asked` to a reply. `pace`
     is how many seconds pass between two frames. `cuts` cuts the bytes without regard to frames: "bytes" at every byte,
-    a number at random. It serves while it is entered, by `with` or by `async with`.
+    a number at random. A `strict` server refuses what the real provider refuses, in its words, before a step of the
+    script is played. It serves while it is entered, by `with` or by `async with`.
     """
 
     def __init__(
@@ -44,10 +46,11 @@ class Loopback:
         *,
         pace: float = 0,
         cuts: Cutting = None,
+        strict: bool = False,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        self._player = Player(as_script(script), pace, cuts)
+        self._player = Player(as_script(script), pace, cuts, strict)
         self._address = host, port
         self._url = ""
         self._thread: threading.Thread | None = None
@@ -106,7 +109,7 @@ class Loopback:
         self._stop = partial(loop.call_soon_threadsafe, stopped.set)
         app = web.Application(client_max_size=_MAX_REQUEST)
         app.router.add_route("*", "/{path:.*}", self._player.handle)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_GRACE)
         await runner.setup()
         try:
             host, port = self._address
@@ -115,4 +118,14 @@ class Loopback:
             started.set_result(f"http://{shown}:{runner.addresses[0][1]}")
             await stopped.wait()
         finally:
-            await runner.cleanup()
+            await _stop(runner)
+
+
+async def _stop(runner: web.AppRunner) -> None:
+    """Stop serving, whatever is still under way; what a client has not read by then is thrown away."""
+    connections = [] if runner.server is None else runner.server.connections
+    transports = [connection.transport for connection in connections]
+    await runner.cleanup()
+    for transport in transports:
+        if transport is not None:
+            transport.abort()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.transport.exchange import Head, Open, ReadTimedOut
 from penstock.transport.failure import failure_of
+from penstock.transport.grip import Grip
 from penstock.transport.watchdog import watchdog
 
 _lock = threading.Lock()
@@ -44,20 +44,27 @@ class Connection:
         self._command: Open
         self._response: Any = None
         self._pieces: Iterator[bytes] = iter(())
+        self._grip = Grip()
         self._is_expired = False
+        self._is_aborted = False
 
     def open(self, command: Open) -> Head:
         """Send a request; how its answer begins."""
         client = shared_client() if self._client is None else self._client
         self._command, outgoing, first = command, command.outgoing, command.first_byte
         waits = {"connect": command.connect, "pool": command.connect, "read": first, "write": first}
+        grip = self._new_grip()
+        extensions = {"timeout": waits, "trace": grip.trace}
         request = client.build_request(
-            "POST", outgoing.url, headers=dict(outgoing.headers), content=outgoing.body, extensions={"timeout": waits}
+            "POST", outgoing.url, headers=dict(outgoing.headers), content=outgoing.body, extensions=extensions
         )
         try:
-            response = client.send(request, stream=True, follow_redirects=False)
+            with grip.asking():
+                response = client.send(request, stream=True, follow_redirects=False)
         except Exception as error:
             raise failure_of(error, command) from error
+        if "network_stream" in response.extensions and not response.is_closed:
+            grip.hold(response.extensions["network_stream"])
         waits["read"] = None  # from here on the watchdog minds the time
         self._is_expired, self.deadline = False, None
         self._response, self._pieces = response, response.iter_bytes()
@@ -83,22 +90,26 @@ class Connection:
 
     def expire(self) -> None:
         self._is_expired = True
-        self.abort()
+        self._grip.break_off()
 
     def abort(self) -> None:
-        """Break the connection, from whatever thread: a wait in another ends at once."""
-        response = self._response
-        stream = None if response is None else response.extensions.get("network_stream")
-        raw = None if stream is None else stream.get_extra_info("socket")
-        if raw is not None:
-            try:
-                raw.shutdown(socket.SHUT_RDWR)
-            except OSError:  # it is closed already
-                pass
+        """Break the connection for good, from whatever thread: a wait in another ends at once.
+
+        One that is still being made is broken as soon as it is there (see `grip`).
+        """
+        self._is_aborted = True
+        self._grip.break_off()
 
     def close(self) -> None:
         """Close the connection; one that was not read to its end is not used again."""
         response, self._response = self._response, None
         if response is not None:
             watchdog.forget(self)
+            self._grip.release()
             response.close()
+
+    def _new_grip(self) -> Grip:
+        self._grip = Grip()
+        if self._is_aborted:  # after the new one was set: whoever aborts looks for it the other way round
+            self._grip.break_off()
+        return self._grip
