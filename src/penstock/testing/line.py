@@ -28,16 +28,22 @@ Respond = Callable[[Open], Response | Hang | Reset]
 
 
 class Scripted:
-    """Plays a script; `requests` is what was asked."""
+    """Plays a script; `requests` is what was asked. A `strict` one refuses what the real provider refuses."""
 
     def __init__(
-        self, script: Answer | Iterable[Step | str] | Step | str, *, pace: float = 0, cuts: Cutting = None
+        self,
+        script: Answer | Iterable[Step | str] | Step | str,
+        *,
+        pace: float = 0,
+        cuts: Cutting = None,
+        strict: bool = False,
     ) -> None:
         list(recut([b""], cuts))  # a wrong one is told here, not in the middle of a response
         self.requests: list[Asked] = []
         self._script = as_script(script)
         self._pace = pace
         self._cuts: Cutting = cuts
+        self._is_strict = strict
 
     def connect(self) -> PlayedConnection:
         return PlayedConnection(self._respond)
@@ -51,7 +57,7 @@ class Scripted:
         if asked is None:
             raise UsageError(f"no wire has the path {path}")
         self.requests.append(asked)
-        played = respond(self._script, asked)
+        played = respond(self._script, asked, self._is_strict)
         if not isinstance(played, Response):
             return played
         beats = recut(played.beats, self._cuts)

@@ -27,12 +27,13 @@ _MODELS = {
 class Player:
     """Answers requests by a script; `requests` is what arrived, with keys masked."""
 
-    def __init__(self, script: Answer, pace: float, cutting: Cutting) -> None:
+    def __init__(self, script: Answer, pace: float, cutting: Cutting, is_strict: bool = False) -> None:
         cuts(b"", cutting)  # a wrong one is told here, not in the middle of a response
         self.requests: list[Asked] = []
         self._script = script
         self._pace = pace
         self._cutting: Cutting = cutting
+        self._is_strict = is_strict
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """The response to a request."""
@@ -42,7 +43,7 @@ class Player:
             return _elsewhere(request)
         self.requests.append(asked)
         try:
-            return await self._play(request, respond(self._script, asked))
+            return await self._play(request, respond(self._script, asked, self._is_strict))
         except ConnectionError:  # whoever asked is gone
             return web.Response()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import assert_never
+from types import MappingProxyType
+from typing import Any, assert_never
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +16,7 @@ from penstock.testing.encoders import Beat, find_encoder
 from penstock.testing.faults import Hang, Mislabelled, Page, Raw, Redirect, Reset, Status
 from penstock.testing.reply import Drop, Reply, Wait
 from penstock.testing.script import Answer, Step, as_step
+from penstock.testing.strict import refusal
 
 
 class Response(Struct, frozen=True):
@@ -25,10 +27,15 @@ class Response(Struct, frozen=True):
     beats: tuple[Beat, ...] = ()
 
 
-def respond(script: Answer, asked: Asked) -> Response | Hang | Reset:
-    """What a script has for a request; one that fails answers as a server in trouble does."""
+def respond(script: Answer, asked: Asked, is_strict: bool = False) -> Response | Hang | Reset:
+    """What a script has for a request; one that fails answers as a server in trouble does.
+
+    A strict one refuses what the provider would refuse, before the script is asked.
+    """
     if not asked.body:
         return _error(asked, Status(400, "The body is empty, or no JSON object."))
+    if is_strict and (refused := refusal(asked)):
+        return _error(asked, Status(refused.status, refused.message), refused.fields)
     try:
         step = as_step(script(asked))
     except Exception as error:  # noqa: BLE001  # a user's script may raise anything
@@ -72,12 +79,15 @@ def _reply(asked: Asked, reply: Reply, content_type: str = "") -> Response:
     return Response(encoder.status, headers, (*waits, body))
 
 
-def _error(asked: Asked, fault: Status) -> Response:
+def _error(asked: Asked, fault: Status, fields: Mapping[str, Any] = MappingProxyType({})) -> Response:
+    """An HTTP error as the provider tells it; `fields` go beside the message."""
     encoder = find_encoder(asked.wire)(Reply(), asked)
     headers = {"content-type": "application/json", **encoder.headers_of(fault.status)}
     if fault.retry_after is not None:
         headers["retry-after"] = f"{fault.retry_after:g}"
     body = encoder.http_error(fault.status, fault.message, fault.retry_after)
+    told = body.get("error")
+    (told if isinstance(told, dict) else body).update(fields)
     return Response(fault.status, headers, (msgspec.json.encode(body),))
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from penstock.testing.asked import Asked
-from penstock.testing.encoders.encoder import BASE64, EventEncoder, Frame
+from penstock.testing.encoders.encoder import EventEncoder, Frame
 from penstock.testing.reply import Call, Refuse, Reply, Say, Think
+from penstock.testing.seal import CLAUDE
 
 
 class Anthropic(EventEncoder):
@@ -91,7 +92,7 @@ class Anthropic(EventEncoder):
         return {"type": "tool_use", "id": id, "name": call.name, "input": input, "caller": {"type": "direct"}}
 
     def _signature(self) -> str:
-        return self.made("Eq", 90, BASE64)
+        return self.signed(CLAUDE)
 
     def _start(self, block: dict[str, Any]) -> Iterator[Frame]:
         self._index += 1

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import msgspec
 
 from penstock.testing.asked import Asked
-from penstock.testing.encoders.encoder import BASE64, Encoder, Frame
+from penstock.testing.encoders.encoder import Encoder, Frame
 from penstock.testing.reply import Call, Fail, Refuse, Reply, Say, Think
+from penstock.testing.seal import CLAUDE
 
 
 class Bedrock(Encoder):
@@ -101,7 +102,7 @@ class Bedrock(Encoder):
         return call.id or self.made("tooluse_", 22)
 
     def _signature(self) -> str:
-        return self.made("Eq", 90, BASE64)
+        return self.signed(CLAUDE)
 
     def _delta(self, delta: dict[str, Any]) -> dict[str, Any]:
         return {"contentBlockDelta": {"contentBlockIndex": self._index, "delta": delta}}

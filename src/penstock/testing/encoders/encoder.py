@@ -21,6 +21,7 @@ from penstock.errors import UsageError
 from penstock.events import Usage
 from penstock.testing.asked import Asked
 from penstock.testing.reply import Call, Drop, Fail, Refuse, Reply, Say, Think, Wait
+from penstock.testing.seal import SEAL, sealed
 
 Frame = dict[str, Any] | bytes
 """A frame as JSON, or bytes that are sent as they stand."""
@@ -32,6 +33,8 @@ CREATED = 1_767_225_600
 LETTERS = string.ascii_letters + string.digits
 HEX = "0123456789abcdef"
 BASE64 = LETTERS + "+/"
+SIGNATURE = 90
+"""How long signatures are, after what they begin with."""
 _WORD = re.compile(r"\s*\S+|\s+")
 _MESSAGES = {
     400: "The request is not valid.",
@@ -189,6 +192,10 @@ class Encoder:
         self._made[prefix] += 1
         dice = Random(f"{self._seed}/{prefix}/{self._made[prefix]}")
         return prefix + "".join(dice.choices(letters, k=length))
+
+    def signed(self, prefix: str) -> str:
+        """A made-up signature, or encrypted text, that this server knows again."""
+        return sealed(self.made(prefix, SIGNATURE - SEAL, BASE64))
 
     def padding(self) -> str:
         """Letters that mean nothing, as some providers add them so that lengths tell nothing."""

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from penstock.testing.asked import Asked
-from penstock.testing.encoders.encoder import BASE64, Encoder, Frame
+from penstock.testing.encoders.encoder import Encoder, Frame
 from penstock.testing.reply import Call, Reply, Say, Think
+from penstock.testing.seal import GEMINI
 
 
 class Gemini(Encoder):
@@ -26,7 +27,7 @@ class Gemini(Encoder):
     def __init__(self, reply: Reply, asked: Asked) -> None:
         super().__init__(reply, asked)
         self._id = self.made("", 23)
-        self._signature = self.made("Ev", 90, BASE64) if self.reply.reasoning else ""
+        self._signature = self.signed(GEMINI) if self.reply.reasoning else ""
 
     def say(self, text: str) -> Iterator[Frame]:
         for piece in self.words(text):

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from penstock.testing.asked import Asked
-from penstock.testing.encoders.encoder import BASE64, CREATED, HEX, EventEncoder, Frame
+from penstock.testing.encoders.encoder import CREATED, HEX, EventEncoder, Frame
 from penstock.testing.encoders.openai_chat import OPENAI_CODES, openai_error
 from penstock.testing.reply import Call, Fail, Refuse, Reply, Say, Think
+from penstock.testing.seal import OPENAI
 
 _ECHOED: dict[str, Any] = {
     "instructions": None, "max_output_tokens": None, "max_tool_calls": None, "metadata": {},
@@ -112,7 +113,7 @@ class OpenAIResponses(EventEncoder):
 
     def _reasoning_item(self, text: str) -> dict[str, Any]:
         summary = [{"type": "summary_text", "text": text}]
-        secret = self.made("gAAAAA", 90, BASE64)
+        secret = self.signed(OPENAI)
         return {"id": self.made("rs_", 50, HEX), "type": "reasoning", "summary": summary, "encrypted_content": secret}
 
     def _call_item(self, call: Call) -> dict[str, Any]:

@@ -1,0 +1,249 @@
+"""The strict loopback refuses what the real providers refuse, in their words, and takes all else that we send."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Agent, tool
+from penstock.errors import ProviderError
+from penstock.testing import Asked, Loopback, Reply, Scripted, call, frames, say, think
+from penstock.testing import strict as strict_package
+from penstock.testing.encoders import ENCODERS
+from penstock.testing.seal import CLAUDE, GEMINI, OPENAI, is_sealed
+from penstock.testing.strict import JUDGES, refusal
+from tests.asking import ONCE, WIRES, every_wire, model_on
+from tests.judges import HISTORY, WEATHER
+from tests.strict_bodies import (
+    BAD,
+    CLAUDES,
+    GOOD,
+    SIGNED,
+    WORDS,
+    A,
+    Json,
+    U,
+    asks,
+    calls,
+    chat,
+    gemini,
+    got,
+    its,
+    reasoning,
+    responds,
+    responses,
+    tells,
+)
+
+MODELS = {"bedrock": "eu.anthropic.claude-opus-4-6-v1", "gemini": "gemini-3-pro-preview"}
+"""Those of the wires that tell it in the path."""
+PATHS = {
+    "anthropic": "/v1/messages", "bedrock": "/model/m/converse-stream", "cohere": "/v2/chat",
+    "gemini": "/v1beta/models/gemini-3:streamGenerateContent", "mistral": "/mistral/v1/chat/completions",
+    "ollama": "/api/chat", "openai-chat": "/v1/chat/completions", "openai-responses": "/v1/responses",
+}  # fmt: skip
+
+
+def told(wire: str, body: Json, model: str = "") -> str:
+    """Why a body is refused; empty if it is taken."""
+    found = refusal(Asked(wire, body, model_in_path=model or MODELS.get(wire, "")))
+    return "" if found is None else f"{found.status} {found.message}"
+
+
+@pytest.mark.parametrize(
+    ("wire", "claim", "body", "words"),
+    [pytest.param(wire, *row, id=f"{wire}: {row[0]}") for wire, rows in BAD.items() for row in rows],
+)
+def test_what_the_provider_refuses_is_refused_in_its_words(wire: str, claim: str, body: Json, words: str) -> None:
+    said = told(wire, body)
+    assert said.startswith(("400 ", "404 ", "422 "))
+    for piece in words.split("*"):
+        assert piece in said
+
+
+@pytest.mark.parametrize(
+    ("wire", "body"),
+    [pytest.param(wire, body, id=f"{wire} {at}") for wire, bodies in GOOD.items() for at, body in enumerate(bodies)],
+)
+def test_what_the_provider_takes_is_taken(wire: str, body: Json) -> None:
+    assert told(wire, body) == ""
+
+
+def test_older_geminis_check_neither_signatures_nor_names() -> None:
+    body = gemini(asks(), tells(calls()), asks(responds("see")))
+    assert told("gemini", body, "gemini-2.5-flash") == ""
+    assert told("gemini", body, "gemini-flash-latest")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (gemini(asks(), tells({"text": "So."})), "Requests ending with a model turn are not supported"),
+        (gemini(asks({"text": ""})), "Model input cannot be empty"),
+        (gemini(asks(), tells(SIGNED), asks(responds(), {"text": "?"})), "Request contains an invalid argument"),
+    ],
+)
+def test_newer_geminis_take_less(body: Json, words: str) -> None:
+    assert told("gemini", body, "gemini-3-pro-preview") == ""
+    assert words in told("gemini", body, "gemini-3.7-flash")
+    assert words in told("gemini", body, "gemini-flash-latest")
+
+
+def test_every_wire_has_a_judge_that_knows_nothing_of_our_requests() -> None:
+    assert set(JUDGES) == set(ENCODERS)
+    for path in Path(strict_package.__file__).parent.glob("*.py"):
+        modules = [
+            node.module or "" for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
+        ]
+        assert all(module.startswith("penstock.testing.") for module in modules if module.startswith("penstock"))
+
+
+def odd(value: Any) -> Iterator[Any]:
+    """The JSON with each of its places, in turn, taken by what does not belong there."""
+    yield from (None, 7, "", "x", [], {}, [None], [[]], {"type": []})
+    for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        whole = copy.copy(value)
+        for replaced in odd(value[key]):
+            whole[key] = replaced
+            yield whole
+
+
+@every_wire
+def test_a_judge_takes_any_json(wire: str) -> None:
+    for body in GOOD[wire]:
+        for damaged in odd(body):
+            if isinstance(damaged, dict) and damaged:
+                told(wire, damaged)
+
+
+def test_a_seal_knows_its_own() -> None:
+    assert is_sealed(CLAUDES, CLAUDE)
+    assert not is_sealed(CLAUDES, GEMINI)
+    assert not any(is_sealed(CLAUDES[:at] + "?" + CLAUDES[at + 1 :], CLAUDE) for at in range(len(CLAUDES)))
+    assert not any(is_sealed(wrong, CLAUDE) for wrong in ("", "Eq", CLAUDES[:-1], CLAUDES + "x", None, 7))
+
+
+@pytest.mark.parametrize("is_streaming", [True, False])
+@pytest.mark.parametrize(
+    ("wire", "prefix"),
+    [("anthropic", CLAUDE), ("bedrock", CLAUDE), ("gemini", GEMINI), ("openai-responses", OPENAI)],
+)
+def test_what_the_loopback_signs_it_knows_again(wire: str, prefix: str, is_streaming: bool) -> None:
+    body = b"".join(frames(wire, Reply(think("Hm."), "So."), is_streaming)).decode("latin-1")
+    signatures = re.findall(rf'"({prefix}[A-Za-z0-9+/]{{90}})"', body)
+    assert signatures
+    assert all(is_sealed(signature, prefix) for signature in signatures)
+
+
+# Over HTTP, and within the process.
+
+
+def posted(url: str, body: Json) -> tuple[int, Json]:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, {}
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+@every_wire
+def test_a_refusal_uses_no_step_and_looks_like_the_providers(wire: str) -> None:
+    _, bad, words = BAD[wire][0]
+    with Loopback(["Sunny."], strict=True) as server:
+        status, error = posted(server.url + PATHS[wire], bad)
+        assert status == 400
+        assert words.split("*")[0] in json.dumps(error, ensure_ascii=False)
+        assert posted(server.url + PATHS[wire], GOOD[wire][0])[0] == 200
+        assert posted(server.url + PATHS[wire], GOOD[wire][0])[0] == 400, "the one step is used up"
+        assert len(server.requests) == 3
+
+
+@every_wire
+def test_only_a_strict_one_refuses(wire: str) -> None:
+    with Loopback(["Sunny."]) as server:
+        assert posted(server.url + PATHS[wire], BAD[wire][0][1])[0] == 200
+
+
+def test_the_envelopes_are_the_vendors() -> None:
+    with Loopback([], strict=True) as server:
+        _, chat_error = posted(server.url + PATHS["openai-chat"], chat(U, got("a")))
+        _, secret = posted(server.url + PATHS["openai-responses"], responses(U, reasoning(secret="x"), A))
+        _, order = posted(server.url + PATHS["mistral"], chat(U, A))
+        _, google = posted(server.url + PATHS["gemini"], gemini())
+        status, fields = posted(server.url + PATHS["mistral"], chat(U, {**A, "refusal": "No."}, U))
+    assert (
+        chat_error["error"].items()
+        >= {"type": "invalid_request_error", "param": "messages.[1].role", "code": None}.items()
+    )
+    assert secret["error"]["code"] == "invalid_encrypted_content"
+    assert (order["type"], order["code"]) == ("invalid_request_message_order", "3230")
+    assert google["error"]["status"] == "INVALID_ARGUMENT"
+    assert (status, fields["message"]["detail"][0]["loc"]) == (422, ["body", "messages", 1, "assistant", "refusal"])
+
+
+def test_a_strict_script_refuses_within_the_process() -> None:
+    foreign = {"type": "thinking", "thinking": "Hm.", "signature": "WaUjzkyp"}
+    script = Scripted(["Sunny."], strict=True)
+    model = model_on("anthropic", via=script, retries=ONCE)
+    with pytest.raises(ProviderError, match="Invalid `signature` in `thinking` block"):
+        model.stream_text_and_classify("Go.", extra={"messages": [U, its(foreign, WORDS), U]})
+    assert model.stream_text_and_classify("Go.").text == "Sunny."
+
+
+# What we send ourselves.
+
+
+@tool
+def look(city: str) -> str:
+    """Look at a city."""
+    return f"{city} is sunny" if city else ""
+
+
+@tool
+def broken() -> str:
+    """Never works."""
+    raise ValueError("no luck")
+
+
+def steps() -> list[Reply]:
+    return [
+        Reply(think("Two cities."), say("Let me look."), call("look", {"city": "Rome"}), call("look", {"city": ""})),
+        Reply(think("Again."), call("broken"), call("nothing", '{"a": 1}'), call("look", {"town": 1})),
+        Reply(call("look", {"city": "Oslo"})),
+        Reply(think("Good."), "All done."),
+    ]
+
+
+@every_wire
+def test_a_run_and_what_follows_it_are_taken(wire: str) -> None:
+    script = Scripted([*steps(), *steps()], strict=True)
+    agent = Agent(model_on(wire, via=script, retries=ONCE), [look, broken])
+    first = agent.run("Go.")
+    again = agent.run("And again?", first.messages)
+    assert (first.output, again.output) == ("All done.", "All done.")
+    assert len(script.requests) == 8
+
+
+@every_wire
+def test_a_conversation_goes_on_with_any_other_provider(wire: str) -> None:
+    begun = Agent(model_on(wire, via=Scripted(steps(), strict=True), retries=ONCE), [look, broken]).run("Go.").messages
+    for other in WIRES:
+        agent = Agent(model_on(other, via=Scripted(steps(), strict=True), retries=ONCE), [look, broken])
+        assert agent.run("And again?", begun).output == "All done."
+
+
+@every_wire
+def test_our_requests_for_a_history_of_others_are_taken(wire: str) -> None:
+    model = model_on(wire, via=Scripted(["Sunny."], strict=True), retries=ONCE)
+    assert model.stream_text_and_classify(list(HISTORY), tools=[WEATHER]).text == "Sunny."
