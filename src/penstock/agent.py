@@ -42,7 +42,9 @@ class Agent:
         run.output, run.messages
 
     `calls` says how the model calls: natively, or in its text in a dialect; with `rescue`, calls that leaked into the
-    text of a native model are found. `start` is the start policy of tools that have none of their own.
+    text of a native model are found. `start` is the start policy of tools that have none of their own. A run that only
+    waits for approvals or for deferred results ends as `paused`, to be stored (`dump`) and resumed; with
+    `approvals="wait"` it goes on waiting.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class Agent:
         return {name: self._policy(tool) for name, tool in self.settings.tools.items()}
 
     def _policy(self, tool: Tool[..., Any]) -> ToolPolicy:
-        usual: StartPolicy = "closed" if tool.read_only else "turn"
+        usual: StartPolicy = "closed" if tool.read_only and not tool.is_deferred else "turn"
         approval = tool.approval
         needs = approval if callable(approval) else (lambda arguments: True) if approval else None
         return ToolPolicy(
@@ -95,6 +97,8 @@ class Agent:
             timeout=tool.timeout,
             retries=tool.retries,
             is_parallel=tool.parallel,
+            is_deferred=tool.is_deferred,
+            check=tool.check if tool.is_deferred else None,
         )
 
     def stream(self, prompt: Any = None, messages: Any = None, *, deps: Any = None) -> AgentRun:

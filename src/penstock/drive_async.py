@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextvars import copy_context
+from functools import partial
 from typing import Any, Self
 
 from penstock.errors import AlreadyReadError
-from penstock.executions import Cancel, Start
-from penstock.happenings import Done, StreamEvent
+from penstock.executions import Cancel, Outcome, Start
+from penstock.happenings import Done, RequestKind, StreamEvent, ToolProgress
 from penstock.messages import Message
 from penstock.run import Ask, Command, Hush, Run, Tell
-from penstock.run_view import MAX_AHEAD, RunView
+from penstock.run_view import MAX_AHEAD, MAX_WAIT, PAUSE, RunView, provided
 from penstock.settings import Settings
 from penstock.work import Work, too_late
 
@@ -27,9 +30,10 @@ class AsyncAgentRun(RunView):
         self._out: deque[StreamEvent] = deque()
         self._changed = asyncio.Event()
         self._has_room = asyncio.Event()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._inbox: deque[tuple[str, Any]] = deque()  # progress that threads have reported
+        self._tasks: dict[str, asyncio.Task[Outcome]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._reader: asyncio.Task[None] | None = None
-        self._deadline: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 
@@ -51,30 +55,43 @@ class AsyncAgentRun(RunView):
         self._on_loop(lambda: self._carry_out(self._run.cancel(why)))
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
-        """Say yes or no to a call that waits for approval; `arguments` replace those of the model."""
-        self._carry_out(self._run.decide(call_id, approved, arguments, reason))
+        """Say yes or no to a call that waits for approval, from whatever thread; `arguments` replace the model's."""
+        self._answer(call_id, "approval", lambda: self._run.decide(call_id, approved, arguments, reason))
+
+    def provide(self, call_id: str, value: Any, is_error: bool = False) -> None:
+        """Give the result of a call that was deferred, from whatever thread: whatever a tool may return."""
+        self._answer(call_id, "deferred", lambda: self._run.provide(call_id, provided(value, is_error)))
 
     async def close(self) -> None:
-        """End the run if it has not ended, and wait until nothing of it is left."""
+        """End the run if it has not ended, and wait until nothing of it is left, but not for what does not listen."""
         if self.done is None:
             self.cancel("whoever read the run went away")
-        if self._deadline is not None:
-            self._deadline.cancel()
-        left = [task for task in (*self._tasks.values(), self._reader) if task is not None and not task.done()]
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        for timer in self._timers.values():
+            timer.cancel()
+        left = {task for task in (*self._tasks.values(), self._reader) if task is not None and not task.done()}
+        left.discard(asyncio.current_task())
+        self._tasks.clear()
+        self._reader = None
+        if left:
+            await asyncio.wait(left, timeout=MAX_WAIT)
 
     def _begin(self) -> None:
         if self._has_begun:
             return
-        self._has_begun = True
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self._has_begun = True
+        self._variables = copy_context()
         seconds = self._settings.limits.seconds
         if seconds is not None:
-            told = f"the run took longer than {seconds:g} seconds"
-            self._deadline = self._loop.call_later(seconds, lambda: self._carry_out(self._run.expire(told)))
+            self._after("", seconds, lambda: self._run.expire(f"the run took longer than {seconds:g} seconds"))
         self._carry_out(self._run.begin())
+
+    def _answer(self, call_id: str, kind: RequestKind, answered: Callable[[], list[Command]]) -> None:
+        """Somebody answers what the run asked for; of two who do, the first counts."""
+        self._begin()
+        self._check_open()
+        self._run.expect(call_id, kind)
+        self._on_loop(lambda: self._carry_out(answered() if self._run.waits_for(call_id, kind) else []))
 
     async def _events(self) -> AsyncIterator[StreamEvent]:
         self._begin()
@@ -102,26 +119,39 @@ class AsyncAgentRun(RunView):
         for command in commands:
             match command:
                 case Tell():
-                    self._out.append(command.event)
-                    self._note(command.event)
+                    self._tell(command.event)
                 case Ask():
-                    self._reader = asyncio.create_task(self._read(command.messages))
+                    self._reader = asyncio.create_task(self._read(command.messages), context=self._variables.copy())
                 case Start():
-                    self._tasks[command.key] = asyncio.create_task(self._work(command))
+                    self._begin_work(command)
                 case Cancel():
-                    if command.key in self._tasks:
-                        self._tasks[command.key].cancel()
+                    self._end_work(command.key)
                 case Hush():
                     if self._reader is not None:
                         self._reader.cancel()
         self._changed.set()
 
+    def _tell(self, event: StreamEvent) -> None:
+        self._note(event)
+        if isinstance(event, ToolProgress) and len(self._out) > MAX_AHEAD:
+            for at in range(1, len(self._out) + 1):  # from the end, where it will be
+                unread = self._out[-at]
+                if isinstance(unread, ToolProgress) and unread.key == event.key:
+                    self._out[-at] = event
+                    return
+        self._out.append(event)
+
     def _on_loop(self, happened: Callable[[], None]) -> None:
         """Let this happen on the loop of the run: now, if this is its thread."""
-        if self._loop is None or self._thread == threading.get_ident():
+        if self._is_here or self._loop is None:
             happened()
-        else:
+        elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(happened)
+
+    @property
+    def _is_here(self) -> bool:
+        """Whether this is the thread of the run's loop."""
+        return self._thread == threading.get_ident()
 
     async def _read(self, messages: tuple[Message, ...]) -> None:
         """Read an answer of the model."""
@@ -129,24 +159,62 @@ class AsyncAgentRun(RunView):
             async with self._settings.model.astream(list(messages), **self._request()) as stream:
                 async for chunk in stream:
                     self._carry_out(self._run.chunk(chunk))
-                    if len(self._out) > MAX_AHEAD:  # whoever reads is slow
-                        self._has_room.clear()
-                        await self._has_room.wait()
+                    await self._room()
         except Exception as error:  # noqa: BLE001  # whatever it was, the run must end, and its reader be told
             self._carry_out(self._failed(error))
         else:
             self._carry_out(self._run.ended())
 
-    async def _work(self, start: Start) -> None:
-        """Run a tool."""
+    async def _room(self) -> None:
+        """Wait while whoever reads is slow."""
+        if len(self._out) > MAX_AHEAD:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    def _begin_work(self, start: Start) -> None:
+        """Run a tool in a task of its own. One that is told to end and does not is left to itself."""
 
         def report(data: Any) -> None:
-            self._on_loop(lambda: self._carry_out(self._run.tool_progress(start.key, data)))
+            if self._is_here:
+                self._carry_out(self._run.tool_progress(start.key, data))
+            else:
+                self._report_from_thread(start.key, data)
 
+        def expire() -> list[Command]:
+            self._end_work(start.key)
+            return self._run.tool_done(start.key, too_late(start))
+
+        if start.timeout is not None:
+            self._after(start.key, start.timeout, expire)
         work = Work(self._settings.tools[start.name], start, self._context(start, report))
-        try:
-            async with asyncio.timeout(start.timeout):
-                outcome = await work.perform_async()
-        except TimeoutError:
-            outcome = too_late(start)
-        self._carry_out(self._run.tool_done(start.key, outcome))
+        working = work.perform_async(self._room)
+        task = self._tasks[start.key] = asyncio.create_task(working, context=self._variables.copy())
+        task.add_done_callback(partial(self._worked, start.key))
+
+    def _worked(self, key: str, task: asyncio.Task[Outcome]) -> None:
+        self._end_work(key)
+        self._tasks.pop(key, None)
+        if not task.cancelled():
+            self._carry_out(self._run.tool_done(key, task.result()))
+
+    def _end_work(self, key: str) -> None:
+        """A tool has ended, or is not wanted any more."""
+        if key in self._timers:
+            self._timers.pop(key).cancel()
+        if key in self._tasks:
+            self._tasks[key].cancel()
+
+    def _report_from_thread(self, key: str, data: Any) -> None:
+        while len(self._inbox) + len(self._out) > MAX_AHEAD and key in self._tasks:  # whoever reads is slow
+            time.sleep(PAUSE)
+        if key in self._tasks:
+            self._inbox.append((key, data))
+            self._on_loop(self._take_in)
+
+    def _take_in(self) -> None:
+        key, data = self._inbox.popleft()
+        self._carry_out(self._run.tool_progress(key, data))
+
+    def _after(self, key: str, seconds: float, happened: Callable[[], list[Command]]) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers[key] = loop.call_later(seconds, lambda: self._carry_out(happened()))

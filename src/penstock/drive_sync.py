@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
 from queue import SimpleQueue
@@ -15,13 +16,10 @@ from penstock.executions import Cancel, Outcome, Start
 from penstock.happenings import Done, StreamEvent
 from penstock.messages import Message
 from penstock.run import Ask, Command, Hush, Run, Tell
-from penstock.run_view import MAX_AHEAD, RunView
+from penstock.run_view import MAX_AHEAD, MAX_WAIT, PAUSE, RunView, provided
 from penstock.settings import Settings
 from penstock.stream import Stream
 from penstock.work import Work, awaited, in_thread, too_late
-
-MAX_WAIT = 1.0
-"""How many seconds to wait for a connection to be closed; it may hang in the middle of being opened."""
 
 
 class AgentRun(RunView):
@@ -55,9 +53,18 @@ class AgentRun(RunView):
             self._carry_out(self._run.cancel(why))
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
-        """Say yes or no to a call that waits for approval; `arguments` replace those of the model."""
+        """Say yes or no to a call that waits for approval, from whatever thread; `arguments` replace the model's."""
+        self._answer(lambda: self._run.decide(call_id, approved, arguments, reason))
+
+    def provide(self, call_id: str, value: Any, is_error: bool = False) -> None:
+        """Give the result of a call that was deferred, from whatever thread: whatever a tool may return."""
+        self._answer(lambda: self._run.provide(call_id, provided(value, is_error)))
+
+    @property
+    def messages(self) -> list[Message]:
+        """The history at this moment, with which another run can go on: see `RunView.messages`."""
         with self._lock:
-            self._carry_out(self._run.decide(call_id, approved, arguments, reason))
+            return super().messages
 
     def dump(self) -> bytes:
         """The run as JSON, to be continued elsewhere by `Agent.resume`."""
@@ -78,11 +85,19 @@ class AgentRun(RunView):
         if self._has_begun:
             return
         self._has_begun = True
+        self._variables = copy_context()
         seconds = self._settings.limits.seconds
         if seconds is not None:
             self._after("", seconds, lambda: self._run.expire(f"the run took longer than {seconds:g} seconds"))
         with self._lock:
             self._carry_out(self._run.begin())
+
+    def _answer(self, answered: Callable[[], list[Command]]) -> None:
+        """Somebody answers what the run asked for."""
+        self._begin()
+        with self._lock:
+            self._check_open()
+            self._carry_out(answered())
 
     def _events(self) -> Iterator[StreamEvent]:
         self._begin()
@@ -108,7 +123,7 @@ class AgentRun(RunView):
                     self._note(command.event)
                     self._out.put(command.event)
                 case Ask():
-                    self._reader = in_thread(partial(self._read, command.messages), "model")
+                    self._reader = in_thread(partial(self._read, command.messages), "model", self._variables)
                 case Start():
                     self._begin_work(command)
                 case Cancel():
@@ -131,8 +146,7 @@ class AgentRun(RunView):
                         self._carry_out(self._run.chunk(chunk))
                         if self._run.is_over:
                             return
-                    while self._out.qsize() > MAX_AHEAD and not self._run.is_over:  # whoever reads is slow
-                        time.sleep(0.01)
+                    self._wait_for_room(lambda: not self._run.is_over)
         except Exception as error:  # noqa: BLE001  # whatever it was, the run must end, and its reader be told
             with self._lock:
                 self._carry_out(self._failed(error))
@@ -140,10 +154,16 @@ class AgentRun(RunView):
             with self._lock:
                 self._carry_out(self._run.ended())
 
+    def _wait_for_room(self, is_wanted: Callable[[], bool]) -> None:
+        """Wait while whoever reads is slow, as long as what is to be told is wanted."""
+        while self._out.qsize() > MAX_AHEAD and is_wanted():
+            time.sleep(PAUSE)
+
     def _begin_work(self, start: Start) -> None:
         """Run a tool in a thread of its own."""
 
         def report(data: Any) -> None:
+            self._wait_for_room(lambda: start.key in self._works)
             with self._lock:
                 self._carry_out(self._run.tool_progress(start.key, data))
 
@@ -159,7 +179,7 @@ class AgentRun(RunView):
         if start.timeout is not None:
             self._after(start.key, start.timeout, expire)
         work = self._works[start.key] = Work(self._settings.tools[start.name], start, self._context(start, report))
-        in_thread(lambda: done(work.perform()), start.name)
+        in_thread(lambda: done(work.perform()), start.name, self._variables)
 
     def _end_work(self, key: str) -> None:
         """A tool has ended, or is not wanted any more."""

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from penstock.events import Text, ToolCall, ToolCallClosed, ToolCallInvalid
-from penstock.happenings import ApprovalRequest, ToolEnd, ToolEnding, ToolStart
+from penstock.happenings import ApprovalRequest, RequestKind, ToolEnd, ToolEnding, ToolStart
 from penstock.messages import File, Image, ToolResult
+from penstock.tool_outcome import Outcome as Found
+from penstock.tool_outcome import failure
 
 StartPolicy = Literal["closed", "call", "turn"]
-State = Literal["held", "approval", "ready", "running", "finished"]
+State = Literal["held", "approval", "ready", "deferred", "running", "finished"]
+
+SO_FAR: dict[State, str] = {
+    "held": "Not run yet.",
+    "approval": "Not run yet: it waits for approval.",
+    "ready": "Not run yet.",
+    "deferred": "It was handed on to run elsewhere, so it may have an effect; its result has not come yet.",
+    "running": "It was still running when this was written, so it may have had an effect.",
+}
+"""What can be said to a model of a call that has no result yet."""
 
 
 class ToolPolicy(Struct, frozen=True, kw_only=True):
-    """What the machine knows of a tool: when it may start, and under what conditions."""
+    """What the machine knows of a tool: when it may start, and under what conditions.
+
+    The calls of one that `is_deferred` run elsewhere; `check` raises if their arguments do not fit.
+    """
 
     start: StartPolicy = "turn"
     needs_approval: Callable[[dict[str, Any]], bool] | None = None
     timeout: float | None = None
     retries: int | None = None
     is_parallel: bool = True
+    is_deferred: bool = False
+    check: Callable[[dict[str, Any]], Any] | None = None
 
     def starts_at(self, moment: StartPolicy, arguments: dict[str, Any]) -> bool:
         """Whether a call may start at this moment or has been free to before it."""
@@ -35,6 +52,15 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
             return self.needs_approval is not None and bool(self.needs_approval(arguments))
         except Exception:  # noqa: BLE001  # the predicate is a user's code, and the arguments are not checked yet
             return True
+
+    def refusal(self, arguments: dict[str, Any]) -> Outcome | None:
+        """What is wrong with the arguments of a call that is to be handed on; None if nothing is."""
+        try:
+            if self.check is not None:
+                self.check(deepcopy(arguments))
+        except Exception as error:  # noqa: BLE001  # checking runs a user's validators
+            return ended(failure(error))
+        return None
 
 
 class Outcome(Struct, frozen=True):
@@ -49,6 +75,11 @@ class Outcome(Struct, frozen=True):
 def words(text: str, *, ending: ToolEnding = "failed") -> Outcome:
     """An outcome that is a sentence to the model about what went wrong."""
     return Outcome((Text(0, text),), is_error=True, ending=ending)
+
+
+def ended(found: Found) -> Outcome:
+    """The outcome of an execution of which this came."""
+    return Outcome(found.content, found.data, found.is_error, "failed" if found.is_error else "done")
 
 
 class Start(Struct, frozen=True):
@@ -81,6 +112,17 @@ class Execution(Struct):
     ending: ToolEnding = "done"
     data: Any = None  # what the program keeps; not stored
 
+    @property
+    def request(self) -> ApprovalRequest:
+        """The event that says what it waits for."""
+        kind: RequestKind = "deferred" if self.state == "deferred" else "approval"
+        return ApprovalRequest(self.call_id, self.name, self.arguments, kind)
+
+    @property
+    def result_so_far(self) -> ToolResult:
+        """Its result, or one that says why there is none yet."""
+        return self.result or ToolResult(self.call_id, self.name, (Text(0, SO_FAR[self.state]),), is_error=True)
+
     def finish(self, outcome: Outcome) -> ToolEnd:
         """It ended; the event that says so."""
         self.state, self.ending, self.data = "finished", outcome.ending, outcome.data
@@ -91,9 +133,15 @@ class Execution(Struct):
         """Nothing of it counts; its end is told if its start was, and its end was not."""
         was = self.state
         told = self.finish(words(why, ending="discarded"))
-        if was == "finished":
-            return [] if self.is_confirmed else [told]
-        return [Cancel(self.key), told] if was == "running" else []
+        match was:
+            case "finished":
+                return [] if self.is_confirmed else [told]
+            case "running":
+                return [Cancel(self.key), told]
+            case "deferred":
+                return [told]
+            case _:
+                return []
 
 
 Move = Start | Cancel | ToolStart | ToolEnd | ApprovalRequest
@@ -115,13 +163,14 @@ class Executions:
         return iter([self._by_block[block] for block in sorted(self._by_block)])
 
     def load(self, executions: list[Execution]) -> None:
-        """Go on with what was stored; what was running then is running no more."""
+        """Go on with what was stored."""
         self._by_block = {execution.block: execution for execution in executions}
         self._is_over = True
-        for execution in executions:
-            if execution.state == "running":
-                told = "It was running when the run was interrupted, so it may have had an effect."
-                execution.finish(words(told, ending="cancelled"))
+
+    def interrupt(self) -> list[Move]:
+        """What was running when the run was stored is running no more."""
+        told = words("It was running when the run was interrupted, so it may have had an effect.", ending="cancelled")
+        return [one.finish(told) for one in self if one.state == "running"]
 
     def closed(self, call: ToolCallClosed) -> list[Move]:
         """The arguments of a call have closed; the protocol may still change them."""
@@ -170,19 +219,22 @@ class Executions:
                 is_free = policy.starts_at("turn", execution.arguments)
                 execution.state = "ready" if is_free else "approval"
                 if not is_free:
-                    requests.append(ApprovalRequest(execution.call_id, execution.name, execution.arguments))
+                    requests.append(execution.request)
         return requests + self._start_ready()
 
-    def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str) -> list[Move] | None:
-        """A person decided about a call; None if none waits under that id."""
-        waiting = next((one for one in self if one.call_id == call_id and one.state == "approval"), None)
-        if waiting is None:
-            return None
+    def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str) -> list[Move]:
+        """A person decided about a call that waits for it."""
+        waiting = next(one for one in self if one.call_id == call_id and one.state == "approval")
         if not approved:
             return [waiting.finish(words(f"The user declined this call{f': {reason}' if reason else ''}."))]
         waiting.arguments = waiting.arguments if arguments is None else arguments
         waiting.state = "ready"
         return self._start_ready()
+
+    def provide(self, call_id: str, outcome: Outcome) -> list[Move]:
+        """The result of a call that was handed on has come."""
+        waiting = next(one for one in self if one.call_id == call_id and one.state == "deferred")
+        return [waiting.finish(outcome)]
 
     def done(self, key: str, outcome: Outcome) -> list[Move]:
         """An execution ended; of one that was voided nothing is wanted."""
@@ -206,6 +258,9 @@ class Executions:
             elif execution.state == "running":
                 told = f"Cancelled while it ran, so it may have had an effect: {why}."
                 moves += [Cancel(execution.key), execution.finish(words(told, ending="cancelled"))]
+            elif execution.state == "deferred":
+                told = f"It was handed on to run elsewhere, so it may have an effect; nobody waits for it: {why}."
+                moves.append(execution.finish(words(told, ending="cancelled")))
             elif execution.state != "finished":
                 execution.finish(words(not_run, ending="cancelled"))
         return moves
@@ -213,7 +268,7 @@ class Executions:
     @property
     def had_effect(self) -> bool:
         """Whether something ran, or may have run, that is not read-only."""
-        started = [one.name for one in self if one.state in ("running", "finished")]
+        started = [one.name for one in self if one.state in ("deferred", "running", "finished")]
         return any(name in self._policies and self._policies[name].start != "closed" for name in started)
 
     @property
@@ -222,8 +277,13 @@ class Executions:
 
     @property
     def waiting(self) -> list[Execution]:
-        """The calls that wait for a person."""
-        return [execution for execution in self if execution.state == "approval"]
+        """The calls that wait for a person, or for their result from elsewhere."""
+        return [execution for execution in self if execution.state in ("approval", "deferred")]
+
+    @property
+    def results(self) -> dict[int, ToolResult]:
+        """What can be said by now of each confirmed call, by block."""
+        return {one.block: one.result_so_far for one in self if one.is_confirmed}
 
     def _add(self, block: int, id: str, name: str, arguments: dict[str, Any]) -> Execution:
         again = f".{self._voided}" if self._voided else ""
@@ -250,12 +310,21 @@ class Executions:
         """Start what may start: a tool that is not to run beside others runs alone."""
         moves: list[Move] = []
         for execution in self:
-            if execution.state == "ready" and self._has_room_for(execution):
+            if execution.state == "ready" and self._policies[execution.name].is_deferred:
+                moves.append(self._hand_on(execution))
+            elif execution.state == "ready" and self._has_room_for(execution):
                 execution.state = "running"
                 timeout = self._policies[execution.name].timeout
                 what = (execution.key, execution.call_id, execution.name, execution.arguments)
                 moves += [ToolStart(*what, not self._is_over), Start(*what, timeout)]
         return moves
+
+    def _hand_on(self, execution: Execution) -> Move:
+        """Let somebody else run it, if it can be run."""
+        if refused := self._policies[execution.name].refusal(execution.arguments):
+            return execution.finish(refused)
+        execution.state = "deferred"
+        return execution.request
 
     def _has_room_for(self, execution: Execution) -> bool:
         running = [one for one in self if one.state == "running"]

@@ -14,6 +14,7 @@ from penstock.messages import Message, ToolResult
 
 EndReason = Literal["answered", "length", "refused", "cut", "error", "limit", "cancelled", "paused"]
 ToolEnding = Literal["done", "failed", "cancelled", "discarded"]
+RequestKind = Literal["approval", "deferred"]
 
 
 class StepStart(Event, frozen=True, tag="step_start"):
@@ -44,7 +45,11 @@ class ToolStart(Event, frozen=True, tag="tool_start"):
 
 
 class ToolProgress(Event, frozen=True, tag="tool_progress"):
-    """A tool reports how far it is."""
+    """A tool reports how far it is.
+
+    A tool waits for a reader who is slow. Where it cannot (plain async code, see `Context`), its newest report takes
+    the place of the last one that is unread.
+    """
 
     key: str
     call_id: str
@@ -64,16 +69,26 @@ class ToolEnd(Event, frozen=True, tag="tool_result"):
 
 
 class ApprovalRequest(Event, frozen=True, tag="approval_request"):
-    """A call waits for a person to say yes or no."""
+    """A call waits for somebody: its `kind` says for whom.
+
+    For `approval`, a person says yes or no (`run.decide`). A `deferred` call runs elsewhere, and waits for its result
+    (`run.provide`).
+    """
 
     call_id: str
     name: str
     arguments: dict[str, Any]
+    kind: RequestKind = "approval"
     type: ClassVar[Literal["approval_request"]] = "approval_request"
 
 
 class Done(Event, frozen=True, tag="done"):
-    """The run is over: the one last event. `output` is the final text, `why` says how it came to its end."""
+    """The run is over: the one last event. `output` is the final text, `why` says how it came to its end.
+
+    In `messages` every call has a result, whatever the reason, so that another run can go on from them. After `paused`
+    the results of the calls that wait say only that: to go on when they are decided or have come, store the run
+    (`run.dump()`) and resume it (`Agent.resume`).
+    """
 
     reason: EndReason
     output: str

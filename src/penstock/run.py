@@ -7,12 +7,12 @@ inputs a run can be stored as JSON, loaded elsewhere and continued.
 When a tool may start depends on its policy. `closed`: as soon as the JSON of its arguments closes, before the protocol
 has confirmed the call; if the call then changes, what was started is thrown away and it runs again. `call`: when the
 call is confirmed. `turn`: when the whole answer ended in a way that lets tools run, so that a refusal, a filter or a
-broken connection cannot have fired a side effect. A call that needs approval waits for a person after that.
+broken connection cannot have fired a side effect. A call that needs approval waits for a person after that. A call of a
+tool that runs elsewhere is handed on when it would start, and waits for its result.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from penstock.happenings import (
     ApprovalRequest,
     Done,
     EndReason,
+    RequestKind,
     StepEnd,
     StepStart,
     StreamEvent,
@@ -33,8 +34,11 @@ from penstock.happenings import (
     ToolProgress,
     ToolStart,
 )
+from penstock.limits import Limits, Tally
 from penstock.messages import Message, result, tool_results
 from penstock.turn import Turn, TurnBuilder
+
+__all__ = ["Ask", "Command", "Hush", "Limits", "Run", "Tell"]
 
 VERSION = 1
 Phase = Literal["new", "answer", "tools", "over"]
@@ -45,20 +49,6 @@ ENDS: dict[str, tuple[EndReason, str]] = {
     "error": ("error", "the provider reported an error"),
 }
 """Ends of an answer after which no tool may start, and why."""
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    """When a run ends by itself; None means never.
-
-    `steps` are requests to the model, `calls` executions of tools, `tokens` all that were used, `seconds` the time that
-    the run may take, `repeats` how often the same call with the same arguments may come.
-    """
-
-    steps: int | None = 50
-    calls: int | None = None
-    tokens: int | None = None
-    seconds: float | None = None
-    repeats: int | None = 10
 
 
 class Ask(Struct, frozen=True):
@@ -86,13 +76,9 @@ class Stored(Struct, frozen=True):
     penstock_run: int
     messages: list[Message]
     phase: Phase
-    step: int
     answer: Turn
     executions: list[Execution]
-    usage: Usage
-    calls: int
-    seen: dict[str, int]
-    failures: dict[str, int]
+    tally: Tally
     output: str = ""
     end: tuple[EndReason, str] = ("answered", "")
 
@@ -103,18 +89,14 @@ class Run:
     def __init__(
         self, messages: Iterable[Message], policies: Mapping[str, ToolPolicy], limits: Limits | None = None
     ) -> None:
-        self.messages = list(messages)
-        self.step = 0
-        self.usage = Usage()
+        self.messages = list(messages)  # without what is still going on: see `history`
         self.phase: Phase = "new"
         self._policies = policies
         self._limits = limits or Limits()
         self._builder = TurnBuilder()
         self._executions = Executions(0, policies)
         self.output = ""  # the text of the last answer
-        self._calls = 0
-        self._seen: Counter[str] = Counter()
-        self._failures: Counter[str] = Counter()  # in a row, by tool
+        self._tally = Tally()
         self._ending: tuple[EndReason, str] = ("answered", "")  # when it is over: how, and why
 
     # -- what happened ---------------------------------------------------------------------------------------------
@@ -127,7 +109,8 @@ class Run:
             case "answer":
                 return self._begin_anew()
             case "tools":
-                return [*map(Tell, self.waiting), *self._after(self._executions.release())]
+                told = [*self._commands(self._executions.interrupt()), *map(Tell, self.waiting)]
+                return told + self._after(self._executions.release())
             case "over":
                 return [Tell(self._done(*self._ending))]
 
@@ -161,7 +144,8 @@ class Run:
             return commands + self._end(reason, turn.error.message if turn.error else why)
         if not list(self._executions):
             return commands + self._end("length" if turn.finish_reason == "length" else "answered", "")
-        if over := self._over_limit():
+        held = sum(one.state == "held" for one in self._executions)
+        if over := self._tally.over(self._limits, held):
             return commands + self._end("limit", over)
         self.phase = "tools"
         return commands + self._after(self._executions.release())
@@ -186,11 +170,13 @@ class Run:
         self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
     ) -> list[Command]:
         """A person said yes or no to a call."""
-        moves = self._executions.decide(call_id, approved, arguments, reason)
-        if moves is None:
-            waiting = ", ".join(one.call_id for one in self._executions.waiting) or "none"
-            raise UsageError(f"no call with the id {call_id!r} waits for a decision; waiting: {waiting}")
-        return self._after(moves)
+        self.expect(call_id, "approval")
+        return self._after(self._executions.decide(call_id, approved, arguments, reason))
+
+    def provide(self, call_id: str, outcome: Outcome) -> list[Command]:
+        """A call that was handed on has its result."""
+        self.expect(call_id, "deferred")
+        return self._after(self._executions.provide(call_id, outcome))
 
     def cancel(self, why: str = "the run was cancelled") -> list[Command]:
         """Nobody wants the run to go on."""
@@ -201,10 +187,15 @@ class Run:
         return self._stop("limit", why)
 
     def pause(self) -> list[Command]:
-        """The run ends here for now; stored, it can go on later. Only what waits for a person can wait so long."""
-        if not self._executions.waiting or any(one.state == "running" for one in self._executions):
-            raise UsageError("only a run that waits for approvals, and for nothing else, can be paused")
-        return [Tell(self._done("paused", "a call waits for approval"))]
+        """The run ends here for now; stored, it can go on later. Only what waits for others can wait so long.
+
+        The messages of its `Done` say of each open call that it waits; what `dump` stores is still open.
+        """
+        if not self.is_waiting:
+            raise UsageError("only a run that waits for approvals or for results from elsewhere can be paused")
+        kinds = {one.kind for one in self.waiting}
+        why = "a call waits for approval" if "approval" in kinds else "a call waits for its result from elsewhere"
+        return [Tell(self._done("paused", why))]
 
     # -- what can be asked -----------------------------------------------------------------------------------------
 
@@ -213,22 +204,56 @@ class Run:
         return self.phase == "over"
 
     @property
+    def step(self) -> int:
+        """How often the model was asked."""
+        return self._tally.step
+
+    @property
+    def usage(self) -> Usage:
+        """What all answers together have cost."""
+        return self._tally.usage
+
+    @property
+    def history(self) -> list[Message]:
+        """The history as it would be if the run ended now, good for every provider; the run is not changed by it.
+
+        What the model has said so far is in it, as an answer that was cut. A call without a result has one that says
+        so, and why: it is running, it waits for approval, it runs elsewhere.
+        """
+        if self.phase not in ("answer", "tools"):
+            return list(self.messages)
+        parts = self._builder.build().parts if self.phase == "answer" else ()
+        messages = [*self.messages, *([Message("assistant", parts)] if parts else [])]
+        return messages + self._results(messages, "Not run: the call had not come to its end yet.")
+
+    @property
     def waiting(self) -> list[ApprovalRequest]:
-        """The calls that wait for a person."""
-        return [ApprovalRequest(one.call_id, one.name, one.arguments) for one in self._executions.waiting]
+        """The calls that wait for a person, or for their result from elsewhere."""
+        return [one.request for one in self._executions.waiting]
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing happens any more before a person decides."""
+        """Whether nothing happens any more before a person decides, or a result comes from elsewhere."""
         states = {one.state for one in self._executions}
-        return self.phase == "tools" and "approval" in states and not states & {"ready", "running"}
+        return self.phase == "tools" and bool(self._executions.waiting) and not states & {"ready", "running"}
+
+    def waits_for(self, call_id: str, kind: RequestKind) -> bool:
+        """Whether a call of this id waits for a decision, or for its result from elsewhere."""
+        return any((one.call_id, one.kind) == (call_id, kind) for one in self.waiting)
+
+    def expect(self, call_id: str, kind: RequestKind) -> None:
+        """Raise a `UsageError` unless a call of this id waits for that."""
+        if not self.waits_for(call_id, kind):
+            wanted = "a decision" if kind == "approval" else "a result from elsewhere"
+            waiting = ", ".join(f"{one.call_id} ({one.kind})" for one in self.waiting) or "none"
+            raise UsageError(f"no call with the id {call_id!r} waits for {wanted}; waiting: {waiting}")
 
     def dump(self) -> bytes:
         """The run as JSON, to be loaded and continued elsewhere."""
         executions = [msgspec.structs.replace(one, data=None) for one in self._executions]
         stored = Stored(
-            VERSION, self.messages, self.phase, self.step, self._builder.build(), executions, self.usage,
-            self._calls, dict(self._seen), dict(self._failures), self.output, self._ending,
+            VERSION, self.messages, self.phase, self._builder.build(), executions, self._tally,
+            self.output, self._ending,
         )  # fmt: skip
         return msgspec.json.encode(stored)
 
@@ -242,19 +267,17 @@ class Run:
         if stored.penstock_run > VERSION:
             raise UsageError(f"the run was stored by a later version ({stored.penstock_run}; this one reads {VERSION})")
         run = cls(stored.messages, policies, limits)
-        run.phase, run.step, run.usage, run._calls = stored.phase, stored.step, stored.usage, stored.calls
-        run._seen, run._failures = Counter(stored.seen), Counter(stored.failures)
-        run.output, run._ending = stored.output, stored.end
+        run.phase, run._tally, run.output, run._ending = stored.phase, stored.tally, stored.output, stored.end
         for part in stored.answer.parts:
             run._builder.add(part)
-        run._executions = Executions(stored.step, policies)
+        run._executions = Executions(run.step, policies)
         run._executions.load(stored.executions)
         return run
 
     # -- how it goes on --------------------------------------------------------------------------------------------
 
     def _ask(self) -> list[Command]:
-        self.step += 1
+        self._tally.step += 1
         self.phase = "answer"
         self._builder = TurnBuilder()
         self._executions = Executions(self.step, self._policies)
@@ -263,8 +286,8 @@ class Run:
     def _begin_anew(self) -> list[Command]:
         """An answer was broken off by storing the run: it is asked for again; what had an effect already is told."""
         if not self._executions.had_effect:
-            self.step -= 1
-            return self._ask()
+            self._tally.step -= 1
+            return [*self._commands(self._executions.void_all()), *self._ask()]
         self._answered()
         return [*self._commands(self._settle("the run was interrupted")), *self._ask()]
 
@@ -273,11 +296,8 @@ class Run:
         turn = self._builder.build()
         if turn.parts:
             self.messages.append(Message("assistant", turn.parts))
-        if turn.usage is not None:
-            self.usage = _sum(self.usage, turn.usage)
+        self._tally.answered(turn)
         self.output = turn.text
-        for call in turn.tool_calls:
-            self._seen[f"{call.name} {call.arguments_raw}"] += 1
         return turn
 
     def _after(self, moves: list[Move]) -> list[Command]:
@@ -285,23 +305,27 @@ class Run:
         commands = self._commands(moves)
         if self.phase != "tools" or not self._executions.is_finished:
             return commands
-        self._count_failures()
+        self._tally.tried(self._executions)
         commands += self._commands(self._settle(""))
-        over = self._worn_out()
+        over = self._tally.worn_out(self._policies)
         return commands + (self._end("limit", over) if over else self._ask())
 
     def _settle(self, why: str) -> list[Move]:
         """Give every call of the last answer a result, and take them into the history, all in one message."""
         moves = self._executions.abandon(why)
-        results = {one.block: one.result for one in self._executions if one.result is not None}
-        last = self.messages[-1] if self.messages else None
-        if last is not None and last.role == "assistant":
-            calls = [part for part in last.parts if isinstance(part, ToolCall | ToolCallInvalid)]
-            not_run = f"Not run: {why}."
-            found = [results.get(call.block) or result(call, not_run, is_error=True) for call in calls]
-            self.messages += [tool_results(*found)] if found else []
+        self.messages += self._results(self.messages, f"Not run: {why}.")
         self._executions = Executions(self.step, self._policies)
         return moves
+
+    def _results(self, messages: list[Message], not_run: str) -> list[Message]:
+        """The results of the last answer's calls, all in one message; `not_run` for those that were never confirmed."""
+        last = messages[-1] if messages else None
+        if last is None or last.role != "assistant":
+            return []
+        known = self._executions.results
+        calls = [part for part in last.parts if isinstance(part, ToolCall | ToolCallInvalid)]
+        found = [known.get(call.block) or result(call, not_run, is_error=True) for call in calls]
+        return [tool_results(*found)] if found else []
 
     def _end(self, reason: EndReason, why: str) -> list[Command]:
         commands = self._commands(self._settle(why))
@@ -318,44 +342,11 @@ class Run:
         return [*([Hush()] if is_speaking else []), *self._end(reason, why)]
 
     def _done(self, reason: EndReason, why: str) -> Done:
-        return Done(reason, self.output, tuple(self.messages), self.usage, why)
-
-    def _over_limit(self) -> str:
-        """Which limit the calls of this answer would break; empty if none."""
-        limits = self._limits
-        calls = self._calls + sum(one.state == "held" for one in self._executions)
-        tokens = self.usage.input_tokens + self.usage.output_tokens
-        if limits.steps is not None and self.step >= limits.steps:
-            return f"the run reached its limit of {limits.steps} steps"
-        if limits.calls is not None and calls > limits.calls:
-            return f"with this answer there would be {calls} calls, and there may be {limits.calls}"
-        if limits.tokens is not None and tokens > limits.tokens:
-            return f"the run used {tokens} tokens, and may use {limits.tokens}"
-        if limits.repeats is not None and (most := max(self._seen.values(), default=0)) > limits.repeats:
-            return f"the same call came {most} times, and may come {limits.repeats} times"
-        return ""
+        return Done(reason, self.output, tuple(self.history), self.usage, why)
 
     @property
     def _has_room(self) -> bool:
-        """Whether a call may start early: not if the limits will end the run with this answer."""
-        steps, calls = self._limits.steps, self._limits.calls
-        return (steps is None or self.step < steps) and (calls is None or self._calls < calls)
-
-    def _count_failures(self) -> None:
-        """Calls that come in one answer are one try: a tool failed if none of its calls went well."""
-        endings: dict[str, set[str]] = {}
-        for one in self._executions:
-            endings.setdefault(one.name, set()).add(one.ending)
-        for name, ways in endings.items():
-            self._failures[name] = self._failures[name] + 1 if "failed" in ways and "done" not in ways else 0
-
-    def _worn_out(self) -> str:
-        """Which tool failed more often in a row than it may; empty if none."""
-        for name, count in self._failures.items():
-            policy = self._policies.get(name)
-            if policy is not None and policy.retries is not None and count > policy.retries:
-                return f"the tool {name} failed {count} times in a row, and may be tried again {policy.retries} times"
-        return ""
+        return self._tally.has_room(self._limits)
 
     def _commands(self, moves: list[Move]) -> list[Command]:
         commands: list[Command] = []
@@ -363,18 +354,9 @@ class Run:
             match move:
                 case Start() | Cancel():
                     commands.append(move)
-                case ToolStart():
-                    self._calls += 1
+                case ToolStart() | ApprovalRequest(kind="deferred"):
+                    self._tally.calls += 1
                     commands.append(Tell(move))
                 case ToolEnd() | ApprovalRequest():
                     commands.append(Tell(move))
         return commands
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        one.input_tokens + other.input_tokens,
-        one.output_tokens + other.output_tokens,
-        one.cached_tokens + other.cached_tokens,
-        one.reasoning_tokens + other.reasoning_tokens,
-    )

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any
 
+from msgspec.structs import replace
+
+from penstock.errors import UsageError
 from penstock.events import Text, Usage
-from penstock.executions import Start
+from penstock.executions import Outcome, Start, ended
 from penstock.happenings import Done, EndReason, StepStart, StreamEvent
 from penstock.messages import Message
 from penstock.run import Command, Run
 from penstock.settings import Settings
-from penstock.tools import Context
+from penstock.tools import Context, outcome
 
 MAX_AHEAD = 10_000
-"""How many events may wait for whoever reads the run."""
+"""How many events may wait for whoever reads the run; then the model and the tools wait for the reader."""
+
+MAX_WAIT = 1.0
+"""How many seconds a run that ends waits for what it told to end: a connection or a tool may not listen."""
+
+PAUSE = 0.01
+"""How many seconds a thread sleeps before it looks again whether there is room."""
 
 
 class RunView:
@@ -26,6 +36,7 @@ class RunView:
         self._settings = settings
         self._run = run
         self._deps = deps
+        self._variables = copy_context()  # tools see the variables of whoever began the run, not of whoever decides
         self._has_begun = False
         self._is_read = False
         self._needs_break = False
@@ -37,8 +48,12 @@ class RunView:
 
     @property
     def messages(self) -> list[Message]:
-        """The history so far, with which another run can go on."""
-        return list(self._run.messages)
+        """The history at this moment, with which another run can go on, with any provider.
+
+        While the model speaks, what it has said so far is in it as an answer that was cut. A call that has no result
+        yet, because it runs or waits, has one that says so. `dump` keeps such a call open, to `resume` it.
+        """
+        return self._run.history
 
     @property
     def usage(self) -> Usage:
@@ -53,6 +68,10 @@ class RunView:
     def dump(self) -> bytes:
         """The run as JSON, to be continued elsewhere by `Agent.resume`."""
         return self._run.dump()
+
+    def _check_open(self) -> None:
+        if self.done is not None and self.done.reason == "paused":
+            raise UsageError("the run is paused: go on with Agent.resume(run.dump()), and answer there")
 
     @property
     def _should_pause(self) -> bool:
@@ -89,3 +108,9 @@ class RunView:
 
     def _context(self, start: Start, report: Callable[[Any], None]) -> Context[Any]:
         return Context(deps=self._deps, call_id=start.call_id, tool=start.name, step=self._run.step, report=report)
+
+
+def provided(value: Any, is_error: bool) -> Outcome:
+    """The outcome that a value from elsewhere is, as if a tool had returned it."""
+    found = outcome(value)
+    return ended(replace(found, is_error=True) if is_error else found)

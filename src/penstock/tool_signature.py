@@ -33,7 +33,9 @@ def _unheard(progress: Any) -> None:
 class Context(Struct, Generic[Deps], frozen=True, eq=False):
     """What a tool may know of the run that it is called in; a parameter annotated so gets it, and no model sees it.
 
-    `deps` is what the program handed to the run, `report` tells how far the tool is.
+    `deps` is what the program handed to the run, `report` tells how far the tool is. If whoever reads the run is slow,
+    `report` waits for them; called on the event loop of the run, where it cannot wait, it puts the new report in the
+    place of the last unread one of the same call.
     """
 
     deps: Deps

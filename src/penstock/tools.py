@@ -72,6 +72,7 @@ class RunOptions(TypedDict, total=False):
     timeout: float | None
     retries: int | None
     parallel: bool
+    deferred: bool
 
 
 class ToolOptions(RunOptions, total=False):
@@ -80,7 +81,8 @@ class ToolOptions(RunOptions, total=False):
     A `read_only` tool changes nothing, and so may start before its call is confirmed. `start` says when a call starts:
     as its arguments are `closed`, when the `call` is confirmed, or after the `turn`. `approval` asks a person first:
     always, or if a function of the arguments says so. `timeout` is in seconds. `retries` is how often the model may try
-    again after failures in a row; None sets no bound. With `parallel=False` it does not run beside other tools.
+    again after failures in a row; None sets no bound. With `parallel=False` it does not run beside other tools. A
+    `deferred` tool runs elsewhere: its function only declares it, and a run waits for what it is told by `provide`.
     `strict` asks the provider to hold the model to the schema.
     """
 
@@ -103,7 +105,8 @@ class Tool(Generic[P, R]):
     """A function that a model can call; to everyone else it is the function as before.
 
     `declaration` is what a model is told. `function` is called with what `check` and then `bound` give. A tool without
-    a function `is_deferred`: a model may call it, and somebody else has to say what came of it.
+    a function `is_deferred`, and so is one that says so: a model may call it, and somebody else has to say what came of
+    it.
     """
 
     __name__: str
@@ -121,6 +124,7 @@ class Tool(Generic[P, R]):
         timeout: float | None = None,
         retries: int | None = RETRIES,
         parallel: bool = True,
+        deferred: bool = False,
     ) -> None:
         called: Any = functools.partial(_refuse, declaration.name) if function is None else function
         if inspect.isroutine(called):
@@ -132,7 +136,7 @@ class Tool(Generic[P, R]):
         self.name = declaration.name
         self.description = declaration.description
         self.parameters = arguments.parameters
-        self.is_deferred = function is None
+        self.is_deferred = deferred or function is None
         self._arguments = arguments
         self._signature = signature
         self._take(called)
@@ -162,6 +166,10 @@ class Tool(Generic[P, R]):
             return f"start is {self.start!r}: give 'closed', 'call' or 'turn'"
         if self.start == "closed" and not self.read_only:
             return "start='closed' runs a call that may still change: it is for tools with read_only=True"
+        if self.start == "closed" and self.is_deferred:
+            return "start='closed' is for tools that run here: one that is deferred starts with its 'call' or 'turn'"
+        if self.timeout is not None and self.is_deferred:
+            return "it is deferred, and where it runs there is no timeout of ours: see Limits(seconds=…)"
         if self.timeout is not None and not self.timeout > 0:
             return f"timeout is {self.timeout!r}: give seconds, or None"
         if self.retries is not None and self.retries < 0:

@@ -7,14 +7,17 @@ import inspect
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from contextvars import Context as Variables
 from contextvars import copy_context
 from copy import deepcopy
 from typing import Any
 
-from penstock.executions import Outcome, Start, words
+from penstock.executions import Outcome, Start, ended, words
 from penstock.tools import Context, Tool, failure, outcome
 
 Report = Callable[[Any], None]
+Room = Callable[[], Awaitable[None]]
 
 
 class Unwanted(Exception):
@@ -45,28 +48,28 @@ class Work:
         try:
             value = self._call()
             if isinstance(value, AsyncGenerator):
-                value = asyncio.run(self._on_loop(_drained_async(value, self._context.report)))
+                value = asyncio.run(self._on_loop(_drained_async(value, self._report, _no_wait)))
             elif inspect.iscoroutine(value):
                 value = asyncio.run(self._on_loop(value))
             elif isinstance(value, Generator):
                 value = _drained(value, self._report)
         except BaseException as error:  # noqa: BLE001  # whatever a tool does is its result
-            return _ended(failure(error))
-        return _ended(outcome(value))
+            return ended(failure(error))
+        return ended(outcome(value))
 
-    async def perform_async(self) -> Outcome:
-        """Run it on this loop, or, if it is plain code, in a thread of its own."""
-        if not self._tool.is_async:
-            return await self._in_thread()
+    async def perform_async(self, room: Room) -> Outcome:
+        """Run it on this loop, or, if it is plain code, in a thread of its own; a generator awaits `room`."""
         try:
+            if not self._tool.is_async:
+                return await self._in_thread()
             value = self._call()
-            value = await (_drained_async(value, self._context.report) if self._tool.is_generator else value)
+            value = await (_drained_async(value, self._context.report, room) if self._tool.is_generator else value)
         except BaseException as error:  # whatever a tool does is its result
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise  # it was cancelled by us, and not by itself
-            return _ended(failure(error))
-        return _ended(outcome(value))
+            return ended(failure(error))
+        return ended(outcome(value))
 
     async def _on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine on this loop, which is its own, such that it can be cancelled from another thread."""
@@ -102,7 +105,7 @@ class Work:
             except RuntimeError:  # the loop is gone, and with it whoever wanted to know
                 pass
 
-        in_thread(run, self._start.name)
+        in_thread(run, self._start.name, copy_context())
         try:
             return await done
         except asyncio.CancelledError:
@@ -110,9 +113,9 @@ class Work:
             raise
 
 
-def in_thread(work: Callable[[], None], name: str) -> threading.Thread:
-    """Run this in a thread, with the context variables of here; one that never ends does not keep the process alive."""
-    thread = threading.Thread(target=copy_context().run, args=(work,), name=f"penstock-{name}", daemon=True)
+def in_thread(work: Callable[[], None], name: str, variables: Variables) -> threading.Thread:
+    """Run this in a thread, with these context variables; one that never ends does not keep the process alive."""
+    thread = threading.Thread(target=variables.copy().run, args=(work,), name=f"penstock-{name}", daemon=True)
     thread.start()
     return thread
 
@@ -120,10 +123,6 @@ def in_thread(work: Callable[[], None], name: str) -> threading.Thread:
 def too_late(start: Start) -> Outcome:
     """The outcome of a tool that took too long."""
     return words(f"The tool took longer than {start.timeout:g} seconds and was given up; it may have had an effect.")
-
-
-def _ended(found: Any) -> Outcome:
-    return Outcome(found.content, found.data, found.is_error, "failed" if found.is_error else "done")
 
 
 def _drained(generator: Generator[Any, Any, Any], report: Report) -> Any:
@@ -154,11 +153,18 @@ def awaited(value: Awaitable[Any]) -> Any:
         return pool.submit(copy_context().run, asyncio.run, wait()).result()
 
 
-async def _drained_async(generator: AsyncGenerator[Any, Any], report: Report) -> Any:
+async def _drained_async(generator: AsyncGenerator[Any, Any], report: Report, room: Room) -> Any:
+    """The same of an async generator; before each report it awaits room for it."""
     last: Any = None
     has_last = False
-    async for value in generator:
-        if has_last:
-            report(last)
-        last, has_last = value, True
+    async with aclosing(generator):
+        async for value in generator:
+            if has_last:
+                await room()
+                report(last)
+            last, has_last = value, True
     return last
+
+
+async def _no_wait() -> None:
+    """Room where `report` itself waits."""
