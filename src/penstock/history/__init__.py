@@ -1,0 +1,7 @@
+"""Histories that can always go on: what a provider would refuse in one, and how it is mended."""
+
+from penstock.history.check import check
+from penstock.history.problem import Problem
+from penstock.history.repair import Repaired, repair
+
+__all__ = ["Problem", "Repaired", "check", "repair"]

@@ -1,0 +1,49 @@
+"""Which part a vendor's state belongs to: it goes back on that part, or the vendor refuses it."""
+
+from __future__ import annotations
+
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
+from penstock.messages import Message
+from penstock.providers import PROVIDERS
+
+_CALL = (ToolCall, ToolCallInvalid)
+_WORDS = (Text, Refusal)
+_PARTS = (Reasoning, *_WORDS, *_CALL)
+
+_BELONGS: dict[tuple[str, str], tuple[type, ...]] = {
+    ("anthropic", "signature"): (Reasoning,),
+    ("anthropic", "citations"): _WORDS,
+    ("anthropic", "caller"): _CALL,
+    ("anthropic", "toolset_name"): _CALL,
+    ("bedrock", "signature"): (Reasoning,),
+    ("bedrock", "redactedContent"): (Reasoning,),
+    ("bedrock", "citations"): _WORDS,
+    ("gemini", "id"): _CALL,
+    ("gemini", "thought_signature"): (Reasoning, *_WORDS, *_CALL),
+    ("openai-chat", "extra_content"): _CALL,
+    ("openai-chat", "reasoning_details"): (Reasoning,),
+    ("openai-responses", "message"): _WORDS,
+    ("openai-responses", "function_call"): _CALL,
+    ("openai-responses", "custom_tool_call"): _CALL,
+    ("openai-responses", "reasoning"): (Reasoning,),
+}
+"""What kind of part a state may be on. One that is not named here is a part of its own."""
+_LOOSE = {("anthropic", "container"), ("gemini", "continuationToken")}
+"""States that are neither: they go back in a field of the request."""
+_WHOLE = ("anthropic", "bedrock", "gemini", "openai-responses")
+"""Wires that write a state that is a part of its own as the object that it is."""
+
+
+def belongs(state: Opaque, message: Message) -> bool:
+    """Whether a state is on a part of the kind that it belongs to, or on none: a thought may be a state alone."""
+    name = (state.wire, state.kind)
+    if not isinstance(state.data, dict) and (name not in _BELONGS or state.wire == "openai-responses"):
+        return name in _LOOSE or state.wire not in _WHOLE
+    kinds = _BELONGS.get(name, _PARTS)
+    worn = [part for part in message.parts if isinstance(part, _PARTS) and part.block == state.block]
+    return not worn or any(isinstance(part, kinds) for part in worn)
+
+
+def wearers(wire: str) -> frozenset[str]:
+    """The providers that speak a wire."""
+    return frozenset(name for name, provider in PROVIDERS.items() if provider.wire == wire)

@@ -1,0 +1,68 @@
+"""Which result answers which call, in a history of whatever order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.events import ToolCall, ToolCallInvalid
+from penstock.messages import Message, ToolResult
+
+Place = tuple[int, int]
+"""Where a part stands: the number of its message, and its own in that message."""
+
+
+class Pair:
+    """A call, and the results that name it, each with its place; the last of them counts."""
+
+    def __init__(self, place: Place, call: ToolCall | ToolCallInvalid) -> None:
+        self.place = place
+        self.call = call
+        self.results: list[tuple[Place, ToolResult]] = []
+
+    @property
+    def answer(self) -> ToolResult | None:
+        return self.results[-1][1] if self.results else None
+
+
+class Pairing:
+    """All calls of a history, each with its results.
+
+    A result belongs to the next unanswered call of its id, wherever it stands after that call: ids may come again in
+    later turns (QUIRKS 22), and an interrupted turn may have left its own open. A result whose call is answered is one
+    more result of it. `of` holds the pairs of each message, `orphans` the results of each message without any call.
+    """
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.of: list[list[Pair]] = []
+        self.orphans: list[list[tuple[Place, ToolResult]]] = []
+        self._waiting: dict[str, list[Pair]] = {}
+        self._answered: dict[str, Pair] = {}
+        for at, message in enumerate(messages):
+            self.of.append(self._calls(at, message))
+            results = [
+                ((at, number), part) for number, part in enumerate(message.parts) if isinstance(part, ToolResult)
+            ]
+            self.orphans.append([found for found in results if not self._take(*found)])
+
+    def _calls(self, at: int, message: Message) -> list[Pair]:
+        """The calls of a message; they come before older ones of the same id, which were never answered."""
+        pairs = [
+            Pair((at, number), part)
+            for number, part in enumerate(message.parts)
+            if isinstance(part, ToolCall | ToolCallInvalid)
+        ]
+        newer: dict[str, list[Pair]] = {}
+        for pair in pairs:
+            newer.setdefault(pair.call.id, []).append(pair)
+        for id, found in newer.items():
+            self._waiting[id] = found + self._waiting.get(id, [])
+        return pairs
+
+    def _take(self, place: Place, result: ToolResult) -> bool:
+        """Give a result to the call that it answers; whether there is such a call."""
+        if waiting := self._waiting.get(result.call_id):
+            self._answered[result.call_id] = waiting.pop(0)
+        pair = self._answered.get(result.call_id)
+        if pair is not None:
+            pair.results.append((place, result))
+        return pair is not None

@@ -1,0 +1,228 @@
+"""Histories: what is wrong with one is found, and mended; what is mended has nothing wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import UnknownProviderError
+from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
+from penstock.history import Problem, check, repair
+from penstock.messages import File, Image, Message, ToolResult, assistant, image, result, system, tool_results, user
+from penstock.providers import PROVIDERS
+from penstock.requests import Request, find_encoder
+
+ROME = ToolCall("call_1", "weather", {"city": "Rome"}, block=1)
+OSLO = ToolCall("call_2", "weather", {"city": "Oslo"}, block=2)
+CUT = ToolCallInvalid(1, "call_3", "weather", '{"city": "Ro', "cut", "ends in a string", {"city": "Ro"})
+ASKED = user("Rome and Oslo?")
+CALLED = assistant(Text(0, "Let me look."), ROME, OSLO)
+SUNNY, RAIN = result(ROME, "sunny"), result(OSLO, "rain")
+GOOD = [system("Be brief."), ASKED, CALLED, tool_results(SUNNY, RAIN), assistant("Sunny, and rain."), user("Thanks.")]
+PICTURE = image(b"\x89PNG", "image/png")
+SOUND = File("data:audio/wav;base64,AAAA", "audio/wav")
+
+
+def kinds(*messages: Any, provider: str | None = None) -> list[str]:
+    return [problem.kind for problem in check(list(messages), provider)]
+
+
+@pytest.mark.parametrize("provider", [None, *PROVIDERS])
+def test_nothing_is_wrong_with_a_good_history(provider: str | None) -> None:
+    assert check(GOOD, provider) == []
+    assert repair(GOOD, provider) == GOOD
+    assert repair(GOOD, provider).changes == []
+    assert check([], provider) == []
+
+
+WRONG: dict[str, tuple[list[str], list[Message]]] = {
+    "a call without a result": (["call_without_result"], [ASKED, CALLED, tool_results(SUNNY), user("And?")]),
+    "a call at the end": (["call_without_result"] * 2, [ASKED, CALLED]),
+    "a result without a call": (["result_without_call"], [ASKED, assistant("No."), tool_results(SUNNY)]),
+    "two results": (["duplicate_result"], [ASKED, CALLED, tool_results(result(ROME, "?"), SUNNY, RAIN)]),
+    "another name": (
+        ["misnamed_result"], [ASKED, CALLED, tool_results(ToolResult("call_1", "wether", SUNNY.content), RAIN)]),
+    "another order": (["misordered_results"], [ASKED, CALLED, tool_results(RAIN, SUNNY)]),
+    "a question before the results": (
+        ["results_not_after_call"] * 2, [ASKED, CALLED, user("Well?"), tool_results(SUNNY, RAIN)]),
+    "words before a result": (["results_not_after_call"], [ASKED, assistant(ROME), user("Here:", SUNNY)]),
+    "results in two messages": (["split_results"], [ASKED, CALLED, tool_results(SUNNY), tool_results(RAIN)]),
+    "a cut call that seems to have run": (["invalid_call"], [ASKED, assistant(CUT), tool_results(result(CUT, "ok"))]),
+    "a cut call without a result": (["call_without_result"], [ASKED, assistant(CUT)]),
+    "one id for two calls": (
+        ["repeated_id"],
+        [ASKED, assistant(ROME, ToolCall("call_1", "weather", {"city": "Oslo"}, block=2)), tool_results(SUNNY, SUNNY)]),
+    "no id": (
+        ["empty_id"], [ASKED, assistant(ToolCall("", "now", {})), tool_results(ToolResult("", "now", SUNNY.content))]),
+    "no words": (["empty_part"], [user("Hi."), assistant(Text(0, ""), Text(1, "Yes?"))]),
+    "no parts": (["empty_message"], [ASKED, Message("assistant"), user("Hello?")]),
+    "a call of the user's": (["misplaced_part", "call_without_result"], [user("Hi.", ROME)]),
+    "two users": (["roles_do_not_alternate"], [ASKED, user("Hello?")]),
+    "two answers": (["roles_do_not_alternate"], [ASKED, assistant("Rome"), assistant("is sunny.")]),
+    "an answer first": (["does_not_begin_with_user"], [system("Be brief."), assistant("Hi.")]),
+    "a signature on words": (
+        ["misplaced_state"], [ASKED, assistant(Text(0, "Hm."), Opaque(0, "anthropic", "signature", "s"))]),
+    "a caller on a thought": (
+        ["misplaced_state"],
+        [ASKED, assistant(Reasoning(0, "Hm."), Opaque(0, "anthropic", "caller", {}), Text(1, "A"))]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_found_and_mended(name: str) -> None:
+    expected, history = WRONG[name]
+    assert sorted(kinds(*history)) == sorted(expected)
+    mended = repair(history)
+    assert check(mended) == []
+    assert mended.changes
+    assert repair(mended) == mended
+    assert repair(mended).changes == []
+
+
+def test_a_problem_says_where_it_is_and_who_refuses_it() -> None:
+    [problem] = check([ASKED, CALLED, tool_results(SUNNY)])
+    assert (problem.message, problem.part, problem.where) == (1, 2, "messages[1].parts[2]")
+    assert str(problem) == "messages[1].parts[2]: the call 'call_2' of 'weather' has no result (call_without_result)"
+    assert {"openai", "anthropic", "google", "bedrock", "mistral"} <= set(problem.providers)
+    assert "ollama" not in problem.providers
+
+
+def test_a_provider_is_told_of_what_it_refuses_alone() -> None:
+    history = [ASKED, CALLED, tool_results(RAIN), tool_results(SUNNY)]
+    assert kinds(*history, provider="gemini") == kinds(*history, provider="anthropic") == ["split_results"]
+    assert kinds(*history, provider="openai") == []
+    with pytest.raises(UnknownProviderError):
+        check(history, "nobody")
+
+
+def test_what_was_interrupted_is_told_and_not_made_up() -> None:
+    mended = repair([ASKED, CALLED, user("Go on.")])
+    [_, _, results, said] = mended
+    assert [one.is_error for one in results.results] == [True, True]
+    assert "interrupted" in results.results[0].text
+    assert said == user("Go on.")
+    [_, _, not_run] = repair([ASKED, assistant(CUT)])
+    assert "Not run" in not_run.results[0].text
+
+
+def test_nothing_that_was_said_is_lost() -> None:
+    mended = repair([assistant("Hi."), tool_results(SUNNY), user("a"), user("b"), assistant("c"), assistant("d")])
+    assert [message.role for message in mended] == ["user", "assistant", "user", "assistant"]
+    assert "sunny" in mended[2].text
+    assert mended[2].text.endswith("ab")
+    assert mended[3].text == "cd"
+
+
+def test_states_stay_on_their_parts_when_answers_are_joined() -> None:
+    thought = assistant(Reasoning(0, "Hm."), Opaque(0, "anthropic", "signature", "s"), Text(1, "A."))
+    [_, joined] = repair([ASKED, assistant("Well."), thought])
+    [reasoning] = [part for part in joined.parts if isinstance(part, Reasoning)]
+    assert joined.state_of(reasoning.block, "anthropic") == {"signature": "s"}
+    assert reasoning.block == 1
+
+
+def test_a_result_that_came_twice_is_the_later_one() -> None:
+    mended = repair([ASKED, assistant(ROME), tool_results(result(ROME, "?", is_error=True)), tool_results(SUNNY)])
+    assert mended == [ASKED, assistant(ROME), tool_results(SUNNY)]
+
+
+def test_ids_may_come_again_in_another_turn() -> None:
+    again = [*GOOD[:5], user("Again?"), CALLED, tool_results(SUNNY, RAIN)]
+    assert check(again) == []
+    assert repair(again) == again
+
+
+def test_media_that_a_provider_does_not_take() -> None:
+    heard = [user("What is this?", SOUND), assistant(ROME), tool_results(result(ROME, "see", PICTURE))]
+    assert kinds(*heard) == []
+    assert kinds(*heard, provider="cohere") == ["refused_media", "refused_media"]
+    assert kinds(*heard, provider="openrouter") == []
+    mended = repair(heard, "cohere")
+    assert check(mended, "cohere") == []
+    assert "file was here" in mended[0].text
+    assert "picture was here" in mended[2].results[0].text
+
+
+CALL: dict[str, Any] = {"id": "call_abcdefgh", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+CHAT: list[dict[str, Any]] = [
+    {"role": "user", "content": "When?"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "call_abcdefgh", "content": "noon"},
+]
+
+
+def test_a_history_of_another_shape_is_judged_as_it_stands() -> None:
+    assert check(CHAT) == check(CHAT, "openai") == check(CHAT, "anthropic") == []
+    assert kinds(*CHAT, provider="mistral") == ["refused_id"]
+    assert check(repair(CHAT), "mistral") == []  # messages of ours have their ids rewritten when they are sent
+    assert kinds(*CHAT, {"role": "user", "content": "So?"}, provider="mistral") == ["refused_id", "user_after_results"]
+    broken = {**CALL, "function": {"name": "now", "arguments": "{"}}
+    history = [CHAT[0], {**CHAT[1], "tool_calls": [broken]}, CHAT[2]]
+    assert kinds(*history) == kinds(*history, provider="mistral")[:1] == ["invalid_call"]
+    assert kinds(*history, provider="openai") == []
+    assert kinds(*CHAT, *CHAT) == ["repeated_id"]
+    assert check(repair([*CHAT, *CHAT])) == []
+
+
+def test_a_thought_that_lost_its_signature() -> None:
+    said = {
+        "role": "assistant",
+        "content": [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Noon."}],
+    }
+    history = [{"role": "user", "content": "When?"}, said]
+    assert kinds(*history, provider="anthropic") == ["missing_signature"]
+    assert kinds(*history, provider="openai") == []
+    assert check(repair(history), "anthropic") == []
+
+
+# Random histories.
+
+CALLS = st.builds(
+    ToolCall, st.sampled_from(["a", "b", "c", ""]), st.sampled_from(["one", "two"]), st.just({"x": 1}),
+    block=st.integers(0, 4),
+)  # fmt: skip
+INVALID = st.builds(
+    ToolCallInvalid, st.integers(0, 4), st.sampled_from(["a", "b", ""]), st.just("one"), st.just("{"), st.just("cut"),
+)  # fmt: skip
+RESULTS = st.builds(
+    ToolResult, st.sampled_from(["a", "b", "c", ""]), st.sampled_from(["one", "two", ""]),
+    st.sampled_from([(), (Text(0, "done"),), (Text(0, "see"), PICTURE)]), st.booleans(),
+)  # fmt: skip
+STATES = st.builds(
+    Opaque, st.integers(0, 4), st.sampled_from(["anthropic", "gemini", "openai-responses", "bedrock", "openai-chat"]),
+    st.sampled_from(["signature", "caller", "id", "message", "extra_content"]), st.just("s"),
+)  # fmt: skip
+PARTS = st.one_of(
+    st.builds(Text, st.integers(0, 4), st.sampled_from(["", " ", "words"])),
+    st.builds(Reasoning, st.integers(0, 4), st.sampled_from(["", "hm"])),
+    CALLS, INVALID, RESULTS, STATES, st.sampled_from([PICTURE, SOUND, Image("https://example.com/a.png")]),
+)  # fmt: skip
+MESSAGES = st.builds(
+    Message, st.sampled_from(["system", "user", "assistant", "tool"]), st.lists(PARTS, max_size=5).map(tuple)
+)
+
+
+@given(st.lists(MESSAGES, max_size=8), st.sampled_from([None, *PROVIDERS]))
+def test_what_was_mended_has_nothing_wrong(history: list[Message], provider: str | None) -> None:
+    mended = repair(history, provider)
+    assert check(mended, provider) == []
+    assert repair(mended, provider) == mended
+    assert bool(mended.changes) >= bool(check(history, provider)), "what was wrong was mended without a word"
+
+
+@given(st.lists(MESSAGES, max_size=8), st.sampled_from([*PROVIDERS]))
+def test_what_was_mended_can_be_written(history: list[Message], provider: str) -> None:
+    row = PROVIDERS[provider]
+    find_encoder(row.wire)(Request(model="m", messages=tuple(repair(history, provider))), row.quirks)
+
+
+@given(st.lists(MESSAGES, max_size=8))
+def test_a_check_finds_what_it_finds(history: list[Message]) -> None:
+    problems: list[Problem] = check(history)
+    assert all(problem.providers and problem.what for problem in problems)
+    for provider in PROVIDERS:
+        mine = [problem for problem in check(history, provider) if problem.kind != "refused_media"]
+        assert mine == [problem for problem in problems if provider in problem.providers]
