@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from penstock.messages import File, Image, Message, ToolResult
     from penstock.model import Model
     from penstock.run import Limits
-    from penstock.shapes import as_messages
+    from penstock.shapes import as_messages, export_messages
     from penstock.stream import AsyncStream, Stream
     from penstock.tools import Context, Tool, ToolOutput, as_tool, tool
     from penstock.transport.policy import Retries, Timeouts
@@ -107,7 +107,7 @@ _HOMES = {
     "messages": ("File", "Image", "Message", "ToolResult"),
     "model": ("Model",),
     "run": ("Limits",),
-    "shapes": ("as_messages",),
+    "shapes": ("as_messages", "export_messages"),
     "stream": ("AsyncStream", "Stream"),
     "tools": ("Context", "Tool", "ToolOutput", "as_tool", "tool"),
     "transport.policy": ("Retries", "Timeouts"),
@@ -208,6 +208,7 @@ __all__ = [
     "collect",
     "consume",
     "decode",
+    "export_messages",
     "extract",
     "render",
     "tool",

@@ -2,16 +2,18 @@
 
 A history is a list of `Message`s. Their parts are the events of the answers themselves (`Text`, `Reasoning`, `ToolCall`
 ...), so that an answer becomes a message as it stands, with the vendor's state on the very part it came with (an
-`Opaque` belongs to the part that has its block); and what only people and tools say: images, files, results.
+`Opaque` belongs to the part that has its block); and what only people and tools say: images, files, results, which have
+no block and hold their state themselves.
 """
 
 from __future__ import annotations
 
 import base64
 import mimetypes
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -19,7 +21,15 @@ from msgspec import Struct
 from penstock.errors import UsageError
 from penstock.events import Event, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
 
+T = TypeVar("T")
 Role = Literal["system", "user", "assistant", "tool"]
+
+FIELDS = "fields"
+"""The kind of state that is the fields which a vendor's part had beside what our part says: `cache_control`, say."""
+MESSAGE = "message"
+"""The kind of state that is the fields which a vendor's message had beside what ours says."""
+CONTENT = "content"
+"""The kind of state that is a result's content as it stood, where it said more than ours."""
 
 
 class Media(Event, frozen=True):
@@ -28,6 +38,11 @@ class Media(Event, frozen=True):
     url: str
     media_type: str = ""
     name: str = ""
+    state: tuple[Opaque, ...] = ()
+
+    def state_of(self, wire: str) -> dict[str, Any]:
+        """The vendor's state, by its kind, if it is this wire's."""
+        return _by_kind(self.state, wire)
 
     @property
     def is_inline(self) -> bool:
@@ -67,6 +82,11 @@ class ToolResult(Event, frozen=True, tag="tool_result"):
     name: str
     content: tuple[Text | Image | File, ...] = ()
     is_error: bool = False
+    state: tuple[Opaque, ...] = ()
+
+    def state_of(self, wire: str) -> dict[str, Any]:
+        """The vendor's state, by its kind, if it is this wire's."""
+        return _by_kind(self.state, wire)
 
     @property
     def text(self) -> str:
@@ -100,11 +120,7 @@ class Message(Struct, frozen=True):
 
     def state_of(self, block: int, wire: str) -> dict[str, Any]:
         """The vendor's state of a part, by its kind, if it is this wire's."""
-        return {
-            part.kind: part.data
-            for part in self.parts
-            if isinstance(part, Opaque) and part.block == block and part.wire == wire
-        }
+        return _by_kind((part for part in self.parts if isinstance(part, Opaque) and part.block == block), wire)
 
 
 Content = str | Part
@@ -172,8 +188,19 @@ def _numbered(content: Sequence[Content]) -> tuple[Part, ...]:
     return tuple(Text(next(free), part) if isinstance(part, str) else part for part in content)
 
 
+def _by_kind(states: Iterable[Opaque], wire: str) -> dict[str, Any]:
+    return {state.kind: state.data for state in states if state.wire == wire}
+
+
+# A history as JSON.
+
+VERSION = 1
+"""Of the form in which a history is stored; it changes when an older reader would misread it."""
+MARK = "penstock_history"
+"""The field that tells a stored history from anybody else's JSON, and in which version it is."""
+
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(list[Message])
+_AT = re.compile(r"^(.*) - at `\$(.*)`$", re.DOTALL)
 
 
 def encode_messages(messages: Iterable[Message]) -> bytes:
@@ -183,12 +210,37 @@ def encode_messages(messages: Iterable[Message]) -> bytes:
         if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
             found = f"messages[{at}] is an object of type {type(message).__name__}"
             raise UsageError(f"{found}, and no Message: as_messages makes messages of what people hold")
-    return _encoder.encode(history)
+    return _encoder.encode({MARK: VERSION, "messages": history})
 
 
 def decode_messages(data: bytes | str) -> list[Message]:
-    """The history that `encode_messages` wrote."""
+    """The history that `encode_messages` wrote, in this version or before."""
     try:
-        return _decoder.decode(data)
+        stored: Any = msgspec.json.decode(data)
     except msgspec.MsgspecError as error:
         raise UsageError(f"this is no history: {error}") from None
+    return restore(stored)
+
+
+def restore(stored: Any) -> list[Message]:
+    """The history that a value of JSON is; at first it was the list alone."""
+    if not isinstance(stored, list):
+        version: Any = stored.get(MARK) if isinstance(stored, dict) else None
+        if not isinstance(version, int) or version < 1:
+            raise UsageError(f"this is no history: it needs {MARK!r}, a number, as encode_messages writes it")
+        if version > VERSION:
+            raise UsageError(
+                f"this history was stored by a later version ({version}; this one reads {VERSION}): update penstock"
+            )
+        stored = stored.get("messages")
+    return restored(stored, "messages", list[Message])
+
+
+def restored(value: Any, place: str, type: type[T]) -> T:
+    """A message, or several, of a value of JSON; `place` is where it stands."""
+    try:
+        return msgspec.convert(value, type)
+    except msgspec.ValidationError as error:
+        found = _AT.match(str(error))
+        why, path = (found[1], found[2]) if found else (str(error), "")
+        raise UsageError(f"{place}{path}: {why}: this is no message that this version knows") from None

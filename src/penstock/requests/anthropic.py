@@ -14,13 +14,14 @@ from typing import Any
 from penstock.declared import Declared
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
-from penstock.messages import File, Image, Media, Message, ToolResult
+from penstock.messages import FIELDS, File, Image, Media, Message, ToolResult
 from penstock.requests.body import Json, kept, merged, object_schema, renamed
 from penstock.requests.claude import length_and_thinking, refused_options
 from penstock.requests.history import chosen_tool, misplaced, settled, split_system
-from penstock.requests.ids import WORD, Ids
-from penstock.requests.media import is_uploaded, media_type
+from penstock.requests.ids import ids_for
+from penstock.requests.media import is_uploaded, media_type, or_noted
 from penstock.requests.request import Request, Sent
+from penstock.requests.state import fields_of, result_content, result_fields
 
 WIRE = "anthropic"
 PATH = "/messages"
@@ -29,16 +30,17 @@ _OPTIONS = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "s
 _TOOL_FIELDS = ("strict", "eager_input_streaming", "cache_control", "defer_loading", "allowed_callers",
                 "input_examples")  # fmt: skip
 _CALL_FIELDS = ("caller", "toolset_name")
-_ON_A_PART = ("signature", "citations", *_CALL_FIELDS)  # the states that are no block of their own
+_ON_A_PART = ("signature", "citations", FIELDS, *_CALL_FIELDS)  # the states that are no block of their own
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 
 def encode(request: Request, quirks: frozenset[str]) -> Sent:
     """The request as a body for Messages."""
-    system, messages = split_system(settled(request, WIRE, Ids(alphabet=WORD), takes_blank=False))
+    history = settled(request, WIRE, ids_for(WIRE, quirks), takes_blank=False)
+    system, messages = split_system(history)
     length, thinking = length_and_thinking(request)
     body: Json = {"model": request.model, "max_tokens": length, "messages": _alternating(messages)}
-    body |= {"system": system} if system else {}
+    body |= {"system": _system(history) or system} if system else {}
     body |= {"container": container} if (container := _container(messages)) else {}
     body |= _tools(request)
     options = renamed(request, {name: _OPTIONS[name] for name in _OPTIONS if name not in refused_options(request)})
@@ -61,14 +63,25 @@ def _alternating(messages: Iterable[Message]) -> list[Json]:
     return written
 
 
+def _system(history: list[Message]) -> list[Json]:
+    """What the system says, in blocks, where there is something beside their text: a mark for the cache, say."""
+    told = [message for message in history if message.role == "system"]
+    is_marked = any(isinstance(part, Opaque) for message in told for part in message.parts)
+    return [block for message in told for block in _user(message, {})] if is_marked else []
+
+
 def _user(message: Message, toolsets: Mapping[str, Any]) -> Iterator[Json]:
     for part in message.parts:
         match part:
+            case Opaque(kind="fields"):
+                pass  # written with the part that it belongs to
+            case Opaque():
+                yield part.data
             case ToolResult():
                 toolset = {"toolset_name": toolsets[part.call_id]} if part.call_id in toolsets else {}
-                yield _result(part) | toolset
+                yield _result(part) | toolset | result_fields(part, WIRE)
             case Text() | Image() | File():
-                yield _content(part)
+                yield merged(_content(part), fields_of(part, message, WIRE))
             case _:
                 raise misplaced(part, message.role, "give it in a message of the assistant")
 
@@ -78,12 +91,14 @@ def _assistant(message: Message, toolsets: dict[str, Any]) -> Iterator[Json]:
     for part in message.parts:
         match part:
             case Text() | Refusal():
-                yield _text(part.text) | kept(message.state_of(part.block, WIRE), ("citations",))
+                beside = fields_of(part, message, WIRE)
+                yield _text(part.text) | kept(message.state_of(part.block, WIRE), ("citations",)) | beside
             case Reasoning():
                 yield from _thought(part.text, message.state_of(part.block, WIRE))
             case ToolCall():
                 state = kept(message.state_of(part.block, WIRE), _CALL_FIELDS)
                 toolsets |= {part.id: state["toolset_name"]} if "toolset_name" in state else {}
+                state |= fields_of(part, message, WIRE)
                 yield {"type": "tool_use", "id": part.id, "name": part.name, "input": part.arguments, **state}
             case Opaque(kind="container"):
                 pass  # it is a field of the request
@@ -99,14 +114,18 @@ def _assistant(message: Message, toolsets: dict[str, Any]) -> Iterator[Json]:
 
 def _thought(text: str, state: Mapping[str, Any]) -> Iterator[Json]:
     if "signature" in state:
-        yield {"type": "thinking", "thinking": text, "signature": state["signature"]}
+        yield {"type": "thinking", "thinking": text, "signature": state["signature"], **state.get(FIELDS, {})}
 
 
 def _result(result: ToolResult) -> Json:
     """A result; it may be empty unless it is an error."""
     written: Json = {"type": "tool_result", "tool_use_id": result.call_id}
-    if any(not isinstance(part, Text) for part in result.content):
-        written["content"] = [_content(part) for part in result.content if not isinstance(part, Text) or part.text]
+    if content := result_content(result, WIRE):
+        written["content"] = content
+    elif any(not isinstance(part, Text) for part in result.content):
+        written["content"] = [
+            or_noted(_content, part) for part in result.content if not isinstance(part, Text) or part.text
+        ]
     elif result.text.strip():
         written["content"] = result.text
     elif result.is_error:

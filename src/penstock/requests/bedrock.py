@@ -16,23 +16,25 @@ from urllib.parse import quote
 from penstock.declared import Declared
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
-from penstock.messages import File, Image, Media, Message, ToolResult
+from penstock.messages import FIELDS, File, Image, Media, Message, ToolResult
 from penstock.requests.body import Json, kept, merged, object_schema, renamed
 from penstock.requests.claude import is_claude, length_and_thinking, refused_options
 from penstock.requests.history import chosen_tool, misplaced, settled, split_system
-from penstock.requests.ids import WORD, Ids
+from penstock.requests.ids import ids_for
 from penstock.requests.media import media_type
 from penstock.requests.reasoning import asked_reasoning, effort_of
 from penstock.requests.request import Request, Sent
+from penstock.requests.state import fields_of, result_content, result_fields
 
 WIRE = "bedrock"
-MAX_ID = 64
 MAX_DOCUMENT_NAME = 200
 
 _INFERENCE = {"max_tokens": "maxTokens", "temperature": "temperature", "top_p": "topP", "stop": "stopSequences"}
 _ADDITIONAL = {"top_k": "top_k", "seed": "seed", "presence_penalty": "presence_penalty",
                "frequency_penalty": "frequency_penalty"}  # fmt: skip
-_ON_A_PART = ("signature", "redactedContent", "citations")  # the states that are no block of their own
+GUARDED = "guardContent"
+"""The state of a text that Bedrock's guard is to look at: the block in which it stood."""
+_ON_A_PART = (FIELDS, "signature", "redactedContent", "citations")  # the states that are no block of their own
 _OFFICE = "application/vnd.openxmlformats-officedocument"
 _FORMATS = {
     "image/jpg": "jpeg", "video/3gpp": "three_gp", "video/quicktime": "mov", "video/x-matroska": "mkv",
@@ -47,10 +49,10 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9()\[\] -]+")
 
 def encode(request: Request, quirks: frozenset[str]) -> Sent:
     """The request as a body for ConverseStream, or for Converse if the answer is to come whole."""
-    ids = Ids(alphabet=WORD, max_length=MAX_ID)
-    system, messages = split_system(settled(request, WIRE, ids, takes_blank=False))
+    history = settled(request, WIRE, ids_for(WIRE, quirks), takes_blank=False)
+    system, messages = split_system(history)
     body: Json = {"messages": _Writer().alternating(messages)}
-    body |= {"system": [{"text": system}]} if system else {}
+    body |= {"system": _Writer().system(history) or [{"text": system}]} if system else {}
     tools = _tools(request, messages)
     body |= {"toolConfig": tools} if tools else {}
     inference, additional = _settings(request, tools)
@@ -80,22 +82,35 @@ class _Writer:
                 written.append({"role": role, "content": blocks})
         return written
 
+    def system(self, history: list[Message]) -> list[Json]:
+        """What the system says, in blocks, where there is something beside their text: a mark for the cache, say."""
+        told = [message for message in history if message.role == "system"]
+        is_marked = any(isinstance(part, Opaque) for message in told for part in message.parts)
+        return [block for message in told for block in self._user(message)] if is_marked else []
+
     def _user(self, message: Message) -> Iterator[Json]:
         for part in message.parts:
             match part:
                 case ToolResult():
                     yield self._result(part)
+                case Text() if guarded := message.state_of(part.block, WIRE).get(GUARDED):
+                    yield {GUARDED: guarded}
                 case Text() | Image() | File():
-                    yield self._content(part)
+                    yield merged(self._content(part), fields_of(part, message, WIRE))
+                case Opaque(kind="guardContent", data={"text": _}):
+                    pass  # written with the text that it guards
+                case Opaque():
+                    yield part.data
                 case _:
                     raise misplaced(part, message.role, "give it in a message of the assistant")
 
     def _result(self, result: ToolResult) -> Json:
         """A result; blank text is refused."""
         telling = [part for part in result.content if not isinstance(part, Text) or part.text.strip()]
-        content = [self._content(part) for part in telling] or [{"text": "(no output)"}]
+        content = result_content(result, WIRE) or [self._content(part) for part in telling] or [{"text": "(no output)"}]
         status = "error" if result.is_error else "success"
-        return {"toolResult": {"toolUseId": result.call_id, "content": content, "status": status}}
+        written = {"toolResult": {"toolUseId": result.call_id, "content": content, "status": status}}
+        return merged(written, result_fields(result, WIRE))
 
     def _content(self, part: Text | Image | File) -> Json:
         if isinstance(part, Text):
@@ -137,7 +152,8 @@ def _assistant(message: Message) -> Iterator[Json]:
             case Reasoning():
                 yield from _thought(part.text, message.state_of(part.block, WIRE))
             case ToolCall():
-                yield {"toolUse": {"toolUseId": part.id, "name": part.name, "input": part.arguments}}
+                call = {"toolUse": {"toolUseId": part.id, "name": part.name, "input": part.arguments}}
+                yield merged(call, fields_of(part, message, WIRE))
             case Opaque() if part.kind not in _ON_A_PART:
                 yield part.data
             case Opaque() if part.block not in told:

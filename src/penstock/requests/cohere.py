@@ -17,9 +17,10 @@ from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message, ToolResult
 from penstock.requests.body import Json, merged, object_schema, renamed
 from penstock.requests.history import arguments_text, chosen_tool, misplaced, settled, system_text
-from penstock.requests.ids import Ids
+from penstock.requests.ids import ids_for
 from penstock.requests.reasoning import asked_reasoning, budget_of
 from penstock.requests.request import Request, Sent
+from penstock.requests.state import fields_of, message_fields, result_content, result_fields, shown
 
 WIRE = "cohere"
 PATH = "/v2/chat"
@@ -35,7 +36,8 @@ _CHOICES = {"required": "REQUIRED", "none": "NONE"}
 def encode(request: Request, quirks: frozenset[str]) -> Sent:
     """The request as a body for /v2/chat."""
     thinks = _thinks(request)
-    messages = [written for message in settled(request, WIRE, Ids()) for written in _message(message, thinks)]
+    history = settled(request, WIRE, ids_for(WIRE, quirks))
+    messages = [written for message in history for written in _message(message, thinks)]
     body: Json = {"model": request.model, "messages": messages, "stream": request.is_streaming}
     body |= _tools(request)
     return Sent(PATH, merged({**body, **renamed(request, _OPTIONS), **_thinking(request)}, request.extra))
@@ -65,20 +67,22 @@ def _message(message: Message, thinks: bool) -> Iterator[Json]:
         case "assistant":
             written = _assistant(message, thinks)
             if len(written) > 1:
-                yield written
+                yield message_fields(message) | written
         case "tool":
             for result in message.results:
-                yield {"role": "tool", "tool_call_id": result.call_id, "content": _result(result)}
+                content = result_content(result, WIRE) or _result(result)
+                told = result_fields(result, WIRE)
+                yield told | {"role": "tool", "tool_call_id": result.call_id, "content": content}
         case "system":
-            yield {"role": "system", "content": system_text(message)}
+            yield message_fields(message) | {"role": "system", "content": system_text(message)}
         case role:
-            yield {"role": role, "content": _content(message)}
+            yield message_fields(message) | {"role": role, "content": _content(message)}
 
 
 def _content(message: Message) -> str | list[Json]:
-    if all(isinstance(part, Text) for part in message.parts):
-        return message.text
-    return [_said(part) for part in message.parts]
+    parts = [merged(_said(part), fields_of(part, message, WIRE)) for part in shown(message)]
+    is_text = all(part.keys() == {"type", "text"} for part in parts)
+    return message.text if is_text else parts
 
 
 def _said(part: Any) -> Json:
@@ -92,15 +96,17 @@ def _said(part: Any) -> Json:
 
 
 def _assistant(message: Message, thinks: bool) -> Json:
-    said = [part.text for part in message.parts if isinstance(part, Text | Refusal)]
+    words = [part for part in message.parts if isinstance(part, Text | Refusal)]
+    said = [part.text for part in words]
     thoughts = [part.text for part in message.parts if isinstance(part, Reasoning) and thinks]
     plans = [part.data for part in message.parts if isinstance(part, Opaque) and part.kind == "tool_plan"]
-    calls = [_call(call) for call in message.tool_calls]
+    calls = [merged(_call(call), fields_of(call, message, WIRE)) for call in message.tool_calls]
     for part in message.parts:
         if isinstance(part, Image | File):
             raise misplaced(part, "assistant", "give it in a message of the user")
-    content = [{"type": "thinking", "thinking": text} for text in thoughts]
-    content += [] if calls else [{"type": "text", "text": text} for text in said]
+    content: list[Json] = [{"type": "thinking", "thinking": text} for text in thoughts]
+    if not calls:
+        content += [{"type": "text", "text": part.text, **fields_of(part, message, WIRE)} for part in words]
     plan = "".join(plans) or ("".join(said) if calls else "")  # QUIRKS 159
     written: Json = {"role": "assistant", "content": content, "tool_plan": plan, "tool_calls": calls}
     return {key: value for key, value in written.items() if value}

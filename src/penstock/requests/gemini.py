@@ -20,10 +20,11 @@ from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Media, Message, ToolResult
 from penstock.requests.body import Json, kept, merged, object_schema, renamed
 from penstock.requests.history import chosen_tool, misplaced, settled, split_system
-from penstock.requests.ids import Ids
+from penstock.requests.ids import ids_for
 from penstock.requests.media import media_type
 from penstock.requests.reasoning import asked_reasoning, budget_of, effort_of
 from penstock.requests.request import Request, Sent
+from penstock.requests.state import fields_of, result_fields, shown
 
 WIRE = "gemini"
 SIGNATURE = "thought_signature"
@@ -45,7 +46,7 @@ _VERSION = re.compile(r"gemini-(\d+)")
 
 def encode(request: Request, quirks: frozenset[str]) -> Sent:
     """The request as a body for streamGenerateContent, or for generateContent if the answer is to come whole."""
-    system, messages = split_system(settled(request, WIRE, Ids()))
+    system, messages = split_system(settled(request, WIRE, ids_for(WIRE, quirks)))
     body: Json = {}
     if token := _continuation(messages):
         body["continuationToken"] = token
@@ -93,7 +94,9 @@ class _Contents:
                 case "tool":
                     parts = self._responses(message.results)
                 case _:
-                    parts = [_said(part, message.role) for part in message.parts]
+                    parts = [
+                        merged(_said(part, message.role), fields_of(part, message, WIRE)) for part in shown(message)
+                    ]
             if parts:
                 written.append({"role": "model" if message.role == "assistant" else "user", "parts": parts})
         return written
@@ -110,17 +113,18 @@ class _Contents:
         signed = {"thoughtSignature": state[SIGNATURE]} if SIGNATURE in state else {}
         match part:
             case Text() | Refusal():
-                yield {"text": part.text, **signed}
+                yield {"text": part.text, **signed, **fields_of(part, message, WIRE)}
             case Reasoning() if signed:
-                yield {"text": part.text, "thought": True, **signed}
+                yield {"text": part.text, "thought": True, **signed, **fields_of(part, message, WIRE)}
             case ToolCall():
                 given_id = kept(state, ("id",))
                 self._given_ids |= {part.id: given_id}
-                yield {"functionCall": {**given_id, "name": part.name, "args": part.arguments}, **signed}
+                call = {"functionCall": {**given_id, "name": part.name, "args": part.arguments}, **signed}
+                yield merged(call, fields_of(part, message, WIRE))
             case Opaque(kind="thought_signature"):
                 if not _has_other(message, part):
                     yield {"text": "", **signed}
-            case Opaque(kind="id" | "continuationToken") | Reasoning():
+            case Opaque(kind="id" | "continuationToken" | "fields") | Reasoning():
                 pass
             case Opaque():
                 yield {**part.data, **signed}
@@ -136,7 +140,8 @@ class _Contents:
             parts = {"parts": media} if media and self._is_third else {}
             shown += [] if parts else media
             response = {"name": result.name, "response": _response(result), **parts}
-            written.append({"functionResponse": {**self._given_ids.get(result.call_id, {}), **response}})
+            answer = {"functionResponse": {**self._given_ids.get(result.call_id, {}), **response}}
+            written.append(merged(answer, result_fields(result, WIRE)))
         return written + shown
 
 

@@ -15,13 +15,14 @@ from penstock.answer.arguments import strict_object
 from penstock.declared import Declared
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
-from penstock.messages import File, Image, Message, Part, ToolResult
+from penstock.messages import MESSAGE, File, Image, Message, Part, ToolResult
+from penstock.pairing import Pair, Pairing
 from penstock.requests.ids import Ids, fit_name
 from penstock.requests.request import Request
 
-_ALLOWED: dict[str, tuple[type[Part], ...]] = {
-    "system": (Text,),
-    "user": (Text, Image, File, ToolResult),
+ALLOWED: dict[str, tuple[type[Part], ...]] = {
+    "system": (Text, Opaque),
+    "user": (Text, Image, File, ToolResult, Opaque),
     "assistant": (Text, Reasoning, Refusal, ToolCall, ToolCallInvalid, Opaque, Image, File),
     "tool": (ToolResult,),
 }
@@ -61,13 +62,18 @@ def settled(request: Request, wire: str, ids: Ids, *, takes_blank: bool = True) 
     """
     for at, message in enumerate(request.messages):
         _check(at, message)
-    pairs = _Pairs(request, ids)
-    return [
-        settled
-        for at, message in enumerate(request.messages)
-        for settled in _settle(message, pairs.of[at], pairs.orphans[at], wire, takes_blank)
-        if settled.parts
-    ]
+    pairing, names = Pairing(request.messages), _Names(request, ids)
+    written: list[Message] = []
+    for message, pairs, orphans in zip(request.messages, pairing.of, pairing.orphans, strict=True):
+        calls = [names.sent(pair) for pair in pairs]
+        lost = [names.orphan(result) for _, result in orphans]
+        written += _settle(message, calls, lost, wire, takes_blank)
+    return [message for message in written if any(map(_says, message.parts))]
+
+
+def _says(part: Part) -> bool:
+    """Whether a part is more than what a message has beside what it says."""
+    return not (isinstance(part, Opaque) and part.kind == MESSAGE)
 
 
 def arguments_text(call: ToolCall) -> str:
@@ -85,28 +91,27 @@ def misplaced(part: Part, role: str, advice: str) -> UsageError:
 
 def _check(at: int, message: Message) -> None:
     for part in message.parts:
-        if not isinstance(part, _ALLOWED[message.role]):
-            names = ", ".join(kind.__name__ for kind in _ALLOWED[message.role])
+        if not isinstance(part, ALLOWED[message.role]):
+            names = ", ".join(kind.__name__ for kind in ALLOWED[message.role])
             raise UsageError(
                 f"messages[{at}]: a message of the role {message.role} holds no {type(part).__name__}, only: {names}"
             )
 
 
-class _Pair:
+class _Sent:
     """A call as it is sent, and its result."""
 
-    def __init__(self, call: ToolCall | ToolCallInvalid, id: str, name: str) -> None:
-        self._call = call
+    def __init__(self, pair: Pair, id: str, name: str) -> None:
+        self._pair = pair
         self._id = id
         self._name = name
-        self.answer: ToolResult | None = None
 
     @property
     def call(self) -> ToolCall | None:
-        call = self._call
+        call = self._pair.call
         if isinstance(call, ToolCall):
             return replace(call, id=self._id, name=self._name)
-        if self.answer is None:
+        if self._pair.answer is None:
             return None
         # No provider takes broken JSON; free text cannot be broken.
         arguments = {"input": call.arguments_raw} if call.kind == "custom" else call.repaired or {}
@@ -114,61 +119,34 @@ class _Pair:
 
     @property
     def result(self) -> ToolResult | None:
-        return self.answer and replace(self.answer, call_id=self._id, name=self._name)
+        answer = self._pair.answer
+        return answer and replace(answer, call_id=self._id, name=self._name)
 
 
-class _Pairs:
-    """All calls of a request, each with its result: the next one of its id, wherever it stands.
-
-    `of` holds the calls of each message; `orphans` holds the results of each message whose call is not in the request,
-    for it may be in one that the provider keeps.
-    """
+class _Names:
+    """The ids and names of one request, as the provider takes them."""
 
     def __init__(self, request: Request, ids: Ids) -> None:
         self._ids = ids
         self._declared = {tool.name for tool in request.tools}
-        self.of: list[list[_Pair]] = []
-        self.orphans: list[list[ToolResult]] = []
-        waiting: dict[str, list[_Pair]] = {}
-        answered: dict[str, _Pair] = {}
-        for message in request.messages:
-            self._add_calls(message, waiting)
-            lost = [result for result in message.results if not _answer(result, waiting, answered)]
-            self.orphans.append([self._orphan(result) for result in lost])
 
-    def _add_calls(self, message: Message, waiting: dict[str, list[_Pair]]) -> None:
-        """The calls of a message; they come before older ones of the same id, which were never answered."""
-        calls = [part for part in message.parts if isinstance(part, ToolCall | ToolCallInvalid)]
-        pairs = [_Pair(call, self._ids.take(call.id), self._name(call.name)) for call in calls]
-        self.of.append(pairs)
-        newer: dict[str, list[_Pair]] = {}
-        for call, pair in zip(calls, pairs, strict=True):
-            newer.setdefault(call.id, []).append(pair)
-        for call_id, found in newer.items():
-            waiting[call_id] = found + waiting.get(call_id, [])
+    def sent(self, pair: Pair) -> _Sent:
+        return _Sent(pair, self._ids.take(pair.call.id), self._name(pair.call.name))
 
-    def _orphan(self, result: ToolResult) -> ToolResult:
+    def orphan(self, result: ToolResult) -> ToolResult:
+        """A result whose call is not in the request: it may be in one that the provider keeps."""
         return replace(result, call_id=self._ids.keep(result.call_id), name=self._name(result.name))
 
     def _name(self, name: str) -> str:
         return name if name in self._declared else fit_name(name)
 
 
-def _answer(result: ToolResult, waiting: dict[str, list[_Pair]], answered: dict[str, _Pair]) -> bool:
-    """Give a result to the call that it answers; a second one replaces the first. Whether there is such a call."""
-    if pairs := waiting.get(result.call_id):
-        answered[result.call_id] = pairs.pop(0)
-    if pair := answered.get(result.call_id):
-        pair.answer = result
-    return pair is not None
-
-
 def _settle(
-    message: Message, pairs: list[_Pair], orphans: list[ToolResult], wire: str, takes_blank: bool
+    message: Message, sent: list[_Sent], orphans: list[ToolResult], wire: str, takes_blank: bool
 ) -> Iterator[Message]:
     """The message as it is sent, and around it the results that belong there."""
     yield Message("tool", tuple(orphans))
-    calls = iter(pairs)
+    calls = iter(sent)
     parts: list[Part] = []
     for part in message.parts:
         match part:
@@ -182,7 +160,7 @@ def _settle(
             case _:
                 parts.append(part)
     yield Message(message.role, tuple(_telling(message, parts, takes_blank)))
-    yield Message("tool", tuple(pair.result for pair in pairs if pair.result))
+    yield Message("tool", tuple(one.result for one in sent if one.result))
 
 
 def _telling(message: Message, parts: list[Part], takes_blank: bool) -> Iterator[Part]:

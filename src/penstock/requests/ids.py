@@ -13,6 +13,8 @@ from string import ascii_letters, digits
 LETTERS_AND_DIGITS = digits + ascii_letters
 WORD = LETTERS_AND_DIGITS + "_-"
 MAX_NAME = 64
+NINE_LETTER_IDS = "nine-letter-ids"
+"""The quirk that ids of calls are exactly nine letters and digits (QUIRKS 165)."""
 
 _USUAL_LENGTH = 24  # of an id that is made up where any length is taken
 _NOT_WORD = re.compile(r"[^A-Za-z0-9_-]+")
@@ -55,6 +57,10 @@ class Ids:
         self._used.add(made)
         return made
 
+    def takes(self, id: str) -> bool:
+        """Whether the provider takes the id as it is."""
+        return self._fit(id) == id
+
     def keep(self, id: str) -> str:
         """The id of a call that is not in the request: what it is called there, and no other call here."""
         made = self._fit(id)
@@ -63,6 +69,23 @@ class Ids:
 
     def _fit(self, id: str) -> str:
         return fit_id(id, alphabet=self._alphabet, length=self._length, max_length=self._max_length)
+
+
+def ids_for(wire: str, quirks: frozenset[str]) -> Ids:
+    """The ids of one request, in the way of this wire and of a provider with these quirks."""
+    if NINE_LETTER_IDS in quirks:
+        return Ids(alphabet=LETTERS_AND_DIGITS, length=9)
+    match wire:
+        case "openai-chat":
+            return Ids(max_length=40)
+        case "openai-responses":
+            return Ids(max_length=64)
+        case "anthropic":
+            return Ids(alphabet=WORD)
+        case "bedrock":
+            return Ids(alphabet=WORD, max_length=64)
+        case _:
+            return Ids()
 
 
 def fit_name(name: str) -> str:

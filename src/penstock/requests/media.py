@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import mimetypes
+from collections.abc import Callable
+from typing import TypeVar
 
 from penstock.errors import UsageError
-from penstock.messages import Media
+from penstock.events import Text
+from penstock.messages import File, Image, Media
 
+Written = TypeVar("Written")
 _AUDIO = {"mpeg": "mp3", "mpga": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav", "x-m4a": "m4a", "mp4": "m4a"}
 
 
@@ -37,3 +41,22 @@ def audio_format(media: Media) -> str:
     """The short name of a sound's format, `mp3` or `wav` say; empty if it is no sound."""
     kind, _, subtype = media_type(media).partition("/")
     return _AUDIO.get(subtype, subtype) if kind == "audio" else ""
+
+
+def noted(media: Media) -> Text:
+    """A text in the place of what a provider cannot be shown."""
+    kind = "picture" if isinstance(media, Image) else "file"
+    return Text(0, f"(A {kind} was here that cannot be shown{f': {media.name}' if media.name else ''}.)")
+
+
+def or_noted(write: Callable[[Text | Image | File], Written], part: Text | Image | File) -> Written:
+    """A part of a result as it is written, or, if the provider does not take it, a note of it.
+
+    What a person gives is refused, so that they can give something else. A result comes in the middle of a run.
+    """
+    try:
+        return write(part)
+    except UsageError:
+        if isinstance(part, Text):
+            raise
+        return write(noted(part))

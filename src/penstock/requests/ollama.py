@@ -16,9 +16,10 @@ from penstock.events import Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message
 from penstock.requests.body import Json, merged, object_schema, renamed
 from penstock.requests.history import chosen_tool, misplaced, settled, system_text
-from penstock.requests.ids import Ids
+from penstock.requests.ids import ids_for
 from penstock.requests.reasoning import asked_reasoning
 from penstock.requests.request import Request, Sent
+from penstock.requests.state import fields_of, message_fields, result_fields, shown
 
 WIRE = "ollama"
 PATH = "/api/chat"
@@ -32,7 +33,7 @@ _LEVELS = {"minimal": "low", "xhigh": "max"}  # where Ollama's word is another
 
 def encode(request: Request, quirks: frozenset[str]) -> Sent:
     """The request as a body for /api/chat."""
-    messages = [written for message in settled(request, WIRE, Ids()) for written in _message(message)]
+    messages = [written for message in settled(request, WIRE, ids_for(WIRE, quirks)) for written in _message(message)]
     body: Json = {"model": request.model, "messages": messages, "stream": request.is_streaming}
     tools = [_tool(tool) for tool in _declared(request)]
     body |= {"tools": tools} if tools else {}
@@ -47,15 +48,16 @@ def encode(request: Request, quirks: frozenset[str]) -> Sent:
 def _message(message: Message) -> Iterator[Json]:
     match message.role:
         case "assistant":
-            yield _assistant(message)
+            yield message_fields(message) | _assistant(message)
         case "tool":
             for result in message.results:
                 written = {"role": "tool", **_content(result.content, "tool")}
-                yield {**written, "tool_name": result.name, "tool_call_id": result.call_id}
+                told = result_fields(result, WIRE)
+                yield {**told, **written, "tool_name": result.name, "tool_call_id": result.call_id}
         case "system":
-            yield {"role": "system", "content": system_text(message)}
+            yield message_fields(message) | {"role": "system", "content": system_text(message)}
         case role:
-            yield {"role": role, **_content(message.parts, role)}
+            yield message_fields(message) | {"role": role, **_content(shown(message), role)}
 
 
 def _content(parts: Iterable[Any], role: str) -> Json:
@@ -78,7 +80,7 @@ def _assistant(message: Message) -> Json:
     written: Json = {"role": "assistant", **_content(said, "assistant")}
     thinking = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
     written |= {"thinking": thinking} if thinking else {}
-    calls = [_call(call) for call in message.tool_calls]
+    calls = [merged(_call(call), fields_of(call, message, WIRE)) for call in message.tool_calls]
     return written | ({"tool_calls": calls} if calls else {})
 
 

@@ -16,17 +16,15 @@ from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message, ToolResult
 from penstock.requests.body import Json, kept, merged, object_schema, renamed
 from penstock.requests.history import arguments_text, chosen_tool, misplaced, settled, split_system, system_text
-from penstock.requests.ids import LETTERS_AND_DIGITS, Ids
+from penstock.requests.ids import NINE_LETTER_IDS, ids_for
 from penstock.requests.media import audio_format, data_url, file_name, is_uploaded
 from penstock.requests.reasoning import asked_reasoning, effort_of
 from penstock.requests.request import Request, Sent
+from penstock.requests.state import fields_of, message_fields, result_content, result_fields, shown
 
 WIRE = "openai-chat"
 PATH = "/chat/completions"
-MAX_ID = 40
 
-NINE_LETTER_IDS = "nine-letter-ids"
-"""Ids of calls are exactly nine letters and digits (QUIRKS 165)."""
 NAME_IN_RESULTS = "name-in-results"
 """A result says which tool it is from."""
 MEDIA_IN_RESULTS = "media-in-results"
@@ -51,21 +49,26 @@ SYSTEM_FIRST = "system-only-first"
 """Only the first message may be one of the system: all of them are joined there."""
 NO_PARALLEL_SWITCH = "no-parallel-switch"
 """`parallel_tool_calls` is refused."""
+ANSWER_AFTER_RESULTS = "answer-after-results"
+"""After results comes an answer, and never the user: where there was none, one that says so stands for it."""
 NO_CUSTOM_TOOLS = "no-custom-tools"
 """A tool that takes free text is declared as a function that takes it as `input`."""
 
 QUIRKS = frozenset({
     NINE_LETTER_IDS, NAME_IN_RESULTS, MEDIA_IN_RESULTS, MAX_TOKENS, NO_STREAM_OPTIONS, RANDOM_SEED, ECHO_REASONING,
     ECHO_AS_REASONING, REASONING_OBJECT, KNOWN_FIELDS, REFUSAL_AS_TEXT, SYSTEM_FIRST, NO_PARALLEL_SWITCH,
-    NO_CUSTOM_TOOLS,
+    ANSWER_AFTER_RESULTS, NO_CUSTOM_TOOLS,
 })  # fmt: skip
 
+_OWN_FIELDS = ("name", "image_url")  # those of OpenAI's that our parts have no word for
 _OPTIONS = ("temperature", "top_p", "top_k", "stop", "seed", "presence_penalty", "frequency_penalty")
 
 
 def encode(request: Request, quirks: frozenset[str]) -> Sent:
     """The request as a body for Chat Completions."""
     body: Json = {"model": request.model, "messages": list(_messages(request, quirks))}
+    if ANSWER_AFTER_RESULTS in quirks:
+        body["messages"] = list(_with_answers(body["messages"]))
     if request.is_streaming:
         body["stream"] = True
         if NO_STREAM_OPTIONS not in quirks:
@@ -79,9 +82,7 @@ def encode(request: Request, quirks: frozenset[str]) -> Sent:
 
 
 def _messages(request: Request, quirks: frozenset[str]) -> Iterator[Json]:
-    nine = NINE_LETTER_IDS in quirks
-    ids = Ids(alphabet=LETTERS_AND_DIGITS, length=9) if nine else Ids(max_length=MAX_ID)
-    messages = settled(request, WIRE, ids)
+    messages = settled(request, WIRE, ids_for(WIRE, quirks))
     if SYSTEM_FIRST in quirks:
         told, messages = split_system(messages)
         if told:
@@ -89,21 +90,47 @@ def _messages(request: Request, quirks: frozenset[str]) -> Iterator[Json]:
     for message in messages:
         match message.role:
             case "system":
-                yield {"role": "system", "content": system_text(message)}
+                yield _beside(message, quirks) | {"role": "system", "content": _told(message, quirks)}
             case "user":
-                yield {"role": "user", "content": _content(message.parts)}
+                yield _beside(message, quirks) | {"role": "user", "content": _content(message, quirks)}
             case "assistant":
                 yield from _assistant(message, quirks)
             case "tool":
                 yield from _results(message, quirks)
 
 
-def _content(parts: tuple[Any, ...]) -> str | list[Json]:
+def _with_answers(messages: list[Json]) -> Iterator[Json]:
+    """The messages, with an answer between results and what the user says next."""
+    last = ""
+    for message in messages:
+        if (last, message["role"]) == ("tool", "user"):
+            yield {"role": "assistant", "content": "(no answer)"}
+        yield message
+        last = message["role"]
+
+
+def _told(message: Message, quirks: frozenset[str]) -> str | list[Json]:
+    """What the system says: parts if there is something beside their text, one text if not."""
+    content = _content(message, quirks)
+    return content if isinstance(content, list) and any(len(part) > 2 for part in content) else system_text(message)
+
+
+def _content(message: Message, quirks: frozenset[str]) -> str | list[Json]:
+    parts = [merged(_part(part), _known(fields_of(part, message, WIRE), quirks)) for part in shown(message)]
     match parts:
-        case (Text(text=text),):
+        case [{"type": "text", "text": str(text), **beside}] if not beside:
             return text
         case _:
-            return [_part(part) for part in parts]
+            return parts
+
+
+def _beside(message: Message, quirks: frozenset[str]) -> Json:
+    """What the message had beside what it says, `cache_control` say."""
+    return _known(message_fields(message), quirks)
+
+
+def _known(fields: Json, quirks: frozenset[str]) -> Json:
+    return kept(fields, _OWN_FIELDS) if KNOWN_FIELDS in quirks else fields
 
 
 def _part(part: Text | Image | File) -> Json:
@@ -130,10 +157,16 @@ def _assistant(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
         text, refusal = text + refusal, ""
     calls = [_call(part, message, quirks) for part in message.parts if isinstance(part, ToolCall)]
     if text or refusal or calls:
-        written: Json = {"role": "assistant", "content": text or None}
+        written: Json = _beside(message, quirks) | {"role": "assistant", "content": text or None}
+        if any(_known(fields_of(part, message, WIRE), quirks) for part in _texts(message)):
+            written["content"] = _content(Message("assistant", _texts(message, Opaque)), quirks)
         written |= {"refusal": refusal} if refusal else {}
         written |= _reasoning(message, quirks, has_calls=bool(calls))
         yield written | ({"tool_calls": calls} if calls else {})
+
+
+def _texts(message: Message, *others: type[Opaque]) -> tuple[Any, ...]:
+    return tuple(part for part in message.parts if isinstance(part, (Text, *others)))
 
 
 def _reasoning(message: Message, quirks: frozenset[str], *, has_calls: bool) -> Json:
@@ -145,6 +178,8 @@ def _reasoning(message: Message, quirks: frozenset[str], *, has_calls: bool) -> 
     if ECHO_AS_REASONING in quirks and told:
         written["reasoning"] = told
     if KNOWN_FIELDS not in quirks:
+        fields = [part.data for part in message.parts if isinstance(part, Opaque) and part.kind == "reasoning_fields"]
+        written |= dict.fromkeys(chain(*fields), told)  # where the history had it
         states = [part.data for part in message.parts if isinstance(part, Opaque) and part.kind == "reasoning_details"]
         written |= {"reasoning_details": list(chain(*states))} if states else {}  # QUIRKS 83
     return written
@@ -158,7 +193,8 @@ def _call(call: ToolCall, message: Message, quirks: frozenset[str]) -> Json:
     else:
         written = {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": arguments_text(call)}}
     state = {} if KNOWN_FIELDS in quirks else message.state_of(call.block, WIRE)
-    return written | kept(state, ["extra_content"])  # QUIRKS 149
+    written |= kept(state, ["extra_content"])  # QUIRKS 149
+    return merged(written, _known(fields_of(call, message, WIRE), quirks))
 
 
 def _function_call(call: ToolCall, arguments: str) -> Json:
@@ -175,11 +211,14 @@ def _results(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
         media = [part for part in result.content if not isinstance(part, Text)]
         written: Json = {"role": "tool", "tool_call_id": result.call_id}
         written |= {"name": result.name} if NAME_IN_RESULTS in quirks else {}
+        written |= _known(result_fields(result, WIRE), quirks)
         if media and MEDIA_IN_RESULTS not in quirks:
             yield written | {"content": result.text or "The result is in the next message."}
             shown += [_part(Text(0, f"From {result.name} ({result.call_id}):")), *map(_part, media)]
         else:
-            yield written | {"content": _result(result)}
+            yield written | {
+                "content": (KNOWN_FIELDS not in quirks and result_content(result, WIRE)) or _result(result)
+            }
     if shown:
         yield {"role": "user", "content": shown}
 

@@ -13,17 +13,17 @@ from typing import Any
 
 from penstock.declared import Declared
 from penstock.events import CallKind, Opaque, Reasoning, Refusal, Text, ToolCall
-from penstock.messages import File, Image, Message, ToolResult
+from penstock.messages import FIELDS, File, Image, Message, ToolResult
 from penstock.requests.body import Json, kept, merged, object_schema, renamed
 from penstock.requests.history import arguments_text, chosen_tool, misplaced, settled, split_system, system_text
-from penstock.requests.ids import Ids
+from penstock.requests.ids import ids_for
 from penstock.requests.media import audio_format, file_name, is_uploaded
 from penstock.requests.reasoning import asked_reasoning, effort_of
 from penstock.requests.request import Request, Sent
+from penstock.requests.state import fields_of, message_fields, result_content, result_fields, shown
 
 WIRE = "openai-responses"
 PATH = "/responses"
-MAX_ID = 64
 
 _PLAIN_MODEL = re.compile(r"(^|[/:])(gpt-3|gpt-4|chatgpt-4)|-chat\b")
 """Models that do not reason: they refuse to be asked for their reasoning."""
@@ -37,7 +37,7 @@ _CALLS: dict[CallKind, tuple[str, str]] = {
 
 def encode(request: Request, quirks: frozenset[str]) -> Sent:
     """The request as a body for Responses; no provider has quirks here yet."""
-    messages = settled(request, WIRE, Ids(max_length=MAX_ID))
+    messages = settled(request, WIRE, ids_for(WIRE, quirks))
     leading = list(takewhile(lambda message: message.role == "system", messages))
     instructions, _ = split_system(leading)
     items = list(_items(messages[len(leading) :], request.tools, is_stored=bool(request.extra.get("store"))))
@@ -59,9 +59,11 @@ def _items(messages: list[Message], tools: tuple[Declared, ...], *, is_stored: b
     for message in messages:
         match message.role:
             case "system":
-                yield {"type": "message", "role": "system", "content": system_text(message)}
+                beside = _without_nulls(message_fields(message))
+                yield {**beside, "type": "message", "role": "system", "content": system_text(message)}
             case "user":
-                yield {"type": "message", "role": "user", "content": _content(message.parts)}
+                beside = _without_nulls(message_fields(message))
+                yield {**beside, "type": "message", "role": "user", "content": _content(message)}
             case "assistant":
                 kinds |= {call.id: call.kind for call in message.tool_calls}
                 yield from _said(message, is_stored=is_stored)
@@ -72,12 +74,13 @@ def _items(messages: list[Message], tools: tuple[Declared, ...], *, is_stored: b
                     yield _result(result, kinds.get(result.call_id, orphan))
 
 
-def _content(parts: tuple[Any, ...]) -> str | list[Json]:
+def _content(message: Message) -> str | list[Json]:
+    parts = [_part(part) | fields_of(part, message, WIRE) for part in shown(message)]
     match parts:
-        case (Text(text=text),):
+        case [{"type": "input_text", "text": str(text), **beside}] if not beside:
             return text
         case _:
-            return [_part(part) for part in parts]
+            return parts
 
 
 def _part(part: Text | Image | File) -> Json:
@@ -99,19 +102,31 @@ def _part(part: Text | Image | File) -> Json:
 
 def _said(message: Message, *, is_stored: bool) -> list[Json]:
     """The items of an answer. A reasoning must be followed by what was reasoned about: one at the end is left out."""
-    items = [item for part in message.parts for item in _spoken(part, message, is_stored=is_stored)]
+    items: list[Json] = []
+    for part in message.parts:
+        for item in _spoken(part, message, is_stored=is_stored):
+            if items and _is_same_message(items[-1], item):
+                items[-1] = items[-1] | {"content": items[-1]["content"] + item["content"]}
+            else:
+                items.append(item)
     while items and items[-1].get("type") == "reasoning":
         items.pop()
     return items
 
 
+def _is_same_message(before: Json, item: Json) -> bool:
+    """Whether both are parts of one message, as its id tells."""
+    return item.get("type") == before.get("type") == "message" and "id" in item and item["id"] == before.get("id")
+
+
 def _spoken(part: Any, message: Message, *, is_stored: bool) -> Iterator[Json]:
     match part:
         case Text() | Refusal():
-            yield _message(part, message.state_of(part.block, WIRE).get("message"))
+            state = message.state_of(part.block, WIRE)
+            yield _message(part, state.get("message"), state.get(FIELDS) or {})
         case ToolCall():
             yield _call(part, message)
-        case Opaque(kind="message" | "function_call" | "custom_tool_call") | Reasoning():
+        case Opaque(kind="message" | "fields" | "function_call" | "custom_tool_call") | Reasoning():
             pass  # written with the part that it belongs to
         case Opaque(kind="reasoning"):
             if is_stored or part.data.get("encrypted_content") or part.data.get("content"):
@@ -122,16 +137,16 @@ def _spoken(part: Any, message: Message, *, is_stored: bool) -> Iterator[Json]:
             raise misplaced(part, "assistant", "give it in a message of the user")
 
 
-def _message(part: Text | Refusal, state: Any) -> Json:
+def _message(part: Text | Refusal, state: Any, fields: Json) -> Json:
     written: Json = {"type": "message", "role": "assistant"}
     match part, state:
-        case _, None:
+        case _, None if not fields:
             return written | {"content": part.text}
         case Text(), _:
-            content: Json = {"type": "output_text", "text": part.text, "annotations": []}
+            content: Json = {"type": "output_text", "text": part.text, "annotations": [], **fields}
         case _:
-            content = {"type": "refusal", "refusal": part.text}
-    return written | {"status": "completed", **_without_nulls(state), "content": [content]}
+            content = {"type": "refusal", "refusal": part.text, **fields}
+    return written | {"status": "completed", **_without_nulls(state or {}), "content": [content]}
 
 
 def _call(call: ToolCall, message: Message) -> Json:
@@ -144,7 +159,8 @@ def _call(call: ToolCall, message: Message) -> Json:
 def _result(result: ToolResult, kind: CallKind) -> Json:
     is_text = all(isinstance(part, Text) for part in result.content)
     output = result.text if is_text else [_part(part) for part in result.content]
-    return {"type": f"{_CALLS[kind][0]}_output", "call_id": result.call_id, "output": output}
+    written = {"type": f"{_CALLS[kind][0]}_output", "call_id": result.call_id}
+    return written | _without_nulls(result_fields(result, WIRE)) | {"output": result_content(result, WIRE) or output}
 
 
 def _without_nulls(item: Json) -> Json:

@@ -1,0 +1,38 @@
+"""What a vendor's own history had beside what ours says, and takes back: fields of parts, of messages, of results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
+from penstock.messages import CONTENT, FIELDS, MESSAGE, File, Image, Message, ToolResult
+from penstock.requests.body import Json
+
+
+def shown(message: Message) -> list[Any]:
+    """The parts of a message without the states among them."""
+    return [part for part in message.parts if not isinstance(part, Opaque)]
+
+
+def fields_of(part: Text | Reasoning | Refusal | ToolCall | Image | File, message: Message, wire: str) -> Json:
+    """The fields that the vendor's part had beside what ours says."""
+    state = part.state_of(wire) if isinstance(part, Image | File) else message.state_of(part.block, wire)
+    fields: Json = state.get(FIELDS) or {}
+    return fields
+
+
+def message_fields(message: Message) -> Json:
+    """The fields that the vendor's message had beside what ours says."""
+    found: list[Json] = [part.data for part in message.parts if isinstance(part, Opaque) and part.kind == MESSAGE]
+    return found[0] if found else {}
+
+
+def result_fields(result: ToolResult, wire: str) -> Json:
+    """The fields that the vendor's result had beside what ours says."""
+    fields: Json = result.state_of(wire).get(FIELDS) or {}
+    return fields
+
+
+def result_content(result: ToolResult, wire: str) -> Any:
+    """The content of a result as it stood, where it said more than ours; None if it did not."""
+    return result.state_of(wire).get(CONTENT)

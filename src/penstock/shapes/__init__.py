@@ -1,0 +1,14 @@
+"""Histories from and to the shapes that people have: one module a shape.
+
+State that a vendor put on a part comes back to that vendor: fields beside the text (`cache_control`, say) are an
+`Opaque` of the kind `fields` on the part, those of a message one of the kind `message`, and blocks that only the vendor
+knows are kept whole, under their own name.
+"""
+
+from __future__ import annotations
+
+from penstock.shapes.export import export_messages
+from penstock.shapes.file import read_history
+from penstock.shapes.history import as_messages
+
+__all__ = ["as_messages", "export_messages", "read_history"]

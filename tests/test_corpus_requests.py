@@ -1,0 +1,231 @@
+"""Recorded requests, where they are at hand: each is read, and written again as an equivalent body.
+
+Two bodies are equivalent if they say the same in the same order once both are put into one spelling (`plainly`). What
+is still different then is listed, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from typing import Any
+
+import pytest
+
+from penstock.errors import UsageError
+from penstock.messages import Media, Message, decode_messages, encode_messages
+from penstock.providers import ALIASES, PROVIDERS
+from penstock.requests.ids import ids_for
+from penstock.shapes import as_messages, export_messages, read_history
+from penstock.shapes.export import HISTORY
+from penstock.wires import WIRES
+from tests.test_corpus import ALL, NOT_SPOKEN, Case
+
+Json = dict[str, Any]
+Body = dict[str, Any]
+
+NO_HISTORY = {"openai-completions": "a prompt, and no messages"}
+"""Recorded requests that hold no history in a shape that is spoken."""
+
+pytestmark = pytest.mark.skipif(not ALL, reason="the recorded corpus is not here")
+
+
+def named(case: Case) -> str | None:
+    """The provider that a request went to, if we have a row for it."""
+    name = ALIASES.get(case.meta["vendor"], case.meta["vendor"])
+    return name if name in PROVIDERS else None
+
+
+def provider_of(case: Case) -> str | None:
+    """The same, if this wire is the one that we speak with it."""
+    provider = named(case)
+    return provider if provider and PROVIDERS[provider].wire == case.wire else None
+
+
+def recorded_requests() -> Iterator[tuple[str, str, Body, list[Message]]]:
+    """Of each recorded request: the case, the provider that it went to or else its wire, the body, and its messages."""
+    for case in ALL:
+        body = case.meta.get("request")
+        if isinstance(body, dict) and case.meta["wire"] not in NOT_SPOKEN | NO_HISTORY.keys():
+            yield case.meta["id"], provider_of(case) or case.wire, body, as_messages(body)
+
+
+RECORDED = {case.meta["id"]: case for case in ALL}
+REQUESTS = list(recorded_requests())
+every_request = pytest.mark.parametrize(
+    ("id", "to", "body", "messages"), REQUESTS, ids=[request[0] for request in REQUESTS]
+)
+
+
+# One spelling.
+
+
+def plainly(wire: str, body: Body, take_id: Any) -> Body:
+    """The history of a body in one of the spellings in which it can be written.
+
+    A content is a list of parts, and empty texts, nulls and defaults are left out. Ids are as the provider takes them.
+    """
+    history = {field: body[field] for field in HISTORY if body.get(field)}
+    match wire:
+        case "openai-responses":
+            return _plain_responses(history, take_id)
+        case "gemini":
+            return _plain_gemini(history)
+        case _:
+            messages = [_plain_message(message, wire, take_id) for message in history["messages"]]
+            system = _parts(history.get("system"))
+            return {"system": system, "messages": messages, "container": history.get("container")}
+
+
+DEFAULTS: tuple[tuple[str, Any], ...] = (
+    ("type", "function"),
+    ("prefix", False),
+    ("thought", False),
+    ("annotations", []),
+    ("status", "success"),
+)
+"""Fields that say what is meant without them too."""
+
+
+def _parts(content: Any) -> list[Json]:
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+    return [_bare(part) for part in parts if part.get("text") != ""]
+
+
+def _bare(value: Any) -> Any:
+    """A value without what is null or usual."""
+    if isinstance(value, list):
+        return [_bare(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _bare(inner) for key, inner in value.items() if inner is not None and (key, inner) not in DEFAULTS}
+
+
+def _plain_message(message: Json, wire: str, take_id: Any) -> Json:
+    role = "system" if message["role"] == "developer" else message["role"]
+    plain = _bare(message) | {"role": role, "content": _parts(message.get("content"))}
+    for call in plain.get("tool_calls", []):
+        call.pop("id", None) if wire == "ollama" else call.update(id=take_id(call["id"]))
+        call["function"]["arguments"] = call["function"]["arguments"] or "{}"
+    if wire == "ollama":  # it goes by the names: ids are sent to those that take them
+        plain.pop("tool_call_id", None)
+    elif "tool_call_id" in plain:
+        plain["tool_call_id"] = take_id(plain["tool_call_id"])
+    return plain
+
+
+def _plain_responses(history: Body, take_id: Any) -> Body:
+    """What the system says before all else is the instructions, in whichever way it is sent."""
+    given = history["input"]
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    told = [history["instructions"]] if "instructions" in history else []
+    plain = [_plain_item(item, take_id) for item in items]
+    while plain and plain[0].get("role") == "system":
+        told += [part["text"] for part in plain.pop(0)["content"]]
+    return {"instructions": "\n\n".join(told), "input": plain}
+
+
+def _plain_item(item: Json, take_id: Any) -> Json:
+    plain = {"type": "message"} | _bare(item)
+    if "call_id" in plain:
+        plain["call_id"] = take_id(plain["call_id"])
+    if plain["type"] != "message":
+        return plain
+    texts = {"input_text": "text", "output_text": "text"}
+    content = [part | {"type": texts.get(part["type"], part["type"])} for part in _parts(item.get("content"))]
+    role = "system" if item["role"] == "developer" else item["role"]
+    return plain | {"role": role, "content": [_without_auto(part) for part in content]}
+
+
+def _without_auto(part: Json) -> Json:
+    return {key: value for key, value in part.items() if (key, value) != ("detail", "auto")}
+
+
+def _plain_gemini(history: Body) -> Body:
+    contents = [_bare(content) | {"role": content.get("role", "user")} for content in history["contents"]]
+    system = history.get("systemInstruction", {})
+    return {"systemInstruction": _bare(system.get("parts", [])), "contents": contents}
+
+
+# What is different all the same.
+
+
+DIFFERENCES: dict[str, tuple[set[str], str]] = {
+    "anthropic__anthropic_error_claude-sonnet-4-6_0c898c": (
+        {"system"},
+        "texts of the system that are marked in no way are paragraphs of one",
+    ),
+    "deepseek__openai-chat_one-tool_deepseek-v4-flash_f28746": (
+        {"messages.tool_calls.index", "messages.reasoning_content"},
+        "DeepSeek refuses fields that are not its own, and wants the reasoning of each call, even if there was none",
+    ),
+    "mistral__mistral_one-tool_mistral-small-latest_1bcd73": (
+        {"messages.name"},
+        "Mistral is told the name of the tool with each result",
+    ),
+}
+"""The fields of a recorded request that are written otherwise than they were sent, and why."""
+
+
+def differences(one: Any, other: Any, place: str = "") -> set[str]:
+    """The fields in which two values differ, without their numbers in lists."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        fields = one.keys() | other.keys()
+        return set().union(*(differences(one.get(key), other.get(key), f"{place}.{key}") for key in fields))
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return set().union(*(differences(*pair, place) for pair in zip(one, other, strict=True)))
+    return set() if one == other else {place.removeprefix(".")}
+
+
+# The laws.
+
+
+@every_request
+def test_a_recorded_request_is_written_again(id: str, to: str, body: Body, messages: list[Message]) -> None:
+    case = RECORDED[id]
+    provider = named(case)
+    quirks = PROVIDERS[provider].quirks if provider else frozenset[str]()
+    again = export_messages(messages, case.wire, body.get("model", ""), provider)
+    take_id = ids_for(case.wire, quirks).keep
+    found = differences(plainly(case.wire, again, take_id), plainly(case.wire, body, take_id))
+    assert found == DIFFERENCES.get(id, (set(), ""))[0]
+
+
+@every_request
+def test_a_recorded_request_is_stored_and_moves_to_every_wire(
+    id: str, to: str, body: Body, messages: list[Message]
+) -> None:
+    assert decode_messages(encode_messages(messages)) == messages
+    assert read_history(json.dumps(body).encode()) == messages
+    has_media = any(isinstance(part, Media) for message in messages for part in message.parts)
+    for wire in WIRES:
+        with suppress(UsageError) if has_media else nullcontext():  # not all take all pictures, nor by their address
+            assert told(as_messages(export_messages(messages, wire))) == told(messages)
+
+
+def told(messages: list[Message]) -> Any:
+    """What every provider can be told: the words of the user and the system, the calls, their results."""
+    words = {role: [m.text for m in messages if m.role == role and m.text] for role in ("user", "system")}
+    calls = [(call.name, call.arguments) for message in messages for call in message.tool_calls]
+    results = [(result.name, as_value(result.text)) for message in messages for result in message.results]
+    return {role: "".join(texts).replace("\n\n", "") for role, texts in words.items()}, calls, results
+
+
+def as_value(text: str) -> Any:
+    """What a text says; of JSON its value, for some providers take that."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def test_how_many_were_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [case for case in ALL if isinstance(case.meta.get("request"), dict)]
+    skipped = [case for case in asked if case.meta["wire"] in NOT_SPOKEN | NO_HISTORY.keys()]
+    assert len(REQUESTS) == len(asked) - len(skipped)
+    assert DIFFERENCES.keys() <= {request[0] for request in REQUESTS}
+    with capsys.disabled():
+        print(  # noqa: T201  # its job
+            f"\n{len(REQUESTS)} recorded requests tried, {len(DIFFERENCES)} with differences, {len(skipped)} skipped"
+        )
