@@ -78,7 +78,7 @@ PROVIDERS: dict[str, Provider] = {
     "mistral": Provider(
         wire="openai-chat", base_url="https://api.mistral.ai/v1", keys=("MISTRAL_API_KEY",), urls=("MISTRAL_BASE_URL",),
         quirks=COMPATIBLE | {"known-fields", "media-in-results", "name-in-results", "nine-letter-ids", "random-seed",
-                             "no-stream-options", "answer-after-results"}),
+                             "no-stream-options", "answer-after-results", "system-only-first"}),
     "cohere": Provider(
         wire="cohere", base_url="https://api.cohere.com", keys=("CO_API_KEY", "COHERE_API_KEY"),
         urls=("CO_API_URL", "COHERE_BASE_URL")),

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.history.problem import Problem
 from penstock.history.rules import AS_IT_STANDS, RULES, History, found
-from penstock.messages import File, Image, Message, ToolResult
+from penstock.messages import File, Image, Message
 from penstock.providers import Provider, find_provider
 from penstock.requests import Request, find_encoder
 from penstock.requests.history import ALLOWED
@@ -61,9 +61,11 @@ def _media(history: History, name: str, provider: Provider) -> Iterator[Problem]
 
 
 def why_not_taken(part: Any, message: Message, provider: Provider) -> str:
-    """Why a provider does not take the media of a part; empty if it does, or if there are none."""
-    shown = part.content if isinstance(part, ToolResult) else (part,)
-    if not any(isinstance(one, Image | File) for one in shown) or not isinstance(part, ALLOWED[message.role]):
+    """Why a provider does not take a picture or a file; empty if it does, or if it is neither.
+
+    In results there is nothing that is not taken: what cannot be shown is told in a note.
+    """
+    if not isinstance(part, Image | File) or not isinstance(part, ALLOWED[message.role]):
         return ""
     try:
         request = Request(model="", messages=(Message(message.role, (part,)),))

@@ -197,16 +197,10 @@ class _Mender:
 
     def _shown(self, part: Part, message: Message, provider: Provider, block: int) -> Part:
         why = why_not_taken(part, message, provider)
-        if why:
-            self._note("messages", f"replaced what the provider does not take by a note: {why}")
-        match part:
-            case ToolResult() if why:
-                shown = [noted(one) if isinstance(one, Image | File) else one for one in part.content]
-                return replace(part, content=tuple(shown))
-            case Image() | File() if why:
-                return replace(noted(part), block=block)
-            case _:
-                return part
+        if not isinstance(part, Image | File) or not why:
+            return part
+        self._note("messages", f"replaced what the provider does not take by a note: {why}")
+        return replace(noted(part), block=block)
 
     def _note(self, where: str, what: str) -> None:
         self.changes.append(f"{where}: {what}")

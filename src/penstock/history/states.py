@@ -28,18 +28,18 @@ _BELONGS: dict[tuple[str, str], tuple[type, ...]] = {
     ("openai-responses", "reasoning"): (Reasoning,),
 }
 """What kind of part a state may be on. One that is not named here is a part of its own."""
-_LOOSE = {("anthropic", "container"), ("gemini", "continuationToken")}
-"""States that are neither: they go back in a field of the request."""
-_WHOLE = ("anthropic", "bedrock", "gemini", "openai-responses")
-"""Wires that write a state that is a part of its own as the object that it is."""
+_PLAIN = frozenset({
+    "signature", "redactedContent", "citations", "toolset_name", "thought_signature", "id", "reasoning_details",
+    "tool_plan", "container", "continuationToken", "context",
+})  # fmt: skip
+"""States that are text or a list; all others are the object that the vendor sent."""
 
 
 def belongs(state: Opaque, message: Message) -> bool:
     """Whether a state is on a part of the kind that it belongs to, or on none: a thought may be a state alone."""
-    name = (state.wire, state.kind)
-    if not isinstance(state.data, dict) and (name not in _BELONGS or state.wire == "openai-responses"):
-        return name in _LOOSE or state.wire not in _WHOLE
-    kinds = _BELONGS.get(name, _PARTS)
+    if not isinstance(state.data, dict) and state.kind not in _PLAIN:
+        return False
+    kinds = _BELONGS.get((state.wire, state.kind), _PARTS)
     worn = [part for part in message.parts if isinstance(part, _PARTS) and part.block == state.block]
     return not worn or any(isinstance(part, kinds) for part in worn)
 

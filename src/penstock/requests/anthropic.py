@@ -42,7 +42,7 @@ def encode(request: Request, quirks: frozenset[str]) -> Sent:
     body: Json = {"model": request.model, "max_tokens": length, "messages": _alternating(messages)}
     body |= {"system": _system(history) or system} if system else {}
     body |= {"container": container} if (container := _container(messages)) else {}
-    body |= _tools(request)
+    body |= _tools(request) or _stubs(messages)
     options = renamed(request, {name: _OPTIONS[name] for name in _OPTIONS if name not in refused_options(request)})
     return Sent(PATH, merged({**body, **options, **thinking, "stream": request.is_streaming}, request.extra))
 
@@ -192,6 +192,14 @@ def _tools(request: Request) -> Json:
     if request.is_parallel is False and request.tool_choice != "none":
         choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
     return {"tools": [_tool(tool) for tool in request.tools]} | ({"tool_choice": choice} if choice else {})
+
+
+def _stubs(messages: list[Message]) -> Json:
+    """Tools that were called before and are not declared any more: a history with calls needs some."""
+    called = {part.name for message in messages for part in message.parts if isinstance(part, ToolCall | ToolResult)}
+    if not called:
+        return {}
+    return {"tools": [_tool(Declared(name)) for name in sorted(called)], "tool_choice": {"type": "none"}}
 
 
 def _tool(tool: Declared) -> Json:

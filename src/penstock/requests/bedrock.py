@@ -21,7 +21,7 @@ from penstock.requests.body import Json, kept, merged, object_schema, renamed
 from penstock.requests.claude import is_claude, length_and_thinking, refused_options
 from penstock.requests.history import chosen_tool, misplaced, settled, split_system
 from penstock.requests.ids import ids_for
-from penstock.requests.media import media_type
+from penstock.requests.media import media_type, or_noted
 from penstock.requests.reasoning import asked_reasoning, effort_of
 from penstock.requests.request import Request, Sent
 from penstock.requests.state import fields_of, result_content, result_fields
@@ -107,10 +107,11 @@ class _Writer:
     def _result(self, result: ToolResult) -> Json:
         """A result; blank text is refused."""
         telling = [part for part in result.content if not isinstance(part, Text) or part.text.strip()]
-        content = result_content(result, WIRE) or [self._content(part) for part in telling] or [{"text": "(no output)"}]
+        written = [or_noted(self._content, part) for part in telling] or [{"text": "(no output)"}]
         status = "error" if result.is_error else "success"
-        written = {"toolResult": {"toolUseId": result.call_id, "content": content, "status": status}}
-        return merged(written, result_fields(result, WIRE))
+        content = result_content(result, WIRE) or written
+        answer = {"toolResult": {"toolUseId": result.call_id, "content": content, "status": status}}
+        return merged(answer, result_fields(result, WIRE))
 
     def _content(self, part: Text | Image | File) -> Json:
         if isinstance(part, Text):

@@ -18,6 +18,7 @@ from penstock.messages import File, Image, Message, ToolResult
 from penstock.requests.body import Json, merged, object_schema, renamed
 from penstock.requests.history import arguments_text, chosen_tool, misplaced, settled, system_text
 from penstock.requests.ids import ids_for
+from penstock.requests.media import noted
 from penstock.requests.reasoning import asked_reasoning, budget_of
 from penstock.requests.request import Request, Sent
 from penstock.requests.state import fields_of, message_fields, result_content, result_fields, shown
@@ -69,10 +70,7 @@ def _message(message: Message, thinks: bool) -> Iterator[Json]:
             if len(written) > 1:
                 yield message_fields(message) | written
         case "tool":
-            for result in message.results:
-                content = result_content(result, WIRE) or _result(result)
-                told = result_fields(result, WIRE)
-                yield told | {"role": "tool", "tool_call_id": result.call_id, "content": content}
+            yield from _results(message.results)
         case "system":
             yield message_fields(message) | {"role": "system", "content": system_text(message)}
         case role:
@@ -118,14 +116,25 @@ def _call(call: ToolCall) -> Json:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
+def _results(results: list[ToolResult]) -> Iterator[Json]:
+    """A message for each result, and one of the user with the pictures, which such messages cannot hold."""
+    seen: list[Json] = []
+    for result in results:
+        content = result_content(result, WIRE) or _result(result)
+        yield result_fields(result, WIRE) | {"role": "tool", "tool_call_id": result.call_id, "content": content}
+        pictures = [_said(part) for part in result.content if isinstance(part, Image)]
+        seen += [_said(Text(0, f"From {result.name} ({result.call_id}):")), *pictures] if pictures else []
+    if seen:
+        yield {"role": "user", "content": seen}
+
+
 def _result(result: ToolResult) -> str | list[Json]:
     """A result's text; where it has several, each is a document that can be cited."""
-    documents: list[Json] = []
-    for part in result.content:
-        if not isinstance(part, Text):
-            raise misplaced(part, "tool", "Cohere takes text; give a picture in a message of the user")
-        documents.append({"type": "document", "document": {"data": {"text": part.text}}})
-    return documents if len(documents) > 1 else result.text
+    parts = [noted(part) if isinstance(part, File) else part for part in result.content]
+    texts = [part.text for part in parts if isinstance(part, Text)]
+    if len(texts) > 1:
+        return [{"type": "document", "document": {"data": {"text": text}}} for text in texts]
+    return "".join(texts) or ("The result is in the next message." if parts else "")
 
 
 # Tools.

@@ -21,7 +21,7 @@ from penstock.messages import File, Image, Media, Message, ToolResult
 from penstock.requests.body import Json, kept, merged, object_schema, renamed
 from penstock.requests.history import chosen_tool, misplaced, settled, split_system
 from penstock.requests.ids import ids_for
-from penstock.requests.media import media_type
+from penstock.requests.media import media_type, or_noted
 from penstock.requests.reasoning import asked_reasoning, budget_of, effort_of
 from penstock.requests.request import Request, Sent
 from penstock.requests.state import fields_of, result_fields, shown
@@ -136,7 +136,7 @@ class _Contents:
         written: list[Json] = []
         shown: list[Json] = []
         for result in results:
-            media = [_media(part) for part in result.content if isinstance(part, Image | File)]
+            media = [or_noted(_shown, part) for part in result.content if isinstance(part, Image | File)]
             parts = {"parts": media} if media and self._is_third else {}
             shown += [] if parts else media
             response = {"name": result.name, "response": _response(result), **parts}
@@ -169,6 +169,10 @@ def _said(part: Any, role: str) -> Json:
             return _media(part)
         case _:
             raise misplaced(part, role, "give it in a message of the assistant")
+
+
+def _shown(part: Text | Image | File) -> Json:
+    return _said(part, "tool")
 
 
 def _media(media: Media) -> Json:

@@ -17,6 +17,7 @@ from penstock.messages import File, Image, Message
 from penstock.requests.body import Json, merged, object_schema, renamed
 from penstock.requests.history import chosen_tool, misplaced, settled, system_text
 from penstock.requests.ids import ids_for
+from penstock.requests.media import noted
 from penstock.requests.reasoning import asked_reasoning
 from penstock.requests.request import Request, Sent
 from penstock.requests.state import fields_of, message_fields, result_fields, shown
@@ -51,7 +52,7 @@ def _message(message: Message) -> Iterator[Json]:
             yield message_fields(message) | _assistant(message)
         case "tool":
             for result in message.results:
-                written = {"role": "tool", **_content(result.content, "tool")}
+                written = {"role": "tool", **_content(map(_taken, result.content), "tool")}
                 told = result_fields(result, WIRE)
                 yield {**told, **written, "tool_name": result.name, "tool_call_id": result.call_id}
         case "system":
@@ -73,6 +74,13 @@ def _content(parts: Iterable[Any], role: str) -> Json:
             case _:
                 raise misplaced(part, role, "Ollama takes text and pictures; give a file's text")
     return {"content": "".join(texts), **({"images": images} if images else {})}
+
+
+def _taken(part: Text | Image | File) -> Text | Image:
+    """A part of a result, or a note of what Ollama does not take."""
+    if isinstance(part, File) or (isinstance(part, Image) and not part.is_inline):
+        return noted(part)
+    return part
 
 
 def _assistant(message: Message) -> Json:

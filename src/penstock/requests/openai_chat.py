@@ -17,7 +17,7 @@ from penstock.messages import File, Image, Message, ToolResult
 from penstock.requests.body import Json, kept, merged, object_schema, renamed
 from penstock.requests.history import arguments_text, chosen_tool, misplaced, settled, split_system, system_text
 from penstock.requests.ids import NINE_LETTER_IDS, ids_for
-from penstock.requests.media import audio_format, data_url, file_name, is_uploaded
+from penstock.requests.media import audio_format, data_url, file_name, is_uploaded, or_noted
 from penstock.requests.reasoning import asked_reasoning, effort_of
 from penstock.requests.request import Request, Sent
 from penstock.requests.state import fields_of, message_fields, result_content, result_fields, shown
@@ -214,18 +214,20 @@ def _results(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
         written |= _known(result_fields(result, WIRE), quirks)
         if media and MEDIA_IN_RESULTS not in quirks:
             yield written | {"content": result.text or "The result is in the next message."}
-            shown += [_part(Text(0, f"From {result.name} ({result.call_id}):")), *map(_part, media)]
+            shown += [
+                _part(Text(0, f"From {result.name} ({result.call_id}):")),
+                *(or_noted(_part, part) for part in media),
+            ]
         else:
-            yield written | {
-                "content": (KNOWN_FIELDS not in quirks and result_content(result, WIRE)) or _result(result)
-            }
+            content = None if KNOWN_FIELDS in quirks else result_content(result, WIRE)
+            yield written | {"content": content or _result(result)}
     if shown:
         yield {"role": "user", "content": shown}
 
 
 def _result(result: ToolResult) -> str | list[Json]:
     is_text = all(isinstance(part, Text) for part in result.content)
-    return result.text if is_text else [_part(part) for part in result.content]
+    return result.text if is_text else [or_noted(_part, part) for part in result.content]
 
 
 # Tools and options.

@@ -17,7 +17,7 @@ from penstock.messages import FIELDS, File, Image, Message, ToolResult
 from penstock.requests.body import Json, kept, merged, object_schema, renamed
 from penstock.requests.history import arguments_text, chosen_tool, misplaced, settled, split_system, system_text
 from penstock.requests.ids import ids_for
-from penstock.requests.media import audio_format, file_name, is_uploaded
+from penstock.requests.media import audio_format, file_name, is_uploaded, or_noted
 from penstock.requests.reasoning import asked_reasoning, effort_of
 from penstock.requests.request import Request, Sent
 from penstock.requests.state import fields_of, message_fields, result_content, result_fields, shown
@@ -158,7 +158,7 @@ def _call(call: ToolCall, message: Message) -> Json:
 
 def _result(result: ToolResult, kind: CallKind) -> Json:
     is_text = all(isinstance(part, Text) for part in result.content)
-    output = result.text if is_text else [_part(part) for part in result.content]
+    output = result.text if is_text else [or_noted(_part, part) for part in result.content]
     written = {"type": f"{_CALLS[kind][0]}_output", "call_id": result.call_id}
     return written | _without_nulls(result_fields(result, WIRE)) | {"output": result_content(result, WIRE) or output}
 
