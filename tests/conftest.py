@@ -6,6 +6,7 @@ By default hypothesis tries what a test run can bear; with `--hypothesis-profile
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 
@@ -16,3 +17,11 @@ settings.load_profile("usual")
 # A shell that runs something in the background has it, and all that it starts, ignore ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many ways to end a run were tried (`test_endings.py`)."""
+    passed = terminalreporter.stats.get("passed", [])
+    endings = sum(number for report in passed for name, number in report.user_properties if name == "endings")
+    if endings:
+        terminalreporter.write_line(f"{endings} endings of runs tried, each continued on another provider")

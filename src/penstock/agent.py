@@ -11,7 +11,7 @@ from penstock.errors import UsageError
 from penstock.events import Usage
 from penstock.executions import StartPolicy, ToolPolicy
 from penstock.happenings import EndReason
-from penstock.messages import Message
+from penstock.messages import Message, joined
 from penstock.model import Model
 from penstock.run import Limits, Run
 from penstock.settings import Callbacks, Settings
@@ -142,6 +142,8 @@ class Agent:
     def _new_run(self, prompt: Any, messages: Any) -> Run:
         said = as_messages(messages) if messages is not None else []
         asked = as_messages(prompt) if prompt is not None else []
+        if said and asked and said[-1].role == asked[0].role == "user":  # the last question was never answered
+            said[-1:], asked[:1] = [joined(said[-1], asked[0])], []
         return Run([*said, *asked], self.policies, self.settings.limits)
 
 

@@ -1,0 +1,268 @@
+"""Law 8: whatever ends a run, and wherever, its history is valid for every provider, tells the truth, and goes on.
+
+A run of three steps with parallel calls is ended at every event in every way, on every wire. Each history that is left
+passes `check` for all providers, survives JSON, is taken by a strict server of another wire, and goes on there to the
+final answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+import pytest
+
+from penstock.agent import Agent
+from penstock.events import ToolCall, ToolCallInvalid
+from penstock.happenings import Done, StreamEvent
+from penstock.history import check
+from penstock.messages import Message, decode_messages, encode_messages
+from penstock.model import Model
+from penstock.providers import PROVIDERS
+from penstock.run import Limits
+from penstock.testing import Asked, Reply, Scripted, Status, call, fail, refuse, say, think
+from penstock.tools import tool
+from penstock.transport.policy import Retries
+from tests.test_agent import check_history
+from tests.test_agent_hard import Cut
+
+TARGETS = {
+    "openai-chat": ("openai-compatible:m", None), "openai-responses": ("openai:m", None),
+    "anthropic": ("anthropic:claude-haiku-4-5", None), "gemini": ("google:gemini-3-flash", None),
+    "ollama": ("ollama:m", None), "cohere": ("cohere:m", None),
+    "bedrock": ("bedrock:anthropic.claude-haiku-4-5", None), "mistral": ("mistral:m", "http://localhost/mistral/v1"),
+}  # fmt: skip
+every_wire = pytest.mark.parametrize("wire", TARGETS)
+Left = tuple[list[Message], Counter[str]]
+"""The history that a run has left, and how often each tool ran in it."""
+
+
+class Bench:
+    """Tools that count how often they ran; plain, async, read-only, and one that fails."""
+
+    def __init__(self) -> None:
+        self.ran: Counter[str] = Counter()
+
+        @tool(read_only=True)
+        async def look(city: str) -> str:
+            """Look at a city."""
+            self.ran[f"look {city}"] += 1
+            await asyncio.sleep(0)
+            return f"{city} is sunny"
+
+        @tool
+        async def write(text: str) -> str:
+            """Write something down."""
+            self.ran[f"write {text}"] += 1
+            return "written"
+
+        @tool
+        async def broken() -> str:
+            """Never works."""
+            self.ran["broken"] += 1
+            raise ValueError("no luck")
+
+        self.tools = [look, write, broken]
+
+
+def script() -> list[Reply]:
+    return [
+        Reply(think("Hm."), say("Let me look."), call("look", {"city": "Rome"}), call("write", {"text": "a"})),
+        Reply(say("And again."), call("broken", {}), call("write", {"text": "b"}), call("look", {"city": "Oslo"})),
+        Reply("All done."),
+    ]
+
+
+def made(wire: str, line: Scripted, bench: Bench, **options: Any) -> Agent:
+    name, url = TARGETS[wire]
+    return Agent(Model(name, url, via=line, retries=Retries(attempts=0)), bench.tools, **options)
+
+
+async def ended(agent: Agent, stop: Callable[[Any, int], bool] = lambda run, at: False) -> list[Message]:
+    """The history of a run that is left as soon as `stop` says so."""
+    async with agent.astream("Go.") as run:
+        async for at, _ in _counted(run):
+            if stop(run, at):
+                break
+    return run.messages
+
+
+async def _counted(run: Any) -> AsyncIterator[tuple[int, StreamEvent]]:
+    at = 0
+    async for event in run:
+        yield at, event
+        at += 1
+
+
+async def length(wire: str) -> int:
+    """How many events the whole run has."""
+    async with made(wire, Scripted(script(), strict=True), Bench()).astream("Go.") as run:
+        return len([event async for event in run])
+
+
+# The ways to end.
+
+
+def cancelled(when: int, run: Any, at: int) -> bool:
+    if at == when:
+        run.cancel()
+    return False
+
+
+def left(when: int, run: Any, at: int) -> bool:
+    return at == when
+
+
+async def at_every_event(wire: str, way: Callable[[int, Any, int], bool]) -> AsyncIterator[Left]:
+    for when in range(await length(wire)):
+        bench = Bench()
+        agent = made(wire, Scripted(script(), strict=True), bench)
+        yield await ended(agent, partial(way, when)), bench.ran
+
+
+async def in_plain_code(wire: str) -> AsyncIterator[Left]:
+    for when in range(await length(wire)):
+        bench = Bench()
+        agent = made(wire, Scripted(script(), strict=True), bench)
+        yield await asyncio.to_thread(_ended_in_plain_code, agent, when), bench.ran
+
+
+def _ended_in_plain_code(agent: Agent, when: int) -> list[Message]:
+    with agent.stream("Go.") as run:
+        for at, _ in enumerate(run):
+            if at == when:
+                run.cancel()
+    return run.messages
+
+
+async def crashed(wire: str) -> AsyncIterator[Left]:
+    """What another process has that noted the history at every event, and nothing after it."""
+    for when in range(await length(wire)):
+        bench, noted = Bench(), list[Message]()
+        async with made(wire, Scripted(script(), strict=True), bench).astream("Go.") as run:
+            async for at, _ in _counted(run):
+                if at == when:
+                    noted = run.messages
+        yield noted, bench.ran
+
+
+async def stored(wire: str) -> AsyncIterator[Left]:
+    """What is left of a run that was stored at every event, resumed by another agent and brought to its end."""
+    for when in range(await length(wire)):
+        bench, line, state = Bench(), Scripted(answering, strict=True), b""
+        async with made(wire, line, bench).astream("Go.") as run:
+            async for at, _ in _counted(run):
+                if at == when:
+                    state = run.dump()
+                    break
+        async with made(wire, line, bench).aresume(state) as run:
+            events = [event async for event in run]
+        assert isinstance(events[-1], Done)
+        effects = {name: times for name, times in bench.ran.items() if not name.startswith("look")}
+        yield run.messages, Counter(effects)  # an answer that was broken off is asked for again, and may be read again
+
+
+def answering(asked: Asked) -> Reply:
+    """The script, for whoever asks: what comes next depends on what the tools gave back."""
+    told = str(asked.body)
+    return script()[2] if "And again." in told else script()[1] if "Let me look." in told else script()[0]
+
+
+async def broken_off(wire: str) -> AsyncIterator[Left]:
+    for request in (1, 2, 3):
+        for pieces in range(10_000):
+            bench, line = Bench(), Cut(script(), request, pieces)
+            messages = await ended(made(wire, line, bench))
+            if not line.is_cut:
+                break
+            yield messages, bench.ran
+
+
+FAILURES: list[Any] = [
+    Status(400), Status(500), Reply(say("Well,"), fail("overloaded", "Too busy.")), Reply(refuse("No.")),
+    Reply(say("I"), finish="content_filter"), Reply(call("write", {"text": "c"}), finish="content_filter"),
+    Reply(say("So"), finish="length"), Reply(call("write", '{"text": "c'), finish="length"), Reply(),
+    Reply(call("write", '{"text": "c"')), Reply(call("write", "[1]")), Reply(call("nothing", {})),
+]  # fmt: skip
+
+
+async def failed(wire: str) -> AsyncIterator[Left]:
+    for number in range(3):
+        for failure in FAILURES:
+            bench = Bench()
+            line = Scripted([*script()[:number], failure, *script()[number:]])
+            yield await ended(made(wire, line, bench)), bench.ran
+
+
+async def limited(wire: str) -> AsyncIterator[Left]:
+    tight = [Limits(steps=1), Limits(steps=2), Limits(calls=1), Limits(calls=3), Limits(tokens=1), Limits(seconds=1e-6)]
+    for limits in tight:
+        bench = Bench()
+        yield await ended(made(wire, Scripted(script(), strict=True), bench, limits=limits)), bench.ran
+
+
+WAYS: dict[str, Callable[[str], AsyncIterator[Left]]] = {
+    "cancelled": lambda wire: at_every_event(wire, cancelled),
+    "left": lambda wire: at_every_event(wire, left),
+    "cancelled in plain code": in_plain_code,
+    "crashed": crashed,
+    "stored and resumed": stored,
+    "broken off": broken_off,
+    "failed": failed,
+    "limited": limited,
+}
+
+
+# What holds for every end.
+
+
+@every_wire
+@pytest.mark.parametrize("way", WAYS)
+def test_every_end_is_a_good_end(wire: str, way: str, record_property: Any) -> None:
+    others = cycle(name for name in TARGETS if name != wire)
+
+    async def all_of_them() -> int:
+        count = 0
+        async for messages, ran in WAYS[way](wire):
+            count += 1
+            assert max(ran.values(), default=0) <= 1, (count, ran)
+            holds(messages)
+            await goes_on(messages, next(others))
+        return count
+
+    count = asyncio.run(all_of_them())
+    assert count >= len(Limits.__struct_fields__)
+    record_property("endings", count)
+
+
+def holds(messages: list[Message]) -> None:
+    """The history is valid for every provider, and says what became of every call."""
+    check_history(messages)
+    assert check(messages) == []
+    for provider in PROVIDERS:
+        assert check(messages, provider) == []
+    assert decode_messages(encode_messages(messages)) == messages
+    for answer in (result for message in messages for result in message.results):
+        assert answer.text.strip(), "a result says something"
+    for part in (part for message in messages for part in message.parts):
+        if isinstance(part, ToolCallInvalid):
+            assert next(iter(_answers(messages, part.id))).is_error
+
+
+def _answers(messages: Iterable[Message], id: str) -> Iterator[Any]:
+    return (result for message in messages for result in message.results if result.call_id == id)
+
+
+async def goes_on(messages: list[Message], wire: str) -> None:
+    """A strict provider of another wire takes the history, and the run comes to its answer."""
+    line = Scripted([Reply(say("Once more."), call("look", {"city": "Paris"})), "All is well."], strict=True)
+    result = await made(wire, line, Bench()).arun("Go on.", messages=messages)
+    assert (result.reason, result.output) == ("answered", "All is well."), (wire, result.why)
+    before = [part.id for message in messages for part in message.parts if isinstance(part, ToolCall)]
+    after = [part.id for message in result.messages for part in message.parts if isinstance(part, ToolCall)]
+    assert len(after) == len(before) + 1
+    holds(list(result.messages))
