@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         ToolProgress,
         ToolStart,
     )
+    from penstock.history import Problem, Repaired, check, repair
     from penstock.jsonstream import JSONPiece, PartialJSON
     from penstock.messages import File, Image, Message, ToolResult
     from penstock.model import Model
@@ -103,6 +104,7 @@ _HOMES = {
     "happenings": (
         "ApprovalRequest", "Done", "StepEnd", "StepStart", "StreamEvent", "ToolEnd", "ToolProgress", "ToolStart",
     ),
+    "history": ("Problem", "Repaired", "check", "repair"),
     "jsonstream": ("JSONPiece", "PartialJSON"),
     "messages": ("File", "Image", "Message", "ToolResult"),
     "model": ("Model",),
@@ -159,10 +161,12 @@ __all__ = [
     "OverloadedError",
     "PartialJSON",
     "PenstockError",
+    "Problem",
     "ProviderError",
     "RateLimitError",
     "Reasoning",
     "Refusal",
+    "Repaired",
     "ReplayMissError",
     "Rescue",
     "Retries",
@@ -204,6 +208,7 @@ __all__ = [
     "aconsume",
     "as_messages",
     "as_tool",
+    "check",
     "classify",
     "collect",
     "consume",
@@ -211,5 +216,6 @@ __all__ = [
     "export_messages",
     "extract",
     "render",
+    "repair",
     "tool",
 ]

@@ -199,6 +199,22 @@ VERSION = 1
 MARK = "penstock_history"
 """The field that tells a stored history from anybody else's JSON, and in which version it is."""
 
+
+def joined(one: Message, other: Message) -> Message:
+    """Two messages of one role as one; the blocks of the second are numbered on, so that states stay on their parts."""
+    free = last_block(one) + 1
+    moved = [
+        part if isinstance(part, Media | ToolResult) else msgspec.structs.replace(part, block=part.block + free)
+        for part in other.parts
+    ]
+    return Message(one.role, (*one.parts, *moved))
+
+
+def last_block(message: Message) -> int:
+    """The highest number of a block in it; -1 if it has none."""
+    return max((part.block for part in message.parts if not isinstance(part, Media | ToolResult)), default=-1)
+
+
 _encoder = msgspec.json.Encoder()
 _AT = re.compile(r"^(.*) - at `\$(.*)`$", re.DOTALL)
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from penstock.cli.chat import chat
+from penstock.cli.check import check
 from penstock.cli.decode import decode
 from penstock.cli.demo import demo
 from penstock.cli.models import models
@@ -55,5 +56,5 @@ def penstock() -> None:
     """
 
 
-for command in (chat, decode, demo, models, record, replay):
+for command in (chat, check, decode, demo, models, record, replay):
     penstock.add_command(command)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.errors import UsageError
 from penstock.history.problem import Problem
 from penstock.history.rules import AS_IT_STANDS, RULES, History, found
-from penstock.messages import File, Image, Message
+from penstock.messages import MARK, File, Image, Message
 from penstock.providers import Provider, find_provider
 from penstock.requests import Request, find_encoder
 from penstock.requests.history import ALLOWED
@@ -34,9 +34,14 @@ def check(messages: Any, provider: str | None = None) -> list[Problem]:
 
 def read(messages: Any) -> History:
     """The history that these are, in whatever shape."""
-    given = [messages] if isinstance(messages, Message) else messages
-    is_ours = isinstance(given, list | tuple) and all(isinstance(message, Message) for message in given)
-    return History(list(given) if is_ours else as_messages(given), is_ours=is_ours)
+    if isinstance(messages, Mapping) and MARK in messages:
+        return History(as_messages(messages))
+    given = (
+        list(messages) if isinstance(messages, Sequence | Iterator) and not isinstance(messages, str) else [messages]
+    )
+    if all(isinstance(message, Message) for message in given):
+        return History(given)
+    return History(as_messages(messages if isinstance(messages, Mapping) else given), is_ours=False)
 
 
 def _of_provider(history: History, name: str, provider: Provider) -> Iterator[Problem]:

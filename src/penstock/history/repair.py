@@ -15,7 +15,7 @@ from penstock.events import Opaque, Text, ToolCall, ToolCallInvalid
 from penstock.history.check import read, why_not_taken
 from penstock.history.rules import is_empty
 from penstock.history.states import belongs
-from penstock.messages import File, Image, Message, Part, ToolResult, tool_results, user
+from penstock.messages import File, Image, Message, Part, ToolResult, joined, last_block, tool_results, user
 from penstock.pairing import Pair, Pairing, Place
 from penstock.providers import Provider, find_provider
 from penstock.requests.history import ALLOWED
@@ -191,7 +191,7 @@ class _Mender:
         return [self._seen(message, provider) for message in messages]
 
     def _seen(self, message: Message, provider: Provider) -> Message:
-        free = _last_block(message) + 1
+        free = last_block(message) + 1
         parts = [self._shown(part, message, provider, free + number) for number, part in enumerate(message.parts)]
         return Message(message.role, tuple(parts))
 
@@ -204,21 +204,6 @@ class _Mender:
 
     def _note(self, where: str, what: str) -> None:
         self.changes.append(f"{where}: {what}")
-
-
-def joined(one: Message, other: Message) -> Message:
-    """Two messages of one role as one; the blocks of the second are numbered on, so that states stay on their parts."""
-    free = _last_block(one) + 1
-    moved = [
-        part if isinstance(part, Image | File | ToolResult) else replace(part, block=part.block + free)
-        for part in other.parts
-    ]
-    return Message(one.role, (*one.parts, *moved))
-
-
-def _last_block(message: Message) -> int:
-    blocks = [part.block for part in message.parts if not isinstance(part, Image | File | ToolResult)]
-    return max(blocks, default=-1)
 
 
 def _free(id: str, used: set[str]) -> str:

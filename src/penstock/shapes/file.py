@@ -15,6 +15,11 @@ _ADVICE = "give messages as JSON (a list, a request's body, or what encode_messa
 
 def read_history(data: bytes) -> list[Message]:
     """The messages that a file holds; a file that is no history is refused, with the place and the reason."""
+    return as_messages(parse_history(data))
+
+
+def parse_history(data: bytes) -> Any:
+    """What stands in a file that holds a history, in whatever shape it is there: a list, or an object."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -24,7 +29,7 @@ def read_history(data: bytes) -> list[Message]:
     found = _parsed(text)
     if not isinstance(found, list | dict):
         raise _no_history(f"it is a {type(found).__name__}")
-    return as_messages(_healed(found))
+    return _healed(found)
 
 
 def _healed(value: Any) -> Any:

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from penstock.events import ToolCall, ToolCallInvalid
-from penstock.messages import MARK, File, Image, Message, Part, ToolResult, restore, restored, user
+from penstock.messages import MARK, Message, ToolResult, joined, restore, restored, user
 from penstock.objects import as_mapping
 from penstock.shapes import anthropic, bedrock, chat, gemini, ollama, responses
 from penstock.shapes.common import Calls, Joined, Json, refused
@@ -89,7 +87,7 @@ def _read(given: list[Given], wire: str) -> list[Message]:
         for found in _messages(item, place, calls, family):
             last = read[-1] if read else None
             if isinstance(found, Joined) and isinstance(last, Joined) and last.message.role == found.message.role:
-                read[-1] = Joined(_joined(last.message, found.message))
+                read[-1] = Joined(joined(last.message, found.message))
             else:
                 read.append(found)
     return [found.message if isinstance(found, Joined) else found for found in read]
@@ -177,16 +175,3 @@ def _counted(message: Message, calls: Calls) -> Message:
             case _:
                 pass
     return message
-
-
-def _joined(first: Message, then: Message) -> Message:
-    """Two messages as one, with blocks of their own."""
-    taken = 1 + max((part.block for part in first.parts if not isinstance(part, _BLOCKLESS)), default=-1)
-    return Message(first.role, (*first.parts, *(_moved(part, taken) for part in then.parts)))
-
-
-_BLOCKLESS = (Image, File, ToolResult)
-
-
-def _moved(part: Part, by: int) -> Part:
-    return part if isinstance(part, _BLOCKLESS) else replace(part, block=part.block + by)

@@ -1,0 +1,79 @@
+"""`penstock check`: what providers would refuse in a history, and the same history mended or in another shape."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import IO, Any
+
+import click
+
+from penstock.cli.asking import Mistake
+from penstock.errors import PenstockError
+
+FAULTY = 1
+"""The exit code of a check that found something."""
+
+
+@click.command()
+@click.argument("file", type=click.File("rb"))
+@click.option("--provider", metavar="NAME", help="Look for what this provider refuses, and only that.")
+@click.option("--repair", "is_repair", is_flag=True, help="Print the history, mended; what was done is told beside it.")
+@click.option("--to", "wire", metavar="WIRE", help="Print the history as the body of a request: anthropic, gemini, …")
+@click.option("--json", "as_json", is_flag=True, help="Print the problems as JSON, one a line.")
+def check(file: IO[bytes], provider: str | None, is_repair: bool, wire: str | None, as_json: bool) -> None:
+    """Find what a provider would refuse in a history, before it does.
+
+    FILE holds messages as JSON, in the shape of OpenAI (Chat Completions or Responses), Anthropic, Gemini, Bedrock,
+    Cohere, Mistral, Ollama or penstock; or the whole body of a request; or a message a line. - is standard input.
+
+    \b
+    The exit code is 1 if something is wrong, 0 if nothing is, 2 if the file is no history.
+      penstock check history.json --provider anthropic
+      penstock check history.json --repair > mended.json
+      penstock check history.json --repair --to gemini > body.json
+    """
+    try:
+        found = _inspect(file.read(), provider, is_repair, wire, as_json)
+    except PenstockError as error:
+        raise Mistake(f"{file.name}: {error}") from None
+    raise SystemExit(FAULTY if found else 0)
+
+
+def _inspect(data: bytes, provider: str | None, is_repair: bool, wire: str | None, as_json: bool) -> bool:
+    """Print what was asked for; whether something is wrong with what is left."""
+    from penstock.history import check as find
+    from penstock.history import repair
+    from penstock.shapes.file import parse_history
+
+    history: Any = parse_history(data)
+    if is_repair:
+        history = repair(history, provider)
+        for change in history.changes:
+            click.echo(change, err=True)
+    problems = find(history, provider)
+    is_printed = is_repair or wire is not None
+    for problem in problems:
+        shown = (
+            json.dumps({**_fields(problem), "where": problem.where}, ensure_ascii=False) if as_json else str(problem)
+        )
+        click.echo(shown, err=is_printed)
+    if is_printed:
+        sys.stdout.buffer.write(_written(history, wire, provider) + b"\n")
+    elif not problems and not as_json:
+        click.echo(f"nothing is wrong with it{f' for {provider}' if provider else ''}")
+    return bool(problems)
+
+
+def _fields(problem: Any) -> dict[str, Any]:
+    return {name: getattr(problem, name) for name in problem.__struct_fields__}
+
+
+def _written(history: Any, wire: str | None, provider: str | None) -> bytes:
+    """The history in the shape of a wire, or in our own."""
+    from penstock.messages import encode_messages
+    from penstock.shapes import as_messages, export_messages
+
+    if wire is None:
+        return encode_messages(as_messages(history))
+    return json.dumps(export_messages(history, wire, provider=provider), ensure_ascii=False, indent=1).encode()
