@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.errors import UsageError
-from penstock.history.problem import Problem
+from penstock.history.problem import REFUSED_BY, Problem
 from penstock.history.rules import AS_IT_STANDS, RULES, History, found
 from penstock.messages import MARK, File, Image, Message
 from penstock.providers import Provider, find_provider
@@ -52,7 +52,7 @@ def _of_provider(history: History, name: str, provider: Provider) -> Iterator[Pr
         yield from (problem for problem in rule(history) if name in problem.providers)
     ids = ids_for(provider.wire, provider.quirks)
     for pair in (pair for pairs in history.pairing.of for pair in pairs):
-        if pair.call.id and not ids.takes(pair.call.id):
+        if pair.call.id and name in REFUSED_BY["refused_id"] and not ids.takes(pair.call.id):
             what = f"{name} does not take the id {pair.call.id!r}"
             yield found("refused_id", pair.place, what, frozenset({name}))
 

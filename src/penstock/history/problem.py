@@ -33,14 +33,14 @@ REFUSED_BY: dict[ProblemKind, frozenset[str]] = {
     "invalid_call": ALL - {"openai", "azure"},  # they take any text
     "repeated_id": CLAUDE | {"mistral"},
     "empty_id": PAIRING - GEMINI,
-    "refused_id": ALL,
+    "refused_id": CLAUDE | {"openai", "azure", "mistral"},  # others take what they once gave, and more
     "empty_part": CLAUDE | GEMINI,
     "empty_message": PAIRING,
     "misplaced_part": ALL,
     "misplaced_state": ALL,
     "missing_signature": CLAUDE,
     "refused_media": ALL,
-    "roles_do_not_alternate": frozenset({"bedrock", "cohere"}) | TEMPLATED,
+    "roles_do_not_alternate": frozenset({"bedrock"}) | TEMPLATED,
     "does_not_begin_with_user": CLAUDE | GEMINI,
     "user_after_results": frozenset({"mistral"}),
 }

@@ -29,7 +29,7 @@ _BELONGS: dict[tuple[str, str], tuple[type, ...]] = {
 }
 """What kind of part a state may be on. One that is not named here is a part of its own."""
 _PLAIN = frozenset({
-    "signature", "redactedContent", "citations", "toolset_name", "thought_signature", "id", "reasoning_details",
+    "signature", "redactedContent", "citations", "toolset_name", "thought_signature", "id", "reasoning_details", "reasoning_fields",
     "tool_plan", "container", "continuationToken", "context",
 })  # fmt: skip
 """States that are text or a list; all others are the object that the vendor sent."""

@@ -1,0 +1,106 @@
+"""`penstock check`, as it is used in a shell."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.messages import assistant, decode_messages, encode_messages, result, tool_results, user
+from tests.test_history import ASKED, CALLED, GOOD, ROME
+
+ORPHAN: list[dict[str, Any]] = [
+    {"role": "user", "content": "How is Rome?"},
+    {"role": "assistant", "content": None, "tool_calls": [
+        {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]},
+    {"role": "user", "content": "Hello?"},
+]  # fmt: skip
+
+
+def checked(content: bytes | str, *options: str) -> subprocess.CompletedProcess[bytes]:
+    """The command on this file, given as standard input."""
+    data = content.encode() if isinstance(content, str) else content
+    command = [sys.executable, "-m", "penstock.cli", "check", "-", *options]
+    return subprocess.run(command, input=data, capture_output=True, check=False, timeout=60)
+
+
+def test_nothing_wrong() -> None:
+    done = checked(encode_messages(GOOD))
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"nothing is wrong with it\n", b"")
+    assert checked(encode_messages(GOOD), "--provider", "gemini").stdout == b"nothing is wrong with it for gemini\n"
+
+
+def test_something_wrong() -> None:
+    done = checked(json.dumps(ORPHAN))
+    assert done.returncode == 1
+    assert done.stdout.decode().splitlines() == [
+        "messages[1].parts[0]: the call 'c1' of 'weather' has no result (call_without_result)"
+    ]
+    assert checked(json.dumps(ORPHAN), "--provider", "ollama").returncode == 0
+    [problem] = map(json.loads, checked(json.dumps(ORPHAN), "--json").stdout.splitlines())
+    assert (problem["kind"], problem["where"]) == ("call_without_result", "messages[1].parts[0]")
+    assert "anthropic" in problem["providers"]
+
+
+def test_a_history_is_mended_and_says_how() -> None:
+    done = checked(json.dumps(ORPHAN), "--repair")
+    assert done.returncode == 0
+    assert b"gave the call 'c1' a result" in done.stderr
+    mended = decode_messages(done.stdout)
+    assert [message.role for message in mended] == ["user", "assistant", "tool", "user"]
+    assert checked(done.stdout).returncode == 0
+
+
+def test_a_history_in_another_shape() -> None:
+    body = json.loads(checked(json.dumps(ORPHAN), "--repair", "--to", "anthropic").stdout)
+    assert [block["type"] for block in body["messages"][2]["content"]] == ["tool_result", "text"]
+    done = checked(json.dumps({"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}), "--to", "openai-chat")
+    assert json.loads(done.stdout) == {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+def test_what_is_wrong_is_told_beside_a_body() -> None:
+    done = checked(encode_messages([ASKED, CALLED]), "--to", "gemini")
+    assert done.returncode == 1
+    assert b"call_without_result" in done.stderr
+    assert "contents" in json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "it is empty"),
+        ("{", "line 1, column 2"),
+        ('[{"role": "user", "content": "Hi"}, {"role": "ass', "the JSON ends in its middle"),
+        ("hello", "this is not JSON"),
+        ("17", "it is a int"),
+        (b"\xff\xfe\x00", "no UTF-8"),
+        ('[{"role": "robot", "content": "Hi"}]', "messages[0]: has the role 'robot'"),
+        (
+            '[{"role": "user", "content": [{"type": "hologram"}]}]',
+            "messages[0].content[0]: a part of the type 'hologram'",
+        ),
+        ('{"penstock_history": 99, "messages": []}', "stored by a later version (99; this one reads 1)"),
+        ('{"penstock_history": 1, "messages": [{"role": "user", "parts": [{"type": "smell"}]}]}', "smell"),
+    ],
+)
+def test_a_file_that_is_no_history_is_refused_with_the_place(content: bytes | str, why: str) -> None:
+    done = checked(content)
+    assert done.returncode == 2
+    assert why in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    assert done.stdout == b""
+
+
+def test_mistakes_in_the_command(tmp_path: Path) -> None:
+    good = encode_messages([user("Hi"), assistant(ROME), tool_results(result(ROME, "sunny"))])
+    for options, why in ((["--provider", "nobody"], "nobody"), (["--to", "smoke-signals"], "smoke-signals")):
+        done = checked(good, *options)
+        assert done.returncode == 2
+        assert why in done.stderr.decode()
+        assert b"Traceback" not in done.stderr
+    command = [sys.executable, "-m", "penstock.cli", "check", str(tmp_path / "missing.json")]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 2

@@ -1,0 +1,89 @@
+"""A run that waits in one process and goes on in another calls each tool once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = '''
+import sys
+from pathlib import Path
+import penstock
+from penstock.testing import Asked, Reply, Scripted, call
+
+folder = Path(sys.argv[2])
+
+
+def note(what):
+    with (folder / "ran").open("a") as ran:
+        ran.write(what + "\\n")
+    return what
+
+
+@penstock.tool(approval=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    return note(f"pay {amount}")
+
+
+@penstock.tool
+def look() -> str:
+    """Look."""
+    return note("look")
+
+
+@penstock.tool(deferred=True)
+def ask(question: str) -> str:
+    """Ask somebody who is not here."""
+
+
+def answer(asked: Asked) -> Reply | str:
+    if asked.results:
+        return "; ".join(result.text for result in asked.results)
+    calls = call("pay", {"amount": 500}, id="c1"), call("look", {}, id="c2"), call("ask", {"question": "?"}, id="c3")
+    return Reply(*calls)
+
+
+agent = penstock.Agent(penstock.Model(sys.argv[1], via=Scripted(answer, strict=True)), tools=[pay, look, ask])
+stored = folder / "run.json"
+match sys.argv[3:]:
+    case ["begin"]:
+        with agent.stream("Go.") as run:
+            print(*(event.kind for event in run if isinstance(event, penstock.ApprovalRequest)))
+        assert run.finish_reason == "paused"
+        assert penstock.check(run.messages) == []
+        stored.write_bytes(run.dump())
+    case ["approve", given]:
+        with agent.resume(stored.read_bytes()) as run:
+            run.decide("c1", given != "no", {"amount": int(given)} if given.isdigit() else None, reason="too much")
+            run.provide("c3", "forty-two")
+            list(run)
+        print(run.output)
+        assert penstock.check(run.messages) == []
+'''
+
+
+def step(folder: Path, model: str, *what: str) -> str:
+    (folder / "program.py").write_text(PROGRAM)
+    command = [sys.executable, str(folder / "program.py"), model, str(folder), *what]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("model", ["openai-compatible:m", "anthropic:claude-haiku-4-5", "google:gemini-3-flash"])
+@pytest.mark.parametrize(
+    ("given", "ran", "told"),
+    [("yes", ["look", "pay 500"], "pay 500"), ("no", ["look"], "declined"), ("5", ["look", "pay 5"], "pay 5")],
+)
+def test_each_tool_is_called_once(model: str, given: str, ran: list[str], told: str, tmp_path: Path) -> None:
+    assert step(tmp_path, model, "begin") == "approval deferred"
+    assert (tmp_path / "ran").read_text().split("\n")[:-1] == ["look"], "what needs nobody went on"
+    output = step(tmp_path, model, "approve", given)
+    assert (tmp_path / "ran").read_text().split("\n")[:-1] == ran
+    assert told in output
+    assert "look" in output
+    assert "forty-two" in output
