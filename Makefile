@@ -19,13 +19,16 @@ say = @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check format fuzz bench clean
+.PHONY: help demo picture test check format fuzz bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-demo: $(CLI) ## decode a recorded tool-calling stream and show its events as they arrive
+demo: $(CLI) ## watch an agent at work, with the provider in the box: no key, no network
 	@$(BIN)/python -m penstock.cli demo
+
+picture: $(CLI) ## make docs/demo.svg, the picture of the README, from a run of the demo
+	@$(BIN)/python docs/picture.py
 
 test: check ## everything: the checks, then all tests
 	$(say) 'pytest'

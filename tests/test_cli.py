@@ -22,7 +22,6 @@ import pytest
 from rich.console import Console
 
 from penstock import events
-from penstock.cli import demo
 from penstock.cli.app import penstock as command
 from penstock.cli.choices import Choices
 from penstock.cli.oddities import Oddities
@@ -484,39 +483,6 @@ def test_a_terminal_that_knows_only_ascii_still_works() -> None:
     result = piped(PLAIN | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
     assert result.returncode == 0
     assert b"\\u2713 whole" in result.stdout
-
-
-# The demo.
-
-
-def test_the_demo_shows_the_calls_and_the_turn() -> None:
-    result = run("demo")
-    assert result.exit_code == 0
-    assert "╭─ get_weather" in result.stdout
-    assert "type           tool_calls" in result.stdout
-    assert "✓ the same turn comes out" in result.stdout
-    assert "odd about this stream" not in result.stdout
-    assert "\x1b" not in result.stdout
-
-
-def test_the_demo_is_cut_at_odd_places() -> None:
-    body = demo.STREAM.read_bytes()
-    pieces = demo.odd_pieces(body)
-    assert b"".join(pieces) == body
-    broken = [text for text in pieces if "\ufffd" in text.decode("utf-8", "replace")]
-    assert broken, "no cut falls inside a character"
-
-
-def test_the_demo_plays_at_a_human_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-    monkeypatch.setattr("penstock.cli.demo.time.sleep", waits.append)
-    assert list(demo.paced([b"abcd", b"ef"], 2)) == [b"abcd", b"ef"]
-    assert waits == [2, 1]
-
-
-def test_the_demo_does_not_wait_if_told_so() -> None:
-    with terminal("demo", "--no-wait") as (_, screen):
-        assert b"get_weather" in read_until(screen, b"To look closer")
 
 
 def test_import_penstock_leaves_the_command_line_alone() -> None:

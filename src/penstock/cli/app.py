@@ -49,7 +49,7 @@ def penstock() -> None:
 
     \b
     Start here:
-      penstock demo                                  watch a stream being decoded
+      penstock demo                                  watch an agent at work
       penstock chat -m sim:demo                      talk to a model that needs no key
       penstock decode --wire openai-chat FILE        read a recorded response
       curl -N … | penstock decode --wire anthropic   read one while it arrives

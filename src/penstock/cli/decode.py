@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
@@ -11,14 +10,13 @@ from typing import Any
 import click
 
 from penstock.cli.oddities import MADE_UP
-from penstock.cli.screen import open_console
+from penstock.cli.screen import harmless, open_console
 from penstock.cli.view import View
 from penstock.decoder import Decoder
 from penstock.events import Error, Finish, StreamChunk, encode
 from penstock.wires import ALIASES, WIRES
 
 READ_BYTES = 64 * 1024
-_ACTING = re.compile(rb"\x7f|\xc2[\x80-\x9f]")  # what JSON allows as it stands, and a terminal may obey
 
 
 def split_names(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[str]:
@@ -71,7 +69,7 @@ def show_json(wire: str, tools: Iterable[Any], pieces: Iterable[bytes]) -> bool:
     out = sys.stdout.buffer
     ended_well = True
     for events in batches(Decoder(wire, tools), pieces):
-        out.writelines(_ACTING.sub(_escaped, encode(event)) + b"\n" for event in events)
+        out.writelines(harmless(encode(event)) + b"\n" for event in events)
         out.flush()
         ended_well = ended_well and not any(map(is_bad_end, events))
     return ended_well
@@ -104,7 +102,3 @@ def batches(decoder: Decoder, pieces: Iterable[bytes]) -> Iterator[list[StreamCh
 def is_bad_end(event: StreamChunk) -> bool:
     """Whether the event says that the stream was cut or went wrong."""
     return isinstance(event, Error) or (isinstance(event, Finish) and event.reason in ("cut", "error"))
-
-
-def _escaped(found: re.Match[bytes]) -> bytes:
-    return b"\\u%04x" % ord(found[0].decode())

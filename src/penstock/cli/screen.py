@@ -25,6 +25,7 @@ STYLES = {
     for name, definition in {
         "": "none", "name": "bold cyan", "arguments": "cyan", "aside": "dim", "reasoning": "dim italic",
         "good": "green", "bad": "red", "odd": "yellow", "escaped": "yellow reverse", "title": "bold",
+        "frame": "cyan", "key": "dim", "busy": "yellow", "axis": "dim", "answer": "magenta",
     }.items()
 }  # fmt: skip
 
@@ -34,7 +35,9 @@ MAX_WIDTH = 100
 # C0 but for tab and newline, DEL, C1, what turns the direction of writing, other line ends, halves of characters.
 _CONTROL = re.compile("([\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+)")
 _LINES = re.compile(r"\n|[^\n]+")
-_WORDS = re.compile(r"\n|[ \t]+|[^ \t\n]+")
+WORDS = re.compile(r"\n|[ \t]+|[^ \t\n]+")
+"""What a text is broken between: line ends, spaces, and the rest."""
+_ACTING = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 _TAB = 8  # the most columns that a tab takes
 _MIN_WIDTH = 20
 
@@ -61,6 +64,11 @@ def one_line(value: Any, limit: int = 160) -> str:
     return f"{shown}… ({more:,} more characters)" if more > 0 else shown
 
 
+def harmless(line: bytes) -> bytes:
+    """A line of JSON with everything spelled out that JSON allows as it stands and a terminal may obey."""
+    return _ACTING.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), line)
+
+
 class OurConsole(Console):
     """A console that leaves it to the command how to end when nobody reads on."""
 
@@ -68,11 +76,11 @@ class OurConsole(Console):
         raise BrokenPipeError
 
 
-def open_console() -> Console:
-    """The console for standard output: plain text if that is no terminal, or if NO_COLOR asks for it."""
+def open_console(*, is_plain: bool = False) -> Console:
+    """The console for standard output: plain text if that is no terminal, or if it or NO_COLOR asks for that."""
     if isinstance(sys.stdout, TextIOWrapper):  # a terminal that cannot show a character still shows which it is
         sys.stdout.reconfigure(errors="backslashreplace")
-    is_plain = bool(os.environ.get("NO_COLOR"))
+    is_plain = is_plain or bool(os.environ.get("NO_COLOR"))
     return OurConsole(color_system=None if is_plain else "auto", markup=False, emoji=False, highlight=False)
 
 
@@ -149,7 +157,7 @@ class Screen:
             self._console.file.flush()
 
     def _flow(self, text: str, style: str) -> None:
-        for word in (_LINES if self._line.has_room(text) else _WORDS).findall(text):
+        for word in (_LINES if self._line.has_room(text) else WORDS).findall(text):
             for part in [word] if word == "\n" else self._line.broken(word):
                 if part == "\n":
                     self._break()

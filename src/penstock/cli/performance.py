@@ -1,0 +1,82 @@
+"""How the demo goes: who plays, what is seen of it, and when what happened."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import httpx2
+from rich.console import Console
+
+from penstock.agent import Agent
+from penstock.cli.chart import chart, savings
+from penstock.cli.incident import INSTRUCTIONS, PACE, PROMPT, TOOLS, Watch, script
+from penstock.cli.rows import paragraph, print_rows
+from penstock.cli.screen import MAX_WIDTH, harmless, open_console
+from penstock.cli.show import shown
+from penstock.cli.timeline import Timeline
+from penstock.happenings import Done, StreamEvent, encode
+from penstock.model import Model
+from penstock.providers import ALIASES, PROVIDERS
+from penstock.testing import Loopback
+
+NEXT = "Try --wire gemini, --dialect hermes or --json; then penstock chat -m sim:demo."
+
+
+@contextmanager
+def cast(wire: str, dialect: str | None = None, speed: float = 1.0) -> Generator[tuple[Agent, Watch]]:
+    """The agent, its model behind a server on this machine, and what its tools are handed."""
+    pace = PACE / speed
+    server = Loopback(script(wire, dialect, pace), pace=pace, strict=True)
+    with server, httpx2.Client(trust_env=False) as client:  # whatever proxy there is, the way is not through it
+        model = Model(f"{_provider(wire)}:demo", server.base_url(wire), "-", wire=wire, client=client)
+        yield Agent(model, TOOLS, INSTRUCTIONS, calls=dialect or "native"), Watch(speed)
+
+
+def _provider(wire: str) -> str:
+    """A provider that speaks this wire: the one that it is named after, or else the first."""
+    return wire if wire in {*PROVIDERS, *ALIASES} else next(name for name, row in PROVIDERS.items() if row.wire == wire)
+
+
+def play(agent: Agent, watch: Watch, console: Console | None = None, *, is_plain: bool = False) -> Done:
+    """Run the agent and show it, and then when what happened."""
+    console = open_console(is_plain=is_plain) if console is None else console
+    timeline = Timeline(watch.spans)
+    width = max(min(console.width - 1, MAX_WIDTH), 1)
+    print_rows(
+        console, [*paragraph(_heading(agent), "aside", width), (), *paragraph(f"› {PROMPT}", "title", width), ()]
+    )
+    with shown(console, watch.spans, is_plain=is_plain) as see:
+        done = _run(agent, watch, timeline.add, see)
+    if done.reason == "answered":
+        print_rows(console, [(), *chart(timeline, width), (), *savings(timeline.waits, width)])
+        print_rows(console, [(), *paragraph(NEXT, "aside", width)])
+    return done
+
+
+def write(agent: Agent, watch: Watch) -> Done:
+    """Run the agent, and write an event a line."""
+
+    def write_line(event: StreamEvent, _: float) -> None:
+        sys.stdout.buffer.write(harmless(encode(event)) + b"\n")
+        sys.stdout.buffer.flush()
+
+    return _run(agent, watch, write_line)
+
+
+def _heading(agent: Agent) -> str:
+    model, calls = agent.settings.model, agent.settings.options["calls"]
+    in_text = "" if calls == "native" else f" · calls in the text, as {calls}"
+    return f"penstock demo · {model.wire} at {model.base_url}{in_text}"
+
+
+def _run(agent: Agent, watch: Watch, *seers: Callable[[StreamEvent, float], None]) -> Done:
+    with agent.stream(PROMPT, deps=watch) as run:
+        for event in run:
+            now = time.monotonic()
+            for see in seers:
+                see(event, now)
+    assert run.done is not None
+    return run.done
