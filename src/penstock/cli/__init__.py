@@ -9,6 +9,8 @@ def main() -> None:
     """Run the command line."""
     try:
         from penstock.cli.app import penstock
+
+        penstock(prog_name="penstock")
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         if package not in ("click", "rich"):
@@ -18,4 +20,3 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(2)
-    penstock(prog_name="penstock")

@@ -1,4 +1,4 @@
-"""The root command, and how every command ends when it is interrupted."""
+"""The root command: which commands there are, each imported when it is called, and how they end when interrupted."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import click
 
-from penstock.cli.chat import chat
-from penstock.cli.check import check
-from penstock.cli.decode import decode
-from penstock.cli.demo import demo
-from penstock.cli.models import models
-from penstock.cli.record import record, replay
-
 INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended,
 READER_GONE = 141  # and for one whose reader went away (`| head`)
+
+COMMANDS = {
+    "demo": ("demo", "Watch an agent at work: a model calls three tools while it is still talking."),
+    "chat": ("chat", "Talk to a model, and watch its answers come."),
+    "run": ("run", "Run an agent of yours, and watch it work."),
+    "decode": ("decode", "Show what a provider's response says, event by event."),
+    "check": ("check", "Find what a provider would refuse in a history, before it does."),
+    "record": ("record", "Ask a model once, show its answer, and keep the exact bytes of it with their timing."),
+    "replay": ("record", "Play the answers in a recording again, at the pace at which they came."),
+    "models": ("models", "List the providers, where they are, and whether their keys are set."),
+    "completion": ("completion", "Print the script that makes your shell complete penstock's commands."),
+}
+"""The commands: the module that each is in, and what it does in a line."""
 
 
 @contextmanager
@@ -34,27 +41,36 @@ def quietly() -> Generator[None]:
         raise SystemExit(READER_GONE) from None
 
 
-class QuietGroup(click.Group):
-    """A group whose commands end quietly."""
+class Commands(click.Group):
+    """The group of all commands. To list them costs nothing: each is imported when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"penstock.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, told) for name, (_, told) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         with quietly():
             return super().invoke(ctx)
 
 
-@click.group(cls=QuietGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="penstock", message="%(prog)s %(version)s")
 def penstock() -> None:
     """Streaming tool calls from any LLM provider: one event stream, every call exact.
 
     \b
     Start here:
-      penstock demo                                  watch an agent at work
+      penstock demo                                  watch an agent at work; no key, no network
       penstock chat -m sim:demo                      talk to a model that needs no key
-      penstock decode --wire openai-chat FILE        read a recorded response
-      curl -N … | penstock decode --wire anthropic   read one while it arrives
+      penstock run agent.py "What is new?"           run an agent of yours
+      curl -N … | penstock decode --wire anthropic   see what a provider really sends
     """
-
-
-for command in (chat, check, decode, demo, models, record, replay):
-    penstock.add_command(command)

@@ -103,3 +103,12 @@ def complain(error: PenstockError) -> int:
     """Say what went wrong on the way to the model; the exit code for it."""
     click.echo(f"Error: {error}", err=True)
     return MISTAKEN if isinstance(error, UsageError) else FAILED
+
+
+def asked(prompt: str) -> str | None:
+    """What the person says; None if that is nothing more."""
+    try:
+        return input(prompt)
+    except (EOFError, KeyboardInterrupt):
+        click.echo()
+        return None

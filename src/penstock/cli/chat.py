@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from penstock.cli.asking import complain, model_options, open_model, read_tools, show
+from penstock.cli.asking import asked, complain, model_options, open_model, read_tools, show
 from penstock.cli.screen import open_console, visible
 from penstock.errors import PenstockError
 from penstock.events import ToolCall
@@ -26,8 +26,9 @@ def chat(
     name: str, wire: str | None, base_url: str | None, system: str, calls: str, tool_file: Path | None,
     timeout: float | None, as_json: bool, record: Path | None, prompt: str | None,
 ) -> None:  # fmt: skip
-    """Talk to a model, and watch its answers come: text as it flows, reasoning dimmed, calls growing.
+    """Talk to a model, and watch its answers come.
 
+    Text is shown as it flows, reasoning dimmed, and calls as they grow.
     With PROMPT, or if the input is no terminal, one answer is given; else you are asked for what to say, until Ctrl-D.
     If tools are declared and the model calls one, you are asked for what it gives back.
 
@@ -62,7 +63,7 @@ class Chat:
     def go_on(self) -> None:
         """Ask the person, and then the model, again and again."""
         self._console.print(f"{self._model.name} · Ctrl-D ends it, Ctrl-C ends an answer\n", style="dim")
-        while (line := _asked("› ")) is not None:
+        while (line := asked("› ")) is not None:
             if line.strip():
                 self.say(line)
 
@@ -96,14 +97,5 @@ class Chat:
 
     def _result(self, call: ToolCall) -> ToolResult:
         given = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
-        line = _asked(visible(f"{call.name}({given}) gives › "))
+        line = asked(visible(f"{call.name}({given}) gives › "))
         return result(call, line if line is not None else "(no answer)")
-
-
-def _asked(prompt: str) -> str | None:
-    """What the person says; None if that is nothing more."""
-    try:
-        return input(prompt)
-    except (EOFError, KeyboardInterrupt):
-        click.echo()
-        return None

@@ -1,0 +1,250 @@
+"""`penstock run`, the commands as a whole, and what they cost."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+from typing import Any
+
+import click
+import pytest
+
+from penstock.cli.app import COMMANDS, penstock
+from penstock.happenings import Done, decode
+from penstock.messages import decode_messages
+
+PENSTOCK = [sys.executable, "-m", "penstock.cli"]
+PATIENCE = 30
+AGENT = '''
+import penstock
+from penstock.testing import Reply, Scripted, Status, call
+
+@penstock.tool(read_only=True)
+def weather(city: str) -> str:
+    """The weather in a city."""
+    return f"sunny in {city}"
+
+@penstock.tool(approval=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+def scripted(*replies):
+    return penstock.Model("openai-compatible:m", via=Scripted(list(replies)))
+
+def answer(asked):
+    if asked.results:
+        return f"I was told: {asked.results[-1].text}"
+    return Reply("Let me see.", call("weather", {"city": asked.prompt.strip()}))
+
+agent = penstock.Agent(penstock.Model("openai-compatible:m", via=Scripted(answer)), tools=[weather])
+paying = scripted(Reply("I pay.", call("pay", {"amount": 5})), "All is paid.")
+payer = penstock.Agent(paying, tools=[pay], approvals="wait")
+cut = penstock.Agent(scripted(Reply("So", finish="length")))
+busy = penstock.Agent(scripted(Status(401, "wrong key")))
+number = 17
+
+def factory():
+    return agent
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "agents.py").write_text(AGENT)
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [*PENSTOCK, "run", *arguments]
+    return subprocess.run(
+        command, cwd=folder, input=given, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+
+
+def test_an_agent_in_a_file_is_run(folder: Path) -> None:
+    done = run(folder, "agents.py", "Rome")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "sunny in Rome" in done.stdout
+    assert "I was told: sunny in Rome" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "target", ["agents.py:agent", "agents", "agents:agent", "agents:factory", "./agents.py:factory"]
+)
+def test_ways_to_name_an_agent(folder: Path, target: str) -> None:
+    done = run(folder, target, given="Oslo\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "sunny in Oslo" in done.stdout
+
+
+def test_events_as_json(folder: Path) -> None:
+    done = run(folder, "agents.py", "Rome", "--json")
+    events = [decode(line) for line in done.stdout.splitlines()]
+    assert isinstance(events[-1], Done)
+    assert events[-1].output == "I was told: sunny in Rome"
+
+
+def test_a_history_is_kept_and_gone_on_from(folder: Path) -> None:
+    for count, city in enumerate(("Rome", "Oslo"), 1):
+        assert run(folder, "agents.py", city, "--history", "talk.json").returncode == 0
+        assert sum(message.role == "user" for message in decode_messages((folder / "talk.json").read_bytes())) == count
+    (folder / "talk.json").write_text('{"half":')
+    done = run(folder, "agents.py", "Rome", "--history", "talk.json")
+    assert done.returncode == 2
+    assert "this is no history" in done.stderr
+    assert (folder / "talk.json").read_text() == '{"half":', "what could not be read is not overwritten"
+
+
+@pytest.mark.parametrize(("target", "code", "told"), [
+    ("agents.py:cut", 1, "length"), ("agents.py:busy", 3, "wrong key"), ("agents.py:payer", 4, "waits for approval"),
+])  # fmt: skip
+def test_the_exit_code_says_how_it_ended(folder: Path, target: str, code: int, told: str) -> None:
+    done = run(folder, target, "Go.")
+    assert done.returncode == code
+    assert told in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+MISTAKES = {
+    "missing.py": "there is no file missing.py",
+    "no_such_module": "there is no file or module no_such_module",
+    "agents.py:nobody": "there is no 'nobody' in agents.py; agents there: agent, payer, cut, busy",
+    "agents.py:number": "is no Agent but of the type int",
+    "agents:weather": "is no Agent",
+    "broken.py": "broken.py, line 2: NameError: name 'nothing' is not defined",
+    "syntax.py": "syntax.py, line 1: invalid syntax",
+    "empty.py": "there is no agent in empty.py: write agent = penstock.Agent(",
+    "exits.py": "exits.py, line 1: SystemExit: 3",
+    "two.py": "there are several agents in two.py: say which, as in two.py:one",
+    "needs.py": "needs.py, line 1: ModuleNotFoundError: No module named 'no_such_thing'",
+    "tool.py": "tool.py, line 4",
+}
+
+
+@pytest.mark.parametrize("target", MISTAKES)
+def test_mistakes_are_told_in_a_line(folder: Path, target: str) -> None:
+    (folder / "broken.py").write_text("import penstock\nnothing\n")
+    (folder / "syntax.py").write_text("def def\n")
+    (folder / "empty.py").write_text("import penstock\n")
+    (folder / "exits.py").write_text("raise SystemExit(3)\n")
+    (folder / "needs.py").write_text("import no_such_thing\n")
+    (folder / "two.py").write_text("from penstock import Agent\none = Agent('sim:demo')\ntwo = Agent('sim:demo')\n")
+    (folder / "tool.py").write_text(
+        "import penstock\ndef bad(x: object()): ...\n\nagent = penstock.Agent('sim:demo', [bad])\n"
+    )
+    done = run(folder, target, "Go.")
+    assert done.returncode == 2
+    assert MISTAKES[target] in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+    assert done.stdout == ""
+
+
+class Terminal:
+    """A process at a terminal of its own."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.ours, theirs = pty.openpty()
+        env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "40"}
+        command = [*PENSTOCK, *arguments]
+        self.child = subprocess.Popen(command, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+        os.close(theirs)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.kill()
+        self.child.wait()
+        os.close(self.ours)
+
+    def expect(self, words: str) -> str:
+        """What is on the screen once these words were seen."""
+        seen, end = "", time.monotonic() + PATIENCE
+        while words not in seen:
+            assert select.select([self.ours], [], [], max(0.0, end - time.monotonic()))[0], seen
+            seen += os.read(self.ours, 4096).decode()
+        return seen
+
+    def type(self, text: str) -> None:
+        os.write(self.ours, text.encode())
+
+
+@pytest.mark.parametrize(("typed", "told"), [("y\n", "paid 5"), ("n\n", "declined"), ("too much\n", "too much")])
+def test_a_person_is_asked_at_a_terminal(folder: Path, typed: str, told: str) -> None:
+    with Terminal(folder, "run", "agents.py:payer", "Pay.") as terminal:
+        terminal.expect("pay(amount=5): run it? [y/N, or why not] ")
+        terminal.type(typed)
+        seen = terminal.expect("All is paid.")
+        assert told in seen
+        assert terminal.child.wait(PATIENCE) == 0
+
+
+def test_a_conversation_at_a_terminal(folder: Path) -> None:
+    with Terminal(folder, "run", "agents.py") as terminal:
+        terminal.expect("› ")
+        for city in ("Rome", "Oslo"):
+            terminal.type(f"{city}\n")
+            terminal.expect(f"I was told: sunny in {city}")
+        terminal.type("\x04")
+        assert terminal.child.wait(PATIENCE) == 0
+
+
+# All commands.
+
+
+def test_the_help_says_what_each_command_says_of_itself() -> None:
+    context = click.Context(penstock)
+    for name in penstock.list_commands(context):
+        command = penstock.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+        assert command.get_short_help_str(200) == COMMANDS[name][1], name
+    assert penstock.get_command(context, "no-such-command") is None
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_the_commands(shell: str) -> None:
+    script = subprocess.run([*PENSTOCK, "completion", shell], capture_output=True, text=True, check=True).stdout
+    assert "_PENSTOCK_COMPLETE" in script
+    env = {**os.environ, "_PENSTOCK_COMPLETE": f"{shell}_complete", "COMP_WORDS": "penstock de", "COMP_CWORD": "1"}
+    if shell == "fish":
+        env["COMP_WORDS"], env["COMP_CWORD"] = "penstock de", "de"
+    found = subprocess.run(PENSTOCK, capture_output=True, text=True, check=False, env=env).stdout
+    assert "decode" in found
+    assert "demo" in found
+
+
+def test_help_is_cheap() -> None:
+    """At most one and a half times the processor time of importing click."""
+
+    def seconds(*arguments: str) -> float:
+        before = getrusage(RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *arguments], capture_output=True, check=True)
+        after = getrusage(RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    rounds = [(seconds("-c", "import click"), seconds("-m", "penstock.cli", "--help")) for _ in range(15)]
+    click_alone, ours = (min(times) for times in zip(*rounds, strict=True))
+    assert ours <= 1.5 * click_alone, (ours, click_alone)
+
+
+def test_help_imports_only_what_it_needs() -> None:
+    asked = "import sys; from penstock.cli import main; sys.argv[1:] = ['--help']"
+    code = f"{asked}\ntry: main()\nfinally: print(*sys.modules)"
+    done: Any = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert not loaded & {"rich", "msgspec", "asyncio", "aiohttp", "httpx2", "pydantic"}
+
+
+def test_events_of_commands_are_json(folder: Path) -> None:
+    done = run(folder, "agents.py", "Rome", "--json")
+    assert all("type" in json.loads(line) for line in done.stdout.splitlines())
