@@ -160,7 +160,8 @@ def test_decode_help_lists_the_wires_and_the_exit_codes() -> None:
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
 def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None; from penstock.cli import main; main()"
+    asked = "sys.argv[1:] = ['models']"
+    code = f"import sys; sys.modules[{missing!r}] = None; {asked}; from penstock.cli import main; main()"
     result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert result.returncode == 2
     assert result.stderr.endswith("pip install 'penstock[cli]'\n")
