@@ -1,0 +1,39 @@
+"""The tables of the README that are made from the code: `python -m tests.readme` prints them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from penstock.dialects.registry import FAMILIES
+from penstock.providers import PROVIDERS
+from penstock.wires import WIRES
+from tests.dialect_page import FAMILY
+
+PROTOCOLS = {
+    "openai-chat": "OpenAI Chat Completions", "openai-responses": "OpenAI Responses", "anthropic": "Anthropic Messages",
+    "gemini": "Gemini", "ollama": "Ollama", "cohere": "Cohere v2", "bedrock": "Bedrock Converse",
+}  # fmt: skip
+
+
+def providers() -> str:
+    """Which providers speak which wire."""
+    rows = ["| wire | protocol | providers |", "|---|---|---|"]
+    for wire in WIRES:
+        names = ", ".join(f"`{name}`" for name, row in PROVIDERS.items() if row.wire == wire)
+        rows.append(f"| `{wire}` | {PROTOCOLS[wire]} | {names} |")
+    return "\n".join(rows) + "\n"
+
+
+def dialects() -> str:
+    """Which dialects are of which family."""
+    rows = ["| family | a call is | dialects |", "|---|---|---|"]
+    for family in FAMILIES:
+        name, told = FAMILY[family]
+        found = import_module(f"penstock.dialects.{family}").DIALECTS
+        rows.append(f"| {name} | {told} | {', '.join(f'`{dialect}`' for dialect in sorted(found))} |")
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    print(providers())
+    print(dialects(), end="")
