@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -157,3 +157,28 @@ def test_boto3(server: str) -> None:
     messages = [{"role": "user", "content": [{"text": "?"}]}]
     stream = client.converse_stream(modelId="m", messages=messages)["stream"]
     assert_right(penstock.collect(penstock.decode(stream, wire="bedrock")), "bedrock")
+
+
+class EitherWay:
+    """A stream that can be read in plain code and in async code, as litellm's can."""
+
+    def __init__(self, frames: list[bytes]) -> None:
+        self.frames = frames
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.frames)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for frame in self.frames:
+            yield frame
+
+
+def test_a_stream_that_can_be_read_either_way_is_read_either_way() -> None:
+    frames = [streams.body("openai-chat")]
+    events: Any = penstock.decode(EitherWay(frames), wire="openai-chat")
+    assert_right(penstock.collect(events), "openai-chat")
+
+    async def read() -> penstock.Turn:
+        return await penstock.aconsume(penstock.decode(EitherWay(frames), wire="openai-chat"))
+
+    assert_right(asyncio.run(read()), "openai-chat")

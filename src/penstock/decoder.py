@@ -76,11 +76,11 @@ def decode(data: Any, wire: str, tools: Iterable[Any] | None = None) -> Any:
     """The events of a response, as its data comes.
 
     `data` is a whole body, or an iterable of pieces: bytes (or text) cut anywhere, parsed dicts, or the objects that a
-    vendor's SDK yields. An async iterable gives an async iterator.
+    vendor's SDK yields. An async iterable gives an async iterator; one that is both, as litellm's are, gives both.
     """
     decoder = Decoder(wire, tools)  # a wrong name is told at once, not at the first event
     if isinstance(data, AsyncIterable):
-        return _decode_async(decoder, data)
+        return _EitherWay(decoder, data) if isinstance(data, Iterable) else _decode_async(decoder, data)
     is_one = isinstance(data, bytes | bytearray | memoryview | str | Mapping) or hasattr(data, "model_dump")
     if not is_one and not isinstance(data, Iterable):
         raise UsageError(_cannot_decode(data))
@@ -99,6 +99,20 @@ async def _decode_async(decoder: Decoder, items: AsyncIterable[Any]) -> AsyncIte
             yield event
     for event in decoder.close():
         yield event
+
+
+class _EitherWay:
+    """The events of a stream that can be read in plain code or in async code."""
+
+    def __init__(self, decoder: Decoder, items: Any) -> None:
+        self._decoder = decoder
+        self._items = items
+
+    def __iter__(self) -> Iterator[StreamChunk]:
+        return _decode(self._decoder, self._items)
+
+    def __aiter__(self) -> AsyncIterator[StreamChunk]:
+        return _decode_async(self._decoder, self._items)
 
 
 def _refuse(data: bytes) -> NoReturn:

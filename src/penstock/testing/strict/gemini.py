@@ -35,7 +35,7 @@ def judge(body: Json, model: str) -> Refusals:
     contents = objects(body["contents"])
     for at, content in enumerate(contents):
         yield from _content(at, content)
-    version = version_of(model, _VERSION, _NEWEST)
+    version = version_of(model, _VERSION, _NEWEST) if "gemini" in model else (0, 0)  # of others nothing is known
     if len(contents) == 1 and contents[0].get("role") == "model":
         yield Refusal("Please ensure that single turn requests end with a user role or the role field is empty.")
     yield from _turns(contents)
