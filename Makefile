@@ -12,14 +12,15 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-ch
 CLI := $(VENV)/.installed-cli
 DEV := $(VENV)/.installed-dev
 FUZZ := $(VENV)/.installed-fuzz
+DOCS := $(VENV)/.installed-docs
 FUZZ_TARGETS = $(sort $(wildcard tests/fuzz/fuzz_*.py))
-SOURCES = $(wildcard src tests benchmarks)
+SOURCES = $(wildcard src tests benchmarks examples)
 
 say = @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo picture test check format fuzz bench clean
+.PHONY: help demo picture site test check format fuzz bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -29,6 +30,10 @@ demo: $(CLI) ## watch an agent at work, with the provider in the box: no key, no
 
 picture: $(CLI) ## make docs/demo.svg, the picture of the README, from a run of the demo
 	@$(BIN)/python docs/picture.py
+
+site: $(DOCS) ## build docs/ as a site to read in a browser; a broken link fails
+	@$(BIN)/zensical build --strict
+	@echo 'Open site/index.html.'
 
 test: check ## everything: the checks, then all tests
 	$(say) 'pytest'
@@ -40,7 +45,7 @@ check: $(DEV) ## format, lint and types (ruff, mypy, pyright)
 	$(say) 'ruff check'
 	@$(BIN)/ruff check --quiet .
 	$(say) 'mypy'
-	@$(BIN)/mypy
+	@$(BIN)/mypy src tests examples
 	$(say) 'pyright'
 	@$(BIN)/pyright
 
@@ -62,7 +67,7 @@ bench: $(DEV) ## measure, as ratios to the cost of parsing the JSON at all; PEER
 	@$(BIN)/python -m benchmarks $(if $(PEERS),all)
 
 clean: ## remove all that these targets made
-	rm -rf $(VENV) .bench .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) .bench .cache .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site
 	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(CLI): pyproject.toml | $(BIN)/pip
@@ -79,6 +84,11 @@ $(FUZZ): pyproject.toml | $(BIN)/pip
 	$(say) 'installing development tools and the fuzzer…'
 	@$(INSTALL) '.[fuzz]'
 	@touch $(CLI) $(DEV) $@
+
+$(DOCS): pyproject.toml | $(BIN)/pip
+	$(say) 'installing the generator of the site…'
+	@$(INSTALL) '.[docs]'
+	@touch $@
 
 # bin/pip, because it is the last thing that venv writes: half an environment is made anew.
 $(BIN)/pip:

@@ -5,7 +5,7 @@ The calls in it are written by the prompt side itself, so that the page shows wh
 
 from __future__ import annotations
 
-import re
+import html
 from collections.abc import Iterator
 from importlib import import_module
 
@@ -20,7 +20,7 @@ How models write calls into their text. `TextParser(name)` reads such text. `mod
 for it, if the dialect has a prompt side. All calls here say the same: `weather`, with the `city` Rome.
 
 Use native calls where your server has them. `calls` is for models and servers that have none. If you do not know what
-your model writes, try `xml`.
+your model writes, try `xml`. How it works is in [in-text.md](in-text.md).
 
 What counts as a call and what stays text is [decision 10](decisions/0010-what-counts-as-a-call-in-text.md). How to add
 a dialect is in [add-a-dialect.md](add-a-dialect.md). This page is made by `python -m tests.dialect_page`.
@@ -146,11 +146,9 @@ def _row(family: str, name: str) -> str:
 
 
 def _code(line: str) -> str:
-    """A line as code in a cell of a table: bars are escaped, and backticks stand between more of them."""
-    line = line.replace("|", "\\|")
-    longest = max(map(len, re.findall("`+", line)), default=0)
-    around = "`" * (longest + 1)
-    return f"{around} {line} {around}" if longest else f"`{line}`"
+    """A line as code in a cell of a table, in which a bar and a backtick would mean something."""
+    shown = html.escape(line, quote=False).replace("|", "&#124;").replace("`", "&#96;")
+    return f"<code>{shown}</code>"
 
 
 if __name__ == "__main__":

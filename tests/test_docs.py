@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,17 +20,22 @@ from penstock.cli.app import penstock as command_line
 from penstock.dialects.registry import ALIASES as DIALECT_ALIASES
 from penstock.dialects.registry import FAMILIES, dialects
 from penstock.events import Fault, FinishReason, SealedBy
+from penstock.happenings import EndReason, RequestKind, ToolEnding
 from penstock.providers import ALIASES as PROVIDER_ALIASES
 from penstock.providers import PROVIDERS, Provider
 from penstock.requests.reasoning import EFFORTS
 from penstock.requests.request import OPTIONS
 from penstock.testing import Asked, Loopback, Reply, demo
 from penstock.wires import ALIASES, WIRES
-from tests import dialect_page, quirks, streams
+from tests import dialect_page, provider_page, quirks, readme, streams
 from tests.support import vectors
 
 ROOT = Path(__file__).parent.parent
-PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+DOCS = ROOT / "docs"
+SITE = {path.relative_to(DOCS).as_posix(): path for path in sorted(DOCS.rglob("*.md"))}
+"""The pages that are built as a site."""
+FILES = SITE | {path: ROOT / path for path in ("README.md", "examples/README.md")}
+PAGES = {name: path.read_text() for name, path in FILES.items()}
 README, REFERENCE = PAGES["README.md"], PAGES["reference.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SHOWN = re.compile(r"print\(.*\)  # (.*)")
@@ -53,6 +59,7 @@ def answer(asked: Asked) -> Reply:
 def provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """All providers, played by a loopback server, with keys in the environment; and the files that are spoken of."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("penstock.providers.PROVIDERS", dict(PROVIDERS))  # a page may add to them
     for name in ("cat.png", "report.pdf"):
         (tmp_path / name).write_bytes(b"bytes")
     with Loopback(answer) as server:
@@ -94,8 +101,9 @@ def test_the_code_of_the_pages_runs(page: str, capsys: pytest.CaptureFixture[str
 
 
 def test_the_code_of_the_readme_finds_the_calls(capsys: pytest.CaptureFixture[str]) -> None:
-    names = {"penstock": penstock, **given(CODE["README.md"][0])}
-    exec(CODE["README.md"][0], names)
+    [code] = [code for code in CODE["README.md"] if "penstock.decode(" in code]
+    names = {"penstock": penstock, **given(code)}
+    exec(code, names)
     assert "→ weather({'city': 'Rome'})" in capsys.readouterr().out
 
 
@@ -149,12 +157,51 @@ def test_the_readme_counts_right() -> None:
     assert f"[{170 - len(UNDECIDABLE)} numbered oddities]" in README
 
 
+def test_the_readme_has_the_tables_that_are_made_from_the_code() -> None:
+    assert readme.providers() in README, "python -m tests.readme"
+    assert readme.dialects() in README, "python -m tests.readme"
+
+
 def test_the_page_of_dialects_is_up_to_date() -> None:
     fresh = dialect_page.page()
     assert PAGES["dialects.md"] == fresh, "python -m tests.dialect_page > docs/dialects.md"
     assert {*dialects(), *DIALECT_ALIASES} - WORDS["dialects.md"] == set()
     assert set(dialect_page.FAMILY) == set(FAMILIES)
     assert set(dialect_page.WRITERS) == set(dialects())
+
+
+def test_the_page_of_providers_is_up_to_date() -> None:
+    assert PAGES["providers.md"] == provider_page.page(), "python -m tests.provider_page > docs/providers.md"
+    assert set(provider_page.OPTIONS) == set(OPTIONS)
+
+
+@pytest.mark.parametrize("event", get_args(penstock.StreamEvent), ids=lambda event: event.__name__)
+def test_the_page_of_events_describes_each(event: Any) -> None:
+    """Under a heading of its own: its type, its fields, when it comes, and what to do with it."""
+    _, _, rest = PAGES["events.md"].partition(f"\n### `{event.__name__}`\n")
+    section = re.split(r"^##+ ", rest, maxsplit=1, flags=re.MULTILINE)[0]
+    assert section.lstrip().startswith(f"`{event.type}`: ")
+    assert [f"- **{what}:**" in section for what in ("When", "Carries", "Do")] == [True] * 3
+    assert set(event.__struct_fields__) - set(re.findall(r"`(\w+)`", section)) == set()
+
+
+def test_the_page_of_events_names_every_reason() -> None:
+    reasons = {*get_args(FinishReason), *get_args(EndReason), *get_args(ToolEnding), *get_args(RequestKind)}
+    assert reasons - WORDS["events.md"] == set()
+
+
+def test_every_page_is_in_the_navigation_of_the_site_once() -> None:
+    site = tomllib.loads((ROOT / "zensical.toml").read_text())
+    assert sorted(_pages(site["project"]["nav"])) == sorted(SITE)
+
+
+def _pages(entry: Any) -> Iterator[str]:
+    match entry:
+        case str():
+            yield entry
+        case list() | dict():
+            for below in entry.values() if isinstance(entry, dict) else entry:
+                yield from _pages(below)
 
 
 @pytest.mark.parametrize("dialect", sorted(set(dialects()) - {"plain"}))
@@ -167,7 +214,7 @@ def test_the_calls_on_the_page_of_dialects_are_calls(dialect: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
-    folder = ROOT if page == "README.md" else ROOT / "docs"
+    folder = FILES[page].parent
     for target in re.findall(r"\]\((?!https?://)([^)]+)\)", PAGES[page]):
         path, _, heading = target.partition("#")
         text = (folder / path).read_text() if path and (folder / path).is_file() else PAGES[page]

@@ -26,39 +26,41 @@ WIRE = "openai-chat"
 PATH = "/chat/completions"
 
 NAME_IN_RESULTS = "name-in-results"
-"""A result says which tool it is from."""
 MEDIA_IN_RESULTS = "media-in-results"
-"""A result may hold pictures and files; elsewhere they follow in a message of the user."""
 MAX_TOKENS = "max-tokens"
-"""The limit is called `max_tokens`; the newer `max_completion_tokens` is refused or ignored."""
 NO_STREAM_OPTIONS = "no-stream-options"
-"""`stream_options` is refused; the usage comes without it."""
 RANDOM_SEED = "random-seed"
-"""The seed is called `random_seed`."""
 ECHO_REASONING = "echo-reasoning"
-"""The model's reasoning goes back as `reasoning_content`, on a message with calls even if it is empty (QUIRKS 84)."""
 ECHO_AS_REASONING = "echo-as-reasoning"
-"""The model's reasoning goes back as `reasoning`."""
 REASONING_OBJECT = "reasoning-object"
-"""How much to reason is an object: `{"effort": …}` or `{"max_tokens": …}`."""
 KNOWN_FIELDS = "known-fields"
-"""A message with a field that is not OpenAI's own is refused: states of other providers are left out."""
 REFUSAL_AS_TEXT = "refusal-as-text"
-"""`refusal` is refused: a refusal goes back as text."""
 SYSTEM_FIRST = "system-only-first"
-"""Only the first message may be one of the system: all of them are joined there."""
 NO_PARALLEL_SWITCH = "no-parallel-switch"
-"""`parallel_tool_calls` is refused."""
 ANSWER_AFTER_RESULTS = "answer-after-results"
-"""After results comes an answer, and never the user: where there was none, one that says so stands for it."""
 NO_CUSTOM_TOOLS = "no-custom-tools"
-"""A tool that takes free text is declared as a function that takes it as `input`."""
 
-QUIRKS = frozenset({
-    NINE_LETTER_IDS, NAME_IN_RESULTS, MEDIA_IN_RESULTS, MAX_TOKENS, NO_STREAM_OPTIONS, RANDOM_SEED, ECHO_REASONING,
-    ECHO_AS_REASONING, REASONING_OBJECT, KNOWN_FIELDS, REFUSAL_AS_TEXT, SYSTEM_FIRST, NO_PARALLEL_SWITCH,
-    ANSWER_AFTER_RESULTS, NO_CUSTOM_TOOLS,
-})  # fmt: skip
+QUIRKS_IN_WORDS = {
+    MAX_TOKENS: "The limit is called `max_tokens`; the newer `max_completion_tokens` is refused or ignored.",
+    RANDOM_SEED: "The seed is called `random_seed`.",
+    REASONING_OBJECT: 'How much to reason is an object: `{"effort": …}` or `{"max_tokens": …}`.',
+    NO_STREAM_OPTIONS: "`stream_options` is refused; the usage comes without it.",
+    NO_PARALLEL_SWITCH: "`parallel_tool_calls` is refused.",
+    NO_CUSTOM_TOOLS: "A tool that takes free text is declared as a function that takes it as `input`.",
+    NINE_LETTER_IDS: "Ids of calls are exactly nine letters and digits: others are rewritten.",  # QUIRKS 165
+    NAME_IN_RESULTS: "A result says which tool it is from.",
+    MEDIA_IN_RESULTS: "A result may hold pictures and files; elsewhere they follow in a message of the user.",
+    ANSWER_AFTER_RESULTS:
+        "After results comes an answer, and never the user: where there was none, one that says so stands for it.",
+    SYSTEM_FIRST: "Only the first message may be one of the system: all of them are joined there.",
+    ECHO_REASONING:  # QUIRKS 84
+        "The model's reasoning goes back as `reasoning_content`, on a message with calls even if it is empty.",
+    ECHO_AS_REASONING: "The model's reasoning goes back as `reasoning`.",
+    REFUSAL_AS_TEXT: "`refusal` is refused: a refusal goes back as text.",
+    KNOWN_FIELDS: "A message with a field that is not OpenAI's own is refused: states of other providers are left out.",
+}  # fmt: skip
+"""What each quirk is, by its name; docs/providers.md is made of this."""
+QUIRKS = frozenset(QUIRKS_IN_WORDS)
 
 _OWN_FIELDS = ("name", "image_url")  # those of OpenAI's that our parts have no word for
 _OPTIONS = ("temperature", "top_p", "top_k", "stop", "seed", "presence_penalty", "frequency_penalty")
