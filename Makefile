@@ -45,7 +45,7 @@ check: $(DEV) ## format, lint and types (ruff, mypy, pyright)
 	$(say) 'ruff check'
 	@$(BIN)/ruff check --quiet .
 	$(say) 'mypy'
-	@$(BIN)/mypy src tests examples
+	@$(BIN)/mypy
 	$(say) 'pyright'
 	@$(BIN)/pyright
 

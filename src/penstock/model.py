@@ -60,7 +60,7 @@ class HTTPLine:
 class Model:
     """A model at a provider.
 
-        model = Model("anthropic:claude-sonnet-4-5")
+        model = Model("anthropic:claude-sonnet-5")
         with model.stream("What is the weather in Rome?", tools=[...]) as stream:
             for chunk in stream: ...
         stream.turn

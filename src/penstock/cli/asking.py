@@ -43,7 +43,7 @@ def model_options(command: Command) -> Command:
         click.option("--base-url", metavar="URL", help="Another address of the provider."),
         click.option("--wire", help="Another protocol, where the provider speaks several."),
         click.option("-m", "--model", "name", required=True, metavar="PROVIDER:MODEL",
-                     help="The model, as in anthropic:claude-sonnet-4-5, or sim:demo, which needs no key."),
+                     help="The model, as in anthropic:claude-sonnet-5, or sim:demo, which needs no key."),
     ):  # fmt: skip
         command = option(command)
     return command

@@ -1,0 +1,29 @@
+"""One conversation, several providers: each goes on with the history that the others have left, calls and all.
+
+Run it with the model in the box on three wires, which needs no key, or with real ones:
+
+    python examples/switch_provider.py
+    python examples/switch_provider.py anthropic:claude-sonnet-5 google:gemini-3.8-flash openai:gpt-5.5
+"""
+
+import sys
+
+import penstock
+
+
+@penstock.tool(read_only=True)
+def weather(city: str) -> str:
+    """The weather in a city."""
+    return f"sunny in {city}"
+
+
+in_the_box = [penstock.Model("sim:demo", wire=wire) for wire in ("anthropic", "gemini", "openai-responses")]
+models = [penstock.Model(name) for name in sys.argv[1:]] or in_the_box
+
+history: list[penstock.Message] = []
+for model, city in zip(models, ("Rome", "Oslo", "Quito"), strict=False):
+    answer = penstock.Agent(model, tools=[weather]).run(f"How is the weather in {city}?", history)
+    history = list(answer.messages)
+    print(f"{model.name} ({model.wire}): {answer.output}")
+
+print(f"\n{len(history)} messages, {len(penstock.check(history))} problems")

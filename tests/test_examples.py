@@ -1,0 +1,325 @@
+"""The examples run as they stand, each in a process of its own, and show what they say that they show."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from penstock.testing import Loopback, Reply, call, demo, drop, wait
+
+FOLDER = Path(__file__).parent.parent / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
+PATIENCE = 60  # seconds until a test gives up; it waits for what it expects, not for the time
+BARE = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | {"PYTHONUTF8": "1"}
+"""The environment of an example: without the keys that whoever runs the tests may have."""
+ADOPT = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+"""Makes a terminal the process's own, and then the process what its arguments say."""
+NAMED = "anthropic:claude-sonnet-5"
+LOOKED = [
+    "Let me ask weather.",
+    "→ weather {'city': 'Rome'}",
+    "→ weather {'city': 'Oslo'}",
+    "Here is what I found: weather says sunny in Rome; weather says sunny in Oslo.",
+]
+
+each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+
+
+def run(example: Path, *arguments: str, typed: str = "", **env: str) -> list[str]:
+    """The lines that an example prints, if all is well with it."""
+    command = [sys.executable, str(example), *arguments]
+    done = subprocess.run(
+        command, input=typed, capture_output=True, text=True, encoding="utf-8", env=BARE | env, timeout=PATIENCE,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout.splitlines()
+
+
+# -- what each of them shows -------------------------------------------------------------------------------------------
+
+SHOWN: dict[str, Callable[[Path, Path], None]] = {}
+
+
+def shows(check: Callable[[Path, Path], None]) -> Callable[[Path, Path], None]:
+    SHOWN[check.__name__] = check
+    return check
+
+
+@each_example
+def test_an_example_shows_what_it_says(example: Path, tmp_path: Path) -> None:
+    SHOWN[example.stem](example, tmp_path)
+
+
+@shows
+def chat(example: Path, folder: Path) -> None:
+    said = "\n".join(run(example, typed="first\nsecond\n"))
+    assert said.index("You said “first”") < said.index("You said “second”")
+    assert said.endswith("4 messages, 0 problems")
+
+
+@shows
+def parallel_tools(example: Path, folder: Path) -> None:
+    lines = run(example)
+    timed = [line for line in lines if re.match(r" *\d+\.\d\d s  ", line)]
+    marks = "".join(line.split("s  ")[1][0] for line in timed).replace(" ", "")
+    assert marks == "→→→←←←", "each began before the first ended"
+    assert all(line.endswith("while the model still writes") for line in timed if "→" in line)
+    assert "sunny, 24 °C" in lines[-3]
+    ended = re.fullmatch(r"The tools ran for (\S+) s, and all was over after (\S+) s\.", lines[-1])
+    assert ended
+    assert float(ended[1]) > float(ended[2]), "they did not run side by side"
+
+
+@shows
+def in_text(example: Path, folder: Path) -> None:
+    lines = run(example)
+    assert "→ weather {'city': 'Rome'}, found as text:anthropic_xml" in lines
+    assert "← weather: snow, -2 °C" in lines
+    assert (lines[0], lines[-1]) == ("Let me look.", "Rome is the warmer one.")
+    assert not any("<" in line for line in lines), "a piece of a tag was shown"
+
+
+@shows
+def growing_argument(example: Path, folder: Path) -> None:
+    poem = ["Roses are “red”,", "\tviolets are blue;", "this line was a \\n,", "and an escape, too."]
+    assert run(example) == [
+        "Here it comes.", "── write_file ──", *poem, "── 76 characters written ──", "Done.",
+    ]  # fmt: skip
+
+
+@shows
+def approval(example: Path, folder: Path) -> None:
+    store = folder / "store.json"
+    paid, declined = (
+        "500 euros are on their way to Ada",
+        "The user declined this call: the owner of the account said no",
+    )
+    assert any(paid in line for line in run(example, typed="yes\n", STORE=str(store)))
+    assert not store.exists()
+    for answer, told in (("yes", paid), ("no", declined)):
+        first = run(example, typed="later\n", STORE=str(store))
+        assert first[-1] == f"stored in {store}"
+        assert "← balance: 1,200 euros" in "\n".join(first), "a call that waits for nobody went on"
+        then = "\n".join(run(example, typed=f"{answer}\n", STORE=str(store)))
+        assert f"← transfer: {told}" in then
+        assert "Let me ask" not in then, "the model was asked again"
+        assert "← balance" not in then, "a tool ran twice"
+        assert "Here is what I found: balance says 1,200 euros; transfer says" in then
+        assert not store.exists()
+
+
+@shows
+def switch_provider(example: Path, folder: Path) -> None:
+    found = {"anthropic": "Rome", "gemini": "Oslo", "openai-responses": "Quito"}
+    answers = [
+        f"sim:demo ({wire}): Here is what I found: weather says sunny in {city}." for wire, city in found.items()
+    ]
+    assert run(example) == [*answers, "", "12 messages, 0 problems"]
+
+
+@shows
+def keep_openai(example: Path, folder: Path) -> None:
+    assert run(example) == LOOKED
+
+
+@shows
+def keep_anthropic(example: Path, folder: Path) -> None:
+    assert run(example) == LOOKED
+
+
+@shows
+def keep_google(example: Path, folder: Path) -> None:
+    assert run(example) == LOOKED
+
+
+@shows
+def fastapi_events(example: Path, folder: Path) -> None:
+    question = {"question": "How is the weather in Rome and in Oslo?"}
+    with served(example) as (client, server):
+        page = client.get("/")
+        assert "EventSource" in page.text
+        with client.stream("GET", "/ask", params=question) as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            events = list(events_of(response))
+        assert [event["arguments"]["city"] for event in events if event["type"] == "tool_start"] == ["Rome", "Oslo"]
+        assert events[-1]["type"] == "done"
+        assert events[-1]["output"] == LOOKED[-1]
+        assert server.wait_for(question["question"]).endswith(f"answered: {question['question']}")
+
+
+# -- and with a real provider ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def provider() -> Iterator[Loopback]:
+    with Loopback(demo, strict=True) as server:
+        yield server
+
+
+def keys(server: Loopback) -> dict[str, str]:
+    """An environment in which the providers have keys, and are played by this server."""
+    return {
+        "OPENAI_API_KEY": "a-key", "OPENAI_BASE_URL": server.base_url("openai-chat"),
+        "ANTHROPIC_API_KEY": "a-key", "ANTHROPIC_BASE_URL": server.base_url("anthropic"),
+        "GEMINI_API_KEY": "a-key", "GOOGLE_GEMINI_BASE_URL": server.base_url("gemini"),
+        "MODEL": NAMED,
+    }  # fmt: skip
+
+
+@each_example
+def test_a_real_provider_can_be_named(example: Path, provider: Loopback, tmp_path: Path) -> None:
+    env = keys(provider)
+    if example.stem == "fastapi_events":
+        with served(example, **env) as (client, _):
+            assert "Here is what I found" in client.get("/ask", params={"question": "How is the weather in Rome?"}).text
+    else:
+        run(example, NAMED, typed="yes\n", STORE=str(tmp_path / "store.json"), **env)
+    wire = {"keep_openai": "openai-chat", "keep_google": "gemini"}.get(example.stem, "anthropic")
+    assert {asked.wire for asked in provider.requests} == {wire}
+
+
+def test_the_history_goes_from_provider_to_provider(provider: Loopback) -> None:
+    names = ["anthropic:claude-sonnet-5", "google:gemini-3.8-flash", "openai:gpt-5.5"]
+    assert run(FOLDER / "switch_provider.py", *names, **keys(provider))[-1] == "12 messages, 0 problems"
+    wires = [asked.wire for asked in provider.requests]
+    assert wires == ["anthropic", "anthropic", "gemini", "gemini", "openai-responses", "openai-responses"]
+    assert "sunny in Rome" in json.dumps(dict(provider.requests[-1].body)), "the last knows what the first was told"
+
+
+# -- what only a slow provider shows -----------------------------------------------------------------------------------
+
+
+def test_ctrl_c_stops_an_answer_and_the_history_goes_on() -> None:
+    slow = Loopback([Reply("One moment, ", wait(PATIENCE), "please."), "Still here."], strict=True)
+    with slow as server, terminal(FOLDER / "chat.py", NAMED, **keys(server)) as screen:
+        screen.wait_for("› ")
+        screen.type("first\n")
+        screen.wait_for("One moment,")
+        screen.type("\x03")  # Ctrl-C
+        screen.wait_for("[stopped]")
+        screen.wait_for("› ")
+        screen.type("second\n")
+        screen.wait_for("Still here.")
+        screen.wait_for("› ")
+        screen.type("\x04")  # Ctrl-D
+        screen.wait_for("4 messages, 0 problems")
+        assert screen.child.wait(PATIENCE) == 0
+    told = json.dumps(server.requests[1].body["messages"])
+    assert re.search(r"first.*One moment,.*second", told)
+
+
+def test_a_growing_argument_is_shown_before_its_call_is_whole() -> None:
+    script = Reply(call("write_file", '{"path": "poem.txt", "content": "Roses are re'), wait(PATIENCE), drop())
+    with Loopback(script) as server, terminal(FOLDER / "growing_argument.py", NAMED, **keys(server)) as screen:
+        assert "poem.txt" not in screen.wait_for("Roses are re")
+
+
+def test_who_leaves_cancels_the_run() -> None:
+    hanging = wait(PATIENCE)
+    script = [Reply("One moment.", hanging), Reply(call("weather", {"city": "Rome"})), Reply(hanging)]
+    with Loopback(script) as server, served(FOLDER / "fastapi_events.py", **keys(server)) as (client, output):
+        for seen in ("text", "tool_start"):
+            with client.stream("GET", "/ask", params={"question": seen}) as response:
+                assert any(event["type"] == seen for event in events_of(response))
+            output.wait_for(f"cancelled: {seen}")
+
+
+# -- what is said of them ----------------------------------------------------------------------------------------------
+
+
+@each_example
+def test_an_example_says_how_to_run_it(example: Path) -> None:
+    docstring = example.read_text(encoding="utf-8").split('"""')[1]
+    assert f"\n    python examples/{example.name}\n" in docstring
+
+
+def test_the_table_has_them_all() -> None:
+    table = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| \[(\S+)\]\(\1\)", table, re.MULTILINE)) == [path.name for path in EXAMPLES]
+
+
+# -- a terminal, and a server ------------------------------------------------------------------------------------------
+
+
+class Output:
+    """What a process writes, as it comes."""
+
+    def __init__(self, child: subprocess.Popen[bytes], source: int) -> None:
+        self.child = child
+        self._source = source
+        self._unseen = b""
+
+    def wait_for(self, what: str) -> str:
+        """What was written up to and with this, since the last time."""
+        deadline = time.monotonic() + PATIENCE
+        while what.encode() not in self._unseen:
+            ready, _, _ = select.select([self._source], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"{what!r} did not come, only {self._unseen!r}"
+            self._unseen += self._read()
+        seen, found, self._unseen = self._unseen.partition(what.encode())
+        return (seen + found).decode()
+
+    def type(self, keys: str) -> None:
+        """Write to it, if it is a terminal."""
+        os.write(self._source, keys.encode())
+
+    def _read(self) -> bytes:
+        try:
+            new = os.read(self._source, 65536)
+        except OSError:  # how a terminal says that nobody is at its other end any more
+            new = b""
+        assert new, f"it has ended, with {self._unseen!r}"
+        return new
+
+
+@contextmanager
+def terminal(example: Path, *arguments: str, **env: str) -> Generator[Output]:
+    """An example in a terminal that is its own, so that Ctrl-C reaches it as it reaches any program."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", ADOPT, sys.executable, str(example), *arguments]
+    child = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=BARE | env, start_new_session=True
+    )
+    os.close(theirs)
+    try:
+        yield Output(child, ours)
+    finally:
+        child.kill()
+        child.wait()
+        os.close(ours)
+
+
+@contextmanager
+def served(example: Path, **env: str) -> Generator[tuple[httpx2.Client, Output]]:
+    """An example that is a server, a client of it, and what it writes."""
+    command, settings = [sys.executable, str(example)], BARE | {"PORT": "0"} | env
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=settings)
+    assert child.stdout
+    try:
+        output = Output(child, child.stdout.fileno())
+        output.wait_for("running on ")
+        with httpx2.Client(base_url=output.wait_for(" ").strip(), trust_env=False, timeout=PATIENCE) as client:
+            yield client, output
+        child.send_signal(signal.SIGINT)
+        output.wait_for("Finished server process")
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def events_of(response: httpx2.Response) -> Iterator[dict]:
+    return (json.loads(line.removeprefix("data: ")) for line in response.iter_lines() if line)
