@@ -327,3 +327,8 @@ FILE = {"type": "file", "file": {"file_id": "file-abc"}}
 def test_what_has_no_place_is_refused_with_where_it_stands(what: Any, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         as_messages(what)
+
+
+def test_every_part_says_what_it_is() -> None:
+    parts = (Image("https://a.example/b.png"), File("file-1"), ToolResult("c", "now"), Text(0, "Hi"))
+    assert [part.type for part in parts] == ["image", "file", "tool_result", "text"]

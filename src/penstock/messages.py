@@ -13,7 +13,7 @@ import mimetypes
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -70,9 +70,13 @@ class Media(Event, frozen=True):
 class Image(Media, frozen=True, tag="image"):
     """A picture."""
 
+    type: ClassVar[Literal["image"]] = "image"
+
 
 class File(Media, frozen=True, tag="file"):
     """A file that is no picture: a PDF, a recording."""
+
+    type: ClassVar[Literal["file"]] = "file"
 
 
 class ToolResult(Event, frozen=True, tag="tool_result"):
@@ -83,6 +87,7 @@ class ToolResult(Event, frozen=True, tag="tool_result"):
     content: tuple[Text | Image | File, ...] = ()
     is_error: bool = False
     state: tuple[Opaque, ...] = ()
+    type: ClassVar[Literal["tool_result"]] = "tool_result"
 
     def state_of(self, wire: str) -> dict[str, Any]:
         """The vendor's state, by its kind, if it is this wire's."""

@@ -28,16 +28,20 @@ _BELONGS: dict[tuple[str, str], tuple[type, ...]] = {
     ("openai-responses", "reasoning"): (Reasoning,),
 }
 """What kind of part a state may be on. One that is not named here is a part of its own."""
-_PLAIN = frozenset({
-    "signature", "redactedContent", "citations", "toolset_name", "thought_signature", "id", "reasoning_details", "reasoning_fields",
-    "tool_plan", "container", "continuationToken", "context",
-})  # fmt: skip
+_PLAIN = {
+    "anthropic": ("signature", "citations", "toolset_name", "container"),
+    "bedrock": ("signature", "redactedContent", "citations"),
+    "cohere": ("tool_plan",),
+    "gemini": ("thought_signature", "id", "continuationToken"),
+    "ollama": ("context",),
+    "openai-chat": ("reasoning_details", "reasoning_fields"),
+}
 """States that are text or a list; all others are the object that the vendor sent."""
 
 
 def belongs(state: Opaque, message: Message) -> bool:
     """Whether a state is on a part of the kind that it belongs to, or on none: a thought may be a state alone."""
-    if not isinstance(state.data, dict) and state.kind not in _PLAIN:
+    if not isinstance(state.data, dict) and state.kind not in _PLAIN.get(state.wire, ()):
         return False
     kinds = _BELONGS.get((state.wire, state.kind), _PARTS)
     worn = [part for part in message.parts if isinstance(part, _PARTS) and part.block == state.block]
