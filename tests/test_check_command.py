@@ -38,11 +38,11 @@ def test_something_wrong() -> None:
     done = checked(json.dumps(ORPHAN))
     assert done.returncode == 1
     assert done.stdout.decode().splitlines() == [
-        "messages[1].parts[0]: the call 'c1' of 'weather' has no result (call_without_result)"
+        "messages[1].tool_calls[0]: the call 'c1' of 'weather' has no result (call_without_result)"
     ]
     assert checked(json.dumps(ORPHAN), "--provider", "ollama").returncode == 0
     [problem] = map(json.loads, checked(json.dumps(ORPHAN), "--json").stdout.splitlines())
-    assert (problem["kind"], problem["where"]) == ("call_without_result", "messages[1].parts[0]")
+    assert (problem["kind"], problem["where"]) == ("call_without_result", "messages[1].tool_calls[0]")
     assert "anthropic" in problem["providers"]
 
 

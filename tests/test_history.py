@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import time
 from typing import Any
 
 import pytest
@@ -92,8 +94,8 @@ def test_a_problem_says_where_it_is_and_who_refuses_it() -> None:
 
 def test_a_provider_is_told_of_what_it_refuses_alone() -> None:
     history = [ASKED, CALLED, tool_results(RAIN), tool_results(SUNNY)]
-    assert kinds(*history, provider="gemini") == kinds(*history, provider="anthropic") == ["split_results"]
-    assert kinds(*history, provider="openai") == []
+    assert kinds(*history, provider="gemini") == kinds(*history, provider="bedrock") == ["split_results"]
+    assert kinds(*history, provider="openai") == kinds(*history, provider="anthropic") == []
     with pytest.raises(UnknownProviderError):
         check(history, "nobody")
 
@@ -189,6 +191,40 @@ def test_a_thought_that_lost_its_signature() -> None:
     assert kinds(*history, provider="anthropic") == ["missing_signature"]
     assert kinds(*history, provider="openai") == []
     assert check(repair(history), "anthropic") == []
+
+
+def long_histories(size: int) -> dict[str, Any]:
+    """Histories in which everything is wrong in the same way, many times."""
+    call, answer = ToolCall("a", "now", {}), ToolResult("a", "now", (Text(0, "noon"),))
+    thoughts = (
+        part for at in range(size) for part in (Reasoning(at, "Hm."), Opaque(at, "anthropic", "signature", "s"))
+    )
+    item = {"type": "function_call", "name": "now", "arguments": "{}"}
+    return {
+        "users": [ASKED] * size,
+        "one id in every turn": [ASKED, *[assistant(call), tool_results(answer)] * size],
+        "one id in one turn": [ASKED, assistant(*[call] * size), tool_results(*[answer] * size)],
+        "thoughts": [ASKED, Message("assistant", tuple(thoughts))],
+        "items": ["When?", *({**item, "call_id": f"c{at}"} for at in range(size))],
+    }
+
+
+@pytest.mark.parametrize("name", long_histories(1))
+def test_the_time_grows_with_the_history(name: str) -> None:
+    def seconds(size: int) -> float:
+        history = long_histories(size)[name]
+        began = time.process_time()
+        check(history)
+        repair(history)
+        return time.process_time() - began
+
+    gc.collect()
+    gc.disable()
+    try:
+        small, large = (min(seconds(size) for _ in range(3)) for size in (500, 4000))
+    finally:
+        gc.enable()
+    assert large <= 8 * small * 2.5, (small, large)
 
 
 # Random histories.

@@ -209,6 +209,7 @@ def test_bedrock_media_have_its_formats_and_documents_a_name_each() -> None:
         {"document": {"format": "pdf", "source": data, "name": "Ann-s map-pdf"}},
         {"document": {"format": "txt", "source": data, "name": "document"}},
         {"document": {"format": "md", "source": data, "name": "document-2"}},
+        {"text": "(See the document.)"},  # without words, a document is refused
     ]
 
 

@@ -30,6 +30,11 @@ MESSAGE = "message"
 """The kind of state that is the fields which a vendor's message had beside what ours says."""
 CONTENT = "content"
 """The kind of state that is a result's content as it stood, where it said more than ours."""
+WHOLE = "block"
+"""The kind of state that is a vendor's whole block, where our part is what others can be told of it.
+
+If a block is several parts of ours, it is on the first, and the others have this state without data.
+"""
 
 
 class Media(Event, frozen=True):
@@ -205,14 +210,16 @@ MARK = "penstock_history"
 """The field that tells a stored history from anybody else's JSON, and in which version it is."""
 
 
-def joined(one: Message, other: Message) -> Message:
-    """Two messages of one role as one; the blocks of the second are numbered on, so that states stay on their parts."""
-    free = last_block(one) + 1
-    moved = [
-        part if isinstance(part, Media | ToolResult) else msgspec.structs.replace(part, block=part.block + free)
-        for part in other.parts
-    ]
-    return Message(one.role, (*one.parts, *moved))
+def joined(first: Message, *others: Message) -> Message:
+    """Messages of one role as one; the blocks of the later ones are numbered on, so that states stay on their parts."""
+    parts, free = [*first.parts], last_block(first) + 1
+    for other in others:
+        parts += [
+            part if isinstance(part, Media | ToolResult) else msgspec.structs.replace(part, block=part.block + free)
+            for part in other.parts
+        ]
+        free += last_block(other) + 1
+    return Message(first.role, tuple(parts))
 
 
 def last_block(message: Message) -> int:

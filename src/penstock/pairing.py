@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from penstock.events import ToolCall, ToolCallInvalid
@@ -12,7 +13,10 @@ Place = tuple[int, int]
 
 
 class Pair:
-    """A call, and the results that name it, each with its place; the last of them counts."""
+    """A call, and the results that name it, each with its place.
+
+    The last that is no error counts: what comes first is often a stand-in, and what comes later may be one too.
+    """
 
     def __init__(self, place: Place, call: ToolCall | ToolCallInvalid) -> None:
         self.place = place
@@ -21,7 +25,28 @@ class Pair:
 
     @property
     def answer(self) -> ToolResult | None:
-        return self.results[-1][1] if self.results else None
+        """The result that counts."""
+        return None if self._counting is None else self._counting[1]
+
+    @property
+    def answer_place(self) -> Place | None:
+        """Where that stands."""
+        return None if self._counting is None else self._counting[0]
+
+    @property
+    def _counting(self) -> tuple[Place, ToolResult] | None:
+        good = [found for found in self.results if not found[1].is_error]
+        return (good or self.results)[-1] if self.results else None
+
+    @property
+    def whole(self) -> ToolCall:
+        """The call as an ordinary one; of one that is cut or malformed, with what was meant, or what was written."""
+        call = self.call
+        if isinstance(call, ToolCall):
+            return call
+        meant = {"input": call.arguments_raw} if call.kind == "custom" else call.repaired
+        arguments = {"invalid_json": call.arguments_raw} if meant is None else meant
+        return ToolCall(call.id, call.name, arguments, kind=call.kind, block=call.block)
 
 
 class Pairing:
@@ -35,7 +60,7 @@ class Pairing:
     def __init__(self, messages: Sequence[Message]) -> None:
         self.of: list[list[Pair]] = []
         self.orphans: list[list[tuple[Place, ToolResult]]] = []
-        self._waiting: dict[str, list[Pair]] = {}
+        self._waiting: dict[str, deque[Pair]] = {}
         self._answered: dict[str, Pair] = {}
         for at, message in enumerate(messages):
             self.of.append(self._calls(at, message))
@@ -55,13 +80,13 @@ class Pairing:
         for pair in pairs:
             newer.setdefault(pair.call.id, []).append(pair)
         for id, found in newer.items():
-            self._waiting[id] = found + self._waiting.get(id, [])
+            self._waiting.setdefault(id, deque()).extendleft(reversed(found))
         return pairs
 
     def _take(self, place: Place, result: ToolResult) -> bool:
         """Give a result to the call that it answers; whether there is such a call."""
         if waiting := self._waiting.get(result.call_id):
-            self._answered[result.call_id] = waiting.pop(0)
+            self._answered[result.call_id] = waiting.popleft()
         pair = self._answered.get(result.call_id)
         if pair is not None:
             pair.results.append((place, result))

@@ -7,19 +7,33 @@ What has no place becomes text that says where it comes from. What was done is s
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.events import Opaque, Text, ToolCall, ToolCallInvalid
-from penstock.history.check import read, why_not_taken
-from penstock.history.rules import is_empty
-from penstock.history.states import belongs
-from penstock.messages import File, Image, Message, Part, ToolResult, joined, last_block, tool_results, user
+from penstock.events import Opaque, Text, ToolCallInvalid
+from penstock.history.check import problems_of, why_not_taken
+from penstock.history.rules import History
+from penstock.history.states import empty_parts, item_id, misplaced_states
+from penstock.messages import (
+    MESSAGE,
+    Content,
+    File,
+    Image,
+    Message,
+    Part,
+    ToolResult,
+    joined,
+    last_block,
+    tool_results,
+    user,
+)
 from penstock.pairing import Pair, Pairing, Place
 from penstock.providers import Provider, find_provider
 from penstock.requests.history import ALLOWED
 from penstock.requests.media import noted
+from penstock.shapes import read
 
 NO_RESULT = "There is no result: the run was interrupted before the tool had ended, so it may have had an effect."
 NOT_RUN = "Not run: the call was cut off or malformed."
@@ -37,182 +51,202 @@ class Repaired(list[Message]):
 def repair(messages: Any, provider: str | None = None) -> Repaired:
     """The history, mended: `check` finds nothing in it, and its `changes` say what was done.
 
-    With a `provider`, media that it does not take are replaced by a text that says so.
+    One in which there is nothing to find stays as it is. With a `provider`, media that it does not take are replaced by
+    a text that says so.
     """
-    row = None if provider is None else find_provider(provider)[1]
-    mender = _Mender(row)
-    history = read(messages)
-    mended = mender.parts(history.messages, takes_blank=history.is_ours)
-    mended = mender.results(mender.ids(mended, is_ours=history.is_ours))
-    return Repaired(mender.media(mender.roles(mended)), mender.changes)
+    history = History(read(messages))
+    if not problems_of(history, provider):
+        return Repaired(history.messages, [])
+    mender = _Mender(history, None if provider is None else find_provider(provider)[1])
+    return Repaired(mender.mend(), mender.changes)
 
 
 class _Mender:
     """Mends one thing after the other, and notes what it did."""
 
-    def __init__(self, provider: Provider | None) -> None:
+    def __init__(self, history: History, provider: Provider | None) -> None:
         self.changes: list[str] = []
+        self._history = history
         self._provider = provider
+        self._items: set[str] = set()  # the ids of items that are there already
+
+    def mend(self) -> list[Message]:
+        mended = [self._clear(at, message) for at, message in enumerate(self._history.messages)]
+        mended = self._place_results(self._tell_apart(mended))
+        return [self._without_media(message) for message in self._take_turns(mended)]
+
+    def _note(self, where: int | None, what: str) -> None:
+        place = "messages" if where is None else self._history.where(where)
+        self.changes.append(f"{place}: {what}")
 
     # Parts.
 
-    def parts(self, messages: list[Message], *, takes_blank: bool) -> list[Message]:
-        """The messages without parts that are out of place or say nothing."""
-        mended: list[Message] = []
-        for at, message in enumerate(messages):
-            where = f"messages[{at}]"
-            mended.append(self._telling(self._placed(message, where), where, takes_blank=takes_blank))
-        return mended
+    def _clear(self, at: int, message: Message) -> Message:
+        """The message without what is out of place or says nothing; results find their place later."""
+        placed = self._in_place(at, message)
+        empty = empty_parts(placed, takes_blank=self._history.is_ours)
+        gone = {part.block for number, part in enumerate(placed.parts) if number in empty and isinstance(part, Text)}
+        kept = [
+            part
+            for number, part in enumerate(placed.parts)
+            if number not in empty and not (isinstance(part, Opaque) and part.block in gone)
+        ]
+        if not kept:
+            self._note(at, "left out an empty message")
+        elif empty:
+            self._note(at, "left out empty parts")
+        return Message(placed.role, tuple(kept))
 
-    def _placed(self, message: Message, where: str) -> Message:
-        """The message without what has no place in it; results find theirs later."""
-        role = "user" if message.role == "tool" else message.role
+    def _in_place(self, at: int, message: Message) -> Message:
+        role = "user" if message.role == "tool" else message.role  # what is no result in it is the user's
         kept: list[Part] = []
         for part in message.parts:
-            if message.role == "tool" and isinstance(part, ALLOWED["user"]) and not isinstance(part, ToolResult):
-                self._note(where, f"gave a {type(part).__name__} that stood among results to the user")
-            if not isinstance(part, (*ALLOWED[role], ToolResult)):
-                self._note(where, f"left out a {type(part).__name__}, which has no place in a message of the {role}")
-            elif isinstance(part, Opaque) and not belongs(part, message):
-                self._note(where, f"left out the {part.kind} of {part.wire}, which was on a part of another kind")
-            else:
+            if isinstance(part, (*ALLOWED[role], ToolResult)):
                 kept.append(part)
-        return Message(role, tuple(kept))
+            else:
+                self._note(at, f"left out a {type(part).__name__}, which has no place in a message of the {role}")
+            if message.role == "tool" and isinstance(part, Text | Image | File):
+                self._note(at, f"gave a {type(part).__name__} that stood among results to the user")
+        strange = misplaced_states(Message(role, tuple(kept)))
+        return Message(
+            role, tuple(part for number, part in enumerate(kept) if not self._drops(at, part, number in strange))
+        )
 
-    def _telling(self, message: Message, where: str, *, takes_blank: bool) -> Message:
-        """The message without parts that say nothing."""
-        kept = tuple(part for part in message.parts if not is_empty(part, message, takes_blank=takes_blank))
-        if not kept:
-            self._note(where, "left out an empty message")
-        elif len(kept) < len(message.parts):
-            self._note(where, "left out empty parts")
-        return Message(message.role, kept)
+    def _drops(self, at: int, part: Part, is_misplaced: bool) -> bool:
+        """Whether a part is a vendor's state that is misplaced, or an item that was there before."""
+        if not isinstance(part, Opaque):
+            return False
+        if is_misplaced:
+            self._note(at, f"left out the {part.kind} of {part.wire}, which was on a part of another kind")
+            return True
+        id = item_id(part)
+        if id in self._items:
+            self._note(at, f"left out the item {id!r}, which was there before")
+            return True
+        self._items |= {id} if id else set()
+        return False
 
-    # Ids, and what belongs together.
+    # Calls and results.
 
-    def ids(self, messages: list[Message], *, is_ours: bool) -> list[Message]:
+    def _tell_apart(self, messages: list[Message]) -> list[Message]:
         """The messages with an id on every call, none of which comes twice; results go with their calls."""
-        used: set[str] = set()
-        renamed: dict[Place, Part] = {}
+        free = _FreeIds()
+        changed: dict[Place, Part] = {}
         for pairs in Pairing(messages).of:
-            if is_ours:  # ids are made unique when they are sent, as long as they are in a turn
-                used.clear()
+            if self._history.is_ours:  # from turn to turn, ids are told apart when they are sent
+                free = _FreeIds()
             for pair in pairs:
-                renamed |= self._identified(pair, used)
+                id = free.take(pair.call.id or "call")
+                if id != pair.call.id:
+                    self._note(pair.place[0], f"gave a call of {pair.call.name!r} the id {id!r}, which no other has")
+                    changed[pair.place] = replace(pair.call, id=id)
+                    changed |= {place: replace(result, call_id=id) for place, result in pair.results}
         return [
-            Message(message.role, tuple(renamed.get((at, number), part) for number, part in enumerate(message.parts)))
+            Message(message.role, tuple(changed.get((at, number), part) for number, part in enumerate(message.parts)))
             for at, message in enumerate(messages)
         ]
 
-    def _identified(self, pair: Pair, used: set[str]) -> dict[Place, Part]:
-        """The call and its results with an id that no other has, if theirs is none."""
-        id = _free(pair.call.id or "call", used)
-        used.add(id)
-        if id == pair.call.id:
-            return {}
-        self._note(_at(pair.place), f"gave the call of {pair.call.name!r} the id {id!r}, as its own was not unique")
-        results: dict[Place, Part] = {place: replace(result, call_id=id) for place, result in pair.results}
-        return {pair.place: replace(pair.call, id=id), **results}
-
-    def results(self, messages: list[Message]) -> list[Message]:
+    def _place_results(self, messages: list[Message]) -> list[Message]:
         """The messages with the results of each turn directly after it: one for each call, in their order."""
         pairing = Pairing(messages)
         mended: list[Message] = []
         for at, message in enumerate(messages):
-            said = tuple(part for part in message.parts if not isinstance(part, ToolResult))
-            mended.append(Message(message.role, self._whole(pairing.of[at], said)))
+            mended.append(Message(message.role, tuple(self._said(message, pairing.of[at]))))
             mended.append(tool_results(*(self._answer(pair) for pair in pairing.of[at])))
-            mended.append(user(*(self._told(place, result) for place, result in pairing.orphans[at])))
+            orphans = [result for _, result in pairing.orphans[at]]
+            if self._history.is_continued:
+                mended.append(tool_results(*orphans))
+            else:
+                mended.append(user(*(content for result in orphans for content in self._told(at, result))))
             self._note_order(at, pairing.of[at])
         return mended
 
-    def _whole(self, pairs: list[Pair], parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        """The parts, with calls that were answered as if they were whole written as whole ones."""
-        answered = {id(pair.call): pair for pair in pairs if pair.answer and not pair.answer.is_error}
-        return tuple(
-            self._as_whole(part) if isinstance(part, ToolCallInvalid) and id(part) in answered else part
-            for part in parts
-        )
-
-    def _as_whole(self, call: ToolCallInvalid) -> ToolCall:
-        arguments = {"input": call.arguments_raw} if call.kind == "custom" else call.repaired or {}
-        self._note(call.id, "wrote the malformed arguments of the call as what was probably meant, as it has a result")
-        return ToolCall(call.id, call.name, arguments, kind=call.kind, block=call.block)
+    def _said(self, message: Message, pairs: list[Pair]) -> Iterable[Part]:
+        """What was said besides results; a malformed call that has a good result is written as a whole one."""
+        by_number = {pair.place[1]: pair for pair in pairs}
+        for number, part in enumerate(message.parts):
+            pair = by_number.get(number)
+            if isinstance(part, ToolCallInvalid) and pair and pair.answer and not pair.answer.is_error:
+                self._note(
+                    pair.place[0], f"wrote the arguments of the call {part.id!r}, which are no JSON, as an object"
+                )
+                yield pair.whole
+            elif not isinstance(part, ToolResult):
+                yield part
 
     def _answer(self, pair: Pair) -> ToolResult:
-        call, answer = pair.call, pair.answer
+        at, call, answer = pair.place[0], pair.call, pair.answer
         if answer is None:
+            self._note(at, f"gave the call {call.id!r} a result that says that there is none")
             words = NOT_RUN if isinstance(call, ToolCallInvalid) else NO_RESULT
-            self._note(_at(pair.place), f"gave the call {call.id!r} a result that says that there is none")
             return ToolResult(call.id, call.name, (Text(0, words),), is_error=True)
         if len(pair.results) > 1:
-            self._note(_at(pair.place), f"kept the last of {len(pair.results)} results of the call {call.id!r}")
-        if answer.name != call.name and answer.name:
-            self._note(_at(pair.results[-1][0]), f"named the result {call.name!r}, as its call is")
+            self._note(at, f"kept one of {len(pair.results)} results of the call {call.id!r}")
+        if answer.name not in (call.name, ""):
+            self._note(at, f"named the result of the call {call.id!r} after its call, {call.name!r}")
         return replace(answer, name=call.name)
 
     def _note_order(self, at: int, pairs: list[Pair]) -> None:
-        places = [pair.results[-1][0] for pair in pairs if pair.results]
-        wanted = [(at + 1, number) for number in range(len(places))]
-        if places != wanted:
-            self._note(f"messages[{at}]", "put the results of its calls directly after it, in their order")
+        places = [pair.answer_place for pair in pairs if pair.answer_place is not None]
+        if places != [(at + 1, number) for number in range(len(places))]:
+            self._note(at, "put the results of its calls directly after it, in their order")
 
-    def _told(self, place: Place, result: ToolResult) -> str:
-        self._note(_at(place), f"wrote the result {result.call_id!r}, whose call is not there, as text")
-        name = result.name or "a tool"
-        return f"(A result of {name}, whose call is not part of this history: {result.text})"
+    def _told(self, at: int, result: ToolResult) -> list[Content]:
+        """A result without a call, as what the user shows."""
+        self._note(at, f"wrote the result {result.call_id!r}, whose call is not there, as what the user says")
+        told = f"(A result of {result.name or 'a tool'}, whose call is not part of this history: {result.text})"
+        return [told, *(part for part in result.content if not isinstance(part, Text))]
 
-    # Roles.
+    # Roles, and what cannot be shown.
 
-    def roles(self, messages: list[Message]) -> list[Message]:
+    def _take_turns(self, messages: list[Message]) -> list[Message]:
         """The messages without empty ones; neighbours of one role are one; the user begins."""
         mended: list[Message] = []
-        for message in messages:
-            if not message.parts:
-                continue
-            if mended and mended[-1].role == message.role and message.role in ("user", "assistant"):
-                self._note("messages", f"put two messages of the {message.role} that followed each other into one")
-                mended[-1] = joined(mended[-1], message)
-            else:
-                mended.append(message)
+        for role, group in groupby((message for message in messages if message.parts), key=lambda one: one.role):
+            several = list(group)
+            if len(several) > 1 and role in ("user", "assistant"):
+                self._note(None, f"put {len(several)} messages of the {role} that followed each other into one")
+                several = [joined(*(self._nameless(message) for message in several))]
+            mended += several
         first = next((at for at, message in enumerate(mended) if message.role != "system"), None)
         if first is not None and mended[first].role == "assistant":
-            self._note("messages", "began with a note in the user's place, as the assistant's message came first")
+            self._note(None, "began with a note in the user's place, as the assistant's message came first")
             mended.insert(first, user(BEFORE))
         return mended
 
-    # Media.
+    def _nameless(self, message: Message) -> Message:
+        """The message without what its vendor said beside it, which does not hold for those that it is joined with."""
+        kept = tuple(part for part in message.parts if not (isinstance(part, Opaque) and part.kind == MESSAGE))
+        if len(kept) < len(message.parts):
+            self._note(None, "left out fields beside a message (a name, say) that was put together with another")
+        return Message(message.role, kept)
 
-    def media(self, messages: list[Message]) -> list[Message]:
-        """The messages without media that the provider does not take."""
-        provider = self._provider
-        if provider is None:
-            return messages
-        return [self._seen(message, provider) for message in messages]
-
-    def _seen(self, message: Message, provider: Provider) -> Message:
+    def _without_media(self, message: Message) -> Message:
+        if self._provider is None:
+            return message
         free = last_block(message) + 1
-        parts = [self._shown(part, message, provider, free + number) for number, part in enumerate(message.parts)]
+        parts = [self._shown(part, message, self._provider, free + number) for number, part in enumerate(message.parts)]
         return Message(message.role, tuple(parts))
 
     def _shown(self, part: Part, message: Message, provider: Provider, block: int) -> Part:
-        why = why_not_taken(part, message, provider)
+        why = why_not_taken(part, message, provider.wire, provider.quirks)
         if not isinstance(part, Image | File) or not why:
             return part
-        self._note("messages", f"replaced what the provider does not take by a note: {why}")
+        self._note(None, f"replaced what the provider does not take by a note: {why}")
         return replace(noted(part), block=block)
 
-    def _note(self, where: str, what: str) -> None:
-        self.changes.append(f"{where}: {what}")
 
+class _FreeIds:
+    """Ids, none of which comes twice."""
 
-def _free(id: str, used: set[str]) -> str:
-    made, times = id, 1
-    while made in used:
-        times += 1
-        made = f"{id}_{times}"
-    return made
+    def __init__(self) -> None:
+        self._times: dict[str, int] = {}
 
-
-def _at(place: Place) -> str:
-    return f"messages[{place[0]}].parts[{place[1]}]"
+    def take(self, id: str) -> str:
+        """This id, or one like it that was not taken yet."""
+        made = id
+        while made in self._times:
+            self._times[id] += 1
+            made = f"{id}_{self._times[id]}"
+        self._times[made] = 1
+        return made

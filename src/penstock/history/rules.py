@@ -2,130 +2,169 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCallInvalid
-from penstock.history.problem import CLAUDE, REFUSED_BY, Problem, ProblemKind
-from penstock.history.states import belongs, wearers
-from penstock.messages import Message, ToolResult
-from penstock.pairing import Pairing, Place
+from penstock.events import Opaque, Reasoning, Text, ToolCallInvalid
+from penstock.history.problem import CLAUDE, GEMINI, OPENAI, REFUSED_BY, Problem, ProblemKind
+from penstock.history.states import SIGNATURES, empty_parts, item_id, misplaced_states, wearers
+from penstock.messages import FIELDS, Message, ToolResult
+from penstock.pairing import Pair, Pairing, Place
 from penstock.requests.history import ALLOWED
+from penstock.shapes import Reading
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+FIELDED = {"bedrock": "system", "gemini": "system"}
+"""The wires on which the system speaks in a field of its own alone, and how that begins."""
 
 
 class History:
-    """A history, and which of its results answers which call.
+    """A history as it was read, and which of its results answers which call.
 
-    `is_ours` says that it is made of messages of ours, which are written anew for each provider; any other is judged as
-    it stands, for it may be sent like that.
+    One that `is_ours`, made of messages of ours, is written anew for each provider; any other is judged as it stands,
+    for it may be sent like that.
     """
 
-    def __init__(self, messages: list[Message], *, is_ours: bool = True) -> None:
-        self.messages = messages
-        self.is_ours = is_ours
-        self.pairing = Pairing(messages)
+    def __init__(self, reading: Reading) -> None:
+        self.messages = reading.messages
+        self.is_ours = reading.is_ours
+        self.is_continued = reading.is_continued
+        self.wire = reading.wire
+        self.places = reading.places
+        self.pairing = Pairing(reading.messages)
+
+    @property
+    def pairs(self) -> Iterator[Pair]:
+        """All calls, in order."""
+        return (pair for pairs in self.pairing.of for pair in pairs)
+
+    def where(self, place: Place | int) -> str:
+        """Where a part, or a message, stands in what was given."""
+        if isinstance(place, int):
+            return self.places[place].message
+        return self.places[place[0]].parts[place[1]]
+
+    def problem(
+        self, kind: ProblemKind, place: Place | int, what: str, providers: frozenset[str] | None = None
+    ) -> Problem:
+        """A problem of a part, or of a message."""
+        at, part = (place, None) if isinstance(place, int) else place
+        refusing = REFUSED_BY[kind] if providers is None else providers
+        return Problem(kind, self.where(place), what, tuple(sorted(refusing)), at, part)
 
 
 Rule = Callable[[History], Iterator[Problem]]
-
-
-def found(kind: ProblemKind, place: Place | int, what: str, providers: frozenset[str] | None = None) -> Problem:
-    """A problem of a part, or of a message."""
-    at, part = (place, None) if isinstance(place, int) else place
-    return Problem(kind, at, part, what, tuple(sorted(REFUSED_BY[kind] if providers is None else providers)))
 
 
 # Calls and their results.
 
 
 def calls_have_results(history: History) -> Iterator[Problem]:
-    for pairs in history.pairing.of:
-        for pair in pairs:
-            if not pair.results:
-                what = f"the call {pair.call.id!r} of {pair.call.name!r} has no result"
-                yield found("call_without_result", pair.place, what)
+    for pair in history.pairs:
+        if not pair.results:
+            what = f"the call {pair.call.id!r} of {pair.call.name!r} has no result"
+            yield history.problem("call_without_result", pair.place, what)
 
 
 def results_have_calls(history: History) -> Iterator[Problem]:
+    """A result follows its call, unless the call is in an answer that the provider keeps."""
+    if history.is_continued:
+        return
     for orphans in history.pairing.orphans:
         for place, result in orphans:
-            yield found("result_without_call", place, f"no call before it has the id {result.call_id!r}")
+            yield history.problem("result_without_call", place, f"no call before it has the id {result.call_id!r}")
 
 
 def calls_have_one_result(history: History) -> Iterator[Problem]:
-    for pairs in history.pairing.of:
-        for pair in pairs:
-            for place, result in pair.results[:-1]:
-                yield found("duplicate_result", place, f"the call {result.call_id!r} has another result later")
+    for pair in history.pairs:
+        for place, result in pair.results:
+            if result is not pair.answer:
+                yield history.problem("duplicate_result", place, f"the call {result.call_id!r} has another result")
 
 
 def results_are_named(history: History) -> Iterator[Problem]:
-    for pairs in history.pairing.of:
-        for pair in pairs:
-            for place, result in pair.results:
-                if result.name and result.name != pair.call.name:
-                    what = f"the result is named {result.name!r}, and its call {pair.call.name!r}"
-                    yield found("misnamed_result", place, what)
+    """A result is named after its call; by most it need not be named at all."""
+    for pair in history.pairs:
+        for place, result in pair.results:
+            if result.name != pair.call.name and (result.name or history.wire == "gemini"):
+                what = f"the result is named {result.name!r}, and its call {pair.call.name!r}"
+                yield history.problem("misnamed_result", place, what)
 
 
 def results_follow(history: History) -> Iterator[Problem]:
     """The results of a turn stand directly after it, in one message, in the order of its calls."""
     for at, pairs in enumerate(history.pairing.of):
-        places = [pair.results[-1][0] for pair in pairs if pair.results]
+        places = [pair.answer_place for pair in pairs if pair.answer_place is not None]
         if not places:
             continue
-        after = _results_after(history, at)
-        for place in places:
-            if place[0] not in after or place[1] > _leading(history.messages[place[0]]):
-                what = f"the result of messages[{at}] is not directly after it"
-                yield found("results_not_after_call", place, what)
-        if len({place[0] for place in places}) > 1 and all(place[0] in after for place in places):
-            yield found("split_results", max(places)[0], f"the results of messages[{at}] are in several messages")
+        leading = {number: _leading(history, number) for number in range(at + 1, _last_results_after(history, at) + 1)}
+        late = [place for place in places if place[1] > leading.get(place[0], -1)]
+        for place in late:
+            what = f"the result of {history.where(at)} is not directly after it"
+            yield history.problem("results_not_after_call", place, what, _minding_order(history))
+        if not late and places[0][0] != places[-1][0]:
+            what = f"the results of {history.where(at)} are in several messages"
+            yield history.problem("split_results", max(places)[0], what)
         elif places != sorted(places):
-            yield found("misordered_results", min(places)[0], f"the results of messages[{at}] are not in its order")
+            what = f"the results of {history.where(at)} are not in its order"
+            yield history.problem("misordered_results", min(places)[0], what)
 
 
-def _results_after(history: History, at: int) -> set[int]:
-    """The messages after this one that hold results, up to the first that does not."""
-    numbers: set[int] = set()
-    for number in range(at + 1, len(history.messages)):
-        if not history.messages[number].results:
-            break
-        numbers.add(number)
-    return numbers
+def _minding_order(history: History) -> frozenset[str]:
+    """Who wants results directly after their calls; in the items of Responses they need only come later."""
+    return REFUSED_BY["results_not_after_call"] - ({"openai"} if history.wire == "openai-responses" else set())
 
 
-def _leading(message: Message) -> int:
+def _last_results_after(history: History, at: int) -> int:
+    """The last of the messages after this one that hold results, up to the first that does not."""
+    number = at
+    while number + 1 < len(history.messages) and history.messages[number + 1].results:
+        number += 1
+    return number
+
+
+def _leading(history: History, at: int) -> int:
     """The number of the last of the results with which a message begins."""
-    count = 0
-    while count < len(message.parts) and isinstance(message.parts[count], ToolResult):
-        count += 1
-    return count - 1
+    parts = history.messages[at].parts
+    return next((number for number, part in enumerate(parts) if not isinstance(part, ToolResult)), len(parts)) - 1
 
 
 def calls_are_whole(history: History) -> Iterator[Problem]:
     """Arguments are JSON; of calls in a history of ours that are not, it is enough that the result says so."""
-    for pairs in history.pairing.of:
-        for pair in pairs:
-            is_told = history.is_ours and (pair.answer is None or pair.answer.is_error)
-            if isinstance(pair.call, ToolCallInvalid) and pair.call.kind == "function" and not is_told:
-                what = f"the arguments of the call {pair.call.id!r} are no JSON object ({pair.call.why})"
-                yield found("invalid_call", pair.place, what)
+    for pair in history.pairs:
+        is_told = history.is_ours and (pair.answer is None or pair.answer.is_error)
+        if isinstance(pair.call, ToolCallInvalid) and pair.call.kind == "function" and not is_told:
+            what = f"the arguments of the call {pair.call.id!r} are no JSON object ({pair.call.why})"
+            yield history.problem("invalid_call", pair.place, what)
 
 
 def ids_are_unique(history: History) -> Iterator[Problem]:
-    """Ids come once: in a turn, and in a history that is to be sent as it stands, at all."""
-    seen: Counter[str] = Counter()
+    """Ids come once in a turn; for one provider, in a history that is to be sent as it stands, once at all."""
+    earlier: set[str] = set()
     for pairs in history.pairing.of:
-        if history.is_ours:
-            seen.clear()
+        seen: set[str] = set()
         for pair in pairs:
-            seen[pair.call.id] += 1
             if not pair.call.id:
-                yield found("empty_id", pair.place, f"the call of {pair.call.name!r} has no id")
-            elif seen[pair.call.id] > 1:
-                yield found("repeated_id", pair.place, f"another call has the id {pair.call.id!r} too")
+                yield history.problem("empty_id", pair.place, f"the call of {pair.call.name!r} has no id")
+            elif pair.call.id in seen or pair.call.id in earlier:
+                what = f"another call has the id {pair.call.id!r} too"
+                once = None if pair.call.id in seen else frozenset({"anthropic"})
+                yield history.problem("repeated_id", pair.place, what, once)
+            seen.add(pair.call.id)
+        earlier |= set() if history.is_ours else seen
+
+
+def items_come_once(history: History) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for at, message in enumerate(history.messages):
+        for number, part in enumerate(message.parts):
+            id = item_id(part) if isinstance(part, Opaque) else ""
+            if id in seen:
+                yield history.problem("repeated_id", (at, number), f"another item has the id {id!r} too", OPENAI)
+            seen |= {id} if id else set()
 
 
 # Parts and messages.
@@ -136,70 +175,136 @@ def parts_are_in_place(history: History) -> Iterator[Problem]:
         for number, part in enumerate(message.parts):
             if not isinstance(part, ALLOWED[message.role]):
                 what = f"a message of the role {message.role} holds no {type(part).__name__}"
-                yield found("misplaced_part", (at, number), what)
+                yield history.problem("misplaced_part", (at, number), what)
 
 
 def parts_say_something(history: History) -> Iterator[Problem]:
     for at, message in enumerate(history.messages):
+        for number in sorted(empty_parts(message, takes_blank=history.is_ours)):
+            part = message.parts[number]
+            is_blank = isinstance(part, Text | Reasoning) and bool(part.text)
+            what = f"the {type(part).__name__.lower()} is {'white space' if is_blank else 'empty'}"
+            yield history.problem("empty_part", (at, number), what, CLAUDE if is_blank else None)
+
+
+def messages_say_something(history: History) -> Iterator[Problem]:
+    for at, message in enumerate(history.messages):
         if not message.parts:
-            yield found("empty_message", at, f"the message of the {message.role} is empty")
-        for number, part in enumerate(message.parts):
-            if is_empty(part, message, takes_blank=history.is_ours):
-                yield found("empty_part", (at, number), f"the {type(part).__name__.lower()} is empty")
-
-
-def is_empty(part: object, message: Message, *, takes_blank: bool = True) -> bool:
-    """Whether a part says nothing, and carries no state; white space says something if it is taken."""
-    if not isinstance(part, Text | Reasoning | Refusal) or (part.text if takes_blank else part.text.strip()):
-        return False
-    return all(other.block != part.block for other in message.parts if isinstance(other, Opaque))
+            refusing = REFUSED_BY["empty_message"] - ({"anthropic"} if message.role == "assistant" else set())
+            yield history.problem("empty_message", at, f"the message of the {message.role} is empty", refusing)
 
 
 def states_are_on_their_parts(history: History) -> Iterator[Problem]:
     for at, message in enumerate(history.messages):
-        for number, part in enumerate(message.parts):
-            if isinstance(part, Opaque) and message.role == "assistant" and not belongs(part, message):
-                what = f"the {part.kind} of {part.wire} is not on the part that it belongs to"
-                yield found("misplaced_state", (at, number), what, wearers(part.wire))
+        for number in sorted(misplaced_states(message)):
+            state = message.parts[number]
+            if isinstance(state, Opaque):
+                what = f"the {state.kind} of {state.wire} is not on the part that it belongs to"
+                yield history.problem(
+                    "misplaced_state", (at, number), what, None if state.kind == FIELDS else wearers(state.wire)
+                )
 
 
 # Roles.
 
 
 def roles_alternate(history: History) -> Iterator[Problem]:
+    """The user and the model take turns; to Gemini it matters only where the model calls."""
     for (_, before), (at, message) in pairwise(enumerate(history.messages)):
         if before.role == message.role and message.role in ("user", "assistant"):
-            yield found("roles_do_not_alternate", at, f"two messages of the {message.role} follow each other")
+            what = f"two messages of the {message.role} follow each other"
+            calling = GEMINI if message.role == "assistant" and history.pairing.of[at] else frozenset[str]()
+            yield history.problem("roles_do_not_alternate", at, what, REFUSED_BY["roles_do_not_alternate"] | calling)
 
 
 def user_begins(history: History) -> Iterator[Problem]:
     spoken = ((at, message) for at, message in enumerate(history.messages) if message.role != "system")
     at, first = next(spoken, (0, None))
     if first is not None and first.role == "assistant":
-        yield found("does_not_begin_with_user", at, "the first message is the assistant's, not the user's")
+        what = "the first message is the assistant's, not the user's"
+        calling = GEMINI if history.pairing.of[at] else frozenset[str]()
+        yield history.problem("does_not_begin_with_user", at, what, REFUSED_BY["does_not_begin_with_user"] | calling)
 
 
 RULES: tuple[Rule, ...] = (
     calls_have_results, results_have_calls, calls_have_one_result, results_are_named, results_follow, calls_are_whole,
-    ids_are_unique, parts_are_in_place, parts_say_something, states_are_on_their_parts, roles_alternate, user_begins,
+    ids_are_unique, items_come_once, parts_are_in_place, parts_say_something, messages_say_something,
+    states_are_on_their_parts, roles_alternate, user_begins,
 )  # fmt: skip
 
 
-# What holds for a provider alone, of a history that is to be sent as it stands.
+# What is looked for when a provider is named, in a history that is to be sent as it stands.
 
 
 def users_wait_for_answers(history: History) -> Iterator[Problem]:
     for (_, before), (at, message) in pairwise(enumerate(history.messages)):
         if before.role == "tool" and message.role == "user":
-            yield found("user_after_results", at, "the user speaks after results, before the model has answered")
+            what = "the user speaks after results, before the model has answered"
+            yield history.problem("user_after_results", at, what)
+
+
+def system_speaks_first(history: History) -> Iterator[Problem]:
+    """The system speaks before all others; with some, in a field of its own."""
+    has_begun = False
+    for at, message in enumerate(history.messages):
+        is_beside = history.wire in FIELDED and not history.where(at).startswith(FIELDED[history.wire])
+        if message.role == "system" and (has_begun or is_beside):
+            refusing = wearers(history.wire) if is_beside else None
+            yield history.problem("misplaced_system", at, "the system speaks among the messages", refusing)
+        has_begun = has_begun or message.role != "system"
+
+
+def names_are_words(history: History) -> Iterator[Problem]:
+    for pair in history.pairs:
+        if not _NAME.fullmatch(pair.call.name):
+            what = f"{pair.call.name!r} is no name of 1 to 64 letters, digits, _ and -"
+            yield history.problem("refused_name", pair.place, what)
+
+
+def results_say_something(history: History) -> Iterator[Problem]:
+    for pair in history.pairs:
+        for place, result in pair.results:
+            is_blank = any(isinstance(part, Text) and not part.text.strip() for part in result.content)
+            if is_blank or (result.is_error and not result.content):
+                what = f"the result of the call {result.call_id!r} says nothing"
+                yield history.problem("empty_part", place, what, CLAUDE)
 
 
 def thoughts_are_signed(history: History) -> Iterator[Problem]:
+    """What Claude thought goes back signed."""
     for at, message in enumerate(history.messages):
-        signed = {part.block for part in message.parts if isinstance(part, Opaque) and part.wire in CLAUDE}
+        signed = _signed(message)
         for number, part in enumerate(message.parts):
             if isinstance(part, Reasoning) and part.block not in signed:
-                yield found("missing_signature", (at, number), "the reasoning has lost its signature")
+                what = "the reasoning has lost its signature"
+                yield history.problem("missing_signature", (at, number), what, CLAUDE)
 
 
-AS_IT_STANDS: tuple[Rule, ...] = (users_wait_for_answers, thoughts_are_signed)
+def first_calls_are_signed(history: History) -> Iterator[Problem]:
+    """Gemini signs the first call of each answer, and looks for it in the turn that it is in (QUIRKS 147)."""
+    last_user = max((at for at, message in enumerate(history.messages) if message.role == "user"), default=-1)
+    if not any(_signed(message) for message in history.messages):
+        return  # of a model that does not sign
+    for pairs in history.pairing.of[last_user + 1 :]:
+        if pairs and pairs[0].call.block not in _signed(history.messages[pairs[0].place[0]]):
+            what = f"the call {pairs[0].call.id!r} has lost its signature"
+            yield history.problem("missing_signature", pairs[0].place, what, GEMINI)
+
+
+def _signed(message: Message) -> set[int]:
+    return {part.block for part in message.parts if isinstance(part, Opaque) and part.kind in SIGNATURES}
+
+
+def reasonings_are_followed(history: History) -> Iterator[Problem]:
+    """In the items of Responses, what was reasoned about follows the reasoning."""
+    for at, message in enumerate(history.messages):
+        last = message.parts[-1] if message.parts else None
+        if isinstance(last, Opaque) and last.kind == "reasoning" and item_id(last):
+            what = "the reasoning is not followed by what was reasoned about"
+            yield history.problem("misplaced_state", (at, len(message.parts) - 1), what, OPENAI)
+
+
+AS_IT_STANDS: tuple[Rule, ...] = (
+    users_wait_for_answers, system_speaks_first, names_are_words, results_say_something, thoughts_are_signed,
+    first_calls_are_signed, reasonings_are_followed,
+)  # fmt: skip

@@ -19,7 +19,7 @@ from penstock.requests.body import Json, kept, merged, object_schema, renamed
 from penstock.requests.claude import length_and_thinking, refused_options
 from penstock.requests.history import chosen_tool, misplaced, settled, split_system
 from penstock.requests.ids import ids_for
-from penstock.requests.media import is_uploaded, media_type, or_noted
+from penstock.requests.media import IMAGES, check_type, is_uploaded, media_type, or_noted
 from penstock.requests.request import Request, Sent
 from penstock.requests.state import fields_of, result_content, result_fields
 
@@ -120,17 +120,19 @@ def _thought(text: str, state: Mapping[str, Any]) -> Iterator[Json]:
 def _result(result: ToolResult) -> Json:
     """A result; it may be empty unless it is an error."""
     written: Json = {"type": "tool_result", "tool_use_id": result.call_id}
-    if content := result_content(result, WIRE):
+    if content := result_content(result, WIRE) or _result_content(result):
         written["content"] = content
-    elif any(not isinstance(part, Text) for part in result.content):
-        written["content"] = [
-            or_noted(_content, part) for part in result.content if not isinstance(part, Text) or part.text
-        ]
-    elif result.text.strip():
-        written["content"] = result.text
     elif result.is_error:
         written["content"] = "The tool failed and did not say why."
     return written | ({"is_error": True} if result.is_error else {})
+
+
+def _result_content(result: ToolResult) -> str | list[Json]:
+    match [part for part in result.content if not isinstance(part, Text) or part.text.strip()]:
+        case [Text(text=text)]:
+            return text
+        case telling:
+            return [or_noted(_content, part) for part in telling]
 
 
 def _container(messages: list[Message]) -> Any:
@@ -151,9 +153,8 @@ def _content(part: Text | Image | File) -> Json:
     match part:
         case Text():
             return _text(part.text)
-        case Image():
-            return {"type": "image", "source": _source(part)}
-        case File() if media_type(part).startswith("image/"):
+        case Image() | File() if isinstance(part, Image) or media_type(part).startswith("image/"):
+            check_type(part, media_type(part) in IMAGES, "give Anthropic JPEG, PNG, GIF or WebP")
             return {"type": "image", "source": _source(part)}
         case File():
             title = {"title": part.name} if part.name else {}

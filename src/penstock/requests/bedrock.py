@@ -21,7 +21,7 @@ from penstock.requests.body import Json, kept, merged, object_schema, renamed
 from penstock.requests.claude import is_claude, length_and_thinking, refused_options
 from penstock.requests.history import chosen_tool, misplaced, settled, split_system
 from penstock.requests.ids import ids_for
-from penstock.requests.media import media_type, or_noted
+from penstock.requests.media import check_type, media_type, or_noted
 from penstock.requests.reasoning import asked_reasoning, effort_of
 from penstock.requests.request import Request, Sent
 from penstock.requests.state import fields_of, result_content, result_fields
@@ -43,6 +43,29 @@ _FORMATS = {
     "text/markdown": "md", f"{_OFFICE}.wordprocessingml.document": "docx", f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
 }  # fmt: skip
 """Converse's names for formats, where they are not the second half of the type."""
+_TAKEN = {
+    "image": ("png", "jpeg", "gif", "webp"),
+    "video": ("mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"),
+    "audio": (
+        "mp3",
+        "opus",
+        "wav",
+        "aac",
+        "flac",
+        "mp4",
+        "ogg",
+        "mkv",
+        "mka",
+        "x-aac",
+        "m4a",
+        "mpeg",
+        "mpga",
+        "pcm",
+        "webm",
+    ),
+    "document": ("pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md"),
+}
+"""The formats that Converse takes, by medium."""
 _EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}  # models but Claude know three efforts
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9()\[\] -]+")
 
@@ -80,7 +103,7 @@ class _Writer:
                 written[-1]["content"] += blocks
             elif blocks:
                 written.append({"role": role, "content": blocks})
-        return written
+        return [{**spoken, "content": _with_words(spoken["content"])} for spoken in written]
 
     def system(self, history: list[Message]) -> list[Json]:
         """What the system says, in blocks, where there is something beside their text: a mark for the cache, say."""
@@ -117,16 +140,14 @@ class _Writer:
         if isinstance(part, Text):
             return {"text": part.text}
         kind = media_type(part)
-        block = {"format": _FORMATS.get(kind, kind.partition("/")[2]), "source": _source(part)}
-        if isinstance(part, Image):
-            return {"image": block}
-        match kind.partition("/")[0]:
-            case "image" | "video" | "audio" as medium:
-                return {medium: block}
-            case _:
-                return {"document": {**block, "name": self._name(part)}}
+        medium = "image" if isinstance(part, Image) else kind.partition("/")[0]
+        format = _FORMATS.get(kind, kind.partition("/")[2])
+        taken = _TAKEN.get(medium, _TAKEN["document"])
+        check_type(part, format in taken, f"give Bedrock {', '.join(taken)}")
+        block = {"format": format, "source": _source(part)}
+        return {medium: block} if medium in _TAKEN else {"document": {**block, "name": self._name(part)}}
 
-    def _name(self, file: File) -> str:
+    def _name(self, file: Media) -> str:
         plain = " ".join(_NOT_IN_NAMES.sub("-", file.name).split())[:MAX_DOCUMENT_NAME] or "document"
         name, times = plain, 1
         while name in self._names:
@@ -134,6 +155,12 @@ class _Writer:
             name = f"{plain[: MAX_DOCUMENT_NAME - 8]}-{times}"
         self._names.add(name)
         return name
+
+
+def _with_words(blocks: list[Json]) -> list[Json]:
+    """The blocks, with a text if there is a document and none: Bedrock insists on it."""
+    is_mute = any("document" in block for block in blocks) and not any("text" in block for block in blocks)
+    return [*blocks, {"text": "(See the document.)"}] if is_mute else blocks
 
 
 def _source(media: Media) -> Json:

@@ -14,14 +14,14 @@ import msgspec
 
 from penstock.declared import Declared
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
-from penstock.messages import File, Image, Message, ToolResult
+from penstock.messages import WHOLE, File, Image, Message, ToolResult
 from penstock.requests.body import Json, merged, object_schema, renamed
 from penstock.requests.history import arguments_text, chosen_tool, misplaced, settled, system_text
 from penstock.requests.ids import ids_for
 from penstock.requests.media import noted
 from penstock.requests.reasoning import asked_reasoning, budget_of
 from penstock.requests.request import Request, Sent
-from penstock.requests.state import fields_of, message_fields, result_content, result_fields, shown
+from penstock.requests.state import fields_of, message_fields, result_content, result_fields
 
 WIRE = "cohere"
 PATH = "/v2/chat"
@@ -78,9 +78,17 @@ def _message(message: Message, thinks: bool) -> Iterator[Json]:
 
 
 def _content(message: Message) -> str | list[Json]:
-    parts = [merged(_said(part), fields_of(part, message, WIRE)) for part in shown(message)]
-    is_text = all(part.keys() == {"type", "text"} for part in parts)
-    return message.text if is_text else parts
+    given = [part for part in message.parts if not isinstance(part, Opaque) or part.kind == WHOLE]
+    parts = [_written(part, message) for part in given]
+    match parts:
+        case [{"type": "text", "text": str(text), **beside}] if not beside:
+            return text
+        case _:
+            return parts
+
+
+def _written(part: Any, message: Message) -> Json:
+    return dict(part.data) if isinstance(part, Opaque) else merged(_said(part), fields_of(part, message, WIRE))
 
 
 def _said(part: Any) -> Json:

@@ -21,10 +21,10 @@ from penstock.messages import File, Image, Media, Message, ToolResult
 from penstock.requests.body import Json, kept, merged, object_schema, renamed
 from penstock.requests.history import chosen_tool, misplaced, settled, split_system
 from penstock.requests.ids import ids_for
-from penstock.requests.media import media_type, or_noted
+from penstock.requests.media import check_type, media_type, or_noted
 from penstock.requests.reasoning import asked_reasoning, budget_of, effort_of
 from penstock.requests.request import Request, Sent
-from penstock.requests.state import fields_of, result_fields, shown
+from penstock.requests.state import fields_of, result_fields, result_text, shown
 
 WIRE = "gemini"
 SIGNATURE = "thought_signature"
@@ -42,6 +42,11 @@ _BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576, "xh
 """What Google takes the efforts for where it speaks Chat Completions."""
 _TOOL_FIELDS = ("response", "responseJsonSchema", "behavior")
 _VERSION = re.compile(r"gemini-(\d+)")
+
+_STRANGE = re.compile(
+    r"application/(?!pdf|json|xml|javascript|x-javascript|x-python|rtf).*|image/(bmp|tiff|svg\+xml|gif)"
+)
+"""Types that Gemini does not take."""
 
 
 def encode(request: Request, quirks: frozenset[str]) -> Sent:
@@ -153,12 +158,13 @@ def _has_other(message: Message, signature: Opaque) -> bool:
 
 def _response(result: ToolResult) -> Json:
     """A result as the object that it must be: as it stands if it is one, as Google's own agents do it."""
+    text = result_text(result)
     if result.is_error:
-        return {"error": result.text}
+        return {"error": text}
     try:
-        return msgspec.json.decode(result.text, type=dict[str, Any])
+        return msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.MsgspecError:
-        return {"result": result.text}
+        return {"result": text}
 
 
 def _said(part: Any, role: str) -> Json:
@@ -176,6 +182,7 @@ def _shown(part: Text | Image | File) -> Json:
 
 
 def _media(media: Media) -> Json:
+    check_type(media, not _STRANGE.fullmatch(media_type(media)), "give Gemini pictures, sound, films, PDF or text")
     kind = {"mimeType": media_type(media)} if media_type(media) else {}
     if media.is_inline:
         return {"inlineData": {**kind, "data": media.base64}}

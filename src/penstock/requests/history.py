@@ -17,6 +17,7 @@ from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
 from penstock.messages import MESSAGE, File, Image, Message, Part, ToolResult
 from penstock.pairing import Pair, Pairing
+from penstock.requests.foreign import parts_for
 from penstock.requests.ids import Ids, fit_name
 from penstock.requests.request import Request
 
@@ -57,8 +58,8 @@ def settled(request: Request, wire: str, ids: Ids, *, takes_blank: bool = True) 
 
     Calls have ids and names that the provider takes. The results of a turn follow it in one tool message, in the order
     of the calls and with their names. A call that must not run is an ordinary one if it was answered, and is left out
-    if it was not. The states of other wires are left out, and so are texts, thoughts and messages that say nothing;
-    without `takes_blank`, white space says nothing.
+    if it was not. Of the blocks of other wires the words are told; their states are left out, and so are texts,
+    thoughts and messages that say nothing; without `takes_blank`, white space says nothing.
     """
     for at, message in enumerate(request.messages):
         _check(at, message)
@@ -108,14 +109,9 @@ class _Sent:
 
     @property
     def call(self) -> ToolCall | None:
-        call = self._pair.call
-        if isinstance(call, ToolCall):
-            return replace(call, id=self._id, name=self._name)
-        if self._pair.answer is None:
+        if isinstance(self._pair.call, ToolCallInvalid) and self._pair.answer is None:
             return None
-        # No provider takes broken JSON; free text cannot be broken.
-        arguments = {"input": call.arguments_raw} if call.kind == "custom" else call.repaired or {}
-        return ToolCall(self._id, self._name, arguments, kind=call.kind, block=call.block)
+        return replace(self._pair.whole, id=self._id, name=self._name)
 
     @property
     def result(self) -> ToolResult | None:
@@ -148,13 +144,11 @@ def _settle(
     yield Message("tool", tuple(orphans))
     calls = iter(sent)
     parts: list[Part] = []
-    for part in message.parts:
+    for part in parts_for(message, wire):
         match part:
             case ToolCall() | ToolCallInvalid():
                 call = next(calls).call
                 parts += [] if call is None else [call]
-            case Opaque():
-                parts += [part] if part.wire == wire else []
             case ToolResult():
                 pass
             case _:

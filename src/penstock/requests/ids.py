@@ -7,6 +7,7 @@ demands it, always in the same way, so that a call and its result still go toget
 from __future__ import annotations
 
 import re
+from collections import Counter
 from hashlib import sha256
 from string import ascii_letters, digits
 
@@ -47,13 +48,14 @@ class Ids:
         self._length = length
         self._max_length = max_length
         self._used: set[str] = set()
+        self._times: Counter[str] = Counter()  # how often an id was taken already
 
     def take(self, id: str) -> str:
         """The id for one more call; if another call of the request has it, one that none has."""
-        made, times = self._fit(id), 1
+        made = self._fit(id)
         while made in self._used:
-            times += 1
-            made = self._fit(f"{id}_{times}")
+            self._times[id] += 1
+            made = self._fit(f"{id}_{self._times[id] + 1}")
         self._used.add(made)
         return made
 
@@ -83,7 +85,7 @@ def ids_for(wire: str, quirks: frozenset[str]) -> Ids:
         case "anthropic":
             return Ids(alphabet=WORD)
         case "bedrock":
-            return Ids(alphabet=WORD, max_length=64)
+            return Ids(alphabet=WORD + ".:", max_length=64)
         case _:
             return Ids()
 

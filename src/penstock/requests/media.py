@@ -20,6 +20,16 @@ def media_type(media: Media) -> str:
     return (media.media_type or stated).partition(";")[0]
 
 
+IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+"""The pictures that are taken nearly everywhere."""
+
+
+def check_type(media: Media, is_taken: bool, advice: str) -> None:
+    """Refuse what is not of a type that the provider takes; of what has no type, it will see for itself."""
+    if media_type(media) and not is_taken:
+        raise UsageError(f"{media!r} is {media_type(media)}: {advice}")
+
+
 def is_uploaded(media: Media) -> bool:
     """Whether its URL is the id of a file that the provider already has."""
     return media.url.startswith(("file-", "file_"))

@@ -62,7 +62,7 @@ def _message(message: Message) -> Iterator[Json]:
 
 
 def _content(parts: Iterable[Any], role: str) -> Json:
-    """The text, and the pictures beside it."""
+    """The text, and the pictures beside it; an answer runs on, of others each text is a line."""
     texts: list[str] = []
     images: list[str] = []
     for part in parts:
@@ -73,7 +73,8 @@ def _content(parts: Iterable[Any], role: str) -> Json:
                 images.append(part.base64)
             case _:
                 raise misplaced(part, role, "Ollama takes text and pictures; give a file's text")
-    return {"content": "".join(texts), **({"images": images} if images else {})}
+    between = "" if role == "assistant" else "\n"
+    return {"content": between.join(texts), **({"images": images} if images else {})}
 
 
 def _taken(part: Text | Image | File) -> Text | Image:

@@ -20,7 +20,7 @@ from penstock.requests.ids import NINE_LETTER_IDS, ids_for
 from penstock.requests.media import audio_format, data_url, file_name, is_uploaded, or_noted
 from penstock.requests.reasoning import asked_reasoning, effort_of
 from penstock.requests.request import Request, Sent
-from penstock.requests.state import fields_of, message_fields, result_content, result_fields, shown
+from penstock.requests.state import fields_of, message_fields, result_content, result_fields, result_text, shown
 
 WIRE = "openai-chat"
 PATH = "/chat/completions"
@@ -215,21 +215,23 @@ def _results(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
         written |= {"name": result.name} if NAME_IN_RESULTS in quirks else {}
         written |= _known(result_fields(result, WIRE), quirks)
         if media and MEDIA_IN_RESULTS not in quirks:
-            yield written | {"content": result.text or "The result is in the next message."}
+            yield written | {"content": result_text(result) or "The result is in the next message."}
             shown += [
                 _part(Text(0, f"From {result.name} ({result.call_id}):")),
                 *(or_noted(_part, part) for part in media),
             ]
         else:
             content = None if KNOWN_FIELDS in quirks else result_content(result, WIRE)
-            yield written | {"content": content or _result(result)}
+            yield written | {"content": content or _result(result, quirks)}
     if shown:
         yield {"role": "user", "content": shown}
 
 
-def _result(result: ToolResult) -> str | list[Json]:
+def _result(result: ToolResult, quirks: frozenset[str]) -> str | list[Json]:
+    """A result's content: one text is a string, and so are several where not all of OpenAI's is taken."""
     is_text = all(isinstance(part, Text) for part in result.content)
-    return result.text if is_text else [or_noted(_part, part) for part in result.content]
+    is_string = is_text and (len(result.content) < 2 or KNOWN_FIELDS in quirks)
+    return result_text(result) if is_string else [or_noted(_part, part) for part in result.content]
 
 
 # Tools and options.

@@ -157,7 +157,7 @@ def _call(call: ToolCall, message: Message) -> Json:
 
 
 def _result(result: ToolResult, kind: CallKind) -> Json:
-    is_text = all(isinstance(part, Text) for part in result.content)
+    is_text = len(result.content) < 2 and all(isinstance(part, Text) for part in result.content)
     output = result.text if is_text else [or_noted(_part, part) for part in result.content]
     written = {"type": f"{_CALLS[kind][0]}_output", "call_id": result.call_id}
     return written | _without_nulls(result_fields(result, WIRE)) | {"output": result_content(result, WIRE) or output}

@@ -36,3 +36,8 @@ def result_fields(result: ToolResult, wire: str) -> Json:
 def result_content(result: ToolResult, wire: str) -> Any:
     """The content of a result as it stood, where it said more than ours; None if it did not."""
     return result.state_of(wire).get(CONTENT)
+
+
+def result_text(result: ToolResult) -> str:
+    """The text of a result, for those who take only one: a line for each of its texts."""
+    return "\n".join(part.text for part in result.content if isinstance(part, Text) and part.text)

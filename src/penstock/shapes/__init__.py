@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from penstock.shapes.export import export_messages
 from penstock.shapes.file import read_history
-from penstock.shapes.history import as_messages
+from penstock.shapes.history import Reading, as_messages, read
+from penstock.shapes.places import Places
 
-__all__ = ["as_messages", "export_messages", "read_history"]
+__all__ = ["Places", "Reading", "as_messages", "export_messages", "read", "read_history"]

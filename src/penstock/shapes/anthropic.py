@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from penstock.messages import FIELDS, ToolResult
-from penstock.shapes.common import Calls, Json, Parts, contents, rest, result, string
+from penstock.shapes.calls import Calls
+from penstock.shapes.common import Json, contents, rest, string
+from penstock.shapes.parts import Parts, result
 from penstock.shapes.shown import show
 
 WIRE = "anthropic"
@@ -41,6 +43,8 @@ def said(parts: Parts, part: Json, at: str) -> bool:
                 if part.get(kind) != _USUAL_CALLER:
                     parts.state(block, kind, part.get(kind), WIRE)
             parts.state(block, FIELDS, rest(part, ("type", "id", "name", "input", *_CALL_STATES)), WIRE)
+        case {"type": "tool_result"}:
+            parts.answer(result_of(part, at, parts.calls))
         case {"type": str(kind)} if kind in _STATE_BLOCKS or kind.endswith(_STATE_ENDINGS):
             parts.whole(kind, part, WIRE)
         case _:
@@ -51,9 +55,9 @@ def said(parts: Parts, part: Json, at: str) -> bool:
 def result_of(part: Json, at: str, calls: Calls) -> ToolResult:
     """A result, which is a block of the user's."""
     content = part.get("content")
-    shown = Parts(WIRE, calls)
+    shown = Parts(WIRE, calls, at)
     for place, inner in contents(content, f"{at}.content"):
         show(shown, inner, place)
     call_id = string(part, "tool_use_id", at)
-    name, is_error = str(part.get("name") or ""), bool(part.get("is_error"))
+    name, is_error = string(part, "name", at) or None, bool(part.get("is_error"))
     return result(call_id, shown, calls, name=name, is_error=is_error, fields=rest(part, _RESULT), content=content)

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from penstock.messages import FIELDS, File, Image, Message, ToolResult, tool_results
+from penstock.messages import FIELDS, File, Image, ToolResult
+from penstock.requests.foreign import words_of
+from penstock.shapes.calls import Calls
 from penstock.shapes.common import (
-    Calls,
     Json,
-    Parts,
     base64_text,
     data_url,
     kind_of,
@@ -23,9 +23,10 @@ from penstock.shapes.common import (
     plain,
     refused,
     rest,
-    result,
     string,
 )
+from penstock.shapes.parts import Parts, result
+from penstock.shapes.places import Placed, answers
 
 WIRE = "bedrock"
 
@@ -50,26 +51,26 @@ def is_block(block: Any) -> bool:
     return isinstance(block, Mapping) and "type" not in block and bool(_BLOCKS & block.keys())
 
 
-def read(message: Json, place: str, calls: Calls) -> Iterator[Message]:
+def read(message: Json, place: str, calls: Calls) -> Iterator[Placed]:
     """The messages that a message is; results among what the user says are messages of their own, in the order."""
     nothing_else(message, ("role", "content"), place)
     given = _blocks(message.get("content"), f"{place}.content")
     match message.get("role"):
         case "assistant":
-            yield _assistant(given, calls)
+            yield _assistant(given, place, calls)
         case "user":
             for is_result, group in groupby(given, key=lambda item: "toolResult" in item[1]):
                 if is_result:
-                    yield tool_results(*(_result(block, at, calls) for at, block in group))
+                    yield answers([(at, _result(block, at, calls)) for at, block in group], place)
                 else:
-                    yield _said([*group], calls, "user")
+                    yield _said([*group], place, calls, "user")
         case role:
             raise refused(place, f"has the role {role!r}: give user or assistant, and the system's as system")
 
 
-def system(blocks: Any, place: str) -> Message:
+def system(blocks: Any, place: str) -> Placed:
     """What the model is told before all else."""
-    return _said(_blocks(blocks, place), Calls(), "system")
+    return _said(_blocks(blocks, place), place, Calls(), "system")
 
 
 def _blocks(blocks: Any, place: str) -> list[tuple[str, Json]]:
@@ -81,13 +82,14 @@ def _blocks(blocks: Any, place: str) -> list[tuple[str, Json]]:
     return given
 
 
-def _said(given: list[tuple[str, Json]], calls: Calls, role: Any) -> Message:
-    parts = Parts(WIRE, calls)
+def _said(given: list[tuple[str, Json]], place: str, calls: Calls, role: Any) -> Placed:
+    parts = Parts(WIRE, calls, place)
     for at, block in given:
+        parts.at = at
         if role == "system" and not ("text" in block or set(_WHOLE) & block.keys()):
             raise refused(at, f"{kind_of(block)} has no place in a message of the system: give text")
         _show(parts, block, at)
-    return parts.message(role)
+    return parts.build(role)
 
 
 def _show(parts: Parts, block: Json, at: str) -> None:
@@ -101,8 +103,11 @@ def _show(parts: Parts, block: Json, at: str) -> None:
             found = _media(kind, media, f"{at}.{kind}")
             beside = rest(media, ("format", "source", "name")) | nested("source", _source_fields(media["source"]))
             parts.media(found, nested(kind, beside))
+        case {"image": {"source": {"bytes": _}} as picture} if kind == "guardContent":
+            found = _media("image", picture, f"{at}.{kind}.image")
+            parts.told(kind, block, "", [Image(found.url, found.media_type)])
         case Mapping() if kind in _WHOLE:
-            parts.whole(kind, block)
+            parts.told(kind, block, words_of(block))
         case _:
             raise refused(at, f"{kind_of(block)} cannot be sent: give text, an image, a document or a toolResult")
 
@@ -132,7 +137,7 @@ def _source_fields(source: Json) -> Json:
 def _result(block: Json, at: str, calls: Calls) -> ToolResult:
     place = f"{at}.toolResult"
     found = mapping(block["toolResult"], place)
-    shown = Parts(WIRE, calls)
+    shown = Parts(WIRE, calls, place)
     for inner_at, inner in _blocks(found.get("content") or (), f"{place}.content"):
         if "json" in inner:
             shown.text(json.dumps(plain(inner["json"]), ensure_ascii=False), {"json": True})
@@ -149,9 +154,10 @@ def _result(block: Json, at: str, calls: Calls) -> ToolResult:
     )
 
 
-def _assistant(given: list[tuple[str, Json]], calls: Calls) -> Message:
-    parts = Parts(WIRE, calls)
+def _assistant(given: list[tuple[str, Json]], place: str, calls: Calls) -> Placed:
+    parts = Parts(WIRE, calls, place)
     for at, block in given:
+        parts.at = at
         match block:
             case {"toolUse": Mapping() as call}:
                 id, name = string(call, "toolUseId", at), string(call, "name", at)
@@ -170,14 +176,13 @@ def _assistant(given: list[tuple[str, Json]], calls: Calls) -> Message:
                 parts.state(parts.text(text), "citations", citations)
             case {"text": str(text)}:
                 parts.text(text)
+            case {"toolResult": _}:
+                parts.answer(_result(block, at, calls))
             case _:
-                _keep(parts, block, at)
-    return parts.message("assistant")
+                _keep(parts, block)
+    return parts.build("assistant")
 
 
-def _keep(parts: Parts, block: Json, at: str) -> None:
+def _keep(parts: Parts, block: Json) -> None:
     """A block that Bedrock, or the model, made by itself; new ones have names that we do not know."""
-    kind = next(iter(block), "")
-    if len(block) != 1 or kind == "toolResult":
-        raise refused(at, f"{kind_of(block)} is no part of an answer that is known")
-    parts.whole(kind, block)
+    parts.whole(next(iter(block)), block)

@@ -10,23 +10,12 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from penstock.messages import FIELDS, MESSAGE, Message, ToolResult, tool_results
+from penstock.messages import FIELDS, MESSAGE, ToolResult
 from penstock.shapes import anthropic, ollama
-from penstock.shapes.common import (
-    Calls,
-    Joined,
-    Json,
-    Parts,
-    contents,
-    kind_of,
-    mapping,
-    mappings,
-    nested,
-    refused,
-    rest,
-    result,
-    string,
-)
+from penstock.shapes.calls import Calls
+from penstock.shapes.common import Json, contents, kind_of, mapping, mappings, nested, refused, rest, string
+from penstock.shapes.parts import Parts, result
+from penstock.shapes.places import Placed, answers
 from penstock.shapes.shown import show
 
 WIRE = "openai-chat"
@@ -45,70 +34,83 @@ def is_only_chat(message: Json) -> bool:
     return has_calls or message.get("role") not in ("system", "developer", "user", "assistant")
 
 
-def read(message: Json, place: str, calls: Calls, wire: str) -> Iterator[Message | Joined]:
+def read(message: Json, place: str, calls: Calls, wire: str) -> Iterator[Placed]:
     """The messages that one message is; one with results among what the user says is several."""
     match message.get("role"):
         case "system" | "developer":
-            yield system(message.get("content"), f"{place}.content", rest(message, ("role", "content")), wire)
+            yield system(message, place, wire)
         case "user":
             yield from _user(message, place, calls, wire)
         case "assistant":
             yield _assistant(message, place, calls, wire)
         case "tool" | "function":
-            yield Joined(tool_results(_result(message, place, calls, wire)))
+            yield answers([(place, _result(message, place, calls, wire))], place, is_item=True)
         case None:
             raise refused(place, f"has no role, only: {', '.join(map(str, message)) or 'nothing'}")
         case role:
             raise refused(place, f"has the role {role!r}: give system, developer, user, assistant or tool")
 
 
-def system(content: Any, place: str, beside: Json, wire: str) -> Message:
+def system(message: Json, place: str, wire: str) -> Placed:
     """What the model is told before all else."""
-    parts = Parts(wire, Calls())
+    parts = Parts(wire, Calls(), place)
+    _told(parts, message.get("content"), f"{place}.content")
+    _keep(parts, rest(message, ("role", "content")), place)
+    return parts.build("system")
+
+
+def system_field(content: Any, place: str) -> Placed:
+    """The same, in a field of the request."""
+    parts = Parts(anthropic.WIRE, Calls(), place)
+    _told(parts, content, place)
+    return parts.build("system")
+
+
+def _told(parts: Parts, content: Any, place: str) -> None:
     for at, part in contents(content, place):
+        parts.at = at
         match part:
             case {"type": "text" | "input_text", "text": str()}:
                 show(parts, part, at)
             case _:
                 raise refused(at, f"{kind_of(part)} has no place in a message of the system: give text")
-    _keep(parts, beside)
-    return parts.message("system")
 
 
-def _keep(parts: Parts, beside: Json) -> None:
+def _keep(parts: Parts, beside: Json, place: str) -> None:
     """Keep the fields of a message that have no word of ours; Anthropic's have no others."""
     if beside:
+        parts.at = place
         parts.whole(MESSAGE, beside, WIRE if parts.wire == anthropic.WIRE else "")
 
 
 # What people and tools say.
 
 
-def _user(message: Json, place: str, calls: Calls, wire: str) -> Iterator[Message]:
+def _user(message: Json, place: str, calls: Calls, wire: str) -> Iterator[Placed]:
     """What the user said; results among it, where Anthropic puts them, are messages of their own, in the order."""
     given = [*contents(message.get("content"), f"{place}.content"), *ollama.images(message, place)]
     beside = rest(message, ("role", "content", "images"))
     for is_result, group in groupby(given, key=lambda item: item[1].get("type") == "tool_result"):
         if is_result:
-            yield tool_results(*(anthropic.result_of(part, at, calls) for at, part in group))
+            yield answers([(at, anthropic.result_of(part, at, calls)) for at, part in group], place)
         else:
-            yield _said([*group], beside, calls, wire)
+            yield _said([*group], beside, Parts(wire, calls, place), place)
     if not given:
-        yield _said([], beside, calls, wire)
+        yield _said([], beside, Parts(wire, calls, place), place)
 
 
-def _said(given: list[tuple[str, Json]], beside: Json, calls: Calls, wire: str) -> Message:
-    parts = Parts(wire, calls)
+def _said(given: list[tuple[str, Json]], beside: Json, parts: Parts, place: str) -> Placed:
     for at, part in given:
+        parts.at = at
         show(parts, part, at)
-    _keep(parts, beside)
-    return parts.message("user")
+    _keep(parts, beside, place)
+    return parts.build("user")
 
 
 def _result(message: Json, place: str, calls: Calls, wire: str) -> ToolResult:
     """A result; the older way, and Ollama's, name the tool instead of the call."""
     content = message.get("content")
-    shown = Parts(wire, calls)
+    shown = Parts(wire, calls, place)
     for at, part in [*contents(content, f"{place}.content"), *ollama.images(message, place)]:
         show(shown, part, at)
     if message["role"] == "function":
@@ -117,7 +119,9 @@ def _result(message: Json, place: str, calls: Calls, wire: str) -> ToolResult:
         call_id = calls.matching(str(message.get("tool_name") or ""))
     else:
         call_id = string(message, "tool_call_id", place)
-    name, is_error = str(message.get("name") or message.get("tool_name") or ""), bool(message.get("is_error"))
+    named = string(message, "name", place) or string(message, "tool_name", place)
+    name = named or ("" if message["role"] == "function" else None)
+    is_error = bool(message.get("is_error"))
     fields = rest(message, _RESULT)
     return result(call_id, shown, calls, name=name, is_error=is_error, fields=fields, content=content)
 
@@ -125,25 +129,30 @@ def _result(message: Json, place: str, calls: Calls, wire: str) -> ToolResult:
 # What the model said.
 
 
-def _assistant(message: Json, place: str, calls: Calls, wire: str) -> Message:
-    parts = Parts(wire, calls)
+def _assistant(message: Json, place: str, calls: Calls, wire: str) -> Placed:
+    parts = Parts(wire, calls, place)
     if message.get("audio"):
         raise refused(f"{place}.audio", "what the model spoke has no place here: give its transcript as content")
     _reasoning(parts, message, place)
     for at, part in contents(message.get("content"), f"{place}.content"):
+        parts.at = at
         _part(parts, part, at)
     if message.get("refusal"):
+        parts.at = f"{place}.refusal"
         parts.refusal(str(message["refusal"]))
     if message.get("tool_plan"):
+        parts.at = f"{place}.tool_plan"
         parts.whole("tool_plan", str(message["tool_plan"]), "cohere")
     for at, call in mappings(message.get("tool_calls") or (), f"{place}.tool_calls"):
+        parts.at = at
         _call(parts, call, at, calls)
     if message.get("function_call"):
-        at = f"{place}.function_call"
+        parts.at = at = f"{place}.function_call"
         function = mapping(message["function_call"], at)
         name = string(function, "name", at)
         parts.call(calls.made_up(name), name, function.get("arguments"), at)
     if message.get("container"):
+        parts.at = f"{place}.container"
         parts.whole("container", message["container"], anthropic.WIRE)
     if (
         "stop_reason" not in message and message.get("type") != "message"
@@ -151,8 +160,8 @@ def _assistant(message: Json, place: str, calls: Calls, wire: str) -> Message:
         others = {
             field: message[field] for field in _REASONING if message.get(field) not in (None, "", _thinking(message))
         }
-        _keep(parts, {**rest(message, _SAID), **others})
-    return parts.message("assistant")
+        _keep(parts, {**rest(message, _SAID), **others}, place)
+    return parts.build("assistant")
 
 
 def _reasoning(parts: Parts, message: Json, place: str) -> None:
@@ -162,6 +171,8 @@ def _reasoning(parts: Parts, message: Json, place: str) -> None:
         raise refused(f"{place}.reasoning_details", f"is a {type(details).__name__}: give a list")
     told = _thinking(message)
     if details or told:
+        fields = (*_REASONING, "thinking", "reasoning_details")
+        parts.at = f"{place}.{next(field for field in fields if message.get(field))}"
         block = parts.reasoning(told)
         parts.state(
             block, "reasoning_fields", [field for field in _REASONING if told and message.get(field) == told], WIRE
@@ -204,14 +215,14 @@ def _call(parts: Parts, call: Json, at: str, calls: Calls) -> None:
         case {"function": function}:
             inner = mapping(function, f"{at}.function")
             is_unnamed = not call.get("id") and ollama.is_call(call)
-            id = calls.made_up(string(inner, "name", f"{at}.function")) if is_unnamed else string(call, "id", at)
-            block = parts.call(id, string(inner, "name", f"{at}.function"), inner.get("arguments"), at)
+            name = string(inner, "name", f"{at}.function")
+            id = calls.made_up(name) if is_unnamed else string(call, "id", at)
+            block = parts.call(id, name, inner.get("arguments"), at)
         case {"custom": custom}:
             inner = mapping(custom, f"{at}.custom")
             id, name = string(call, "id", at), string(inner, "name", f"{at}.custom")
             block = parts.call(id, name, inner.get("input"), at, "custom")
         case _:
-            string(call, "id", at)
             raise refused(at, "is neither a function's call nor a custom one")
     parts.state(block, "extra_content", call.get("extra_content"), WIRE)  # QUIRKS 149
     beside = rest(call, ("id", "type", "function", "custom", "extra_content"))

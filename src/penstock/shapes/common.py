@@ -1,4 +1,4 @@
-"""What the readers of all shapes share: where things stand, the parts of a message, the calls of a history."""
+"""What the readers of all shapes share: where things stand, and what stands there."""
 
 from __future__ import annotations
 
@@ -9,138 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
-
-from penstock.answer.arguments import judge, strict_object
 from penstock.errors import UsageError
-from penstock.events import CallKind, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
-from penstock.messages import CONTENT, FIELDS, File, Image, Message, Part, Role, ToolResult
 from penstock.objects import as_mapping
 
 Json = Mapping[str, Any]
-
-
-class Joined(Struct, frozen=True):
-    """A message that is one with the one before it, if that is such a one of the same role: an item of a turn."""
-
-    message: Message
-
-
-class Calls:
-    """The calls of a history so far: who answers which, where that is told by the tool's name and the order alone."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, str] = {}
-        self._open: list[str] = []
-
-    def add(self, id: str, name: str) -> None:
-        """A call was made."""
-        self._names[id] = name
-        self._open.append(id)
-
-    def made_up(self, name: str) -> str:
-        """An id for a call that has none, which no call before it has."""
-        made, times = f"call_{name}", 1
-        while made in self._names:
-            times += 1
-            made = f"call_{name}_{times}"
-        return made
-
-    def matching(self, name: str) -> str:
-        """The id of the first call of this tool, or of any if there is no name, that waits for its result."""
-        return next((id for id in self._open if not name or self._names[id] == name), "") or self.made_up(name)
-
-    def answered(self, id: str) -> str:
-        """The name of the tool whose result has come."""
-        if id in self._open:
-            self._open.remove(id)
-        return self._names.get(id, "")
-
-
-class Parts:
-    """The parts of a message in the making; what is said gets a block of its own."""
-
-    def __init__(self, wire: str, calls: Calls) -> None:
-        self.wire = wire
-        self._calls = calls
-        self._parts: list[Part] = []
-        self._blocks = 0
-
-    def message(self, role: Role) -> Message:
-        return Message(role, tuple(self._parts))
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    def text(self, text: str, fields: Json | None = None, wire: str = "") -> int:
-        return self._said(Text(self._next(), text), fields, wire)
-
-    def refusal(self, text: str, fields: Json | None = None) -> int:
-        return self._said(Refusal(self._next(), text), fields)
-
-    def reasoning(self, text: str) -> int:
-        """A thought; one that is not shown is only the block that its state is on."""
-        block = self._next()
-        if text:
-            self._parts.append(Reasoning(block, text))
-        return block
-
-    def media(self, media: Image | File, fields: Json | None = None, wire: str = "") -> None:
-        state = (Opaque(0, wire or self.wire, FIELDS, plain(fields)),) if fields else ()
-        self._parts.append(replace(media, state=state))
-
-    def call(self, id: str, name: str, arguments: Any, at: str, kind: CallKind = "function") -> int:
-        """A call, whose arguments may be JSON text, an object, or what else a model made of them."""
-        self._calls.add(id, name)
-        block, raw = self._next(), json_text(arguments, at)
-        given = {"input": raw} if kind == "custom" else strict_object(raw)
-        if given is not None:
-            self._parts.append(ToolCall(id, name, given, raw, kind=kind, block=block))
-        else:
-            why, explained, meant = judge(raw, None)
-            self._parts.append(ToolCallInvalid(block, id, name, raw, why, explained, meant))
-        return block
-
-    def state(self, block: int, kind: str, data: Any, wire: str = "") -> None:
-        """State on a part, if there is any."""
-        if data:
-            self._parts.append(Opaque(block, wire or self.wire, kind, plain(data)))
-
-    def whole(self, kind: str, data: Any, wire: str = "") -> int:
-        """What only its vendor understands, kept as it stands."""
-        block = self._next()
-        self._parts.append(Opaque(block, wire or self.wire, kind, plain(data)))
-        return block
-
-    def _said(self, part: Text | Refusal, fields: Json | None, wire: str = "") -> int:
-        self._parts.append(part)
-        self.state(part.block, FIELDS, fields, wire)
-        return part.block
-
-    def _next(self) -> int:
-        self._blocks += 1
-        return self._blocks - 1
-
-
-def result(
-    call_id: str, shown: Parts, calls: Calls, *, name: str = "", is_error: bool = False, fields: Json, content: Any
-) -> ToolResult:
-    """A result of what is shown; what of its content has no word of ours stays as it stood."""
-    parts = shown.message("user").parts
-    told = tuple(
-        Text(0, part.text) if isinstance(part, Text) else replace(part, state=())
-        for part in parts
-        if isinstance(part, Text | Image | File)
-    )
-    is_more = any(isinstance(part, Opaque) or (isinstance(part, Image | File) and part.state) for part in parts)
-    state = [Opaque(0, shown.wire, FIELDS, plain(fields))] if fields else []
-    state += [Opaque(0, shown.wire, CONTENT, plain(content))] if is_more else []
-    known = calls.answered(call_id)
-    return ToolResult(call_id, name or known, told, is_error, tuple(state))
-
-
-# Where things stand, and what stands there.
 
 
 def refused(place: str, why: str) -> UsageError:
@@ -178,10 +50,11 @@ def contents(content: Any, place: str) -> Iterator[tuple[str, Json]]:
 
 
 def string(fields: Json, key: str, place: str) -> str:
+    """A field that is text; it is empty if it is not there, for that can be found and mended in a history."""
     value = fields.get(key)
-    if not isinstance(value, str) or not value:
-        raise refused(place, f"needs {key!r}, a string")
-    return value
+    if value is not None and not isinstance(value, str):
+        raise refused(f"{place}.{key}", f"is a {type(value).__name__}: give a string")
+    return value or ""
 
 
 def kind_of(part: Json) -> str:

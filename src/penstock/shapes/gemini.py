@@ -12,11 +12,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.messages import FIELDS, File, Image, Message, ToolResult, tool_results
+from penstock.messages import FIELDS, File, Image, ToolResult
+from penstock.shapes.calls import Calls
 from penstock.shapes.common import (
-    Calls,
     Json,
-    Parts,
     contents,
     data_url,
     kind_of,
@@ -26,10 +25,11 @@ from penstock.shapes.common import (
     plain,
     refused,
     rest,
-    result,
     stated_type,
     string,
 )
+from penstock.shapes.parts import Parts, result
+from penstock.shapes.places import Placed, answers
 
 WIRE = "gemini"
 SIGNATURE = "thought_signature"
@@ -45,7 +45,7 @@ def is_content(message: Json) -> bool:
     return "parts" in message and "content" not in message
 
 
-def read(content: Json, place: str, calls: Calls) -> Iterator[Message]:
+def read(content: Json, place: str, calls: Calls) -> Iterator[Placed]:
     """The messages that a content is; responses among what the user says are messages of their own, in the order."""
     role: Any = content.get("role")
     if role not in _ROLES:
@@ -53,15 +53,15 @@ def read(content: Json, place: str, calls: Calls) -> Iterator[Message]:
     nothing_else(content, ("role", "parts"), place)
     given = [(at, _camel(part)) for at, part in _parts(content.get("parts"), f"{place}.parts")]
     if role == "model":
-        yield _model(given, calls)
+        yield _model(given, place, calls)
         return
     for is_response, group in groupby(given, key=lambda item: "functionResponse" in item[1]):
         if is_response:
-            yield tool_results(*(_response(part, at, calls) for at, part in group))
+            yield answers([(at, _response(part, at, calls)) for at, part in group], place)
         else:
-            yield _said([*group], calls, "system" if role == "system" else "user")
+            yield _said([*group], place, calls, "system" if role == "system" else "user")
     if not given:
-        yield _said([], calls, "system" if role == "system" else "user")
+        yield _said([], place, calls, "system" if role == "system" else "user")
 
 
 def _parts(parts: Any, place: str) -> Iterator[tuple[str, Json]]:
@@ -88,9 +88,10 @@ def _camel_word(word: str) -> str:
 # What the model said.
 
 
-def _model(given: list[tuple[str, dict[str, Any]]], calls: Calls) -> Message:
-    parts = Parts(WIRE, calls)
+def _model(given: list[tuple[str, dict[str, Any]]], place: str, calls: Calls) -> Placed:
+    parts = Parts(WIRE, calls, place)
     for at, part in given:
+        parts.at = at
         signature = part.get("thoughtSignature")
         match part:
             case {"functionCall": Mapping() as call}:
@@ -105,18 +106,21 @@ def _model(given: list[tuple[str, dict[str, Any]]], calls: Calls) -> Message:
                 block = parts.reasoning("")
             case {"text": str(text)}:
                 block = parts.text(text, rest(part, ("text", *_IGNORED)))
+            case {"functionResponse": _}:
+                parts.answer(_response(part, at, calls))
+                continue
             case _:
                 kept = {key: value for key, value in part.items() if key != "thoughtSignature"}
-                if not kept or "functionResponse" in kept:
+                if not kept:
                     raise refused(at, f"{kind_of(part)} is no part of an answer")
                 block = parts.whole(next((key for key in _WHOLE if key in kept), next(iter(kept))), kept)
         parts.state(block, SIGNATURE, signature)
-    return parts.message("assistant")
+    return parts.build("assistant")
 
 
 def _call(parts: Parts, call: Json, at: str, calls: Calls) -> int:
     name = string(call, "name", f"{at}.functionCall")
-    given = str(call.get("id") or "")
+    given = string(call, "id", f"{at}.functionCall")
     block = parts.call(given or calls.made_up(name), name, call.get("args"), at)
     parts.state(block, "id", given)
     return block
@@ -125,13 +129,14 @@ def _call(parts: Parts, call: Json, at: str, calls: Calls) -> int:
 # What people and tools say.
 
 
-def _said(given: list[tuple[str, dict[str, Any]]], calls: Calls, role: Any) -> Message:
-    parts = Parts(WIRE, calls)
+def _said(given: list[tuple[str, dict[str, Any]]], place: str, calls: Calls, role: Any) -> Placed:
+    parts = Parts(WIRE, calls, place)
     for at, part in given:
+        parts.at = at
         if role == "system":
             nothing_else(part, ("text", "thought"), at)
         _show(parts, part, at)
-    return parts.message(role)
+    return parts.build(role)
 
 
 def _show(parts: Parts, part: Json, at: str) -> None:
@@ -162,14 +167,14 @@ def _response(part: Json, at: str, calls: Calls) -> ToolResult:
     place = f"{at}.functionResponse"
     response = mapping(part["functionResponse"], place)
     name = string(response, "name", place)
-    shown = Parts(WIRE, calls)
+    shown = Parts(WIRE, calls, place)
     text, is_error = _told(response.get("response"))
     shown.text(text)
     for inner_at, inner in _parts(response.get("parts") or (), f"{place}.parts"):
         _show(shown, _camel(inner), inner_at)
     fields = rest(response, ("id", "name", "response", "parts"))
     beside = nested("functionResponse", fields) | rest(part, ("functionResponse",))
-    call_id = str(response.get("id") or "") or calls.matching(name)
+    call_id = string(response, "id", place) or calls.matching(name)
     return result(call_id, shown, calls, name=name, is_error=is_error, fields=beside, content=None)
 
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from penstock.events import ToolCall, ToolCallInvalid
-from penstock.messages import MARK, Message, ToolResult, joined, restore, restored, user
+from penstock.messages import MARK, Message, ToolResult, restore, restored, user
 from penstock.objects import as_mapping
 from penstock.shapes import anthropic, bedrock, chat, gemini, ollama, responses
-from penstock.shapes.common import Calls, Joined, Json, refused
+from penstock.shapes.calls import Calls
+from penstock.shapes.common import Json, refused
+from penstock.shapes.places import Placed, Places, as_given, in_one
 from penstock.turn import Turn
 
 Given = tuple[str, Any]
@@ -23,38 +27,64 @@ _OURS = ("user", "assistant", "tool", "system")
 _CHAT_ROLES = ("system", "developer", "tool", "function")
 
 
+class Reading(Struct, frozen=True):
+    """What was read: the messages, and where each stood in what was given.
+
+    `wire` is the shape that it was in; it is empty if that is ours, or several. `is_ours` says that there was nothing
+    in it but strings, turns and messages of ours, also as they are stored. `is_continued` says that the history goes on
+    from one that the provider keeps, so that results may belong to calls which are not here.
+    """
+
+    messages: list[Message]
+    places: list[Places]
+    wire: str
+    is_ours: bool
+    is_continued: bool = False
+
+
 def as_messages(what: Any) -> list[Message]:
     """The messages that these are: one of a kind that is known (a string is the user's), a list of such, or a request.
 
     Of a request's body the history is taken, what the system says first; its settings and tools are not part of it.
     """
+    return read(what).messages
+
+
+def read(what: Any) -> Reading:
+    """The messages that these are, as `as_messages` gives them, and where they come from."""
     if isinstance(what, Sequence | Iterator) and not isinstance(what, str | bytes):
-        return _read([(f"messages[{at}]", item) for at, item in enumerate(what)], "")
+        return _read(_numbered("messages", what))
     body = None if isinstance(what, str | Message | Turn) else as_mapping(what)
     if body is None or "role" in body or "parts" in body:
-        return _read([("message", what)], "")
+        return _read([("message", what)])
     if MARK in body:
-        return restore(body)
-    return _of_a_request(body) if _HISTORIES & body.keys() else _read([("message", what)], "")
+        return _read(_numbered("messages", restore(body)))
+    return _of_a_request(body) if _HISTORIES & body.keys() else _read([("message", what)])
+
+
+def _numbered(field: str, items: Iterable[Any]) -> list[Given]:
+    return [(f"{field}[{at}]", item) for at, item in enumerate(items)]
 
 
 # Requests.
 
 _HISTORIES = {"messages", "contents", "input"}
+_CONTINUED = ("previous_response_id", "conversation")
 
 
-def _of_a_request(body: Json) -> list[Message]:
+def _of_a_request(body: Json) -> Reading:
     field = next(name for name in ("messages", "contents", "input") if name in body)
     given = body[field]
     is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
-    items: list[Given] = [(f"{field}[{at}]", item) for at, item in enumerate(given)] if is_list else [(field, given)]
     wires = {"input": responses.WIRE, "contents": gemini.WIRE}
     has_system = isinstance(body.get("system"), str | list)
     wire = wires.get(field, anthropic.WIRE if has_system or "anthropic_version" in body else "")
-    return [*_system(body), *_read(items, wire)]
+    is_continued = field == "input" and any(body.get(name) for name in _CONTINUED)
+    items = _numbered(field, given) if is_list else [(field, given)]
+    return _read(items, wire, [*_system(body)], is_continued=is_continued)
 
 
-def _system(body: Json) -> Iterator[Message]:
+def _system(body: Json) -> Iterator[Placed]:
     """What the system says in a field of its own."""
     for name in ("system", "instructions"):
         match body.get(name):
@@ -63,7 +93,7 @@ def _system(body: Json) -> Iterator[Message]:
             case [*blocks] if all(map(bedrock.is_block, blocks)):
                 yield bedrock.system(blocks, name)
             case content:
-                yield chat.system(content, name, {}, anthropic.WIRE)
+                yield chat.system_field(content, name)
     for name in ("systemInstruction", "system_instruction"):
         match body.get(name):
             case None | "":
@@ -77,52 +107,83 @@ def _system(body: Json) -> Iterator[Message]:
 # Messages.
 
 
-def _read(given: list[Given], wire: str) -> list[Message]:
+def _read(given: list[Given], wire: str = "", told: Sequence[Placed] = (), *, is_continued: bool = False) -> Reading:
+    """The messages of what is given; `wire` is the one that the request tells, `told` what it says in other fields."""
     items = [(place, _opened(item, place)) for place, item in given]
     dicts = [item for _, item in items if isinstance(item, Mapping)]
     family = wire or _family(dicts)
+    shapes = [_shape(item, family, wire) for _, item in items]
+    found = [*told, *_in_turns(items, shapes, family)]
+    vendors = {shape for shape in shapes if shape} or {wire}
+    return Reading(
+        messages=[placed.message for placed in found],
+        places=[placed.places for placed in found],
+        wire=vendors.pop() if len(vendors) == 1 else "",
+        is_ours=not any((wire, told, *shapes)),
+        is_continued=is_continued,
+    )
+
+
+def _in_turns(items: list[Given], shapes: list[str], family: str) -> list[Placed]:
+    """The messages of the items, of which several may be one."""
     calls = Calls()
-    read: list[Message | Joined] = []
-    for place, item in items:
-        for found in _messages(item, place, calls, family):
-            last = read[-1] if read else None
-            if isinstance(found, Joined) and isinstance(last, Joined) and last.message.role == found.message.role:
-                read[-1] = Joined(joined(last.message, found.message))
+    groups: list[list[Placed]] = []
+    for (place, item), shape in zip(items, shapes, strict=True):
+        for found in _messages(item, place, calls, shape, family):
+            if groups and found.goes_on(groups[-1][-1]):
+                groups[-1].append(found)
             else:
-                read.append(found)
-    return [found.message if isinstance(found, Joined) else found for found in read]
+                groups.append([found])
+            if found.message.role != "assistant":
+                calls.end_turn()
+    return [in_one(group) for group in groups]
 
 
 def _opened(item: Any, place: str) -> Any:
-    """The item; of an object its fields."""
+    """The item; of an object its fields, and of a message that was stored the message."""
     if isinstance(item, Message | Turn | str):
         return item
     found = as_mapping(item)
     if found is None:
         raise refused(place, f"is of the type {type(item).__name__}: give a string, a dict or a Message")
-    return found
+    return restored(found, place, Message) if gemini.is_content(found) and _is_own(found) else found
 
 
-def _messages(item: Any, place: str, calls: Calls, family: str) -> Iterable[Message | Joined]:
+def _messages(item: Any, place: str, calls: Calls, shape: str, family: str) -> Iterable[Placed]:
     match item:
         case Message():
-            return [_counted(item, calls)]
+            return [as_given(_counted(item, calls), place)]
         case Turn():
-            return [_counted(Message("assistant", item.parts), calls)]
+            return [as_given(_counted(Message("assistant", item.parts), calls), place)]
         case str():
-            return [user(item)]
+            return [Placed(user(item), Places(place, (place,)))]
+        case _ if shape == gemini.WIRE:
+            return gemini.read(item, place, calls)
+        case _ if shape == bedrock.WIRE:
+            return bedrock.read(item, place, calls)
+        case _ if shape == responses.WIRE:
+            return responses.read(item, place, calls)
         case _:
-            return _shaped(item, place, calls, family)
+            return chat.read(item, place, calls, family)
 
 
-def _shaped(message: Json, place: str, calls: Calls, family: str) -> Iterable[Message | Joined]:
-    if gemini.is_content(message):
-        return [_counted(_own(message, place), calls)] if _is_own(message) else gemini.read(message, place, calls)
-    if bedrock.is_message(message):
-        return bedrock.read(message, place, calls)
-    if responses.is_item(message) or (family == responses.WIRE and not chat.is_only_chat(message)):
-        return responses.read(message, place, calls)
-    return chat.read(message, place, calls, family)
+# Shapes.
+
+
+def _shape(item: Any, family: str, wire: str) -> str:
+    """Whose shape an item has; none if it is ours."""
+    if isinstance(item, Message | Turn):
+        return ""
+    if isinstance(item, str):
+        return wire
+    if gemini.is_content(item):
+        return gemini.WIRE
+    if bedrock.is_message(item):
+        return bedrock.WIRE
+    if responses.is_item(item):
+        return responses.WIRE
+    is_foreign = family in (responses.WIRE, anthropic.WIRE) and chat.is_only_chat(item)
+    return chat.WIRE if is_foreign else family
 
 
 def _family(messages: list[Json]) -> str:
@@ -158,10 +219,6 @@ def _is_own(message: Json) -> bool:
     if message.get("role") not in _OURS or not isinstance(parts, list):
         return False
     return message["role"] != "user" or any(isinstance(part, Mapping) and "type" in part for part in parts)
-
-
-def _own(message: Json, place: str) -> Message:
-    return restored(message, place, Message)
 
 
 def _counted(message: Message, calls: Calls) -> Message:

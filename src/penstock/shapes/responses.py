@@ -10,21 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.events import CallKind
-from penstock.messages import MESSAGE, Message, tool_results
+from penstock.messages import MESSAGE, ToolResult
 from penstock.shapes import anthropic
-from penstock.shapes.common import (
-    Calls,
-    Joined,
-    Json,
-    Parts,
-    contents,
-    kind_of,
-    mappings,
-    refused,
-    rest,
-    result,
-    string,
-)
+from penstock.shapes.calls import Calls
+from penstock.shapes.common import Json, contents, kind_of, mappings, refused, rest, string
+from penstock.shapes.parts import Parts, result
+from penstock.shapes.places import Placed, answers
 from penstock.shapes.shown import CONTENT_TYPES, show
 
 WIRE = "openai-responses"
@@ -57,21 +48,21 @@ def is_written(message: Json) -> bool:
     return any(isinstance(part, Mapping) and part.get("type") in _PARTS for part in parts)
 
 
-def read(item: Json, place: str, calls: Calls) -> Iterator[Message | Joined]:
+def read(item: Json, place: str, calls: Calls) -> Iterator[Placed]:
     """The message that an item is, or is a part of."""
     match item.get("type", "message"):
         case "message":
             yield _message(item, place, calls)
         case "function_call_output" | "custom_tool_call_output":
-            yield Joined(tool_results(_result(item, place, calls)))
+            yield answers([(place, _result(item, place, calls))], place, is_item=True)
         case str(kind) if kind in CONTENT_TYPES or anthropic.is_block(item):
             raise refused(place, f"{kind_of(item)} is no message: give it in the content of one")
         case str(kind) if kind in _FOREIGN:
             raise refused(place, f"{kind_of(item)} is of Gemini's Interactions, which are not spoken: give contents")
         case str(kind):
-            parts = Parts(WIRE, calls)
+            parts = Parts(WIRE, calls, place)
             _made(parts, kind, item, place)
-            yield Joined(parts.message("assistant"))
+            yield parts.build("assistant", is_item=True)
         case _:
             raise refused(place, "needs 'type', a string")
 
@@ -96,25 +87,28 @@ def _made(parts: Parts, kind: str, item: Json, place: str) -> None:
         parts.whole(kind, item)
 
 
-def _message(item: Json, place: str, calls: Calls) -> Message | Joined:
-    parts = Parts(WIRE, calls)
+def _message(item: Json, place: str, calls: Calls) -> Placed:
+    parts = Parts(WIRE, calls, place)
     beside = rest(item, ("role", "content", "type"))
     match item.get("role"):
         case "assistant":
             _said(parts, item, beside, place)
-            return Joined(parts.message("assistant"))
+            return parts.build("assistant", is_item=True)
         case "user" | "system" | "developer" as role:
             for at, part in contents(item.get("content"), f"{place}.content"):
+                parts.at = at
                 show(parts, part, at)
             if beside:
+                parts.at = place
                 parts.whole(MESSAGE, beside)
-            return parts.message("user" if role == "user" else "system")
+            return parts.build("user" if role == "user" else "system")
         case role:
             raise refused(place, f"has the role {role!r}: give system, developer, user or assistant")
 
 
 def _said(parts: Parts, item: Json, beside: Json, place: str) -> None:
     for at, part in contents(item.get("content"), f"{place}.content"):
+        parts.at = at
         match part:
             case {"type": "text" | "output_text", "text": str(text)}:
                 block = parts.text(text, rest(part, ("type", "text", "parsed")))
@@ -125,9 +119,9 @@ def _said(parts: Parts, item: Json, beside: Json, place: str) -> None:
         parts.state(block, MESSAGE, beside and {"type": "message", "role": "assistant", **beside})
 
 
-def _result(item: Json, place: str, calls: Calls) -> Any:
+def _result(item: Json, place: str, calls: Calls) -> ToolResult:
     output = item.get("output")
-    shown = Parts(WIRE, calls)
+    shown = Parts(WIRE, calls, place)
     for at, part in contents(output, f"{place}.output"):
         show(shown, part, at)
     call_id = string(item, "call_id", place)

@@ -7,7 +7,20 @@ import mimetypes
 from collections.abc import Mapping
 
 from penstock.messages import File, Image
-from penstock.shapes.common import Json, Parts, data_url, json_text, kind_of, nested, refused, rest, stated_type
+from penstock.requests.foreign import words_of
+from penstock.shapes.common import (
+    Json,
+    contents,
+    data_url,
+    json_text,
+    kind_of,
+    mapping,
+    nested,
+    refused,
+    rest,
+    stated_type,
+)
+from penstock.shapes.parts import Parts
 
 _WHOLE = ("search_result", "container_upload", "tool_reference", "mid_conv_system")
 """Blocks that only Anthropic knows."""
@@ -29,15 +42,20 @@ def show(parts: Parts, part: Json, at: str) -> None:
             parts.text(text, rest(part, ("type", "text")), "openai-responses")
         case {"type": "image_url" | "input_image" | "file" | "input_file" | "input_audio" | "document_url"}:
             _openai_media(parts, part, at)
+        case {"type": "document", "source": {"type": "content", "content": content}}:
+            inner = [found for _, found in contents(content, f"{at}.source.content")]
+            pictures = [_pictured(found, at) for found in inner if found.get("type") == "image"]
+            texts = [found for found in inner if found.get("type") != "image"]
+            words = words_of({**rest(part, ("source",)), "content": texts})
+            parts.told("document", part, words, pictures, "anthropic")
         case {"type": "image" | "document" as kind, "source": Mapping() as source}:
             found = _sourced(kind, source, str(part.get("title") or ""), at)
             beside = rest(part, ("type", "source", "title"))
             parts.media(found, beside | nested("source", rest(source, _SOURCE)), "anthropic")
         case {"type": "document", "document": Mapping()} if parts.wire == "cohere":
-            parts.text(_document_text(part["document"]))
-            parts.whole("document", part)
+            parts.told("document", part, _document_text(part["document"]))
         case {"type": str(kind)} if kind in _WHOLE:
-            parts.whole(kind, part, "anthropic")
+            parts.told(kind, part, words_of(part), (), "anthropic")
         case _:
             raise refused(at, f"{kind_of(part)} cannot be sent: give text, an image, a file or a tool's result")
 
@@ -107,6 +125,12 @@ def _sourced(kind: str, source: Json, name: str, at: str) -> Image | File:
             return make(id, name=name)
         case _:
             raise refused(at, f"a source of the type {source.get('type')!r} is not known: give base64, url or file")
+
+
+def _pictured(part: Json, at: str) -> Image:
+    """A picture in a document."""
+    found = _sourced("image", mapping(part.get("source"), at), "", at)
+    return Image(found.url, found.media_type)
 
 
 def _document_text(document: Json) -> str:
