@@ -809,7 +809,7 @@ class TestDeferred:
         agent = made(self.replies, as_tool(RAW, approval=True), *Bench().tools)
         _, running = drive(streaming(agent), "sync", on_event)
         assert kinds == ["approval", "deferred"]
-        assert running.messages[2].results[0].text == "y"
+        assert running.messages[2].results[0].text == 'The user changed the arguments to {"target": "y"}.\ny'
 
     @pytest.mark.parametrize("colour", COLOURS)
     @pytest.mark.parametrize("way", ["cancel", "drop"])

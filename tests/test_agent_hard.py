@@ -180,7 +180,11 @@ def test_a_cancel_discards_what_ran_for_a_call_that_was_never_confirmed(is_done_
     if is_done_early:
         machine.done(machine.starts[0].key, "early")
     machine.commands += machine.run.cancel()
-    assert [result.text for result in machine.run.messages[-1].results] == ["Not run: the run was cancelled."]
+    told = (
+        "It ran, but the call was never confirmed" if is_done_early else "Cancelled after it had been started: the run"
+    )
+    [result] = machine.run.messages[-1].results
+    assert result.text.startswith(told)
     check_ends(machine.told)
     check_history(machine.run.messages)
 
@@ -810,7 +814,7 @@ def test_calls_that_fail_side_by_side_are_one_try() -> None:
 def test_a_predicate_that_cannot_tell_asks_a_person(colour: str) -> None:
     ran: list[int] = []
 
-    @tool(approval=lambda arguments: arguments["amount"] > 5)
+    @tool(approval=lambda arguments: arguments["amount"] / (arguments["amount"] - 1) > 5)
     def pay(amount: int = 1) -> str:
         """Pay."""
         ran.append(amount)

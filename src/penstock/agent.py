@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.errors import UsageError
-from penstock.events import Usage
-from penstock.executions import StartPolicy, ToolPolicy
+from penstock.events import Fault, Usage
+from penstock.execution import StartPolicy, ToolPolicy
 from penstock.happenings import EndReason
 from penstock.messages import Message, joined
 from penstock.model import Model
+from penstock.requests.request import OPTIONS
 from penstock.run import Limits, Run
 from penstock.settings import Callbacks, Settings
 from penstock.shapes import as_messages
 from penstock.tools import Tool, tool_table
+from penstock.transport.policy import Retries, Timeouts
 
 if TYPE_CHECKING:
     from penstock.drive_async import AsyncAgentRun
     from penstock.drive_sync import AgentRun
 
 
+ASKED = ("tool_choice", "parallel", "streaming", "extra", *OPTIONS)
+"""The keywords that an agent passes on with every request to its model: see `Model.ask`."""
+
+MENDABLE: frozenset[Fault] = frozenset(get_args(Fault)) - {"cut"}
+"""The faults with which a call may be run all the same, if the agent is told so and what was meant is plain."""
+
+
 class RunResult(Struct, frozen=True):
-    """How a run came out."""
+    """How a run came out; `error` is what kept the model from being asked again, if it was that."""
 
     output: str
     messages: tuple[Message, ...]
     usage: Usage
     reason: EndReason
     why: str = ""
+    error: Exception | None = None
 
 
 class Agent:
@@ -42,9 +54,12 @@ class Agent:
         run.output, run.messages
 
     `calls` says how the model calls: natively, or in its text in a dialect; with `rescue`, calls that leaked into the
-    text of a native model are found. `start` is the start policy of tools that have none of their own. A run that only
-    waits for approvals or for deferred results ends as `paused`, to be stored (`dump`) and resumed; with
-    `approvals="wait"` it goes on waiting.
+    text of a native model are found. `start` is the start policy of tools that have none of their own. A call that is
+    damaged is not run; with `run_repaired` it is, with the arguments that were probably meant, if it has one of these
+    faults (`duplicated`, `cumulative` ...) or, with True, any but `cut`. A run that only waits for approvals or for
+    deferred results ends as `paused`, to be stored (`dump`) and resumed; with `approvals="wait"` a stream goes on
+    waiting. `timeouts` and `retries` stand in for the model's. Other keywords go with every request: `temperature`,
+    `max_tokens`, `tool_choice` ...
     """
 
     def __init__(
@@ -56,7 +71,10 @@ class Agent:
         calls: str = "native",
         rescue: bool | Iterable[str] = False,
         start: StartPolicy | None = None,
+        run_repaired: bool | Iterable[Fault] = False,
         limits: Limits | None = None,
+        timeouts: Timeouts | None = None,
+        retries: Retries | None = None,
         approvals: Literal["pause", "wait"] = "pause",
         separate_text: bool = False,
         on_text: Callable[[str], Any] | None = None,
@@ -66,26 +84,26 @@ class Agent:
         on_error: Callable[[str], Any] | None = None,
         **options: Any,
     ) -> None:
+        _check_choices(start, approvals, options)
+        _check_kinds(instructions=(instructions, str), limits=(limits, Limits), timeouts=(timeouts, Timeouts),
+                     retries=(retries, Retries))  # fmt: skip
         self.settings = Settings(
-            model=Model(model) if isinstance(model, str) else model,
+            model=_told_to_wait(_model(model), timeouts, retries),
             tools=tool_table(tools),
             instructions=instructions,
             limits=limits or Limits(),
+            mended=_faults(run_repaired),
             approvals=approvals,
             separate_text=separate_text,
             callbacks=Callbacks(on_text, on_reasoning, on_tool_start, on_tool_end, on_error),
-            options={**options, "calls": calls, "rescue": rescue},
+            options={**options, "calls": calls, "rescue": _dialects(calls, rescue)},
         )
-        if start not in (None, "call", "turn"):
-            raise UsageError(
-                f"start is {start!r}: give 'call' or 'turn'; only tools with read_only=True start before that"
-            )
         self._start: StartPolicy | None = start
 
     @property
     def policies(self) -> dict[str, ToolPolicy]:
         """What the machine is told of the tools."""
-        return {name: self._policy(tool) for name, tool in self.settings.tools.items()}
+        return {name: self._policy(tool) for name, tool in self.settings.tools.items() if not tool.is_hosted}
 
     def _policy(self, tool: Tool[..., Any]) -> ToolPolicy:
         usual: StartPolicy = "closed" if tool.read_only and not tool.is_deferred else "turn"
@@ -98,7 +116,8 @@ class Agent:
             retries=tool.retries,
             is_parallel=tool.parallel,
             is_deferred=tool.is_deferred,
-            check=tool.check if tool.is_deferred else None,
+            is_read_only=tool.read_only,
+            check=tool.given,
         )
 
     def stream(self, prompt: Any = None, messages: Any = None, *, deps: Any = None) -> AgentRun:
@@ -114,15 +133,19 @@ class Agent:
         return AsyncAgentRun(self.settings, self._new_run(prompt, messages), deps)
 
     def run(self, prompt: Any = None, messages: Any = None, *, deps: Any = None) -> RunResult:
-        """Run to the end in plain code."""
-        with self.stream(prompt, messages, deps=deps) as run:
+        """Run to the end in plain code. What waits for somebody pauses the run: nobody could answer here."""
+        from penstock.drive_sync import AgentRun
+
+        with AgentRun(self._pausing, self._new_run(prompt, messages), deps) as run:
             for _ in run:
                 pass
         return _result(run)
 
     async def arun(self, prompt: Any = None, messages: Any = None, *, deps: Any = None) -> RunResult:
-        """Run to the end in async code."""
-        async with self.astream(prompt, messages, deps=deps) as run:
+        """Run to the end in async code. What waits for somebody pauses the run: nobody could answer here."""
+        from penstock.drive_async import AsyncAgentRun
+
+        async with AsyncAgentRun(self._pausing, self._new_run(prompt, messages), deps) as run:
             async for _ in run:
                 pass
         return _result(run)
@@ -131,28 +154,96 @@ class Agent:
         """Go on in plain code with a run that was stored."""
         from penstock.drive_sync import AgentRun
 
-        return AgentRun(self.settings, Run.load(stored, self.policies, self.settings.limits), deps)
+        return AgentRun(self.settings, self._stored_run(stored), deps)
 
     def aresume(self, stored: bytes | str, *, deps: Any = None) -> AsyncAgentRun:
         """Go on in async code with a run that was stored."""
         from penstock.drive_async import AsyncAgentRun
 
-        return AsyncAgentRun(self.settings, Run.load(stored, self.policies, self.settings.limits), deps)
+        return AsyncAgentRun(self.settings, self._stored_run(stored), deps)
+
+    @property
+    def _pausing(self) -> Settings:
+        return replace(self.settings, approvals="pause")
+
+    def _stored_run(self, stored: bytes | str) -> Run:
+        return Run.load(stored, self.policies, self.settings.limits, self.settings.mended)
 
     def _new_run(self, prompt: Any, messages: Any) -> Run:
-        said = as_messages(messages) if messages is not None else []
-        asked = as_messages(prompt) if prompt is not None else []
+        said = [] if messages is None else as_messages(messages)
+        asked = [] if prompt is None or prompt == "" else as_messages(prompt)
+        if not said and not asked:
+            raise UsageError("there is nothing to answer: give a prompt, or messages to go on from")
         if said and asked and said[-1].role == asked[0].role == "user":  # the last question was never answered
             said[-1:], asked[:1] = [joined(said[-1], asked[0])], []
-        return Run([*said, *asked], self.policies, self.settings.limits)
+        return Run([*said, *asked], self.policies, self.settings.limits, self.settings.mended)
 
 
 def _result(run: AgentRun | AsyncAgentRun) -> RunResult:
-    """How the run came out; what kept the model from being asked at all is raised."""
-    if run.error is not None:
+    """How the run came out; what kept the model from saying anything at all is raised."""
+    if run.error is not None and not run.has_answer:
         raise run.error
     assert run.done is not None
-    return RunResult(run.output, run.done.messages, run.usage, run.done.reason, run.done.why)
+    return RunResult(run.output, run.done.messages, run.usage, run.done.reason, run.done.why, run.error)
+
+
+# What an agent is made of.
+
+
+def _model(given: Any) -> Model:
+    if isinstance(given, str):
+        return Model(given)
+    if isinstance(given, Model):
+        return given
+    raise UsageError(f"the model of an agent is {given!r}: give a Model, or its name: 'provider:model'")
+
+
+def _told_to_wait(model: Model, timeouts: Timeouts | None, retries: Retries | None) -> Model:
+    """The model with the agent's patience; others who use it keep theirs."""
+    if timeouts is None and retries is None:
+        return model
+    told = copy.copy(model)
+    told._timeouts = timeouts or model._timeouts  # pyright: ignore[reportPrivateUsage]
+    told._retries = retries or model._retries  # pyright: ignore[reportPrivateUsage]
+    return told
+
+
+def _check_kinds(**given: tuple[Any, type]) -> None:
+    for name, (value, kind) in given.items():
+        if value is not None and not isinstance(value, kind):
+            raise UsageError(f"{name} is {value!r}: give {kind.__name__}")
+
+
+def _check_choices(start: Any, approvals: Any, options: Mapping[str, Any]) -> None:
+    if start not in (None, "call", "turn"):
+        raise UsageError(f"start is {start!r}: give 'call' or 'turn'; only tools with read_only=True start before that")
+    if approvals not in ("pause", "wait"):
+        raise UsageError(f"approvals is {approvals!r}: give 'pause' or 'wait'")
+    if unknown := sorted(options.keys() - set(ASKED)):
+        known = f"beside its own keywords it takes those of a request: {', '.join(ASKED)}"
+        raise UsageError(f"an agent has no option {', '.join(map(repr, unknown))}: {known}")
+
+
+def _dialects(calls: Any, rescue: Any) -> bool | tuple[str, ...]:
+    """What is rescued; a `UsageError` if there is no such dialect, or none that `calls` could be written in."""
+    names = () if isinstance(rescue, bool) else (rescue,) if isinstance(rescue, str) else tuple(rescue)
+    if calls != "native" or names:
+        from penstock.dialects.prompt import find_prompt
+        from penstock.dialects.stage import TextCalls
+
+        if calls != "native":
+            find_prompt(str(calls))
+        TextCalls(names)
+    return rescue if isinstance(rescue, bool) else names
+
+
+def _faults(given: bool | Iterable[Fault]) -> frozenset[Fault]:
+    if isinstance(given, bool):
+        return MENDABLE if given else frozenset()
+    names: frozenset[Any] = frozenset([given] if isinstance(given, str) else given)
+    if unknown := names - MENDABLE:
+        raise UsageError(f"run_repaired has {', '.join(map(repr, unknown))}: give {', '.join(sorted(MENDABLE))}")
+    return names
 
 
 class AgentStreamer(Agent):

@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any, Self
 
 from penstock.errors import AlreadyReadError
-from penstock.executions import Cancel, Outcome, Start
+from penstock.execution import Cancel, Start
 from penstock.happenings import Done, RequestKind, StreamEvent, ToolProgress
 from penstock.messages import Message
 from penstock.run import Ask, Command, Hush, Run, Tell
 from penstock.run_view import MAX_AHEAD, MAX_WAIT, PAUSE, RunView, provided
 from penstock.settings import Settings
-from penstock.work import Work, too_late
+from penstock.tool_outcome import Outcome
+from penstock.work import Work
 
 
 class AsyncAgentRun(RunView):
@@ -82,9 +83,9 @@ class AsyncAgentRun(RunView):
         self._has_begun = True
         self._variables = copy_context()
         seconds = self._settings.limits.seconds
+        self._carry_out(self._run.begin())
         if seconds is not None:
             self._after("", seconds, lambda: self._run.expire(f"the run took longer than {seconds:g} seconds"))
-        self._carry_out(self._run.begin())
 
     def _answer(self, call_id: str, kind: RequestKind, answered: Callable[[], list[Command]]) -> None:
         """Somebody answers what the run asked for; of two who do, the first counts."""
@@ -182,7 +183,7 @@ class AsyncAgentRun(RunView):
 
         def expire() -> list[Command]:
             self._end_work(start.key)
-            return self._run.tool_done(start.key, too_late(start))
+            return self._run.tool_late(start.key)
 
         if start.timeout is not None:
             self._after(start.key, start.timeout, expire)

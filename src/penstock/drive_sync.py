@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
@@ -12,14 +15,15 @@ from queue import SimpleQueue
 from typing import Any, Self
 
 from penstock.errors import AlreadyReadError
-from penstock.executions import Cancel, Outcome, Start
+from penstock.execution import Cancel, Start
 from penstock.happenings import Done, StreamEvent
 from penstock.messages import Message
 from penstock.run import Ask, Command, Hush, Run, Tell
 from penstock.run_view import MAX_AHEAD, MAX_WAIT, PAUSE, RunView, provided
 from penstock.settings import Settings
 from penstock.stream import Stream
-from penstock.work import Work, awaited, in_thread, too_late
+from penstock.tool_outcome import Outcome, failure
+from penstock.work import Work, in_thread
 
 
 class AgentRun(RunView):
@@ -32,6 +36,7 @@ class AgentRun(RunView):
         self._stream: Stream | None = None
         self._reader: threading.Thread | None = None
         self._works: dict[str, Work] = {}
+        self._threads: dict[Work, threading.Thread] = {}
         self._timers: dict[str, threading.Timer] = {}
 
     def __enter__(self) -> Self:
@@ -72,14 +77,20 @@ class AgentRun(RunView):
             return super().dump()
 
     def close(self) -> None:
-        """End the run if it has not ended, and wait until its connection is closed; a plain tool may run on."""
+        """End the run if it has not ended, and wait until nothing of it is left, but not for what does not listen.
+
+        A plain tool cannot be told to end: it may run on.
+        """
         if self.done is None:
             self.cancel("whoever read the run went away")
         with self._lock:
             for timer in self._timers.values():
                 timer.cancel()
-        if self._reader is not None and self._reader is not threading.current_thread():
-            self._reader.join(MAX_WAIT)
+            left = [thread for work, thread in self._threads.items() if work.can_stop]
+        end = time.monotonic() + MAX_WAIT
+        for thread in [*left, *([self._reader] if self._reader else [])]:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, end - time.monotonic()))
 
     def _begin(self) -> None:
         if self._has_begun:
@@ -87,10 +98,10 @@ class AgentRun(RunView):
         self._has_begun = True
         self._variables = copy_context()
         seconds = self._settings.limits.seconds
-        if seconds is not None:
-            self._after("", seconds, lambda: self._run.expire(f"the run took longer than {seconds:g} seconds"))
         with self._lock:
             self._carry_out(self._run.begin())
+            if seconds is not None:
+                self._after("", seconds, lambda: self._run.expire(f"the run took longer than {seconds:g} seconds"))
 
     def _answer(self, answered: Callable[[], list[Command]]) -> None:
         """Somebody answers what the run asked for."""
@@ -109,7 +120,7 @@ class AgentRun(RunView):
                 event = self._shown(self._out.get())
                 called = self._settings.callbacks.call(event)
                 if isawaitable(called):
-                    awaited(called)
+                    _awaited(called)
                 yield event
                 if isinstance(event, Done):
                     return
@@ -117,20 +128,29 @@ class AgentRun(RunView):
             self.close()
 
     def _carry_out(self, commands: list[Command]) -> None:
-        for command in commands:
-            match command:
+        due = deque(commands)
+        while due:
+            match command := due.popleft():
                 case Tell():
                     self._note(command.event)
                     self._out.put(command.event)
                 case Ask():
-                    self._reader = in_thread(partial(self._read, command.messages), "model", self._variables)
+                    due += self._begin_reading(command.messages)
                 case Start():
-                    self._begin_work(command)
+                    due += self._begin_work(command)
                 case Cancel():
                     self._end_work(command.key)
                 case Hush():
                     if self._stream is not None:
                         self._stream.cancel()
+
+    def _begin_reading(self, messages: tuple[Message, ...]) -> list[Command]:
+        """Ask the model in a thread of its own; what is to be done if there is none to be had."""
+        try:
+            self._reader = in_thread(partial(self._read, messages), "model", self._variables)
+        except RuntimeError as error:
+            return self._failed(error)
+        return []
 
     def _read(self, messages: tuple[Message, ...]) -> None:
         """Read an answer of the model, in a thread of its own."""
@@ -159,27 +179,36 @@ class AgentRun(RunView):
         while self._out.qsize() > MAX_AHEAD and is_wanted():
             time.sleep(PAUSE)
 
-    def _begin_work(self, start: Start) -> None:
-        """Run a tool in a thread of its own."""
+    def _begin_work(self, start: Start) -> list[Command]:
+        """Run a tool in a thread of its own; what is to be done if there is none to be had."""
 
         def report(data: Any) -> None:
             self._wait_for_room(lambda: start.key in self._works)
             with self._lock:
                 self._carry_out(self._run.tool_progress(start.key, data))
 
-        def done(outcome: Outcome) -> None:
+        def perform() -> None:
+            outcome = work.perform()
             with self._lock:
-                self._end_work(start.key)
-                self._carry_out(self._run.tool_done(start.key, outcome))
+                self._threads.pop(work, None)
+                self._carry_out(self._ended(start.key, outcome))
 
         def expire() -> list[Command]:
             self._end_work(start.key)
-            return self._run.tool_done(start.key, too_late(start))
+            return self._run.tool_late(start.key)
 
-        if start.timeout is not None:
-            self._after(start.key, start.timeout, expire)
         work = self._works[start.key] = Work(self._settings.tools[start.name], start, self._context(start, report))
-        in_thread(lambda: done(work.perform()), start.name, self._variables)
+        try:
+            if start.timeout is not None:
+                self._after(start.key, start.timeout, expire)
+            self._threads[work] = in_thread(perform, start.name, self._variables)
+        except RuntimeError as error:
+            return self._ended(start.key, failure(error))
+        return []
+
+    def _ended(self, key: str, outcome: Outcome) -> list[Command]:
+        self._end_work(key)
+        return self._run.tool_done(key, outcome)
 
     def _end_work(self, key: str) -> None:
         """A tool has ended, or is not wanted any more."""
@@ -193,6 +222,16 @@ class AgentRun(RunView):
             with self._lock:
                 self._carry_out(happened())
 
-        timer = self._timers[key] = threading.Timer(seconds, ring)
+        timer = self._timers[key] = threading.Timer(min(seconds, threading.TIMEOUT_MAX), ring)
         timer.daemon = True
         timer.start()
+
+
+def _awaited(value: Awaitable[Any]) -> Any:
+    """Wait in plain code for what has to be awaited, on a loop of its own, also where another loop is running."""
+
+    async def wait() -> Any:
+        return await value
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(copy_context().run, asyncio.run, wait()).result()

@@ -1,151 +1,75 @@
-"""The calls of one answer on their way: which wait, which run, which have a result."""
+"""The calls of one answer on their way: which wait, which run, which have a result.
+
+Every change of a state goes through here, so that what is asked often (what runs, what waits, whether all have ended)
+is known without looking at each call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from typing import Any, Literal
+from typing import Any
 
-from msgspec import Struct
+from penstock.errors import UsageError
+from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
+from penstock.execution import (
+    STATES,
+    Cancel,
+    Execution,
+    Move,
+    Start,
+    State,
+    ToolPolicy,
+    canonical,
+    effect,
+    last_words,
+    no_such_tool,
+    result_so_far,
+    words,
+    written,
+)
+from penstock.happenings import ToolEnd, ToolEnding, ToolStart
+from penstock.messages import ToolResult
+from penstock.tool_outcome import Outcome
 
-from penstock.events import Text, ToolCall, ToolCallClosed, ToolCallInvalid
-from penstock.happenings import ApprovalRequest, RequestKind, ToolEnd, ToolEnding, ToolStart
-from penstock.messages import File, Image, ToolResult
-from penstock.tool_outcome import Outcome as Found
-from penstock.tool_outcome import failure
+__all__ = ["Cancel", "Execution", "Executions", "Move", "Outcome", "Start", "ToolPolicy"]
 
-StartPolicy = Literal["closed", "call", "turn"]
-State = Literal["held", "approval", "ready", "deferred", "running", "finished"]
-
-SO_FAR: dict[State, str] = {
-    "held": "Not run yet.",
-    "approval": "Not run yet: it waits for approval.",
-    "ready": "Not run yet.",
-    "deferred": "It was handed on to run elsewhere, so it may have an effect; its result has not come yet.",
-    "running": "It was still running when this was written, so it may have had an effect.",
-}
-"""What can be said to a model of a call that has no result yet."""
+MayStart = Callable[[Execution], bool]
+"""Whether the limits leave room for this one to start while the model still speaks."""
 
 
-class ToolPolicy(Struct, frozen=True, kw_only=True):
-    """What the machine knows of a tool: when it may start, and under what conditions.
+class Ready:
+    """The calls that may start, in order; a tool that is not to run beside others runs alone."""
 
-    The calls of one that `is_deferred` run elsewhere; `check` raises if their arguments do not fit.
-    """
+    def __init__(self) -> None:
+        self._together: deque[Execution] = deque()
+        self._alone: deque[Execution] = deque()
+        self._is_alone = False  # what was taken last runs alone
 
-    start: StartPolicy = "turn"
-    needs_approval: Callable[[dict[str, Any]], bool] | None = None
-    timeout: float | None = None
-    retries: int | None = None
-    is_parallel: bool = True
-    is_deferred: bool = False
-    check: Callable[[dict[str, Any]], Any] | None = None
+    def add(self, execution: Execution, is_parallel: bool) -> None:
+        (self._together if is_parallel else self._alone).append(execution)
 
-    def starts_at(self, moment: StartPolicy, arguments: dict[str, Any]) -> bool:
-        """Whether a call may start at this moment or has been free to before it."""
-        order = ("closed", "call", "turn")
-        return order.index(self.start) <= order.index(moment) and not self._asks(arguments)
-
-    def _asks(self, arguments: dict[str, Any]) -> bool:
-        """Whether a person is to be asked; also if that cannot be told, as the model may have written anything."""
-        try:
-            return self.needs_approval is not None and bool(self.needs_approval(arguments))
-        except Exception:  # noqa: BLE001  # the predicate is a user's code, and the arguments are not checked yet
-            return True
-
-    def refusal(self, arguments: dict[str, Any]) -> Outcome | None:
-        """What is wrong with the arguments of a call that is to be handed on; None if nothing is."""
-        try:
-            if self.check is not None:
-                self.check(deepcopy(arguments))
-        except Exception as error:  # noqa: BLE001  # checking runs a user's validators
-            return ended(failure(error))
+    def take(self, running: int) -> Execution | None:
+        """The next that may start while so many are running; None if there is none."""
+        if running and self._is_alone:
+            return None
+        together, alone = _head(self._together), _head(self._alone)
+        if together is not None and (running or alone is None or together.block < alone.block):
+            self._is_alone = False
+            return self._together.popleft()
+        if alone is not None and not running:
+            self._is_alone = True
+            return self._alone.popleft()
         return None
 
 
-class Outcome(Struct, frozen=True):
-    """How an execution ended: what the model reads, and what the program keeps."""
-
-    content: tuple[Text | Image | File, ...] = ()
-    data: Any = None
-    is_error: bool = False
-    ending: ToolEnding = "done"
-
-
-def words(text: str, *, ending: ToolEnding = "failed") -> Outcome:
-    """An outcome that is a sentence to the model about what went wrong."""
-    return Outcome((Text(0, text),), is_error=True, ending=ending)
-
-
-def ended(found: Found) -> Outcome:
-    """The outcome of an execution of which this came."""
-    return Outcome(found.content, found.data, found.is_error, "failed" if found.is_error else "done")
-
-
-class Start(Struct, frozen=True):
-    """Start a tool; say what came of it with `Run.tool_done`."""
-
-    key: str
-    call_id: str
-    name: str
-    arguments: dict[str, Any]
-    timeout: float | None = None
-
-
-class Cancel(Struct, frozen=True):
-    """Cancel a tool, if it is still running; nobody wants its result any more."""
-
-    key: str
-
-
-class Execution(Struct):
-    """A call on its way. `key` is its name in the run; a call that runs again has another."""
-
-    key: str
-    block: int
-    call_id: str
-    name: str
-    arguments: dict[str, Any]
-    state: State = "held"
-    is_confirmed: bool = False
-    result: ToolResult | None = None
-    ending: ToolEnding = "done"
-    data: Any = None  # what the program keeps; not stored
-
-    @property
-    def request(self) -> ApprovalRequest:
-        """The event that says what it waits for."""
-        kind: RequestKind = "deferred" if self.state == "deferred" else "approval"
-        return ApprovalRequest(self.call_id, self.name, self.arguments, kind)
-
-    @property
-    def result_so_far(self) -> ToolResult:
-        """Its result, or one that says why there is none yet."""
-        return self.result or ToolResult(self.call_id, self.name, (Text(0, SO_FAR[self.state]),), is_error=True)
-
-    def finish(self, outcome: Outcome) -> ToolEnd:
-        """It ended; the event that says so."""
-        self.state, self.ending, self.data = "finished", outcome.ending, outcome.data
-        self.result = ToolResult(self.call_id, self.name, outcome.content, outcome.is_error)
-        return ToolEnd(self.key, self.result, outcome.ending, outcome.data)
-
-    def discard(self, why: str) -> list[Move]:
-        """Nothing of it counts; its end is told if its start was, and its end was not."""
-        was = self.state
-        told = self.finish(words(why, ending="discarded"))
-        match was:
-            case "finished":
-                return [] if self.is_confirmed else [told]
-            case "running":
-                return [Cancel(self.key), told]
-            case "deferred":
-                return [told]
-            case _:
-                return []
-
-
-Move = Start | Cancel | ToolStart | ToolEnd | ApprovalRequest
-"""What changes: something to do, or something to tell."""
+def _head(queue: deque[Execution]) -> Execution | None:
+    """The first that is still ready."""
+    while queue and queue[0].state != "ready":
+        queue.popleft()
+    return queue[0] if queue else None
 
 
 class Executions:
@@ -155,177 +79,312 @@ class Executions:
         self._step = step
         self._policies = policies
         self._by_block: dict[int, Execution] = {}
+        self._by_key: dict[str, Execution] = {}
+        self._waiting: dict[str, Execution] = {}  # by the id of the call
+        self._ready = Ready()
         self._voided = 0
         self._is_over = False  # the answer has ended
+        self._counts: dict[State, int] = dict.fromkeys(STATES, 0)
+        self.times: dict[str, int] = {}  # how often each call came
 
     def __iter__(self) -> Iterator[Execution]:
         """In the order of the calls."""
         return iter([self._by_block[block] for block in sorted(self._by_block)])
 
+    # -- what happened ---------------------------------------------------------------------------------------------
+
     def load(self, executions: list[Execution]) -> None:
-        """Go on with what was stored."""
-        self._by_block = {execution.block: execution for execution in executions}
+        """Go on with what was stored. What was ready has yet to start."""
         self._is_over = True
+        for execution in executions:
+            self._enter(execution)
+            if execution.state == "ready":
+                self._set(execution, "held")
 
     def interrupt(self) -> list[Move]:
         """What was running when the run was stored is running no more."""
-        told = words("It was running when the run was interrupted, so it may have had an effect.", ending="cancelled")
-        return [one.finish(told) for one in self if one.state == "running"]
+        running = [one for one in self if one.state == "running"]
+        told = "It was running when the run was interrupted"
+        return [self._finish(one, words(f"{told}{effect(self._policy(one))}."), "cancelled") for one in running]
 
-    def closed(self, call: ToolCallClosed) -> list[Move]:
+    def closed(self, call: ToolCallClosed, may_start: MayStart) -> list[Move]:
         """The arguments of a call have closed; the protocol may still change them."""
-        policy = self._policies.get(call.name)
-        if policy is None or not policy.starts_at("closed", call.arguments):
+        policy, early = self._policies.get(call.name), self._by_block.get(call.block)
+        if policy is not None and policy.start != "closed":
+            policy = None  # it is not for now
+        if policy is None and early is None:
             return []
-        early = self._by_block.get(call.block)
-        if early is not None and (early.name, early.arguments) == (call.name, call.arguments):
+        said = _said(call.name, call.arguments)
+        if early is not None and early.said == said:
             return []
-        moves = self._void(call.block)
-        self._add(call.block, call.id, call.name, call.arguments).state = "ready"
-        return moves + self._start_ready()
-
-    def confirmed(self, call: ToolCall, *, may_start: bool = True) -> list[Move]:
-        """A call is whole, and will not change any more; whether it may start before the answer ends."""
-        early = self._by_block.get(call.block)
-        if early is not None and (early.name, early.arguments) == (call.name, call.arguments):
-            early.is_confirmed, early.call_id = True, call.id
-            return self._told_late(early)
-        moves = self._void(call.block)
-        execution = self._add(call.block, call.id, call.name, call.arguments)
-        execution.is_confirmed = True
-        policy = self._policies.get(call.name)
+        moves = self._void(call.block, "the call changed")
         if policy is None:
-            known = ", ".join(self._policies) or "none"
-            return [*moves, execution.finish(words(f"There is no tool called {call.name!r}. There are: {known}."))]
-        if may_start and policy.starts_at("call", call.arguments):
-            execution.state = "ready"
+            return moves
+        execution = self._add(call.block, call.id, call.name, call.arguments, said)
+        if self._asks(execution, policy) is False and may_start(execution):
+            moves += self._make_ready(execution)
         return moves + self._start_ready()
 
-    def invalid(self, call: ToolCallInvalid) -> list[Move]:
-        """A call is cut or malformed: it gets a result that says so."""
-        moves = self._void(call.block)
-        execution = self._add(call.block, call.id, call.name, {})
-        execution.is_confirmed = True
+    def confirmed(self, call: ToolCall, may_start: MayStart) -> list[Move]:
+        """A call is whole, and will not change any more."""
+        execution, said = self._by_block.get(call.block), _said(call.name, call.arguments)
+        moves: list[Move] = []
+        if execution is None or execution.said != said:
+            moves += self._void(call.block, "the call changed")
+            execution = self._add(call.block, call.id, call.name, call.arguments, said)
+        execution.identify(call.id)
+        if execution.state == "finished":
+            moves.append(execution.end)
+        elif execution.state == "held":
+            moves += self._offer(execution, may_start)
+        return moves + self._start_ready()
+
+    def invalid(self, call: ToolCallInvalid, *, is_mended: bool = False) -> list[Move]:
+        """A call is cut or malformed: it gets a result that says so, or is run as it was probably meant."""
         fault = call.why.replace("_", " ")
-        return [*moves, execution.finish(words(f"Not run: the call is {fault} ({call.message or 'no JSON object'})."))]
+        moves = self._void(call.block, f"the call is {fault}")
+        if is_mended and call.repaired is not None:
+            execution = self._add(call.block, call.id, call.name, call.repaired, _said(call.name, call.repaired))
+            execution.mended = call.why
+            execution.note = f"The call is {fault}, and its arguments were mended to {written(call.repaired)}."
+            execution.identify(call.id)
+            return moves + self._start_ready()
+        execution = self._add(call.block, call.id, call.name, {})
+        execution.identify(call.id)
+        told = f"Not run: the call is {fault} ({call.message or 'no JSON object'})."
+        if moves:
+            told += " What was started before that was known has been discarded."
+        return [*moves, self._finish(execution, words(told)), *self._start_ready()]
 
     def release(self) -> list[Move]:
         """The answer ended well: what was held may start, or waits for a person."""
         self._is_over = True
-        requests: list[Move] = []
+        moves: list[Move] = []
         for execution in self:
-            policy = self._policies.get(execution.name)
-            if execution.state == "held" and policy is not None:
-                is_free = policy.starts_at("turn", execution.arguments)
-                execution.state = "ready" if is_free else "approval"
-                if not is_free:
-                    requests.append(execution.request)
-        return requests + self._start_ready()
+            if not execution.is_confirmed:
+                moves += self._void(execution.block, "the call was never confirmed")
+            elif execution.state == "held":
+                moves += self._release(execution)
+        return moves + self._start_ready()
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str) -> list[Move]:
         """A person decided about a call that waits for it."""
-        waiting = next(one for one in self if one.call_id == call_id and one.state == "approval")
+        waiting = self._waiting[call_id]
         if not approved:
-            return [waiting.finish(words(f"The user declined this call{f': {reason}' if reason else ''}."))]
-        waiting.arguments = waiting.arguments if arguments is None else arguments
-        waiting.state = "ready"
-        return self._start_ready()
+            told = f"The user declined this call{f': {reason}' if reason else ''}."
+            return [self._finish(waiting, words(told), "declined")]
+        if arguments is not None and (given := _json(arguments)) != canonical(waiting.arguments):
+            waiting.arguments = json.loads(given)
+            waiting.note = f"The user changed the arguments to {written(waiting.arguments)}."
+        waiting.asks = False
+        return self._make_ready(waiting) + self._start_ready()
 
     def provide(self, call_id: str, outcome: Outcome) -> list[Move]:
         """The result of a call that was handed on has come."""
-        waiting = next(one for one in self if one.call_id == call_id and one.state == "deferred")
-        return [waiting.finish(outcome)]
+        return [self._finish(self._waiting[call_id], outcome)]
 
     def done(self, key: str, outcome: Outcome) -> list[Move]:
         """An execution ended; of one that was voided nothing is wanted."""
-        execution = next((one for one in self if one.key == key and one.state == "running"), None)
+        execution = self.running(key)
         if execution is None:
             return []
-        told = execution.finish(outcome)
+        told = self._finish(execution, outcome)
         return [*([told] if execution.is_confirmed else []), *self._start_ready()]
 
-    def void_all(self) -> list[Move]:
-        """The answer was withdrawn."""
-        return [move for block in list(self._by_block) for move in self._void(block)]
+    def late(self, key: str) -> list[Move]:
+        """An execution took longer than it may."""
+        execution = self.running(key)
+        if execution is None:
+            return []
+        policy = self._policies[execution.name]
+        told = f"The tool took longer than {policy.timeout:g} seconds and was given up{effect(policy)}."
+        return self.done(key, words(told))
+
+    def void_all(self, why: str) -> list[Move]:
+        """The answer counts for nothing."""
+        return [move for block in list(self._by_block) for move in self._void(block, why)]
+
+    def complete(self, calls: Iterable[ToolCall | ToolCallInvalid]) -> None:
+        """These calls are in the answer, some of them only in part: each is to have a result."""
+        for call in calls:
+            if call.block not in self._by_block:
+                self._add(call.block, call.id, call.name, {})
 
     def abandon(self, why: str) -> list[Move]:
         """The run ends: what has no result gets one that tells the truth."""
         moves: list[Move] = []
-        not_run = f"Not run: {why}."
         for execution in self:
-            if not execution.is_confirmed:
-                moves += execution.discard(not_run)
-            elif execution.state == "running":
-                told = f"Cancelled while it ran, so it may have had an effect: {why}."
-                moves += [Cancel(execution.key), execution.finish(words(told, ending="cancelled"))]
-            elif execution.state == "deferred":
-                told = f"It was handed on to run elsewhere, so it may have an effect; nobody waits for it: {why}."
-                moves.append(execution.finish(words(told, ending="cancelled")))
-            elif execution.state != "finished":
-                execution.finish(words(not_run, ending="cancelled"))
+            if execution.state == "finished" and execution.is_confirmed:
+                continue
+            if execution.state == "running":
+                moves.append(Cancel(execution.key))
+            moves.append(self._finish(execution, *last_words(execution, self._policy(execution), why)))
+            execution.is_confirmed = True  # as far as it ever will be
         return moves
+
+    # -- what can be asked -----------------------------------------------------------------------------------------
+
+    def running(self, key: str) -> Execution | None:
+        """The execution of this key, if it is running."""
+        found = self._by_key.get(key)
+        return found if found is not None and found.state == "running" else None
+
+    def has_result(self, block: int) -> bool:
+        """Whether the call of this block is known to be whole, or not to be."""
+        found = self._by_block.get(block)
+        return found is not None and found.is_confirmed
+
+    def count(self, *states: State) -> int:
+        """How many are in one of these states."""
+        return sum(self._counts[state] for state in states)
 
     @property
     def had_effect(self) -> bool:
         """Whether something ran, or may have run, that is not read-only."""
-        started = [one.name for one in self if one.state in ("deferred", "running", "finished")]
-        return any(name in self._policies and self._policies[name].start != "closed" for name in started)
+        started = {one.name for one in self if one.state in ("deferred", "running", "finished")}
+        return any(name in self._policies and self._policies[name].may_have_effect for name in started)
 
     @property
     def is_finished(self) -> bool:
-        return all(execution.state == "finished" for execution in self)
+        return self._counts["finished"] == len(self._by_block)
 
     @property
-    def waiting(self) -> list[Execution]:
-        """The calls that wait for a person, or for their result from elsewhere."""
-        return [execution for execution in self if execution.state in ("approval", "deferred")]
+    def waiting(self) -> Mapping[str, Execution]:
+        """The calls that wait for a person, or for their result from elsewhere, by their ids."""
+        return self._waiting
 
     @property
     def results(self) -> dict[int, ToolResult]:
-        """What can be said by now of each confirmed call, by block."""
-        return {one.block: one.result_so_far for one in self if one.is_confirmed}
+        """What can be said by now of each call, by block."""
+        return {one.block: result_so_far(one, self._policy(one)) for one in self}
 
-    def _add(self, block: int, id: str, name: str, arguments: dict[str, Any]) -> Execution:
+    # -- how it goes on --------------------------------------------------------------------------------------------
+
+    def _policy(self, execution: Execution) -> ToolPolicy | None:
+        return self._policies.get(execution.name)
+
+    def _add(self, block: int, id: str, name: str, arguments: dict[str, Any], said: str = "") -> Execution:
         again = f".{self._voided}" if self._voided else ""
-        execution = Execution(f"{self._step}.{block}{again}", block, id, name, arguments)
-        self._by_block[block] = execution
+        execution = Execution(f"{self._step}.{block}{again}", block, id, name, arguments, said)
+        self._enter(execution)
         return execution
 
-    def _void(self, block: int) -> list[Move]:
-        """What was started for a block too early counts for nothing."""
-        early = self._by_block.pop(block, None)
+    def _enter(self, execution: Execution) -> None:
+        self._by_block[execution.block] = self._by_key[execution.key] = execution
+        self._counts[execution.state] += 1
+        if execution.said:
+            self.times[execution.said] = self.times.get(execution.said, 0) + 1
+        if execution.state in ("approval", "deferred"):
+            self._waiting[execution.call_id] = execution
+
+    def _set(self, execution: Execution, state: State) -> None:
+        self._counts[execution.state] -= 1
+        self._counts[state] += 1
+        if execution.state in ("approval", "deferred"):
+            del self._waiting[execution.call_id]
+        if state in ("approval", "deferred"):
+            self._waiting[execution.call_id] = execution
+        execution.state = state
+
+    def _finish(self, execution: Execution, outcome: Outcome, ending: ToolEnding | None = None) -> ToolEnd:
+        self._set(execution, "finished")
+        execution.finish(outcome, ending)
+        return execution.end
+
+    def _void(self, block: int, why: str) -> list[Move]:
+        """What was started for a block too early counts for nothing; its end is told if its start was."""
+        early = self._by_block.get(block)
         if early is None:
             return []
+        was = early.state
+        told = self._finish(early, words(f"Discarded: {why}."), "discarded")
+        del self._by_block[block], self._by_key[early.key]
+        self._counts["finished"] -= 1
+        if early.said:
+            self.times[early.said] -= 1
         self._voided += 1
-        return early.discard("Discarded: the call changed.")
+        match was:
+            case "running":
+                return [Cancel(early.key), told]
+            case "deferred":
+                return [told]
+            case "finished" if not early.is_confirmed:
+                return [told]
+            case _:
+                return []
 
-    def _told_late(self, early: Execution) -> list[Move]:
-        """What an execution that was started early has to tell, now that its call is confirmed."""
-        if early.state != "finished" or early.result is None:
-            return []
-        early.result = ToolResult(early.call_id, early.name, early.result.content, early.result.is_error)
-        return [ToolEnd(early.key, early.result, early.ending, early.data)]
+    def _asks(self, execution: Execution, policy: ToolPolicy) -> bool | Outcome:
+        """Whether a person is to be asked, or why it cannot run; the predicate is asked once."""
+        if execution.asks is None:
+            found = policy.asks(execution.arguments)
+            if isinstance(found, Outcome):
+                return found
+            execution.asks = found
+        return execution.asks
 
-    def _start_ready(self) -> list[Move]:
-        """Start what may start: a tool that is not to run beside others runs alone."""
-        moves: list[Move] = []
-        for execution in self:
-            if execution.state == "ready" and self._policies[execution.name].is_deferred:
-                moves.append(self._hand_on(execution))
-            elif execution.state == "ready" and self._has_room_for(execution):
-                execution.state = "running"
-                timeout = self._policies[execution.name].timeout
-                what = (execution.key, execution.call_id, execution.name, execution.arguments)
-                moves += [ToolStart(*what, not self._is_over), Start(*what, timeout)]
-        return moves
+    def _offer(self, execution: Execution, may_start: MayStart) -> list[Move]:
+        """Its call is whole: it may start now, if it is free to; if it cannot run at all, that is known now."""
+        policy = self._policy(execution)
+        if policy is None:
+            return [self._finish(execution, no_such_tool(execution.name, self._policies))]
+        asks = self._asks(execution, policy)
+        if isinstance(asks, Outcome):
+            return [self._finish(execution, asks)]
+        is_free = not asks and policy.start != "turn" and may_start(execution)
+        return self._make_ready(execution) if is_free else []
 
-    def _hand_on(self, execution: Execution) -> Move:
+    def _release(self, execution: Execution) -> list[Move]:
+        """It may start now, unless a person is to be asked."""
+        policy = self._policy(execution)
+        asks = False if policy is None else self._asks(execution, policy)
+        if isinstance(asks, Outcome):
+            return [self._finish(execution, asks)]
+        if not asks:
+            return self._make_ready(execution)
+        self._set(execution, "approval")
+        return [execution.request]
+
+    def _make_ready(self, execution: Execution) -> list[Move]:
+        """It starts as soon as there is room; one that runs elsewhere is handed on."""
+        policy = self._policy(execution)
+        if policy is None:
+            return [self._finish(execution, no_such_tool(execution.name, self._policies))]
+        if policy.is_deferred:
+            return [self._hand_on(execution, policy)]
+        self._set(execution, "ready")
+        self._ready.add(execution, policy.is_parallel)
+        return []
+
+    def _hand_on(self, execution: Execution, policy: ToolPolicy) -> Move:
         """Let somebody else run it, if it can be run."""
-        if refused := self._policies[execution.name].refusal(execution.arguments):
-            return execution.finish(refused)
-        execution.state = "deferred"
+        given = policy.checked(execution.arguments)
+        if isinstance(given, Outcome):
+            return self._finish(execution, given)
+        self._set(execution, "deferred")
         return execution.request
 
-    def _has_room_for(self, execution: Execution) -> bool:
-        running = [one for one in self if one.state == "running"]
-        return not running or all(self._policies[one.name].is_parallel for one in [execution, *running])
+    def _start_ready(self) -> list[Move]:
+        """Start what may start."""
+        moves: list[Move] = []
+        while (execution := self._ready.take(self._counts["running"])) is not None:
+            self._set(execution, "running")
+            what = execution.key, execution.call_id, execution.name
+            moves += [
+                ToolStart(*what, deepcopy(execution.arguments), not self._is_over, execution.mended),
+                Start(*what, execution.arguments, self._policies[execution.name].timeout),
+            ]
+        return moves
+
+
+def _said(name: str, arguments: dict[str, Any]) -> str:
+    return f"{name} {canonical(arguments)}"
+
+
+def _json(arguments: Any) -> str:
+    """Arguments of a person's as JSON; a `UsageError` if they are none."""
+    try:
+        if isinstance(arguments, dict):
+            return canonical(arguments)
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise UsageError(f"the arguments of a call are a dict that JSON can hold, and not {arguments!r}")

@@ -11,9 +11,10 @@ import msgspec
 
 from penstock.events import Event, FinishReason, StreamChunk, Usage
 from penstock.messages import Message, ToolResult
+from penstock.tool_outcome import plain
 
 EndReason = Literal["answered", "length", "refused", "cut", "error", "limit", "cancelled", "paused"]
-ToolEnding = Literal["done", "failed", "cancelled", "discarded"]
+ToolEnding = Literal["done", "failed", "declined", "cancelled", "discarded"]
 RequestKind = Literal["approval", "deferred"]
 
 
@@ -25,7 +26,7 @@ class StepStart(Event, frozen=True, tag="step_start"):
 
 
 class StepEnd(Event, frozen=True, tag="step_end"):
-    """The model's answer is over; tools may still be running."""
+    """The model's answer is over, or there is to be none any more; tools may still be running."""
 
     step: int
     finish_reason: FinishReason
@@ -34,13 +35,18 @@ class StepEnd(Event, frozen=True, tag="step_end"):
 
 
 class ToolStart(Event, frozen=True, tag="tool_start"):
-    """A tool was started. `is_early` says that the model was still speaking."""
+    """A tool was started. `is_early` says that the model was still speaking.
+
+    `mended` is empty, unless the call was damaged and is run with arguments that were mended (`Agent(run_repaired=…)`):
+    then it names the fault.
+    """
 
     key: str
     call_id: str
     name: str
     arguments: dict[str, Any]
     is_early: bool = False
+    mended: str = ""
     type: ClassVar[Literal["tool_start"]] = "tool_start"
 
 
@@ -59,7 +65,10 @@ class ToolProgress(Event, frozen=True, tag="tool_progress"):
 
 
 class ToolEnd(Event, frozen=True, tag="tool_result"):
-    """An execution ended, with what the model will read; one that was `discarded` counts for nothing."""
+    """A call came to its end, with what the model will read; what was `discarded` counts for nothing.
+
+    There is one for every `ToolStart`, and one for every call that has a result in the history, also if it never ran.
+    """
 
     key: str
     result: ToolResult
@@ -100,13 +109,17 @@ class Done(Event, frozen=True, tag="done"):
 
 StreamEvent = StreamChunk | StepStart | StepEnd | ToolStart | ToolProgress | ToolEnd | ApprovalRequest | Done
 
-_encoder = msgspec.json.Encoder(enc_hook=str)  # what a tool reports may be anything
+_encoder = msgspec.json.Encoder(enc_hook=plain)  # what a tool reports may be anything
 _decoder = msgspec.json.Decoder(StreamEvent)
 
 
 def encode(event: StreamEvent) -> bytes:
-    """An event of a run as one line of JSON."""
-    return _encoder.encode(event)
+    """An event of a run as one line of JSON; what is no JSON of a tool's data, as what comes closest to it."""
+    try:
+        return _encoder.encode(event)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        told = {name: plain(getattr(event, name)) for name in ("data", "arguments") if hasattr(event, name)}
+        return _encoder.encode(msgspec.structs.replace(event, **told))
 
 
 def decode(line: bytes | str) -> StreamEvent:

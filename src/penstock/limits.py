@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
+from penstock.errors import UsageError
 from penstock.events import Usage
-from penstock.executions import Execution, ToolPolicy
-from penstock.turn import Turn
+from penstock.execution import RETRIES, Execution, ToolPolicy
+
+NO_TOOL = ""
+"""The name under which calls of tools that do not exist are counted, all together."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -24,58 +29,78 @@ class Limits(Struct, frozen=True, kw_only=True):
     seconds: float | None = None
     repeats: int | None = 10
 
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            given: Any = getattr(self, name)
+            kinds = int | float if name == "seconds" else int
+            if given is None or (isinstance(given, kinds) and not isinstance(given, bool) and 0 <= given < math.inf):
+                continue
+            wanted = "a number of seconds" if name == "seconds" else "a whole number"
+            raise UsageError(f"Limits: {name} is {given!r}: give {wanted} of 0 or more, or None")
+
+    @property
+    def bars(self) -> str:
+        """Why the model is not to be asked at all; empty if it may be."""
+        if self.steps == 0:
+            return "the run may have no steps"
+        return "the run may take no time" if self.seconds == 0 else ""
+
 
 class Tally(Struct):
-    """What a run has used so far; how often each call was `seen`, and how many `failures` in a row each tool had."""
+    """What a run has used so far; how often each call was `seen`, and how many `failures` in a row each tool had.
+
+    `so_far` is what the answer that is coming has cost by now: it is not part of `usage` yet.
+    """
 
     usage: Usage = Usage()
+    so_far: Usage = Usage()
     step: int = 0
     calls: int = 0
     seen: dict[str, int] = {}
     failures: dict[str, int] = {}
 
-    def answered(self, turn: Turn) -> None:
-        """The model has answered."""
-        if turn.usage is not None:
-            self.usage = _sum(self.usage, turn.usage)
-        for call in turn.tool_calls:
-            said = f"{call.name} {call.arguments_raw}"
-            self.seen[said] = self.seen.get(said, 0) + 1
+    def answered(self, times: Mapping[str, int]) -> None:
+        """The model has answered, with these calls."""
+        self.usage, self.so_far = _sum(self.usage, self.so_far), Usage()
+        for said, count in times.items():
+            self.seen[said] = self.seen.get(said, 0) + count
 
-    def tried(self, executions: Iterable[Execution]) -> None:
+    def tried(self, executions: Iterable[Execution], policies: Mapping[str, ToolPolicy]) -> None:
         """Calls that come in one answer are one try: a tool failed if none of its calls went well."""
         endings: dict[str, set[str]] = {}
         for one in executions:
-            endings.setdefault(one.name, set()).add(one.ending)
+            endings.setdefault(one.name if one.name in policies else NO_TOOL, set()).add(one.ending)
+        if NO_TOOL not in endings:
+            self.failures.pop(NO_TOOL, None)
         for name, ways in endings.items():
-            self.failures[name] = self.failures.get(name, 0) + 1 if "failed" in ways and "done" not in ways else 0
+            if "done" in ways:
+                self.failures[name] = 0
+            elif "failed" in ways:
+                self.failures[name] = self.failures.get(name, 0) + 1
 
-    def over(self, limits: Limits, more_calls: int) -> str:
-        """Which limit so many more calls would break; empty if none."""
+    def over(self, limits: Limits, more_calls: int, repeats: int) -> str:
+        """Which limit so many more calls, one of which came so often, would break; empty if none."""
         calls = self.calls + more_calls
-        tokens = self.usage.input_tokens + self.usage.output_tokens
+        spent = _sum(self.usage, self.so_far)
+        tokens = spent.input_tokens + spent.output_tokens
         if limits.steps is not None and self.step >= limits.steps:
             return f"the run reached its limit of {limits.steps} steps"
         if limits.calls is not None and calls > limits.calls:
             return f"with this answer there would be {calls} calls, and there may be {limits.calls}"
         if limits.tokens is not None and tokens > limits.tokens:
             return f"the run used {tokens} tokens, and may use {limits.tokens}"
-        if limits.repeats is not None and (most := max(self.seen.values(), default=0)) > limits.repeats:
-            return f"the same call came {most} times, and may come {limits.repeats} times"
+        if limits.repeats is not None and repeats > limits.repeats:
+            return f"the same call came {repeats} times, and may come {limits.repeats} times"
         return ""
-
-    def has_room(self, limits: Limits) -> bool:
-        """Whether a call may start early: not if the limits will end the run with this answer."""
-        return (limits.steps is None or self.step < limits.steps) and (
-            limits.calls is None or self.calls < limits.calls
-        )
 
     def worn_out(self, policies: Mapping[str, ToolPolicy]) -> str:
         """Which tool failed more often in a row than it may; empty if none."""
         for name, count in self.failures.items():
             policy = policies.get(name)
-            if policy is not None and policy.retries is not None and count > policy.retries:
-                return f"the tool {name} failed {count} times in a row, and may be tried again {policy.retries} times"
+            retries = RETRIES if name == NO_TOOL else policy.retries if policy is not None else None
+            if retries is not None and count > retries:
+                what = f"the tool {name} failed" if name else "tools that do not exist were called"
+                return f"{what} {count} times in a row, and may be tried again {retries} times"
         return ""
 
 

@@ -8,20 +8,23 @@ When a tool may start depends on its policy. `closed`: as soon as the JSON of it
 has confirmed the call; if the call then changes, what was started is thrown away and it runs again. `call`: when the
 call is confirmed. `turn`: when the whole answer ended in a way that lets tools run, so that a refusal, a filter or a
 broken connection cannot have fired a side effect. A call that needs approval waits for a person after that. A call of a
-tool that runs elsewhere is handed on when it would start, and waits for its result.
+tool that runs elsewhere is handed on when it would start, and waits for its result. A damaged call does not run, unless
+the caller wants its kind of damage mended, and then only after the turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from penstock.call_ids import CallIds
 from penstock.errors import UsageError
-from penstock.events import Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, Usage
-from penstock.executions import Cancel, Execution, Executions, Move, Outcome, Start, ToolPolicy
+from penstock.events import Fault, Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, Usage
+from penstock.execution import Cancel, Execution, Move, Start, ToolPolicy
+from penstock.executions import Executions
 from penstock.happenings import (
     ApprovalRequest,
     Done,
@@ -36,6 +39,7 @@ from penstock.happenings import (
 )
 from penstock.limits import Limits, Tally
 from penstock.messages import Message, result, tool_results
+from penstock.tool_outcome import Outcome
 from penstock.turn import Turn, TurnBuilder
 
 __all__ = ["Ask", "Command", "Hush", "Limits", "Run", "Tell"]
@@ -84,15 +88,24 @@ class Stored(Struct, frozen=True):
 
 
 class Run:
-    """A run of an agent: a history that goes on until the model has nothing more to call."""
+    """A run of an agent: a history that goes on until the model has nothing more to call.
+
+    Calls with one of the faults in `mended` are run with the arguments that were probably meant.
+    """
 
     def __init__(
-        self, messages: Iterable[Message], policies: Mapping[str, ToolPolicy], limits: Limits | None = None
+        self,
+        messages: Iterable[Message],
+        policies: Mapping[str, ToolPolicy],
+        limits: Limits | None = None,
+        mended: Collection[Fault] = (),
     ) -> None:
         self.messages = list(messages)  # without what is still going on: see `history`
         self.phase: Phase = "new"
         self._policies = policies
         self._limits = limits or Limits()
+        self._mended = mended
+        self._ids = CallIds(self.messages)
         self._builder = TurnBuilder()
         self._executions = Executions(0, policies)
         self.output = ""  # the text of the last answer
@@ -105,7 +118,7 @@ class Run:
         """The run begins, or goes on with what was stored."""
         match self.phase:
             case "new":
-                return self._ask()
+                return self._end("limit", self._limits.bars) if self._limits.bars else self._ask()
             case "answer":
                 return self._begin_anew()
             case "tools":
@@ -118,17 +131,21 @@ class Run:
         """The model said something."""
         if self.phase != "answer":
             return []
+        chunk = self._ids.told(chunk)
         self._builder.add(chunk)
         told = Tell(chunk)
         match chunk:
-            case ToolCallClosed(choice=0) if self._has_room:
-                return [told, *self._commands(self._executions.closed(chunk))]
+            case ToolCallClosed(choice=0):
+                return [told, *self._commands(self._executions.closed(chunk, self._may_start))]
             case ToolCall(choice=0):
-                return [told, *self._commands(self._executions.confirmed(chunk, may_start=self._has_room))]
+                return [told, *self._commands(self._executions.confirmed(chunk, self._may_start))]
             case ToolCallInvalid(choice=0):
-                return [told, *self._commands(self._executions.invalid(chunk))]
+                return [told, *self._commands(self._invalid(chunk))]
             case Retry():
-                return [told, *self._commands(self._executions.void_all())]
+                return [told, *self._commands(self._executions.void_all("the answer was withdrawn"))]
+            case Usage():
+                self._tally.so_far = chunk
+                return [told]
             case _:
                 return [told]
 
@@ -137,15 +154,17 @@ class Run:
         if self.phase != "answer":
             return []
         turn = self._answered()
-        commands: list[Command] = [Tell(StepEnd(self.step, turn.finish_reason, turn.usage))]
+        unended = [call for call in turn.invalid_calls if not self._executions.has_result(call.block)]
+        commands = self._commands([move for call in unended for move in self._invalid(call)])
+        commands.append(Tell(StepEnd(self.step, turn.finish_reason, turn.usage)))
         end = "content_filter" if turn.refusal else turn.finish_reason
         if end in ENDS:
             reason, why = ENDS[end]
             return commands + self._end(reason, turn.error.message if turn.error else why)
-        if not list(self._executions):
+        if not turn.tool_calls and not turn.invalid_calls:
             return commands + self._end("length" if turn.finish_reason == "length" else "answered", "")
-        held = sum(one.state == "held" for one in self._executions)
-        if over := self._tally.over(self._limits, held):
+        most = max((self._tally.seen.get(said, 0) for said in self._executions.times), default=0)
+        if over := self._tally.over(self._limits, self._executions.count("held", "ready"), most):
             return commands + self._end("limit", over)
         self.phase = "tools"
         return commands + self._after(self._executions.release())
@@ -154,17 +173,21 @@ class Run:
         """The model could not be asked."""
         if self.phase != "answer":
             return []
-        self._answered()
-        return self._end("error", why)
+        usage = self._answered().usage
+        return [Tell(StepEnd(self.step, "error", usage)), *self._end("error", why)]
 
     def tool_progress(self, key: str, data: Any) -> list[Command]:
         """A tool reports how far it is."""
-        found = next((one for one in self._executions if one.key == key and one.state == "running"), None)
+        found = self._executions.running(key)
         return [Tell(ToolProgress(key, found.call_id, found.name, data))] if found else []
 
     def tool_done(self, key: str, outcome: Outcome) -> list[Command]:
         """An execution ended."""
         return self._after(self._executions.done(key, outcome)) if self.phase != "over" else []
+
+    def tool_late(self, key: str) -> list[Command]:
+        """An execution took longer than it may."""
+        return self._after(self._executions.late(key)) if self.phase != "over" else []
 
     def decide(
         self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
@@ -224,22 +247,23 @@ class Run:
             return list(self.messages)
         parts = self._builder.build().parts if self.phase == "answer" else ()
         messages = [*self.messages, *([Message("assistant", parts)] if parts else [])]
-        return messages + self._results(messages, "Not run: the call had not come to its end yet.")
+        return messages + self._results(messages)
 
     @property
     def waiting(self) -> list[ApprovalRequest]:
         """The calls that wait for a person, or for their result from elsewhere."""
-        return [one.request for one in self._executions.waiting]
+        return [one.request for one in self._executions.waiting.values()]
 
     @property
     def is_waiting(self) -> bool:
         """Whether nothing happens any more before a person decides, or a result comes from elsewhere."""
-        states = {one.state for one in self._executions}
-        return self.phase == "tools" and bool(self._executions.waiting) and not states & {"ready", "running"}
+        executions = self._executions
+        return self.phase == "tools" and bool(executions.waiting) and not executions.count("ready", "running")
 
     def waits_for(self, call_id: str, kind: RequestKind) -> bool:
         """Whether a call of this id waits for a decision, or for its result from elsewhere."""
-        return any((one.call_id, one.kind) == (call_id, kind) for one in self.waiting)
+        found = self._executions.waiting.get(call_id)
+        return found is not None and found.state == kind
 
     def expect(self, call_id: str, kind: RequestKind) -> None:
         """Raise a `UsageError` unless a call of this id waits for that."""
@@ -258,7 +282,13 @@ class Run:
         return msgspec.json.encode(stored)
 
     @classmethod
-    def load(cls, data: bytes | str, policies: Mapping[str, ToolPolicy], limits: Limits | None = None) -> Run:
+    def load(
+        cls,
+        data: bytes | str,
+        policies: Mapping[str, ToolPolicy],
+        limits: Limits | None = None,
+        mended: Collection[Fault] = (),
+    ) -> Run:
         """The run that was stored. What was running then is not started again: it may have had an effect."""
         try:
             stored = msgspec.json.decode(data, type=Stored)
@@ -266,7 +296,7 @@ class Run:
             raise UsageError(f"this is no stored run: {error}") from None
         if stored.penstock_run > VERSION:
             raise UsageError(f"the run was stored by a later version ({stored.penstock_run}; this one reads {VERSION})")
-        run = cls(stored.messages, policies, limits)
+        run = cls(stored.messages, policies, limits, mended)
         run.phase, run._tally, run.output, run._ending = stored.phase, stored.tally, stored.output, stored.end
         for part in stored.answer.parts:
             run._builder.add(part)
@@ -279,6 +309,7 @@ class Run:
     def _ask(self) -> list[Command]:
         self._tally.step += 1
         self.phase = "answer"
+        self._ids.next_answer()
         self._builder = TurnBuilder()
         self._executions = Executions(self.step, self._policies)
         return [Tell(StepStart(self.step)), Ask(tuple(self.messages))]
@@ -287,7 +318,7 @@ class Run:
         """An answer was broken off by storing the run: it is asked for again; what had an effect already is told."""
         if not self._executions.had_effect:
             self._tally.step -= 1
-            return [*self._commands(self._executions.void_all()), *self._ask()]
+            return [*self._commands(self._executions.void_all("the answer is asked for again")), *self._ask()]
         self._answered()
         return [*self._commands(self._settle("the run was interrupted")), *self._ask()]
 
@@ -296,7 +327,7 @@ class Run:
         turn = self._builder.build()
         if turn.parts:
             self.messages.append(Message("assistant", turn.parts))
-        self._tally.answered(turn)
+        self._tally.answered(self._executions.times)
         self.output = turn.text
         return turn
 
@@ -305,48 +336,49 @@ class Run:
         commands = self._commands(moves)
         if self.phase != "tools" or not self._executions.is_finished:
             return commands
-        self._tally.tried(self._executions)
+        self._tally.tried(self._executions, self._policies)
         commands += self._commands(self._settle(""))
         over = self._tally.worn_out(self._policies)
         return commands + (self._end("limit", over) if over else self._ask())
 
     def _settle(self, why: str) -> list[Move]:
         """Give every call of the last answer a result, and take them into the history, all in one message."""
+        self._executions.complete(_calls(self.messages))
         moves = self._executions.abandon(why)
-        self.messages += self._results(self.messages, f"Not run: {why}.")
-        self._executions = Executions(self.step, self._policies)
+        self.messages += self._results(self.messages)
         return moves
 
-    def _results(self, messages: list[Message], not_run: str) -> list[Message]:
-        """The results of the last answer's calls, all in one message; `not_run` for those that were never confirmed."""
-        last = messages[-1] if messages else None
-        if last is None or last.role != "assistant":
-            return []
-        known = self._executions.results
-        calls = [part for part in last.parts if isinstance(part, ToolCall | ToolCallInvalid)]
-        found = [known.get(call.block) or result(call, not_run, is_error=True) for call in calls]
+    def _results(self, messages: list[Message]) -> list[Message]:
+        """The results of the last answer's calls, all in one message, as far as they are known."""
+        known, not_yet = self._executions.results, "Not run: the call had not come to its end yet."
+        found = [known.get(call.block) or result(call, not_yet, is_error=True) for call in _calls(messages)]
         return [tool_results(*found)] if found else []
 
     def _end(self, reason: EndReason, why: str) -> list[Command]:
         commands = self._commands(self._settle(why))
         self.phase, self._ending = "over", (reason, why)
+        self._executions = Executions(self.step, self._policies)
         return [*commands, Tell(self._done(reason, why))]
 
     def _stop(self, reason: EndReason, why: str) -> list[Command]:
         """End at once, whatever is going on."""
         if self.phase == "over":
             return []
-        is_speaking = self.phase == "answer"
-        if is_speaking:
-            self._answered()
-        return [*([Hush()] if is_speaking else []), *self._end(reason, why)]
+        commands: list[Command] = []
+        if self.phase == "answer":
+            commands = [Hush(), Tell(StepEnd(self.step, "cut", self._answered().usage))]
+        return commands + self._end(reason, why)
 
     def _done(self, reason: EndReason, why: str) -> Done:
         return Done(reason, self.output, tuple(self.history), self.usage, why)
 
-    @property
-    def _has_room(self) -> bool:
-        return self._tally.has_room(self._limits)
+    def _may_start(self, execution: Execution) -> bool:
+        """Whether the limits let a call start early: not if they will end the run with this answer."""
+        times = self._tally.seen.get(execution.said, 0) + self._executions.times[execution.said]
+        return not self._tally.over(self._limits, self._executions.count("ready") + 1, times)
+
+    def _invalid(self, call: ToolCallInvalid) -> list[Move]:
+        return self._executions.invalid(call, is_mended=call.why != "cut" and call.why in self._mended)
 
     def _commands(self, moves: list[Move]) -> list[Command]:
         commands: list[Command] = []
@@ -360,3 +392,9 @@ class Run:
                 case ToolEnd() | ApprovalRequest():
                     commands.append(Tell(move))
         return commands
+
+
+def _calls(messages: list[Message]) -> list[ToolCall | ToolCallInvalid]:
+    """The calls of the last message."""
+    parts = messages[-1].parts if messages and messages[-1].role == "assistant" else ()
+    return [part for part in parts if isinstance(part, ToolCall | ToolCallInvalid)]

@@ -9,13 +9,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from penstock.errors import UsageError
-from penstock.events import Text, Usage
-from penstock.executions import Outcome, Start, ended
+from penstock.events import Text, ToolCall, ToolCallInvalid, ToolCallStart, Usage
+from penstock.execution import Start
 from penstock.happenings import Done, EndReason, StepStart, StreamEvent
 from penstock.messages import Message
 from penstock.run import Command, Run
 from penstock.settings import Settings
-from penstock.tools import Context, outcome
+from penstock.tool_outcome import Outcome, outcome
+from penstock.tools import Context
 
 MAX_AHEAD = 10_000
 """How many events may wait for whoever reads the run; then the model and the tools wait for the reader."""
@@ -40,6 +41,7 @@ class RunView:
         self._has_begun = False
         self._is_read = False
         self._needs_break = False
+        self._given = len(run.messages)
 
     @property
     def output(self) -> str:
@@ -64,6 +66,11 @@ class RunView:
     def finish_reason(self) -> EndReason | None:
         """How the run ended; None while it goes on."""
         return self.done.reason if self.done else None
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether the model has said anything in this run."""
+        return any(message.role == "assistant" for message in self._run.messages[self._given :])
 
     def dump(self) -> bytes:
         """The run as JSON, to be continued elsewhere by `Agent.resume`."""
@@ -95,9 +102,12 @@ class RunView:
         match event:
             case StepStart():
                 self._needs_break = event.step > 1
-            case Text() if self._needs_break:
+            case ToolCallStart() | ToolCall() | ToolCallInvalid():
+                self._needs_break = True
+            case Text() if self._needs_break and event.text:
                 self._needs_break = False
-                return Text(event.block, "\n" + event.text, event.choice)
+                has_own = event.text.startswith(("\n", "\r"))
+                return event if has_own else Text(event.block, "\n" + event.text, event.choice)
             case _:
                 pass
         return event
@@ -113,4 +123,4 @@ class RunView:
 def provided(value: Any, is_error: bool) -> Outcome:
     """The outcome that a value from elsewhere is, as if a tool had returned it."""
     found = outcome(value)
-    return ended(replace(found, is_error=True) if is_error else found)
+    return replace(found, is_error=True) if is_error else found

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from penstock.events import Reasoning, Text
+from penstock.errors import UsageError
+from penstock.events import Fault, Reasoning, Text
 from penstock.happenings import Done, StreamEvent, ToolEnd, ToolStart
 from penstock.model import Model
 from penstock.run import Limits
@@ -15,13 +16,23 @@ from penstock.tools import Tool
 
 
 class Callbacks(Struct, frozen=True):
-    """What is called as a run goes on, for those who would rather be called than loop."""
+    """What is called as a run goes on, for those who would rather be called than loop.
+
+    `on_tool_end` is called once for every `on_tool_start`, and for calls that came to their end without a start.
+    `on_error` is called when a run ends because the model could not be asked or its answer broke off.
+    """
 
     on_text: Callable[[str], Any] | None = None
     on_reasoning: Callable[[str], Any] | None = None
     on_tool_start: Callable[[str, str, dict[str, Any]], Any] | None = None
     on_tool_end: Callable[[str, Any], Any] | None = None
     on_error: Callable[[str], Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            given: Any = getattr(self, name)
+            if given is not None and not callable(given):
+                raise UsageError(f"{name} is {given!r}: give a function")
 
     def call(self, event: StreamEvent) -> Any:
         """Call what is to be called for an event; what it returned, which may want to be awaited."""
@@ -32,9 +43,9 @@ class Callbacks(Struct, frozen=True):
                 return self.on_reasoning(event.text)
             case ToolStart() if self.on_tool_start:
                 return self.on_tool_start(event.call_id, event.name, event.arguments)
-            case ToolEnd() if self.on_tool_end and event.ending != "discarded":
+            case ToolEnd() if self.on_tool_end:
                 return self.on_tool_end(event.result.call_id, event.result)
-            case Done(reason="error") if self.on_error:
+            case Done(reason="error" | "cut") if self.on_error:
                 return self.on_error(event.why)
             case _:
                 return None
@@ -47,6 +58,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool[..., Any]]
     instructions: str
     limits: Limits
+    mended: frozenset[Fault]
     approvals: Literal["pause", "wait"]
     separate_text: bool
     callbacks: Callbacks

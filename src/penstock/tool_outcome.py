@@ -79,6 +79,14 @@ def outcome(value: Any) -> Outcome:
         return Outcome((Text(0, _unshowable(value, error)),), value)
 
 
+def plain(value: Any) -> Any:
+    """The JSON that comes closest to a value."""
+    try:
+        return _plain(value, ())
+    except Exception as error:  # noqa: BLE001  # the methods of a value are a user's code
+        return _unshowable(value, error)
+
+
 def failure(error: BaseException) -> Outcome:
     """What a raised error means: the words of a `ToolError`, and of any other its name and message."""
     return Outcome(_cut([Text(0, "\n".join(_words(error)))]), is_error=True)
@@ -192,8 +200,8 @@ def _json(value: Any) -> str:
     try:
         return _dumped(value)
     except (TypeError, ValueError, RecursionError):  # it is not JSON
-        plain = _plain(value, ())
-    return plain if isinstance(plain, str) else _dumped(plain)
+        closest = _plain(value, ())
+    return closest if isinstance(closest, str) else _dumped(closest)
 
 
 def _dumped(value: Any) -> str:
@@ -203,10 +211,12 @@ def _dumped(value: Any) -> str:
 def _plain(value: Any, above: tuple[int, ...]) -> Any:
     """The JSON that comes closest to a value; `above` are the objects that it stands in."""
     match value:
-        case None | bool() | str():
+        case None | bool():
             return value
         case Enum():
             return _plain(value.value, above)
+        case str():
+            return heal(str.__str__(value))
         case int():
             return int(value)
         case float():

@@ -114,14 +114,17 @@ def read_signature(function: Callable[..., Any]) -> Signature:
 
 
 def context_signature(function: Callable[..., Any]) -> Signature:
-    """The signature of a function of which only those parameters matter that get the context of the run."""
+    """The signature of a function whose schema is given: the context of the run and its defaults are its own affair."""
     try:
         found = list(_signature(function).parameters.values())
     except (ValueError, TypeError):
         found = []
     names = dict(_names(function, _inner(function)[0]))
     hints = {parameter.name: _hint(parameter.annotation, names) for parameter in found}
-    return Signature(label_of(function), contexts=tuple(name for name, hint in hints.items() if _is_context(hint)))
+    contexts = tuple(name for name, hint in hints.items() if _is_context(hint))
+    own = [one for one in found if one.kind not in _VARIADIC and one.name not in contexts]
+    parameters = tuple(Parameter(one.name, default=one.default) for one in own)
+    return Signature(label_of(function), parameters=parameters, contexts=contexts)
 
 
 def label_of(function: Callable[..., Any]) -> str:

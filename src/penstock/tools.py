@@ -19,7 +19,6 @@ from typing import (
     Generic,
     ParamSpec,
     Protocol,
-    TypedDict,
     TypeVar,
     Unpack,
     cast,
@@ -30,11 +29,21 @@ import msgspec
 
 from penstock.declared import Declared, declared
 from penstock.errors import UsageError
-from penstock.executions import StartPolicy
+from penstock.execution import RETRIES, StartPolicy
+from penstock.tool_options import Approval, RunOptions, ToolOptions, check_options
 from penstock.tool_outcome import MAX_RESULT, Outcome, ToolOutput, failure, outcome
 from penstock.tool_raw import SchemaArguments
 from penstock.tool_schema import FunctionArguments
-from penstock.tool_signature import Context, Signature, context_signature, label_of, name_of, read_signature
+from penstock.tool_signature import (
+    NO_DEFAULT,
+    Context,
+    Parameter,
+    Signature,
+    context_signature,
+    label_of,
+    name_of,
+    read_signature,
+)
 
 __all__ = [
     "MAX_RESULT",
@@ -55,40 +64,7 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 
-RETRIES = 3
-"""How often a model may try a tool again after failures in a row, unless the tool says otherwise."""
-
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}\Z")
-
-Approval = bool | Callable[[dict[str, Any]], bool]
-
-
-class RunOptions(TypedDict, total=False):
-    """How a tool is run: the part of `ToolOptions` that no model is told."""
-
-    read_only: bool
-    start: StartPolicy | None
-    approval: Approval
-    timeout: float | None
-    retries: int | None
-    parallel: bool
-    deferred: bool
-
-
-class ToolOptions(RunOptions, total=False):
-    """What can be said of a tool.
-
-    A `read_only` tool changes nothing, and so may start before its call is confirmed. `start` says when a call starts:
-    as its arguments are `closed`, when the `call` is confirmed, or after the `turn`. `approval` asks a person first:
-    always, or if a function of the arguments says so. `timeout` is in seconds. `retries` is how often the model may try
-    again after failures in a row; None sets no bound. With `parallel=False` it does not run beside other tools. A
-    `deferred` tool runs elsewhere: its function only declares it, and a run waits for what it is told by `provide`.
-    `strict` asks the provider to hold the model to the schema.
-    """
-
-    name: str
-    description: str
-    strict: bool | None
 
 
 class Arguments(Protocol):
@@ -162,18 +138,12 @@ class Tool(Generic[P, R]):
         """What cannot be, of what was said of it."""
         if not self.is_hosted and not _NAME.match(self.name):
             return "this is no name for a tool; give it one of letters, digits, `_` and `-`: tool(name='…')"
-        if self.start not in (None, "closed", "call", "turn"):
-            return f"start is {self.start!r}: give 'closed', 'call' or 'turn'"
         if self.start == "closed" and not self.read_only:
             return "start='closed' runs a call that may still change: it is for tools with read_only=True"
         if self.start == "closed" and self.is_deferred:
             return "start='closed' is for tools that run here: one that is deferred starts with its 'call' or 'turn'"
         if self.timeout is not None and self.is_deferred:
             return "it is deferred, and where it runs there is no timeout of ours: see Limits(seconds=…)"
-        if self.timeout is not None and not self.timeout > 0:
-            return f"timeout is {self.timeout!r}: give seconds, or None"
-        if self.retries is not None and self.retries < 0:
-            return f"retries is {self.retries!r}: give 0 or more, or None"
         return "" if _is_strict_json(self.parameters) else "its schema is not JSON"
 
     @staticmethod
@@ -208,6 +178,12 @@ class Tool(Generic[P, R]):
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The keyword arguments, of the annotated types; an `ArgumentsError` names the fields that do not fit."""
         return self._arguments.check(arguments)
+
+    def given(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What the function will get of the arguments: as `check` gives them, and copies of the other defaults."""
+        checked = self.check(arguments)
+        left = [one for one in self._signature.parameters if one.name not in checked and one.default is not NO_DEFAULT]
+        return {**{one.name: _copied(one.default) for one in left}, **checked}
 
     def bound(self, arguments: Mapping[str, Any], context: Context[Any]) -> dict[str, Any]:
         """The keyword arguments with the context of the run, for a function that wants it."""
@@ -262,6 +238,7 @@ def _from_function(function: Callable[P, R], options: ToolOptions) -> Tool[P, R]
         raise UsageError(f"{function.name!r} is a tool already: give the options where it is made")
     if isinstance(function, type) or not callable(function):
         raise UsageError(f"{function!r} is no tool: give a function, a method or an object that can be called")
+    check_options(options, name_of(function))
     signature = read_signature(function)
     arguments = FunctionArguments(signature, strict=bool(options.get("strict")))
     named = Declared(name_of(function), signature.description, arguments.parameters)
@@ -271,12 +248,28 @@ def _from_function(function: Callable[P, R], options: ToolOptions) -> Tool[P, R]
 
 
 def _from_declaration(named: Declared, function: Callable[..., Any] | None, options: ToolOptions) -> Tool[..., Any]:
+    check_options(options, named.name)
     schema: Any = named.parameters
     if not isinstance(schema, Mapping) or schema.get("type", "object") not in ("object", "OBJECT"):
         raise UsageError(f"the tool {named.name!r}: its parameters are {schema!r}: give the JSON Schema of an object")
-    signature = Signature(named.name) if function is None else context_signature(function)
+    signature = _declared_signature(named) if function is None else context_signature(function)
     told = _told(named, {"strict": named.extra.get("strict"), **options})
     return Tool(told, SchemaArguments(schema), function, signature, **_run_options(options))
+
+
+def _declared_signature(named: Declared) -> Signature:
+    """The signature of a tool without a function: where it runs, the defaults of its schema hold."""
+    properties: Any = named.parameters.get("properties")
+    fields: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+    defaults = {name: one["default"] for name, one in fields.items() if isinstance(one, Mapping) and "default" in one}
+    return Signature(named.name, parameters=tuple(Parameter(name, default=value) for name, value in defaults.items()))
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001  # how an object is copied is a user's code
+        return value
 
 
 def _told(named: Declared, options: ToolOptions) -> Declared:

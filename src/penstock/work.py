@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing
 from contextvars import Context as Variables
 from contextvars import copy_context
 from copy import deepcopy
 from typing import Any
 
-from penstock.executions import Outcome, Start, ended, words
-from penstock.tools import Context, Tool, failure, outcome
+from penstock.execution import Start
+from penstock.tool_outcome import Outcome, failure, outcome
+from penstock.tools import Context, Tool
 
 Report = Callable[[Any], None]
 Room = Callable[[], Awaitable[None]]
@@ -43,36 +43,55 @@ class Work:
             except RuntimeError:  # its loop is closed: it has ended
                 pass
 
+    @property
+    def can_stop(self) -> bool:
+        """Whether it ends soon when it is cancelled, as code on a loop does that listens; a plain function cannot."""
+        return self._tool.is_async or self._stop_task is not None
+
     def perform(self) -> Outcome:
         """Run it in this thread; an async tool gets a loop of its own."""
-        try:
-            value = self._call()
-            if isinstance(value, AsyncGenerator):
-                value = asyncio.run(self._on_loop(_drained_async(value, self._report, _no_wait)))
-            elif inspect.iscoroutine(value):
-                value = asyncio.run(self._on_loop(value))
-            elif isinstance(value, Generator):
-                value = _drained(value, self._report)
-        except BaseException as error:  # noqa: BLE001  # whatever a tool does is its result
-            return ended(failure(error))
-        return ended(outcome(value))
+        return self._outcome(self._call)
 
     async def perform_async(self, room: Room) -> Outcome:
         """Run it on this loop, or, if it is plain code, in a thread of its own; a generator awaits `room`."""
         try:
             if not self._tool.is_async:
-                return await self._in_thread()
+                return await self._in_thread(self.perform)
             value = self._call()
-            value = await (_drained_async(value, self._context.report, room) if self._tool.is_generator else value)
+            while True:
+                if isinstance(value, AsyncGenerator):
+                    value = await _drained_async(value, self._context.report, room)
+                elif inspect.isawaitable(value):
+                    value = await value
+                else:
+                    break
+            if isinstance(value, Generator):  # which is plain code again
+                return await self._in_thread(lambda: self._outcome(lambda: value))
         except BaseException as error:  # whatever a tool does is its result
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise  # it was cancelled by us, and not by itself
-            return ended(failure(error))
-        return ended(outcome(value))
+            return failure(error)
+        return outcome(value)
 
-    async def _on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine on this loop, which is its own, such that it can be cancelled from another thread."""
+    def _outcome(self, call: Callable[[], Any]) -> Outcome:
+        """What a call in this thread comes to: whatever it gives is awaited or drained, until it is a plain value."""
+        try:
+            value = call()
+            while True:
+                if isinstance(value, AsyncGenerator):
+                    value = asyncio.run(self._on_loop(_drained_async(value, self._report, _no_wait)))
+                elif inspect.isawaitable(value):
+                    value = asyncio.run(self._on_loop(value))
+                elif isinstance(value, Generator):
+                    value = _drained(value, self._report)
+                else:
+                    return outcome(value)
+        except BaseException as error:  # noqa: BLE001  # whatever a tool does is its result
+            return failure(error)
+
+    async def _on_loop(self, work: Awaitable[Any]) -> Any:
+        """Wait for something on this loop, which is its own, such that it can be cancelled from another thread."""
         task = asyncio.ensure_future(work)
         loop = asyncio.get_running_loop()
         self._stop_task = lambda: loop.call_soon_threadsafe(task.cancel)
@@ -90,7 +109,7 @@ class Work:
         arguments = self._tool.check(deepcopy(self._start.arguments))
         return self._tool.function(**self._tool.bound(arguments, self._context))
 
-    async def _in_thread(self) -> Outcome:
+    async def _in_thread(self, work: Callable[[], Outcome]) -> Outcome:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Outcome] = loop.create_future()
 
@@ -99,7 +118,7 @@ class Work:
                 done.set_result(outcome)
 
         def run() -> None:
-            outcome = self.perform()
+            outcome = work()
             try:
                 loop.call_soon_threadsafe(settle, outcome)
             except RuntimeError:  # the loop is gone, and with it whoever wanted to know
@@ -120,11 +139,6 @@ def in_thread(work: Callable[[], None], name: str, variables: Variables) -> thre
     return thread
 
 
-def too_late(start: Start) -> Outcome:
-    """The outcome of a tool that took too long."""
-    return words(f"The tool took longer than {start.timeout:g} seconds and was given up; it may have had an effect.")
-
-
 def _drained(generator: Generator[Any, Any, Any], report: Report) -> Any:
     """What a generator comes to: what it returns, or else the last thing that it yields; the rest is progress."""
     last: Any = None
@@ -141,16 +155,6 @@ def _drained(generator: Generator[Any, Any, Any], report: Report) -> Any:
         if has_last:
             report(last)
         last, has_last = value, True
-
-
-def awaited(value: Awaitable[Any]) -> Any:
-    """Wait in plain code for what has to be awaited, on a loop of its own, also where another loop is running."""
-
-    async def wait() -> Any:
-        return await value
-
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(copy_context().run, asyncio.run, wait()).result()
 
 
 async def _drained_async(generator: AsyncGenerator[Any, Any], report: Report, room: Room) -> Any:

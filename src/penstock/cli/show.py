@@ -51,7 +51,9 @@ from penstock.happenings import (
 
 FRAME = 0.05
 """The seconds between two drawings."""
-ENDINGS: dict[ToolEnding, Phase] = {"done": "done", "failed": "failed", "cancelled": "void", "discarded": "void"}
+ENDINGS: dict[ToolEnding, Phase] = {
+    "done": "done", "failed": "failed", "declined": "failed", "cancelled": "void", "discarded": "void",
+}  # fmt: skip
 _MIN_WIDTH = 20
 
 Block = Words | Card

@@ -88,8 +88,15 @@ def _said(given: list[tuple[str, Json]], place: str, calls: Calls, role: Any) ->
         parts.at = at
         if role == "system" and not ("text" in block or set(_WHOLE) & block.keys()):
             raise refused(at, f"{kind_of(block)} has no place in a message of the system: give text")
-        _show(parts, block, at)
+        if role == "system" and not _is_text(block):
+            parts.whole(next(iter(block)), block)
+        else:
+            _show(parts, block, at)
     return parts.build(role)
+
+
+def _is_text(block: Json) -> bool:
+    return "text" in block or (isinstance(guarded := block.get("guardContent"), Mapping) and "text" in guarded)
 
 
 def _show(parts: Parts, block: Json, at: str) -> None:
@@ -160,7 +167,8 @@ def _assistant(given: list[tuple[str, Json]], place: str, calls: Calls) -> Place
         parts.at = at
         match block:
             case {"toolUse": Mapping() as call}:
-                id, name = string(call, "toolUseId", at), string(call, "name", at)
+                place = f"{at}.toolUse"
+                id, name = string(call, "toolUseId", place), string(call, "name", place)
                 made = parts.call(id, name, call.get("input"), at)
                 beside = rest(call, ("toolUseId", "name", "input"))
                 parts.state(made, FIELDS, nested("toolUse", beside))

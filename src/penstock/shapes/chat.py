@@ -25,6 +25,10 @@ _SAID = (
     "reasoning_details", "thinking", "tool_plan", "images", "container",
 )  # fmt: skip
 _REASONING = ("reasoning_content", "reasoning")
+_ADVICE = (
+    "give a message with a role and a content, a list of such, or a request with its messages, contents or input; "
+    "of an answer, the message that is in it"
+)
 _RESULT = ("role", "content", "tool_call_id", "tool_name", "name", "is_error", "images")
 
 
@@ -46,7 +50,7 @@ def read(message: Json, place: str, calls: Calls, wire: str) -> Iterator[Placed]
         case "tool" | "function":
             yield answers([(place, _result(message, place, calls, wire))], place, is_item=True)
         case None:
-            raise refused(place, f"has no role, only: {', '.join(map(str, message)) or 'nothing'}")
+            raise refused(place, f"has no role, only: {', '.join(map(str, message)) or 'nothing'}: {_ADVICE}")
         case role:
             raise refused(place, f"has the role {role!r}: give system, developer, user, assistant or tool")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.errors import UnknownWireError
+from penstock.errors import UnknownWireError, UsageError
+from penstock.messages import Message
 from penstock.providers import find_provider
-from penstock.requests import Request, find_encoder
-from penstock.shapes.history import as_messages
+from penstock.requests import Encode, Request, find_encoder
+from penstock.shapes.history import Reading, read
 from penstock.wires import ALIASES, WIRES
 
 HISTORY = (
@@ -28,6 +29,21 @@ def export_messages(messages: Any, wire: str, model: str = "", provider: str | N
     quirks = find_provider(provider)[1].quirks if provider else frozenset[str]()
     # What the provider keeps goes by its id: whether it keeps the next answer too is not for the history to say.
     extra = {"store": True} if known == "openai-responses" else {}
-    request = Request(model=model, messages=tuple(as_messages(messages)), is_streaming=False, extra=extra)
-    body = find_encoder(known)(request, quirks).body
+    encode, reading = find_encoder(known), read(messages)
+    request = Request(model=model, messages=tuple(reading.messages), is_streaming=False, extra=extra)
+    try:
+        body = encode(request, quirks).body
+    except UsageError as error:
+        raise _first_refused(reading, encode, quirks) or error from None
     return {field: body[field] for field in HISTORY if field in body}
+
+
+def _first_refused(reading: Reading, encode: Encode, quirks: frozenset[str]) -> UsageError | None:
+    """Why the first part that cannot be written cannot, with where it stood in what was given."""
+    for message, places in zip(reading.messages, reading.places, strict=True):
+        for part, place in zip(message.parts, places.parts, strict=True):
+            try:
+                encode(Request(model="", messages=(Message(message.role, (part,)),)), quirks)
+            except UsageError as error:
+                return UsageError(f"{place}: {str(error).removeprefix('messages[0]: ')}")
+    return None

@@ -52,7 +52,7 @@ def as_messages(what: Any) -> list[Message]:
 
 def read(what: Any) -> Reading:
     """The messages that these are, as `as_messages` gives them, and where they come from."""
-    if isinstance(what, Sequence | Iterator) and not isinstance(what, str | bytes):
+    if isinstance(what, Sequence | Iterator) and not isinstance(what, str | bytes | bytearray):
         return _read(_numbered("messages", what))
     body = None if isinstance(what, str | Message | Turn) else as_mapping(what)
     if body is None or "role" in body or "parts" in body:
@@ -143,6 +143,8 @@ def _opened(item: Any, place: str) -> Any:
     """The item; of an object its fields, and of a message that was stored the message."""
     if isinstance(item, Message | Turn | str):
         return item
+    if isinstance(item, bytes | bytearray):
+        raise refused(place, f"is of the type {type(item).__name__}: read_history reads the bytes of a file")
     found = as_mapping(item)
     if found is None:
         raise refused(place, f"is of the type {type(item).__name__}: give a string, a dict or a Message")
@@ -214,10 +216,12 @@ def _is_document(part: Json) -> bool:
 
 
 def _is_own(message: Json) -> bool:
-    """Whether it is a message as we store it, and no content of Gemini's: its parts tell their type."""
+    """Whether it is a message as we store it, and no content of Gemini's: its parts, if it has any, tell their type."""
     parts: Any = message["parts"]
     if message.get("role") not in _OURS or not isinstance(parts, list):
         return False
+    if not parts:
+        return message.keys() == {"role", "parts"}
     return message["role"] != "user" or any(isinstance(part, Mapping) and "type" in part for part in parts)
 
 

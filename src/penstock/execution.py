@@ -1,0 +1,197 @@
+"""One call on its way to a result, and what the machine knows of its tool."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from typing import Any, Literal, get_args
+
+from msgspec import Struct
+
+from penstock.events import Text
+from penstock.halves import heal
+from penstock.happenings import ApprovalRequest, RequestKind, ToolEnd, ToolEnding, ToolStart
+from penstock.messages import ToolResult
+from penstock.tool_outcome import Outcome, failure
+
+StartPolicy = Literal["closed", "call", "turn"]
+State = Literal["held", "approval", "ready", "deferred", "running", "finished"]
+
+STATES: tuple[State, ...] = get_args(State)
+
+RETRIES = 3
+"""How often a model may try a tool again after failures in a row, unless the tool says otherwise."""
+
+
+class ToolPolicy(Struct, frozen=True, kw_only=True):
+    """What the machine knows of a tool: when it may start, and under what conditions.
+
+    `check` gives what the tool will get of the arguments, or raises if they do not fit; `needs_approval` is asked of
+    that. The calls of one that `is_deferred` run elsewhere. What starts as `closed` is read-only.
+    """
+
+    start: StartPolicy = "turn"
+    needs_approval: Callable[[dict[str, Any]], bool] | None = None
+    check: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    timeout: float | None = None
+    retries: int | None = None
+    is_parallel: bool = True
+    is_deferred: bool = False
+    is_read_only: bool = False
+
+    @property
+    def may_have_effect(self) -> bool:
+        """Whether it matters that it ran, or ran in part."""
+        return not self.is_read_only and self.start != "closed"
+
+    def asks(self, arguments: dict[str, Any]) -> bool | Outcome:
+        """Whether a person is to be asked, also if that cannot be told; or what is wrong with the arguments."""
+        if self.needs_approval is None:
+            return False
+        given = self.checked(arguments)
+        if isinstance(given, Outcome):
+            return given
+        try:
+            return bool(self.needs_approval(given))
+        except Exception:  # noqa: BLE001  # the predicate is a user's code
+            return True
+
+    def checked(self, arguments: dict[str, Any]) -> dict[str, Any] | Outcome:
+        """What the tool will get of the arguments, all of it copies; or what is wrong with them."""
+        given = deepcopy(arguments)
+        try:
+            return given if self.check is None else self.check(given)
+        except Exception as error:  # noqa: BLE001  # checking runs a user's validators
+            return failure(error)
+
+
+class Start(Struct, frozen=True):
+    """Start a tool; say what came of it with `Run.tool_done`, or with `Run.tool_late` when its time is up."""
+
+    key: str
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    timeout: float | None = None
+
+
+class Cancel(Struct, frozen=True):
+    """Cancel a tool, if it is still running; nobody wants its result any more."""
+
+    key: str
+
+
+Move = Start | Cancel | ToolStart | ToolEnd | ApprovalRequest
+"""What changes: something to do, or something to tell."""
+
+
+class Execution(Struct):
+    """A call on its way. `key` is its name in the run; a call that runs again has another.
+
+    `said` is what the call says, the same for calls that are the same; empty, if it cannot be run. `asks` is whether a
+    person is to be asked, None as long as that is not known. `note` tells the model, before the result, what was not
+    run as it had said it; `mended` names the fault of a call that is run with mended arguments.
+    """
+
+    key: str
+    block: int
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    said: str = ""
+    state: State = "held"
+    is_confirmed: bool = False
+    asks: bool | None = None
+    note: str = ""
+    mended: str = ""
+    result: ToolResult | None = None
+    ending: ToolEnding = "done"
+    data: Any = None  # what the program keeps; not stored
+
+    @property
+    def request(self) -> ApprovalRequest:
+        """The event that says what it waits for."""
+        kind: RequestKind = "deferred" if self.state == "deferred" else "approval"
+        return ApprovalRequest(self.call_id, self.name, deepcopy(self.arguments), kind)
+
+    @property
+    def end(self) -> ToolEnd:
+        """The event that says how it ended."""
+        assert self.result is not None
+        return ToolEnd(self.key, self.result, self.ending, self.data)
+
+    def finish(self, outcome: Outcome, ending: ToolEnding | None) -> None:
+        """It ended; in which way, the outcome says, unless it is given."""
+        self.state, self.data = "finished", outcome.data
+        self.ending = ending or ("failed" if outcome.is_error else "done")
+        note = (Text(0, f"{self.note}\n"),) if self.note else ()
+        self.result = ToolResult(self.call_id, self.name, (*note, *outcome.content), outcome.is_error)
+
+    def identify(self, call_id: str) -> None:
+        """Its call is confirmed, under this id."""
+        self.is_confirmed, self.call_id = True, call_id
+        if self.result is not None:
+            self.result = ToolResult(call_id, self.name, self.result.content, self.result.is_error)
+
+
+def words(text: str) -> Outcome:
+    """An outcome that is a sentence to the model about what went wrong."""
+    return Outcome((Text(0, text),), is_error=True)
+
+
+def no_such_tool(name: str, known: Iterable[str]) -> Outcome:
+    """What comes of a call of a tool that there is not."""
+    return words(f"There is no tool called {name!r}. There are: {', '.join(known) or 'none'}.")
+
+
+def effect(policy: ToolPolicy | None) -> str:
+    """The end of a sentence about a tool that was started."""
+    return ", so it may have had an effect" if policy is None or policy.may_have_effect else ""
+
+
+def last_words(execution: Execution, policy: ToolPolicy | None, why: str) -> tuple[Outcome, ToolEnding]:
+    """What is said of a call that comes to no end of its own any more."""
+    match execution.state:
+        case "finished":
+            told = f"It ran, but the call was never confirmed, so its result was discarded: {why}."
+            return words(told), "discarded"
+        case "running":
+            told = f"Cancelled after it had been started{effect(policy)}: {why}."
+            return words(told), "cancelled" if execution.is_confirmed else "discarded"
+        case "deferred":
+            told = "It was handed on to run elsewhere, so it may have an effect; nobody waits for it"
+            return words(f"{told}: {why}."), "cancelled"
+        case "held" | "approval" | "ready":
+            return words(f"Not run: {why}."), "cancelled"
+
+
+def result_so_far(execution: Execution, policy: ToolPolicy | None) -> ToolResult:
+    """The result of a call, or one that says why it has none yet."""
+    match execution.state:
+        case "finished" if execution.is_confirmed and execution.result is not None:
+            return execution.result
+        case "finished":
+            told = "It ran, but its call was not confirmed yet when this was written."
+        case "running":
+            told = f"It was still running when this was written{effect(policy)}."
+        case "deferred":
+            told = "It was handed on to run elsewhere, so it may have an effect; its result has not come yet."
+        case "approval":
+            told = "Not run yet: it waits for approval."
+        case _:
+            told = "Not run yet."
+    return ToolResult(execution.call_id, execution.name, (Text(0, told),), is_error=True)
+
+
+_encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
+def canonical(value: Any) -> str:
+    """JSON as a text that is the same for the same value, however it was written; 1, 1.0 and true differ."""
+    return _encoder.encode(value)
+
+
+def written(arguments: dict[str, Any]) -> str:
+    """Arguments as JSON, for people and models to read."""
+    return heal(json.dumps(arguments, ensure_ascii=False))
