@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 from penstock.dialects.registry import FAMILIES
@@ -35,5 +36,4 @@ def dialects() -> str:
 
 
 if __name__ == "__main__":
-    print(providers())
-    print(dialects(), end="")
+    sys.stdout.write(f"{providers()}\n{dialects()}")

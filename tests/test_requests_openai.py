@@ -38,7 +38,7 @@ from penstock.messages import (
     tool_results,
     user,
 )
-from penstock.requests import Request, find_encoder, openai_chat, openai_responses
+from penstock.requests import Request, find_encoder, openai_chat
 from penstock.requests.history import settled, split_system
 from penstock.requests.ids import LETTERS_AND_DIGITS, WORD, Ids, fit_id, fit_name
 from tests.support import SHARED, decode_pieces, vectors

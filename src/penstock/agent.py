@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -88,7 +87,7 @@ class Agent:
         _check_kinds(instructions=(instructions, str), limits=(limits, Limits), timeouts=(timeouts, Timeouts),
                      retries=(retries, Retries))  # fmt: skip
         self.settings = Settings(
-            model=_told_to_wait(_model(model), timeouts, retries),
+            model=_model(model).with_patience(timeouts, retries),
             tools=tool_table(tools),
             instructions=instructions,
             limits=limits or Limits(),
@@ -196,16 +195,6 @@ def _model(given: Any) -> Model:
     if isinstance(given, Model):
         return given
     raise UsageError(f"the model of an agent is {given!r}: give a Model, or its name: 'provider:model'")
-
-
-def _told_to_wait(model: Model, timeouts: Timeouts | None, retries: Retries | None) -> Model:
-    """The model with the agent's patience; others who use it keep theirs."""
-    if timeouts is None and retries is None:
-        return model
-    told = copy.copy(model)
-    told._timeouts = timeouts or model._timeouts  # pyright: ignore[reportPrivateUsage]
-    told._retries = retries or model._retries  # pyright: ignore[reportPrivateUsage]
-    return told
 
 
 def _check_kinds(**given: tuple[Any, type]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping
+from copy import copy
 from importlib import import_module
 from inspect import isfunction, ismethod
 from typing import TYPE_CHECKING, Any, Protocol
@@ -117,6 +118,14 @@ class Model:
         if base_url:
             return at(self._row, base_url)
         return find_base_url(self.provider, self._row) if is_needed else "played://penstock"
+
+    def with_patience(self, timeouts: Timeouts | None = None, retries: Retries | None = None) -> Model:
+        """The same model, which waits and tries again as is said here; what is not said stays."""
+        if timeouts is None and retries is None:
+            return self
+        other = copy(self)
+        other._timeouts, other._retries = timeouts or self._timeouts, retries or self._retries
+        return other
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, wire={self.wire!r}, base_url={without_secrets(self.base_url)!r})"
