@@ -210,7 +210,7 @@ def told(messages: list[Message]) -> Any:
     words = {role: [m.text for m in messages if m.role == role and m.text] for role in ("user", "system")}
     calls = [(call.name, call.arguments) for message in messages for call in message.tool_calls]
     results = [(result.name, as_value(result.text)) for message in messages for result in message.results]
-    return {role: "".join(texts).replace("\n\n", "") for role, texts in words.items()}, calls, results
+    return {role: "".join(texts).replace("\n", "") for role, texts in words.items()}, calls, results
 
 
 def as_value(text: str) -> Any:

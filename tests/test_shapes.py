@@ -295,10 +295,13 @@ FILE = {"type": "file", "file": {"file_id": "file-abc"}}
         ([{"role": "user", "content": [7]}], r"messages\[0\]\.content\[0\]: is a int: give a dict"),
         ([{"role": "user", "content": [{"type": "file", "file": {}}]}], r"content\[0\]: a file needs its file_data"),
         (
-            [{"role": "user", "content": [{"type": "document", "source": {"type": "content"}}]}],
-            r"content\[0\]: a source of the type 'content' is not known",
+            [{"role": "user", "content": [{"type": "document", "source": {"type": "film"}}]}],
+            r"content\[0\]: a source of the type 'film' is not known",
         ),
-        ([{"role": "user", "content": [{"type": "tool_result"}]}], r"content\[0\]: needs 'tool_use_id', a string"),
+        (
+            [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": 7}]}],
+            r"content\[0\]\.tool_use_id: is a int: give a string",
+        ),
         (
             [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [{"type": "x"}]}]}],
             r"messages\[0\]\.content\[0\]\.content\[0\]: a part of the type 'x'",
@@ -306,18 +309,21 @@ FILE = {"type": "file", "file": {"file_id": "file-abc"}}
         ([{"role": "system", "content": [{"type": "image_url"}]}], r"content\[0\]: .* no place in a message of"),
         ([{"role": "assistant", "content": [{"type": "audio"}]}], r"content\[0\]: .*'audio' is no part of an answer"),
         ([{"role": "assistant", "audio": {"id": "a"}}], r"messages\[0\]\.audio: .*transcript"),
-        ([{"role": "assistant", "tool_calls": [{"function": {}}]}], r"messages\[0\]\.tool_calls\[0\]: needs 'id'"),
+        (
+            [{"role": "assistant", "tool_calls": [{"id": 7, "function": {"name": "f"}}]}],
+            r"messages\[0\]\.tool_calls\[0\]\.id: is a int: give a string",
+        ),
         ([{"role": "assistant", "tool_calls": [{"id": "a"}]}], r"tool_calls\[0\]: is neither a function's call nor"),
         ([{"role": "assistant", "tool_calls": ["a"]}], r"tool_calls\[0\]: is a str: give a dict"),
         (
-            [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": ""}}]}],
-            r"tool_calls\[0\]\.function: needs 'name', a string",
+            [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": ["f"]}}]}],
+            r"tool_calls\[0\]\.function\.name: is a list: give a string",
         ),
         (
             [{"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {"x": b""}}]}],
             r"content\[0\]: the arguments are not JSON",
         ),
-        ([{"role": "tool", "content": "1"}], r"messages\[0\]: needs 'tool_call_id', a string"),
+        ([{"role": "tool", "tool_call_id": 1}], r"messages\[0\]\.tool_call_id: is a int: give a string"),
         (
             [{"role": "assistant", "content": [{"type": "thinking", "thinking": [FILE]}]}],
             r"content\[0\]: a thought holds text only",

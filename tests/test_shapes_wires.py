@@ -603,20 +603,17 @@ def test_a_container_and_an_answer_of_anthropics_client_are_kept_apart() -> None
     ("what", "complaint"),
     [
         ([{"role": "boss", "parts": []}], r"messages\[0\]: has the role 'boss': give user or model"),
+        ({"contents": [{"parts": [{"type": "text"}]}]}, r"contents\[0\]\.parts\[0\]: a part of the type 'text' cannot"),
         ({"contents": [{"parts": [{"smell": 1}]}]}, r"contents\[0\]\.parts\[0\]: a part with smell cannot"),
-        (
-            [{"role": "model", "parts": [{"functionResponse": {"name": "f"}}]}],
-            r"messages\[0\]\.parts\[0\]: a part with functionResponse is no part of an answer",
-        ),
         (
             [{"role": "user", "content": [{"text": "Hi."}, {"smell": {}}]}],
             r"messages\[0\]\.content\[1\]: a part with smell cannot be sent",
         ),
         (
-            [{"role": "model", "parts": [{"functionCall": {}}]}],
-            r"messages\[0\]\.parts\[0\]\.functionCall: needs 'name', a string",
+            [{"role": "model", "parts": [{"functionCall": {"name": 7}}]}],
+            r"messages\[0\]\.parts\[0\]\.functionCall\.name: is a int: give a string",
         ),
-        ({"input": [{"type": "function_call", "name": "f"}]}, r"input\[0\]: needs 'call_id', a string"),
+        ({"input": [{"type": "function_call", "call_id": 7}]}, r"input\[0\]\.call_id: is a int: give a string"),
         ({"input": [{"type": "user_input", "content": []}]}, r"input\[0\]: .*Interactions, which are not spoken"),
         (
             {"input": [{"type": "message", "role": "user", "content": [{"type": "film"}]}]},
@@ -628,8 +625,8 @@ def test_a_container_and_an_answer_of_anthropics_client_are_kept_apart() -> None
         ),
         ({"input": [{"type": "message", "role": "boss"}]}, r"input\[0\]: has the role 'boss'"),
         (
-            {"messages": [{"role": "assistant", "content": [{"toolUse": {"name": "f"}}]}]},
-            r"messages\[0\]\.content\[0\]: needs 'toolUseId', a string",
+            {"messages": [{"role": "assistant", "content": [{"toolUse": {"toolUseId": 7}}]}]},
+            r"messages\[0\]\.content\[0\]\.toolUse\.toolUseId: is a int: give a string",
         ),
         (
             {"messages": [{"role": "user", "content": [{"image": {"format": "png"}}]}]},

@@ -153,12 +153,12 @@ def _content(part: Text | Image | File) -> Json:
     match part:
         case Text():
             return _text(part.text)
-        case Image() | File() if isinstance(part, Image) or media_type(part).startswith("image/"):
-            check_type(part, media_type(part) in IMAGES, "give Anthropic JPEG, PNG, GIF or WebP")
-            return {"type": "image", "source": _source(part)}
-        case File():
+        case File() if not media_type(part).startswith("image/"):
             title = {"title": part.name} if part.name else {}
             return {"type": "document", "source": _document(part), **title}
+        case Image() | File():
+            check_type(part, media_type(part) in IMAGES, "give Anthropic JPEG, PNG, GIF or WebP")
+            return {"type": "image", "source": _source(part)}
 
 
 def _document(file: File) -> Json:

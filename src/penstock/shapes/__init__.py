@@ -2,7 +2,8 @@
 
 State that a vendor put on a part comes back to that vendor: fields beside the text (`cache_control`, say) are an
 `Opaque` of the kind `fields` on the part, those of a message one of the kind `message`, and blocks that only the vendor
-knows are kept whole, under their own name.
+knows are kept whole, under their own name. Of a block that shows something, others are told that: it is a part of ours,
+and the block is on it, as the kind `block`.
 """
 
 from __future__ import annotations

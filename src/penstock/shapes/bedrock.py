@@ -114,7 +114,7 @@ def _show(parts: Parts, block: Json, at: str) -> None:
             found = _media("image", picture, f"{at}.{kind}.image")
             parts.told(kind, block, "", [Image(found.url, found.media_type)])
         case Mapping() if kind in _WHOLE:
-            parts.told(kind, block, words_of(block))
+            parts.told(kind, block, words_of(plain(block)))
         case _:
             raise refused(at, f"{kind_of(block)} cannot be sent: give text, an image, a document or a toolResult")
 
@@ -167,8 +167,7 @@ def _assistant(given: list[tuple[str, Json]], place: str, calls: Calls) -> Place
         parts.at = at
         match block:
             case {"toolUse": Mapping() as call}:
-                place = f"{at}.toolUse"
-                id, name = string(call, "toolUseId", place), string(call, "name", place)
+                id, name = (string(call, field, f"{at}.toolUse") for field in ("toolUseId", "name"))
                 made = parts.call(id, name, call.get("input"), at)
                 beside = rest(call, ("toolUseId", "name", "input"))
                 parts.state(made, FIELDS, nested("toolUse", beside))
@@ -186,11 +185,6 @@ def _assistant(given: list[tuple[str, Json]], place: str, calls: Calls) -> Place
                 parts.text(text)
             case {"toolResult": _}:
                 parts.answer(_result(block, at, calls))
-            case _:
-                _keep(parts, block)
+            case _:  # what Bedrock, or the model, made by itself; new ones have names that we do not know
+                parts.whole(next(iter(block)), block)
     return parts.build("assistant")
-
-
-def _keep(parts: Parts, block: Json) -> None:
-    """A block that Bedrock, or the model, made by itself; new ones have names that we do not know."""
-    parts.whole(next(iter(block)), block)

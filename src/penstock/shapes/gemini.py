@@ -68,7 +68,7 @@ def _parts(parts: Any, place: str) -> Iterator[tuple[str, Json]]:
     """The parts; a string, or one part alone, stands for a list of it."""
     alone = isinstance(parts, Mapping)
     for at, part in contents([parts] if alone else parts, place):
-        yield at, {"text": part["text"]} if part.get("type") == "text" else part
+        yield at, {"text": part["text"]} if part.get("type") == "text" and "text" in part else part
 
 
 def _camel(fields: Json) -> dict[str, Any]:

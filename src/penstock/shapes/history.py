@@ -47,6 +47,8 @@ def as_messages(what: Any) -> list[Message]:
 
     Of a request's body the history is taken, what the system says first; its settings and tools are not part of it.
     """
+    if isinstance(what, list | tuple) and all(isinstance(message, Message) for message in what):
+        return [*what]  # as it is with every step of an agent: nobody asks where they stood
     return read(what).messages
 
 
@@ -221,7 +223,7 @@ def _is_own(message: Json) -> bool:
     if message.get("role") not in _OURS or not isinstance(parts, list):
         return False
     if not parts:
-        return message.keys() == {"role", "parts"}
+        return set(message) == {"role", "parts"}
     return message["role"] != "user" or any(isinstance(part, Mapping) and "type" in part for part in parts)
 
 

@@ -16,6 +16,7 @@ from penstock.shapes.common import (
     kind_of,
     mapping,
     nested,
+    plain,
     refused,
     rest,
     stated_type,
@@ -46,7 +47,7 @@ def show(parts: Parts, part: Json, at: str) -> None:
             inner = [found for _, found in contents(content, f"{at}.source.content")]
             pictures = [_pictured(found, at) for found in inner if found.get("type") == "image"]
             texts = [found for found in inner if found.get("type") != "image"]
-            words = words_of({**rest(part, ("source",)), "content": texts})
+            words = words_of(plain({**rest(part, ("source",)), "content": texts}))
             parts.told("document", part, words, pictures, "anthropic")
         case {"type": "image" | "document" as kind, "source": Mapping() as source}:
             found = _sourced(kind, source, str(part.get("title") or ""), at)
@@ -55,7 +56,7 @@ def show(parts: Parts, part: Json, at: str) -> None:
         case {"type": "document", "document": Mapping()} if parts.wire == "cohere":
             parts.told("document", part, _document_text(part["document"]))
         case {"type": str(kind)} if kind in _WHOLE:
-            parts.told(kind, part, words_of(part), (), "anthropic")
+            parts.told(kind, part, words_of(plain(part)), (), "anthropic")
         case _:
             raise refused(at, f"{kind_of(part)} cannot be sent: give text, an image, a file or a tool's result")
 

@@ -1,0 +1,327 @@
+"""Blocks that only one vendor knows go back to it as they came, and tell the others what they say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock.errors import UsageError
+from penstock.events import Opaque, Text
+from penstock.messages import (
+    Image,
+    Message,
+    assistant,
+    decode_messages,
+    encode_messages,
+    result,
+    tool_results,
+    user,
+)
+from penstock.shapes import as_messages, export_messages
+from penstock.wires import WIRES
+from tests.test_shapes import PIXEL, ROME
+
+Json = dict[str, Any]
+
+FACT = "the fact is 42"
+PICTURED = "(A picture was here"
+FOUND = {
+    "type": "search_result",
+    "source": "https://x.test",
+    "title": "Facts",
+    "content": [{"type": "text", "text": FACT}],
+}
+PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+CONVERSES = {"searchResult": {"source": "https://x.test", "title": "Facts", "content": [{"text": FACT}]}}
+
+
+def document(content: Any) -> Json:
+    return {"type": "document", "title": "Facts", "source": {"type": "content", "content": content}}
+
+
+SHOWN: dict[str, tuple[str, Json]] = {
+    "search result": ("anthropic", FOUND),
+    "document": ("anthropic", document(FACT)),
+    "document in parts": ("anthropic", document([{"type": "text", "text": "Well,"}, {"type": "text", "text": FACT}])),
+    "converse's search result": ("bedrock", CONVERSES),
+    "cohere's document": ("cohere", {"type": "document", "document": {"data": FACT}}),
+}
+"""Blocks that the user may show, each with its wire."""
+
+
+def others(wire: str) -> list[str]:
+    return [other for other in WIRES if other != wire]
+
+
+def words(body: Json) -> str:
+    return json.dumps(body, ensure_ascii=False)
+
+
+@pytest.mark.parametrize(("wire", "block"), SHOWN.values(), ids=list(SHOWN))
+def test_what_the_user_shows_goes_home_whole_and_in_words_elsewhere(wire: str, block: Json) -> None:
+    history = [{"role": "user", "content": [block]}]
+    messages = as_messages(history)
+    assert FACT in messages[0].text
+    assert export_messages(messages, wire)["messages"] == history
+    assert decode_messages(encode_messages(messages)) == messages
+    for other in others(wire):
+        assert words(export_messages(messages, other)).count(FACT) == 1
+
+
+RESULTS: dict[str, tuple[str, Json, Json]] = {
+    "anthropic": (
+        "anthropic",
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [FOUND, document(FACT)]}]},
+    ),
+    "bedrock": (
+        "bedrock",
+        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": "f", "input": {}}}]},
+        {
+            "role": "user",
+            "content": [
+                {"toolResult": {"toolUseId": "a", "content": [CONVERSES, {"text": FACT}], "status": "success"}}
+            ],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("wire", "call", "answer"), RESULTS.values(), ids=list(RESULTS))
+def test_what_a_result_shows_goes_home_whole_and_in_words_elsewhere(wire: str, call: Json, answer: Json) -> None:
+    messages = as_messages([call, answer])
+    assert messages[1].results[0].text.count(FACT) == 2
+    assert export_messages(messages, wire)["messages"] == [call, answer]
+    for other in others(wire):
+        assert words(export_messages(messages, other)).count(FACT) == 2
+
+
+def test_the_pictures_of_a_document_are_shown_elsewhere() -> None:
+    history = [{"role": "user", "content": [document([{"type": "text", "text": FACT}, PICTURE]), document([PICTURE])]}]
+    messages = as_messages(history)
+    assert [part.url for part in messages[0].parts if isinstance(part, Image)] == [PIXEL, PIXEL]
+    assert export_messages(messages, "anthropic")["messages"] == history
+    assert decode_messages(encode_messages(messages)) == messages
+    for other in others("anthropic"):
+        assert words(export_messages(messages, other)).count("iVBORw0KGgo=") == 2
+
+
+def test_a_picture_that_is_guarded_is_shown_elsewhere() -> None:
+    guarded = {"guardContent": {"image": {"format": "png", "source": {"bytes": "iVBORw0KGgo="}}}}
+    history = [{"role": "user", "content": [{"text": "Look."}, guarded]}]
+    assert export_messages(history, "bedrock")["messages"] == history
+    for other in others("bedrock"):
+        assert words(export_messages(history, other)).count("iVBORw0KGgo=") == 1
+
+
+def test_what_the_system_is_marked_with_stays_on_its_wire() -> None:
+    body = {"system": [{"text": "Be brief."}, CONVERSES, {"cachePoint": {"type": "default"}}], "messages": []}
+    assert export_messages(body, "bedrock")["system"] == body["system"]
+    assert FACT in words(export_messages(body, "anthropic"))
+
+
+# What providers found, ran and made themselves.
+
+HOSTED: dict[str, tuple[str, Json, str]] = {
+    "web search": (
+        "anthropic",
+        {"type": "web_search_tool_result", "tool_use_id": "s", "content": [
+            {"type": "web_search_result", "title": FACT, "url": "https://x.test", "encrypted_content": "ENCRYPTED"}]},
+        FACT,
+    ),
+    "web fetch": (
+        "anthropic",
+        {"type": "web_fetch_tool_result", "tool_use_id": "s", "content": {
+            "type": "web_fetch_result", "url": "https://x.test", "content": {
+                "type": "document", "source": {"type": "text", "media_type": "text/plain", "data": FACT}}}},
+        FACT,
+    ),
+    "code": (
+        "anthropic",
+        {"type": "bash_code_execution_tool_result", "tool_use_id": "s", "content": {
+            "type": "bash_code_execution_result", "stdout": FACT, "stderr": "", "return_code": 0, "content": []}},
+        FACT,
+    ),
+    "a viewed file": (
+        "anthropic",
+        {"type": "text_editor_code_execution_tool_result", "tool_use_id": "s", "content": {
+            "type": "text_editor_code_execution_view_result", "file_type": "text", "content": FACT}},
+        FACT,
+    ),
+    "another server's tool": (
+        "anthropic",
+        {"type": "mcp_tool_result", "tool_use_id": "s", "is_error": False, "content": [{"type": "text", "text": FACT}]},
+        FACT,
+    ),
+    "a summary": ("anthropic", {"type": "compaction", "content": FACT}, FACT),
+    "gemini's code": ("gemini", {"executableCode": {"language": "PYTHON", "code": FACT}}, FACT),
+    "what it printed": ("gemini", {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": FACT}}, FACT),
+    "gemini's tool": ("gemini", {"toolResponse": {"toolType": "MAPS", "response": {"places": [FACT]}}}, FACT),
+    "gemini's picture": ("gemini", {"inlineData": {"mimeType": "image/png", "data": "ENCRYPTED"}}, PICTURED),
+    "gemini's file": ("gemini", {"fileData": {"mimeType": "video/mp4", "fileUri": "ENCRYPTED"}}, "(A file was here"),
+    "bedrock's picture": ("bedrock", {"image": {"format": "png", "source": {"bytes": "ENCRYPTED"}}}, PICTURED),
+    "bedrock's citations": (
+        "bedrock",
+        {"citationsContent": {"content": [{"text": "Well,"}, {"text": FACT}], "citations": [{"title": "ENCRYPTED"}]}},
+        FACT,
+    ),
+    "files that were searched": (
+        "openai-responses",
+        {"type": "file_search_call", "id": "fs_1", "queries": ["?"], "results": [{"filename": "a.txt", "text": FACT}]},
+        FACT,
+    ),
+    "the interpreter": (
+        "openai-responses",
+        {"type": "code_interpreter_call", "id": "ci_1", "code": "1", "outputs": [{"type": "logs", "logs": FACT}]},
+        FACT,
+    ),
+    "a plot": (
+        "openai-responses",
+        {"type": "code_interpreter_call", "id": "ci_1", "code": "1", "outputs": [
+            {"type": "image", "url": "data:image/png;base64,ENCRYPTED"}]},
+        PICTURED,
+    ),
+    "a remote tool": (
+        "openai-responses",
+        {"type": "mcp_call", "id": "mcp_1", "server_label": "x", "name": "f", "arguments": "{}", "output": FACT},
+        FACT,
+    ),
+    "a picture that was made": (
+        "openai-responses",
+        {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "ENCRYPTED"},
+        PICTURED,
+    ),
+    "the screen": (
+        "openai-responses",
+        {"type": "computer_call_output", "call_id": "c", "output": {"type": "x", "image_url": "data:ENCRYPTED"}},
+        PICTURED,
+    ),
+}  # fmt: skip
+
+
+def answer_of(wire: str, block: Json) -> Json:
+    match wire:
+        case "gemini":
+            return {"contents": [{"role": "model", "parts": [block]}]}
+        case "openai-responses":
+            return {"input": [block]}
+        case _:
+            return {"messages": [{"role": "assistant", "content": [block]}]}
+
+
+@pytest.mark.parametrize(("wire", "block", "told"), HOSTED.values(), ids=list(HOSTED))
+def test_what_a_provider_made_itself_goes_home_whole_and_in_words_elsewhere(wire: str, block: Json, told: str) -> None:
+    body = answer_of(wire, block)
+    [message] = as_messages(body)
+    assert message.text == ""  # it is not what the model said
+    assert export_messages([message], wire) == body
+    for other in others(wire):
+        written = words(export_messages([message], other))
+        assert written.count(told) == 1
+        assert "ENCRYPTED" not in written
+
+
+UNTOLD = [
+    ("anthropic", "redacted_thinking", {"type": "redacted_thinking", "data": "x"}),
+    ("anthropic", "container", {"id": "x", "expires_at": "x"}),
+    ("anthropic", "server_tool_use", {"type": "server_tool_use", "id": "x", "name": "x", "input": {"code": "x"}}),
+    ("openai-responses", "reasoning", {"type": "reasoning", "id": "x", "summary": [{"text": "x"}], "content": "x"}),
+    ("openai-responses", "item_reference", {"type": "item_reference", "id": "x"}),
+    ("openai-responses", "mcp_list_tools", {"type": "mcp_list_tools", "tools": [{"title": "x"}]}),
+    ("bedrock", "cachePoint", {"cachePoint": {"type": "default"}}),
+    ("openai-chat", "message", {"title": "x"}),
+]
+
+
+@pytest.mark.parametrize(("wire", "kind", "data"), UNTOLD, ids=[kind for _, kind, _ in UNTOLD])
+def test_what_is_encrypted_or_technical_stays_on_its_wire(wire: str, kind: str, data: Json) -> None:
+    said = Message("assistant", (Text(0, "Hi."), Opaque(1, wire, kind, data)))
+    for other in others(wire):
+        assert export_messages([said], other) == export_messages([assistant("Hi.")], other)
+
+
+# Texts stay apart.
+
+TEXTS = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+
+
+def result_in(wire: str, content: Any) -> Any:
+    call = {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}
+    body = export_messages([call, {"role": "tool", "tool_call_id": "a", "content": content}], wire)
+    match wire:
+        case "gemini":
+            return body["contents"][1]["parts"][0]["functionResponse"]["response"]["result"]
+        case "openai-responses":
+            return body["input"][1]["output"]
+        case "anthropic":
+            return body["messages"][1]["content"][0]["content"]
+        case "bedrock":
+            return body["messages"][1]["content"][0]["toolResult"]["content"]
+        case _:
+            return body["messages"][1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("wire", "written"),
+    [
+        ("openai-chat", TEXTS),
+        ("anthropic", TEXTS),
+        ("openai-responses", [{"type": "input_text", "text": "one"}, {"type": "input_text", "text": "two"}]),
+        ("bedrock", [{"text": "one"}, {"text": "two"}]),
+        ("gemini", "one\ntwo"),
+        ("ollama", "one\ntwo"),
+        ("cohere", [{"type": "document", "document": {"data": {"text": text}}} for text in ("one", "two")]),
+    ],
+)
+def test_the_texts_of_a_result_stay_apart(wire: str, written: Any) -> None:
+    assert result_in(wire, TEXTS) == written
+    alone = [{"text": "one"}] if wire == "bedrock" else "one"
+    assert result_in(wire, "one") == result_in(wire, TEXTS[:1]) == alone
+
+
+def test_a_provider_that_takes_only_what_it_knows_gets_a_string() -> None:
+    messages = [assistant(ROME), tool_results(result(ROME, "one", "two"))]
+    assert export_messages(messages, "openai-chat", provider="deepseek")["messages"][1]["content"] == "one\ntwo"
+
+
+@pytest.mark.parametrize(
+    ("wire", "content"),
+    [("openai-chat", TEXTS), ("cohere", TEXTS), ("anthropic", TEXTS), ("ollama", "one\ntwo")],
+)
+def test_the_texts_of_the_user_stay_apart(wire: str, content: Any) -> None:
+    assert export_messages([user("one", "two")], wire)["messages"][0]["content"] == content
+
+
+def test_an_answer_runs_on() -> None:
+    said = [user("Hi."), assistant("o", "ne")]
+    assert [export_messages(said, wire)["messages"][1]["content"] for wire in ("openai-chat", "ollama")] == ["one"] * 2
+
+
+# Where things stood, and what to give instead.
+
+ZIP = {"type": "file", "file": {"file_data": "data:application/zip;base64,AAAA", "filename": "a.zip"}}
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "bedrock", "gemini", "ollama", "cohere"])
+def test_a_file_that_cannot_be_written_says_where_it_stood(wire: str) -> None:
+    history = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi."},
+        {"role": "user", "content": [{"type": "text", "text": "Look."}, ZIP]},
+    ]
+    with pytest.raises(UsageError, match=r"^messages\[2\]\.content\[1\]: File"):
+        export_messages(history, wire)
+
+
+@pytest.mark.parametrize("what", [{}, {"choices": []}, {"candidates": []}])
+def test_what_is_no_message_is_told_what_to_give(what: Any) -> None:
+    with pytest.raises(UsageError, match=r"give a message with a role .* a request with its messages, .* of an answer"):
+        as_messages(what)
+
+
+@pytest.mark.parametrize("what", [b"[]", bytearray(b"[]"), [b"Hi."]])
+def test_bytes_are_read_by_another(what: Any) -> None:
+    with pytest.raises(UsageError, match="read_history reads the bytes"):
+        as_messages(what)
