@@ -50,9 +50,14 @@ def test_a_history_is_mended_and_says_how() -> None:
     done = checked(json.dumps(ORPHAN), "--repair")
     assert done.returncode == 0
     assert b"gave the call 'c1' a result" in done.stderr
-    mended = decode_messages(done.stdout)
-    assert [message.role for message in mended] == ["user", "assistant", "tool", "user"]
+    mended = json.loads(done.stdout)
+    assert [message["role"] for message in mended] == ["user", "assistant", "tool", "user"]
+    assert mended[:2] == ORPHAN[:2], "it stays in its own shape"
     assert checked(done.stdout).returncode == 0
+    body = json.loads(checked(json.dumps({"model": "m", "messages": ORPHAN}), "--repair").stdout)
+    assert (body["model"], body["messages"]) == ("m", mended)
+    ours = checked(encode_messages([ASKED, CALLED]), "--repair").stdout
+    assert [message.role for message in decode_messages(ours)] == ["user", "assistant", "tool"]
 
 
 def test_a_history_in_another_shape() -> None:

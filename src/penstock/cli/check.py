@@ -18,7 +18,12 @@ FAULTY = 1
 @click.command()
 @click.argument("file", type=click.File("rb"))
 @click.option("--provider", metavar="NAME", help="Look for what this provider refuses, and only that.")
-@click.option("--repair", "is_repair", is_flag=True, help="Print the history, mended; what was done is told beside it.")
+@click.option(
+    "--repair",
+    "is_repair",
+    is_flag=True,
+    help="Print the history, mended, in its own shape; what was done is told beside it.",
+)
 @click.option("--to", "wire", metavar="WIRE", help="Print the history as the body of a request: anthropic, gemini, …")
 @click.option("--json", "as_json", is_flag=True, help="Print the problems as JSON, one a line.")
 def check(file: IO[bytes], provider: str | None, is_repair: bool, wire: str | None, as_json: bool) -> None:
@@ -46,9 +51,10 @@ def _inspect(data: bytes, provider: str | None, is_repair: bool, wire: str | Non
     from penstock.history import repair
     from penstock.shapes.file import parse_history
 
-    history: Any = parse_history(data)
+    given = parse_history(data)
+    history: Any = given
     if is_repair:
-        history = repair(history, provider)
+        history = repair(given, provider)
         for change in history.changes:
             click.echo(change, err=True)
     problems = find(history, provider)
@@ -59,7 +65,7 @@ def _inspect(data: bytes, provider: str | None, is_repair: bool, wire: str | Non
         )
         click.echo(shown, err=is_printed)
     if is_printed:
-        sys.stdout.buffer.write(_written(history, wire, provider) + b"\n")
+        sys.stdout.buffer.write(_written(history, given, wire, provider) + b"\n")
     elif not problems and not as_json:
         click.echo(f"nothing is wrong with it{f' for {provider}' if provider else ''}")
     return bool(problems)
@@ -69,11 +75,16 @@ def _fields(problem: Any) -> dict[str, Any]:
     return {name: getattr(problem, name) for name in problem.__struct_fields__}
 
 
-def _written(history: Any, wire: str | None, provider: str | None) -> bytes:
-    """The history in the shape of a wire, or in our own."""
+def _written(history: Any, given: Any, wire: str | None, provider: str | None) -> bytes:
+    """The history as the body of a request, or in the shape in which it was given."""
     from penstock.messages import encode_messages
-    from penstock.shapes import as_messages, export_messages
+    from penstock.shapes import export_messages, read
 
+    reading = read(given)
+    if wire is None and not reading.wire:
+        return encode_messages(read(history).messages)
+    body: Any = export_messages(history, wire or reading.wire, provider=provider)
     if wire is None:
-        return encode_messages(as_messages(history))
-    return json.dumps(export_messages(history, wire, provider=provider), ensure_ascii=False, indent=1).encode()
+        is_alone = isinstance(given, list) and len(body) == 1
+        body = next(iter(body.values())) if is_alone else {**given, **body} if isinstance(given, dict) else body
+    return json.dumps(body, ensure_ascii=False, indent=1).encode()
