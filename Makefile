@@ -8,7 +8,8 @@ PYTEST_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
+INSTALL := $(PIP) --quiet --quiet --editable
 CLI := $(VENV)/.installed-cli
 DEV := $(VENV)/.installed-dev
 FUZZ := $(VENV)/.installed-fuzz
@@ -72,7 +73,7 @@ clean: ## remove all that these targets made
 
 $(CLI): pyproject.toml | $(BIN)/pip
 	$(say) 'installing penstock and its command line…'
-	@$(INSTALL) '.[cli]'
+	@$(PIP) --editable '.[cli]'
 	@touch $@
 
 $(DEV): pyproject.toml | $(BIN)/pip

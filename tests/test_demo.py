@@ -151,8 +151,17 @@ def test_what_was_saved_is_reckoned_from_the_longest_tool() -> None:
 
 def test_nothing_saved_is_said_to_be_nothing() -> None:
     wait = timed().waits[0]
-    late = type(wait)(wait.answer_end, wait.longest, 1.0, 7.25)
+    late = type(wait)(wait.answer_end, wait.longest, 1.0, 7.25, 2.0)
     assert savings([late], 80)[0][0][0] == "The early start saved nothing in this run."
+
+
+def test_little_saved_is_explained_by_calls_that_came_late() -> None:
+    wait = timed().waits[0]
+    assert (wait.closed, wait.lead) == (2, 4)
+    late = type(wait)(wait.answer_end, wait.longest, 3.0, 8.9, 5.9)
+    told = {of: "".join(text for row in savings([of], 400) for text, _ in row) for of in (wait, late)}
+    assert "little to save" not in told[wait]
+    assert "the calls came at the very end, 0.10 s before the answer was over" in told[late]
 
 
 @pytest.mark.parametrize("width", [1, 10, 39, 79, 119])
@@ -195,6 +204,13 @@ def test_in_a_pipe_each_thing_is_a_line_and_the_saving_adds_up() -> None:
     assert spaced["result search_logs"] - spaced["started search_logs"] == pytest.approx(float(longest), abs=0.25)
 
 
+def test_a_pipe_has_no_edge_and_the_title_is_the_wire_that_was_asked_for() -> None:
+    told = run("--speed", "20", "--wire", "mistral", "--dialect", "hermes", COLUMNS="40").stdout.decode().splitlines()
+    assert re.fullmatch(r"penstock demo · mistral at \S+ · calls in the text, as hermes", told[0])
+    assert told[2] == f"› {PROMPT}"
+    assert any(line.startswith("Request 2 left at") and line.endswith(" s.") for line in told)
+
+
 def test_json_is_an_event_a_line() -> None:
     done = run("--speed", "20", "--json", "--wire", "gemini", "--dialect", "hermes")
     assert (done.returncode, done.stderr) == (0, b"")
@@ -224,7 +240,8 @@ def test_colours_can_be_kept_in_a_pipe_and_nothing_is_drawn_anew() -> None:
     ("arguments", "told"),
     [
         (("--wire", "telex"), "openai-responses"),
-        (("--dialect", "klingon"), "hermes"),
+        (("--dialect", "herms"), "no dialect is called 'herms', did you mean 'hermes'?\n"),
+        (("--dialect", "foo"), "no dialect is called 'foo'; docs/dialects.md lists those that there are\n"),
         (("--dialect", "plain"), "'xml' has them"),
         (("--speed", "0"), "speed"),
     ],
@@ -379,8 +396,26 @@ def test_text_after_a_call_stands_below_it_when_the_tool_has_ended() -> None:
 def test_a_call_that_waits_says_for_what() -> None:
     call = ToolCall("a", "pay", {})
     assert page(StepStart(1), call)[1] == ["╭─ pay", "╰─ · waits until the answer is over"]
-    assert page(call, ApprovalRequest("a", "pay", {}))[1][-1] == "╰─ ? waits for approval"
+    assert page(call, ApprovalRequest("a", "pay", {}))[1][-1] == "╰─ ? waits for you"
     assert page(call, ApprovalRequest("a", "pay", {}, "deferred"))[1][-1] == "╰─ ? waits for its result from elsewhere"
+
+
+def test_a_call_that_is_left_open_is_not_broken_off() -> None:
+    shown = Page({})
+    shown.add(ApprovalRequest("a", "pay", {"amount": 5}), 0.0)
+    shown.add(ToolCall("b", "look", {}, block=7), 0.0)
+    shown.settle("broken off")
+    standing, moving = shown.rows(60, 1.0)
+    assert [_text(row) for row in standing] == [
+        "╭─ pay", "│  amount    5", "╰─ ? waits for you", "╭─ look", "╰─ ■ broken off",
+    ]  # fmt: skip
+    assert moving == []
+
+
+def test_a_resumed_call_is_shown_with_its_arguments() -> None:
+    call = ToolCall("a", "pay", {"amount": 5})
+    standing, _ = page(ToolStart("1.0", "a", "pay", {"amount": 5}), ToolEnd("1.0", result(call, "Paid.")))
+    assert standing == ["╭─ pay", "│  amount    5", "╰─ ✓ 1.0 s  Paid."]
 
 
 def test_errors_and_restarts_are_shown() -> None:

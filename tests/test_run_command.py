@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -50,6 +51,15 @@ payer = penstock.Agent(paying, tools=[pay], approvals="wait")
 cut = penstock.Agent(scripted(Reply("So", finish="length")))
 busy = penstock.Agent(scripted(Status(401, "wrong key")))
 number = 17
+
+@penstock.tool
+def clear() -> str:
+    """Remove the folder in which the history is to be kept."""
+    import os
+    os.rmdir("talks")
+    return "gone"
+
+clearer = penstock.Agent(scripted(Reply(call("clear", {})), "Cleared."), tools=[clear])
 
 def factory():
     return agent
@@ -104,6 +114,50 @@ def test_a_history_is_kept_and_gone_on_from(folder: Path) -> None:
     assert (folder / "talk.json").read_text() == '{"half":', "what could not be read is not overwritten"
 
 
+def test_a_history_that_cannot_be_kept_is_told_before_anything_is_asked(folder: Path) -> None:
+    for place, told in (("nowhere/talk.json", "there is no folder nowhere"), ("/dev/null", "is no file")):
+        done = run(folder, "agents.py", "Rome", "--history", place)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert told in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_history_that_could_not_be_kept_in_the_end_is_told_in_a_line(folder: Path) -> None:
+    (folder / "talks").mkdir()
+    done = run(folder, "agents.py:clearer", "Go.", "--history", "talks/talk.json")
+    assert "Cleared." in done.stdout
+    assert done.returncode == 1
+    assert done.stderr == "Error: the history could not be kept in talks/talk.json: No such file or directory\n"
+
+
+@pytest.mark.parametrize("arguments", [["run", "agents.py"], ["chat", "-m", "sim:demo"], ["record", "-m", "sim:demo"]])
+@pytest.mark.parametrize("prompt", ["", " \n"])
+def test_nothing_is_not_asked(folder: Path, arguments: list[str], prompt: str) -> None:
+    output = ["-o", "kept.jsonl"] if arguments[0] == "record" else []
+    given = [([prompt], "")] if output else [([prompt], ""), ([], prompt)]
+    for words, piped in given:
+        command = [*PENSTOCK, *arguments, *output, *words]
+        done = subprocess.run(command, cwd=folder, input=piped, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "Error: there is nothing to ask: give a prompt\n"
+
+
+def test_quiet_is_the_answer_and_nothing_else(folder: Path) -> None:
+    done = run(folder, "agents.py", "Rome", "--quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "I was told: sunny in Rome\n", "")
+
+
+@pytest.mark.parametrize(("target", "code", "said", "told"), [
+    ("agents.py:cut", 1, "So\n", "length"), ("agents.py:busy", 3, "", "wrong key"),
+    ("agents.py:payer", 4, "I pay.\n", "waits for approval"),
+])  # fmt: skip
+def test_quiet_says_elsewhere_what_is_no_answer(folder: Path, target: str, code: int, said: str, told: str) -> None:
+    done = run(folder, target, "Go.", "-q")
+    assert (done.returncode, done.stdout) == (code, said)
+    assert done.stderr.startswith("Error: ")
+    assert told in done.stderr
+
+
 @pytest.mark.parametrize(("target", "code", "told"), [
     ("agents.py:cut", 1, "length"), ("agents.py:busy", 3, "wrong key"), ("agents.py:payer", 4, "waits for approval"),
 ])  # fmt: skip
@@ -117,7 +171,7 @@ def test_the_exit_code_says_how_it_ended(folder: Path, target: str, code: int, t
 MISTAKES = {
     "missing.py": "there is no file missing.py",
     "no_such_module": "there is no file or module no_such_module",
-    "agents.py:nobody": "there is no 'nobody' in agents.py; agents there: agent, payer, cut, busy",
+    "agents.py:nobody": "there is no 'nobody' in agents.py; agents there: agent, payer, cut, busy, clearer",
     "agents.py:number": "is no Agent but of the type int",
     "agents:weather": "is no Agent",
     "broken.py": "broken.py, line 2: NameError: name 'nothing' is not defined",
@@ -127,6 +181,12 @@ MISTAKES = {
     "two.py": "there are several agents in two.py: say which, as in two.py:one",
     "needs.py": "needs.py, line 1: ModuleNotFoundError: No module named 'no_such_thing'",
     "tool.py": "tool.py, line 4",
+    "tool": "tool.py, line 4",
+    "uses_tool": "tool.py, line 4",
+    "makes.py:make": "makes.py, line 3: UsageError",
+    ".": "'.' is a folder: give a Python file or a module",
+    "some/folder": "give a Python file or a module",
+    "notes.txt": "notes.txt is no Python file",
 }
 
 
@@ -141,6 +201,9 @@ def test_mistakes_are_told_in_a_line(folder: Path, target: str) -> None:
     (folder / "tool.py").write_text(
         "import penstock\ndef bad(x: object()): ...\n\nagent = penstock.Agent('sim:demo', [bad])\n"
     )
+    (folder / "uses_tool.py").write_text("import tool\n")
+    (folder / "makes.py").write_text("import penstock\ndef make():\n    return penstock.Agent('sim:demo', 3)\n")
+    (folder / "notes.txt").write_text("Notes.")
     done = run(folder, target, "Go.")
     assert done.returncode == 2
     assert MISTAKES[target] in done.stderr
@@ -174,6 +237,15 @@ class Terminal:
             seen += os.read(self.ours, 4096).decode()
         return seen
 
+    def interrupt(self) -> None:
+        """Ctrl-C, until something comes of it: one that falls between a prompt and the reading waits for the next."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            self.child.send_signal(signal.SIGINT)
+            if select.select([self.ours], [], [], 1.0)[0]:
+                return
+        raise AssertionError("nothing came of it")
+
     def type(self, text: str) -> None:
         os.write(self.ours, text.encode())
 
@@ -186,6 +258,44 @@ def test_a_person_is_asked_at_a_terminal(folder: Path, typed: str, told: str) ->
         seen = terminal.expect("All is paid.")
         assert told in seen
         assert terminal.child.wait(PATIENCE) == 0
+
+
+def test_a_call_waits_for_the_person_and_then_shows_what_it_was(folder: Path) -> None:
+    with Terminal(folder, "run", "agents.py:payer", "Pay.") as terminal:
+        seen = terminal.expect("run it? ")
+        assert "waits for you" in seen
+        assert "broken off" not in seen
+        assert "paused" not in seen
+        terminal.type("y\n")
+        seen = terminal.expect("paid 5")
+        assert "amount" in seen
+
+
+def test_ctrl_c_leaves_a_call_open(folder: Path) -> None:
+    with Terminal(folder, "run", "agents.py:payer", "Pay.", "--history", "talk.json") as terminal:
+        terminal.expect("run it? ")
+        terminal.interrupt()
+        assert terminal.child.wait(PATIENCE) == 130
+    roles = [message.role for message in decode_messages((folder / "talk.json").read_bytes())]
+    assert roles == ["user", "assistant", "tool"], "the model was not asked again"
+
+
+TOOLS = [{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]
+
+
+@pytest.mark.parametrize("prompt", [["Rome"], []])
+def test_ctrl_c_at_a_result_ends_the_answer(folder: Path, prompt: list[str]) -> None:
+    (folder / "tools.json").write_text(json.dumps(TOOLS))
+    with Terminal(folder, "chat", "-m", "sim:fast", "--tools", "tools.json", *prompt) as terminal:
+        if not prompt:
+            terminal.expect("› ")
+            terminal.type("Rome\n")
+        terminal.expect("gives › ")
+        terminal.interrupt()
+        if not prompt:
+            assert "no answer" not in terminal.expect("› ")
+            terminal.type("\x04")
+        assert terminal.child.wait(PATIENCE) == 130
 
 
 def test_a_conversation_at_a_terminal(folder: Path) -> None:
@@ -221,6 +331,52 @@ def test_shells_complete_the_commands(shell: str) -> None:
     found = subprocess.run(PENSTOCK, capture_output=True, text=True, check=False, env=env).stdout
     assert "decode" in found
     assert "demo" in found
+
+
+@pytest.mark.parametrize(("words", "offered"), [
+    (["run", "ag"], ["file,ag"]),
+    (["chat", "-m", "open"], ["plain,openrouter:", "plain,openai:", "plain,openai-compatible:"]),
+    (["chat", "-m", "si"], ["plain,sim:demo"]),
+    (["chat", "--calls", "na"], ["plain,native"]),
+    (["chat", "--wire", "ge"], ["plain,gemini"]),
+    (["demo", "--dialect", "herm"], ["plain,hermes"]),
+    (["check", "--provider", "mis"], ["plain,mistral"]),
+    (["check", "--to", "anth"], ["plain,anthropic"]),
+])  # fmt: skip
+def test_shells_complete_names(words: list[str], offered: list[str]) -> None:
+    typed = {"COMP_WORDS": " ".join(["penstock", *words]), "COMP_CWORD": str(len(words))}
+    env = {**os.environ, "_PENSTOCK_COMPLETE": "bash_complete", **typed}
+    found = subprocess.run(PENSTOCK, capture_output=True, text=True, check=False, env=env).stdout
+    assert set(found.split()) == set(offered)
+
+
+@pytest.mark.parametrize(("name", "told"), [
+    ("openai:gpt-5", "no key for openai: set OPENAI_API_KEY in the environment"),
+    ("openai-compatible:x", "give --base-url or set OPENAI_COMPATIBLE_BASE_URL"),
+])  # fmt: skip
+def test_advice_is_for_the_command_line(name: str, told: str) -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI")}
+    command = [*PENSTOCK, "chat", "-m", name, "Hi."]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Model(" not in done.stderr
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_models_can_be_copied_from_a_terminal_of_any_width(width: int) -> None:
+    env = {**os.environ, "COLUMNS": str(width)}
+    shown = subprocess.run([*PENSTOCK, "models"], capture_output=True, text=True, check=True, env=env).stdout
+    assert "…" not in shown
+    assert width < 60 or "GOOGLE_ACCESS_TOKEN" in shown
+
+
+def test_a_provider_without_an_address_has_none_in_json() -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "AZURE"))}
+    told = subprocess.run([*PENSTOCK, "models", "--json"], capture_output=True, check=True, env=env).stdout
+    urls = {row["provider"]: row["url"] for row in json.loads(told)}
+    assert (urls["openai-compatible"], urls["azure"]) == (None, None)
+    assert urls["openai"] == "https://api.openai.com/v1"
 
 
 def test_help_is_cheap() -> None:

@@ -45,14 +45,17 @@ class UnknownNameError(UsageError):
     def __init__(self, name: object, known: Iterable[str]) -> None:
         self.name = name
         self.known = tuple(known)
-        super().__init__(f"no {self.kind} is called {name!r}{self._guess()}; there are: {', '.join(self.known)}")
+        super().__init__(f"no {self.kind} is called {name!r}{self._others(self._guess())}")
 
     def _guess(self) -> str:
         from difflib import get_close_matches  # imported here: it costs more than all of this module
 
         plain = {known.replace("_", "-"): known for known in self.known}
-        close = get_close_matches(str(self.name).lower().replace("_", "-"), plain, n=1, cutoff=0.5)
-        return f", did you mean {plain[close[0]]!r}?" if close else ""
+        close = get_close_matches(str(self.name).lower().replace("_", "-"), plain, n=2)
+        return f", did you mean {' or '.join(repr(plain[name]) for name in close)}?" if close else ""
+
+    def _others(self, guess: str) -> str:
+        return f"{guess}; there are: {', '.join(self.known)}"
 
 
 class UnknownWireError(UnknownNameError):
@@ -65,6 +68,9 @@ class UnknownDialectError(UnknownNameError):
     """There is no dialect of that name."""
 
     kind = "dialect"
+
+    def _others(self, guess: str) -> str:  # they are too many for a line
+        return guess or "; docs/dialects.md lists those that there are"
 
 
 class UnknownProviderError(UnknownNameError):

@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
+from penstock.cli.complete import complete_calls, complete_model, complete_wire
 from penstock.cli.decode import is_bad_end
 from penstock.cli.view import View
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import MissingKeyError, PenstockError, UsageError
 from penstock.events import StreamChunk, encode
 from penstock.model import Model
+from penstock.wires import ALIASES, WIRES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -37,16 +39,25 @@ def model_options(command: Command) -> Command:
         click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds to wait for an answer."),
         click.option("--tools", "tool_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
                      metavar="FILE", help="Tools to declare: a JSON list, in any provider's shape."),
-        click.option("--calls", default="native", metavar="DIALECT",
+        click.option("--calls", default="native", metavar="DIALECT", shell_complete=complete_calls,
                      help="How calls are written: natively, or in the text in this dialect (xml, hermes, …)."),
         click.option("--system", default="", metavar="TEXT", help="What the model is told before all else."),
         click.option("--base-url", metavar="URL", help="Another address of the provider."),
-        click.option("--wire", help="Another protocol, where the provider speaks several."),
-        click.option("-m", "--model", "name", required=True, metavar="PROVIDER:MODEL",
+        click.option("--wire", metavar=f"[{'|'.join([*WIRES, *ALIASES])}]", shell_complete=complete_wire,
+                     help="Another protocol, where the provider speaks several."),
+        click.option("-m", "--model", "name", required=True, metavar="PROVIDER:MODEL", shell_complete=complete_model,
                      help="The model, as in anthropic:claude-sonnet-5, or sim:demo, which needs no key."),
     ):  # fmt: skip
         command = option(command)
     return command
+
+
+def what_to_ask(prompt: str | None) -> str:
+    """What is to be asked: the prompt, or else what comes on standard input."""
+    text = sys.stdin.read() if prompt is None else prompt
+    if not text.strip():
+        raise Mistake("there is nothing to ask: give a prompt")
+    return text
 
 
 def open_model(name: str, wire: str | None, base_url: str | None, timeout: float | None, record: Any = None) -> Model:
@@ -57,7 +68,14 @@ def open_model(name: str, wire: str | None, base_url: str | None, timeout: float
     try:
         return Model(name, base_url, wire=wire, timeouts=timeouts, record=record)
     except PenstockError as error:
-        raise Mistake(str(error)) from None
+        raise Mistake(advice(error)) from None
+
+
+def advice(error: PenstockError) -> str:
+    """The error's message for somebody at a command line, who has options and variables, and no Python."""
+    if isinstance(error, MissingKeyError):
+        return f"no key for {error.provider}: set {' or '.join(error.variables)} in the environment"
+    return str(error).replace("Model(..., base_url=...)", "--base-url")
 
 
 def read_tools(path: Path | None) -> list[Any]:
@@ -101,14 +119,28 @@ def _show_json(events: Iterable[StreamChunk]) -> bool:
 
 def complain(error: PenstockError) -> int:
     """Say what went wrong on the way to the model; the exit code for it."""
-    click.echo(f"Error: {error}", err=True)
+    click.echo(f"Error: {advice(error)}", err=True)
     return MISTAKEN if isinstance(error, UsageError) else FAILED
 
 
 def asked(prompt: str) -> str | None:
-    """What the person says; None if that is nothing more."""
+    """What the person says next; None, by Ctrl-D or Ctrl-C, if that is nothing more."""
     try:
-        return input(prompt)
-    except (EOFError, KeyboardInterrupt):
-        click.echo()
+        return answered(prompt)
+    except KeyboardInterrupt:
         return None
+
+
+def answered(question: str) -> str | None:
+    """What the person answers; None by Ctrl-D. Ctrl-C is let through. A pipe gets the answers, not the questions."""
+    if not sys.stdout.isatty():
+        click.echo(question, err=True, nl=False)
+        question = ""
+    try:
+        return input(question)
+    except EOFError:
+        click.echo(err=True)
+        return None
+    except KeyboardInterrupt:
+        click.echo(err=True)
+        raise

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from penstock.cli.rows import SPINNER, Row, fitted, wrapped
+from penstock.cli.screen import as_text
 from penstock.jsonstream import PartialJSON
 
 MAX_LINES = 6
@@ -19,7 +21,7 @@ _KEY = 10  # the columns of the names of arguments, unless one is longer
 _BAR = 12
 _SPINS = 10  # a second
 
-Phase = Literal["writing", "held", "asking", "running", "done", "failed", "void"]
+Phase = Literal["writing", "held", "asking", "running", "done", "failed", "void", "left"]
 
 
 class Span(Struct, frozen=True):
@@ -58,7 +60,7 @@ class Card:
     @property
     def is_settled(self) -> bool:
         """Whether nothing of it will change any more."""
-        return self.progress.phase in ("done", "failed", "void")
+        return self.progress.phase in ("done", "failed", "void", "left")
 
     def write(self, piece: str) -> None:
         """A piece of the arguments."""
@@ -88,7 +90,7 @@ class Card:
         return [
             row
             for key, item in value.items()
-            for row in self._field(key, _shown(item), width, column, is_growing=key == last)
+            for row in self._field(key, as_text(item), width, column, is_growing=key == last)
         ]
 
     def _field(self, key: str, text: str, width: int, column: int, *, is_growing: bool) -> list[Row]:
@@ -119,7 +121,7 @@ class Card:
                 return spin(now), "arguments", "writing", ""
             case "held":
                 return "·", "busy", "waits until the answer is over", ""
-            case "asking":
+            case "asking" | "left":
                 return "?", "busy", progress.told, ""
             case "running" if progress.seconds is not None:
                 return "·", "good", took, "has ended, and waits until its call is confirmed"
@@ -139,20 +141,16 @@ def spin(now: float) -> str:
     return SPINNER[int(now * _SPINS) % len(SPINNER)]
 
 
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
 def _report(data: Any) -> str:
     """What a tool reports, on one line: a bar if it says how much of how much is done."""
     match data:
         case None:
             return ""
-        case {"done": int() | float() as done, "total": int() | float() as total, **rest} if 0 <= done <= total > 0:
+        case {"done": int() | float() as done, "total": int() | float() as total, **rest} if (
+            0 <= done <= total and 0 < total < inf
+        ):
             filled = round(_BAR * done / total)
             of = " ".join([f"{done:g} of {total:g}", *(str(word) for word in rest.values())])
             return f"{'━' * filled}{'┄' * (_BAR - filled)} {fitted(of, 40)}"
-        case str():
-            return fitted(data, 60)
         case _:
-            return fitted(msgspec.json.encode(data, enc_hook=str).decode(), 60)
+            return fitted(as_text(data), 60)

@@ -14,6 +14,8 @@ _TICK = 6  # columns between two seconds of the axis, at least
 _LEAST_PLOT = 20  # columns for the bars, at least
 _ROOMY_PLOT = 30  # with less than this, the numbers are left out
 
+_LITTLE = 0.1  # of the longest tool's time: a lead shorter than this is worth an explanation
+
 
 def chart(timeline: Timeline, width: int) -> list[Row]:
     """The timeline, at most this wide."""
@@ -70,7 +72,7 @@ def savings(waits: list[Wait], width: int) -> list[Row]:
     """What the early start has saved, and how that is reckoned."""
     saved = round(sum(wait.saved for wait in waits), 2)
     head = f"The early start saved {saved:.2f} s." if saved > 0 else "The early start saved nothing in this run."
-    reckoned = " ".join(_reckoned(wait, at) for at, wait in enumerate(waits, 2))
+    reckoned = " ".join(f"{_reckoned(wait, at)}{_excuse(wait)}" for at, wait in enumerate(waits, 2))
     return [*paragraph(head, "good" if saved > 0 else "odd", width), *paragraph(reckoned, "aside", width)]
 
 
@@ -80,6 +82,13 @@ def _reckoned(wait: Wait, request: int) -> str:
         f"{wait.answer_end:.2f} s, it would have left at {wait.answer_end:.2f} + {wait.longest_seconds:.2f} "
         f"({wait.longest}, the longest) = {wait.late:.2f} s."
     )
+
+
+def _excuse(wait: Wait) -> str:
+    """Why there was little to save, if so: the calls came when the answer was as good as over."""
+    if wait.lead >= _LITTLE * wait.longest_seconds:
+        return ""
+    return f" There was little to save: the calls came at the very end, {wait.lead:.2f} s before the answer was over."
 
 
 def _heads() -> str:

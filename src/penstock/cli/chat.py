@@ -9,12 +9,16 @@ from typing import Any
 import click
 from rich.console import Console
 
-from penstock.cli.asking import asked, complain, model_options, open_model, read_tools, show
+from penstock.cli.app import INTERRUPTED
+from penstock.cli.asking import answered, asked, complain, model_options, open_model, read_tools, show, what_to_ask
 from penstock.cli.screen import open_console, visible
 from penstock.errors import PenstockError
 from penstock.events import ToolCall
-from penstock.messages import Message, ToolResult, result, tool_results, user
+from penstock.messages import Message, result, tool_results, user
 from penstock.model import Model
+
+NO_ANSWER = "(no answer)"
+"""What the model reads of a call to which the person said nothing."""
 
 
 @click.command()
@@ -45,7 +49,7 @@ def chat(
     if prompt is None and sys.stdin.isatty():
         talk.go_on()
     else:
-        talk.say(prompt if prompt is not None else sys.stdin.read())
+        talk.say(what_to_ask(prompt))
     raise SystemExit(talk.code)
 
 
@@ -71,8 +75,9 @@ class Chat:
         """Say this, and show the answer; if that calls tools, and there is someone to ask, answer those too."""
         self._messages.append(user(text))
         while (calls := self._answer()) and sys.stdin.isatty():
-            found = [self._result(call) for call in calls]
-            self._messages.append(tool_results(*found))
+            if not self._provide(calls):
+                self.code = INTERRUPTED
+                return
 
     def _answer(self) -> list[ToolCall]:
         """Show the next answer; the calls in it."""
@@ -95,7 +100,20 @@ class Chat:
         self._messages.append(Message("assistant", turn.parts))
         return turn.tool_calls
 
-    def _result(self, call: ToolCall) -> ToolResult:
-        given = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
-        line = asked(visible(f"{call.name}({given}) gives › "))
-        return result(call, line if line is not None else "(no answer)")
+    def _provide(self, calls: list[ToolCall]) -> bool:
+        """Ask what the calls give, and take it into the history, where each must have a result; False after Ctrl-C."""
+        told = [NO_ANSWER] * len(calls)
+        try:
+            for at, call in enumerate(calls):
+                told[at] = _result(call)
+        except KeyboardInterrupt:
+            return False
+        finally:
+            self._messages.append(tool_results(*map(result, calls, told)))
+        return True
+
+
+def _result(call: ToolCall) -> str:
+    given = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+    line = answered(visible(f"{call.name}({given}) gives › "))
+    return NO_ANSWER if line is None else line

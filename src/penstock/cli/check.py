@@ -9,6 +9,7 @@ from typing import IO, Any
 import click
 
 from penstock.cli.asking import Mistake
+from penstock.cli.complete import complete_provider, complete_wire
 from penstock.errors import PenstockError
 
 FAULTY = 1
@@ -17,14 +18,16 @@ FAULTY = 1
 
 @click.command()
 @click.argument("file", type=click.File("rb"))
-@click.option("--provider", metavar="NAME", help="Look for what this provider refuses, and only that.")
+@click.option("--provider", metavar="NAME", shell_complete=complete_provider,
+              help="Look for what this provider refuses, and only that.")  # fmt: skip
 @click.option(
     "--repair",
     "is_repair",
     is_flag=True,
     help="Print the history, mended, in its own shape; what was done is told beside it.",
 )
-@click.option("--to", "wire", metavar="WIRE", help="Print the history as the body of a request: anthropic, gemini, …")
+@click.option("--to", "wire", metavar="WIRE", shell_complete=complete_wire,
+              help="Print the history as the body of a request: anthropic, gemini, …")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the problems as JSON, one a line.")
 def check(file: IO[bytes], provider: str | None, is_repair: bool, wire: str | None, as_json: bool) -> None:
     """Find what a provider would refuse in a history, before it does.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from penstock.cli.complete import complete_dialect
 from penstock.errors import UsageError
 from penstock.wires import ALIASES, WIRES
 
@@ -28,6 +29,7 @@ def check_dialect(_context: click.Context, _option: click.Parameter, name: str |
     "--dialect",
     metavar="NAME",
     callback=check_dialect,
+    shell_complete=complete_dialect,
     help="Write the calls into the text: xml, hermes, qwen3_coder …",
 )
 @click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Play so many times as fast.")

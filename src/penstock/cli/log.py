@@ -28,6 +28,7 @@ from penstock.events import (
 from penstock.happenings import ApprovalRequest, Done, StepEnd, StepStart, StreamEvent, ToolEnd, ToolProgress, ToolStart
 
 _LIMIT = 2000
+_INDENT = " " * 19
 
 
 class Log:
@@ -51,17 +52,19 @@ class Log:
             self._words.append(event.text)
         elif line := _line(event):
             self.close()
-            self._print(now, *line)
+            what, told = line
+            self._print(now, what, one_line(told, _LIMIT))
 
     def close(self) -> None:
         """Print the words that have come."""
-        text = "".join(self._words).strip()
-        if text:
-            self._print(self._since, self._kind, text)
+        first, *rest = "".join(self._words).strip().split("\n")
+        if first:
+            self._print(self._since, self._kind, first)
+        print_rows(self._console, [((f"{_INDENT}{visible(line)}".rstrip(), ""),) for line in rest])
         self._words, self._kind = [], ""
 
     def _print(self, now: float, what: str, told: str) -> None:
-        print_rows(self._console, [((f"{now:6.2f}  {what:<9}  {visible(one_line(told, _LIMIT))}".rstrip(), ""),)])
+        print_rows(self._console, [((f"{now:6.2f}  {what:<9}  {visible(told)}".rstrip(), ""),)])
 
 
 def _line(event: StreamEvent) -> tuple[str, str] | None:

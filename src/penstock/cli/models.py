@@ -16,6 +16,8 @@ from penstock.providers import PROVIDERS, Provider, find_base_url, without_secre
 
 WIDE = 120
 """How many columns a terminal must have to show the addresses too."""
+MIDDLING = 70
+"""How many it must have to show the wires."""
 
 
 @click.command()
@@ -28,18 +30,20 @@ def models(as_json: bool) -> None:
     """
     if as_json:
         rows = [
-            {"provider": name, "wire": row.wire, "url": where(name, row), "key": key(row)}
+            {"provider": name, "wire": row.wire, "url": url(name, row), "key": key(row)}
             for name, row in PROVIDERS.items()
         ]
         click.echo(json.dumps(rows, indent=1))
         return
     console = open_console()
-    is_wide = console.width >= WIDE
-    table = Table("provider", "key", "speaks", *(["at"] if is_wide else []), box=SIMPLE_HEAD, header_style="bold")
+    table = Table(box=SIMPLE_HEAD, header_style="bold")
+    fitting = 4 if console.width >= WIDE else 3 if console.width >= MIDDLING else 2
+    for heading in ("provider", "key", "speaks", "at")[:fitting]:
+        table.add_column(heading, overflow="fold")  # the variables are there to be copied
     for name, row in PROVIDERS.items():
         style = "bold" if is_ready(row) else "dim"
-        place = [Text(where(name, row), "dim")] if is_wide else []
-        table.add_row(Text(name, style), _shown_key(row), row.wire, *place)
+        cells = (Text(name, style), _shown_key(row), row.wire, Text(where(name, row), "dim"))
+        table.add_row(*cells[:fitting])
     console.print(table)
     console.print("sim:demo needs neither key nor network: penstock chat -m sim:demo", style="dim")
 
@@ -53,12 +57,17 @@ def is_ready(row: Provider) -> bool:
     return bool(key(row)) or not row.needs_key
 
 
-def where(name: str, row: Provider) -> str:
-    """The base URL, or what is missing for one."""
+def url(name: str, row: Provider) -> str | None:
+    """The base URL; None if something is missing for one."""
     try:
         return without_secrets(find_base_url(name, row))
     except UsageError:
-        return row.base_url or "(give a base URL)"
+        return None
+
+
+def where(name: str, row: Provider) -> str:
+    """The base URL, or what is missing for one."""
+    return url(name, row) or row.base_url or "(give a base URL)"
 
 
 def _shown_key(row: Provider) -> Text:

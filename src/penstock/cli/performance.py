@@ -14,13 +14,15 @@ from penstock.agent import Agent
 from penstock.cli.chart import chart, savings
 from penstock.cli.incident import INSTRUCTIONS, PACE, PROMPT, TOOLS, Watch, script
 from penstock.cli.rows import paragraph, print_rows
-from penstock.cli.screen import MAX_WIDTH, harmless, open_console
+from penstock.cli.screen import MAX_WIDTH, open_console
 from penstock.cli.show import shown
+from penstock.cli.telling import write_json
 from penstock.cli.timeline import Timeline
-from penstock.happenings import Done, StreamEvent, encode
+from penstock.happenings import Done, StreamEvent
 from penstock.model import Model
 from penstock.providers import ALIASES, PROVIDERS
 from penstock.testing import Loopback
+from penstock.wires import ALIASES as WIRE_ALIASES
 
 NEXT = "Try --wire gemini, --dialect hermes or --json; then penstock chat -m sim:demo."
 
@@ -45,31 +47,26 @@ def play(agent: Agent, watch: Watch, console: Console | None = None, *, is_plain
     console = open_console(is_plain=is_plain) if console is None else console
     timeline = Timeline(watch.spans)
     width = max(min(console.width - 1, MAX_WIDTH), 1)
-    print_rows(
-        console, [*paragraph(_heading(agent), "aside", width), (), *paragraph(f"› {PROMPT}", "title", width), ()]
-    )
+    edge = width if console.is_terminal else sys.maxsize  # a pipe has none
+    print_rows(console, [*paragraph(_heading(agent), "aside", edge), (), *paragraph(f"› {PROMPT}", "title", edge), ()])
     with shown(console, watch.spans, is_plain=is_plain) as see:
         done = _run(agent, watch, timeline.add, see)
     if done.reason == "answered":
-        print_rows(console, [(), *chart(timeline, width), (), *savings(timeline.waits, width)])
-        print_rows(console, [(), *paragraph(NEXT, "aside", width)])
+        print_rows(console, [(), *chart(timeline, width), (), *savings(timeline.waits, edge)])
+        print_rows(console, [(), *paragraph(NEXT, "aside", edge)])
     return done
 
 
 def write(agent: Agent, watch: Watch) -> Done:
     """Run the agent, and write an event a line."""
-
-    def write_line(event: StreamEvent, _: float) -> None:
-        sys.stdout.buffer.write(harmless(encode(event)) + b"\n")
-        sys.stdout.buffer.flush()
-
-    return _run(agent, watch, write_line)
+    return _run(agent, watch, write_json)
 
 
 def _heading(agent: Agent) -> str:
     model, calls = agent.settings.model, agent.settings.options["calls"]
     in_text = "" if calls == "native" else f" · calls in the text, as {calls}"
-    return f"penstock demo · {model.wire} at {model.base_url}{in_text}"
+    wire = model.provider if model.provider in WIRE_ALIASES else model.wire  # the one that was asked for
+    return f"penstock demo · {wire} at {model.base_url}{in_text}"
 
 
 def _run(agent: Agent, watch: Watch, *seers: Callable[[StreamEvent, float], None]) -> Done:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.asking import Mistake, complain, model_options, open_model, read_tools, show
+from penstock.cli.asking import Mistake, complain, model_options, open_model, read_tools, show, what_to_ask
 from penstock.cli.screen import open_console
 from penstock.decoder import Decoder
 from penstock.errors import PenstockError, UsageError
@@ -30,10 +30,11 @@ def record(
     The request is kept too, without its key. `penstock replay` plays the file, and a model named replay:FILE answers
     from it.
     """
+    asked = what_to_ask(prompt)
     model = open_model(name, wire, base_url, timeout, output)
     console = open_console()
     try:
-        with model.stream(prompt, read_tools(tool_file), calls=calls, system_prompt=system) as stream:
+        with model.stream(asked, read_tools(tool_file), calls=calls, system_prompt=system) as stream:
             ended_well = show(console, model.wire, stream)
     except PenstockError as error:
         raise SystemExit(complain(error)) from None

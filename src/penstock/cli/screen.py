@@ -37,7 +37,7 @@ _CONTROL = re.compile("([\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\u
 _LINES = re.compile(r"\n|[^\n]+")
 WORDS = re.compile(r"\n|[ \t]+|[^ \t\n]+")
 """What a text is broken between: line ends, spaces, and the rest."""
-_ACTING = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
+_ACTING = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 _TAB = 8  # the most columns that a tab takes
 _MIN_WIDTH = 20
 
@@ -58,10 +58,18 @@ def has_control(text: str) -> bool:
 
 def one_line(value: Any, limit: int = 160) -> str:
     """A value, or text, as one line of a bearable length."""
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = as_text(value)
     more = len(text) - limit
     shown = text[:limit].replace("\n", "\\n").replace("\t", "\\t")
     return f"{shown}… ({more:,} more characters)" if more > 0 else shown
+
+
+def as_text(value: Any) -> str:
+    """A text as it is, any other value as JSON, and what has no JSON as Python shows it."""
+    try:
+        return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=repr).decode()
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
 
 
 def harmless(line: bytes) -> bytes:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self, assert_never
+from typing import Any, Self, assert_never
 
 from rich.console import Console
 
@@ -104,8 +104,9 @@ class Show:
                 self._page.add(event, self._clock())
 
     def _draw(self) -> None:
-        width = max(min(self._console.width - 1, MAX_WIDTH), _MIN_WIDTH)
-        self._region.draw(*self._page.rows(width, self._clock()))
+        width, now = max(min(self._console.width - 1, MAX_WIDTH), _MIN_WIDTH), self._clock()
+        is_moving = self._ticker is not None  # elsewhere only what stands is drawn
+        self._region.draw(*(self._page.rows(width, now) if is_moving else (self._page.take(width, now), [])))
 
 
 @contextmanager
@@ -115,8 +116,10 @@ def shown(
     """What takes the events and the moments at which they came: a show, or a log where there can be none."""
     if is_plain or not console.is_terminal or console.is_dumb_terminal:
         log = Log(console)
-        yield log.add
-        log.close()
+        try:
+            yield log.add
+        finally:
+            log.close()
     else:
         with Show(console, spans) as show:
             yield lambda event, _: show.add(event)
@@ -168,7 +171,7 @@ class Page:
         for card in self._running.values():
             if span := self._spans.get(card.progress.call_id):
                 card.progress.seconds = span.seconds
-        standing = self._take(width, now)
+        standing = self.take(width, now)
         moving: list[Row] = []
         above = self._last
         for block in self._blocks:
@@ -187,6 +190,8 @@ class Page:
         for block in self._blocks:
             if isinstance(block, Words):
                 block.is_settled = True
+            elif block.progress.phase == "asking":
+                block.end("left", block.progress.told)
             elif not block.is_settled:
                 block.end("void", why)
 
@@ -206,8 +211,8 @@ class Page:
             case ToolEnd():
                 self._ended(event, now)
             case ApprovalRequest():
-                card = self._card_of(event.call_id, event.name)
-                wants = "waits for approval" if event.kind == "approval" else "waits for its result from elsewhere"
+                card = self._card_of(event.call_id, event.name, event.arguments)
+                wants = "waits for you" if event.kind == "approval" else "waits for its result from elsewhere"
                 card.progress = Progress("asking", told=wants)
             case Done():
                 self._done(event)
@@ -267,10 +272,14 @@ class Page:
         """The card of this block, also if the call was never announced."""
         return self._cards.get(block) or self._new_card(block, id, name)
 
-    def _card_of(self, call_id: str, name: str) -> Card:
-        """The card of this call, also if nothing of it was shown."""
+    def _card_of(self, call_id: str, name: str, arguments: Mapping[str, Any] | None = None) -> Card:
+        """The card of this call, also if nothing of it was shown, as in a run that was resumed."""
         found = next((card for card in reversed(self._cards.values()) if card.id == call_id), None)
-        return found or self._new_card(-1 - len(self._cards), call_id, name)
+        if found is None:
+            found = self._new_card(-1 - len(self._cards), call_id, name)
+            if arguments is not None:
+                found.state(arguments)
+        return found
 
     def _whole(self, event: ToolCall | ToolCallClosed) -> None:
         card = self._card(event.block, event.id, event.name)
@@ -280,7 +289,7 @@ class Page:
             card.progress.phase = "held"
 
     def _started(self, event: ToolStart, now: float) -> None:
-        card = self._card_of(event.call_id, event.name)
+        card = self._card_of(event.call_id, event.name, event.arguments)
         card.progress = Progress("running", event.call_id, now, event.is_early)
         self._running[event.key] = card
 
@@ -297,7 +306,7 @@ class Page:
         if event.reason != "answered":
             self._note(f"■ {event.reason}: {one_line(event.why)}", "bad" if event.reason == "error" else "odd")
 
-    def _take(self, width: int, now: float) -> list[Row]:
+    def take(self, width: int, now: float) -> list[Row]:
         """The rows that stand from now on."""
         standing: list[Row] = []
         while self._blocks:

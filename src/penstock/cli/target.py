@@ -8,12 +8,17 @@ import traceback
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isfunction
 from pathlib import Path
+from sysconfig import get_path
 from types import ModuleType
 from typing import Any
 
+import penstock
 from penstock.agent import Agent
 from penstock.errors import UsageError
 
+_FOREIGN = {Path(penstock.__file__).resolve().parent} | {
+    Path(get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")
+}
 EXAMPLE = 'agent = penstock.Agent("openai:gpt-5", tools=[…])'
 
 
@@ -40,36 +45,51 @@ def _split(target: str) -> tuple[str, str]:
 def _loaded(place: str) -> ModuleType:
     path = Path(place)
     is_file = path.suffix == ".py" or path.is_file()
-    if is_file and not path.is_file():
-        raise UsageError(f"there is no file {place}")
+    _check(path, is_file, place)
     sys.path.insert(0, str(path.resolve().parent if is_file else Path.cwd()))
     try:
         return _from_file(path) if is_file else importlib.import_module(place)
     except ModuleNotFoundError as error:
-        if error.name and place.startswith(error.name):
+        if error.name and f"{place}.".startswith(f"{error.name}."):
             raise UsageError(f"there is no file or module {place}: give a path such as agent.py") from None
         raise _failed(place, error) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the file is a user's, and may do anything
         raise _failed(place, error) from None
 
 
+def _check(path: Path, is_file: bool, place: str) -> None:
+    """Find what is wrong with the name, before anything is imported."""
+    if is_file and not path.is_file():
+        raise UsageError(f"there is no file {place}")
+    if is_file and path.suffix != ".py":
+        raise UsageError(f"{place} is no Python file")
+    if not is_file and not all(part.isidentifier() for part in place.split(".")):
+        what = "a folder" if place and path.is_dir() else "neither a file nor the name of a module"
+        raise UsageError(f"{place!r} is {what}: give a Python file or a module, such as agent.py")
+
+
 def _from_file(path: Path) -> ModuleType:
     spec = spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is no Python file")
+    assert spec is not None
+    assert spec.loader is not None
     module = sys.modules[path.stem] = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 def _failed(place: str, error: BaseException) -> UsageError:
-    """What went wrong in the user's file, with the line of it."""
+    """What went wrong in the user's code, with the last line that is theirs."""
     if isinstance(error, SyntaxError):
         return UsageError(f"{error.filename or place}, line {error.lineno}: {error.msg}")
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(place).resolve()] or frames[-1:]
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame.filename)]
     where = f"{own[-1].filename}, line {own[-1].lineno}" if own else place
     return UsageError(f"{where}: {type(error).__name__}: {error}")
+
+
+def _is_theirs(filename: str) -> bool:
+    """Whether a file is the user's: neither ours, nor Python's, nor that of another package that is installed."""
+    path = Path(filename).resolve()
+    return path.is_file() and not any(path.is_relative_to(folder) for folder in _FOREIGN)
 
 
 def _named(module: ModuleType, name: str, place: str) -> Any:

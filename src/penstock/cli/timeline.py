@@ -29,17 +29,24 @@ class Wait(Struct, frozen=True):
     """What lay between an answer with calls and the next request.
 
     `left` is when that request left. Had all tools started only when the answer was over, it could not have left before
-    `late`: the end of the answer, and then as long as the longest tool took in this very run.
+    `late`: the end of the answer, and then as long as the longest tool took in this very run. `closed` is when the
+    first of the calls had all its arguments: before that, nothing could start.
     """
 
     answer_end: float
     longest: str
     longest_seconds: float
     left: float
+    closed: float
 
     @property
     def late(self) -> float:
         return round(self.answer_end + self.longest_seconds, 2)
+
+    @property
+    def lead(self) -> float:
+        """For how long the answer went on once a tool could start: what can be saved at most."""
+        return round(max(self.answer_end - self.closed, 0.0), 2)
 
     @property
     def saved(self) -> float:
@@ -89,7 +96,9 @@ class Timeline:
         if self._tools:
             longest = max(self._tools.values(), key=lambda bar: bar.end - bar.begin)
             seconds = round(longest.end - longest.begin, 2)
-            self.waits.append(Wait(round(self._answer.end, 2), longest.name, seconds, round(now, 2)))
+            closed = min(bar.begin if bar.closed is None else bar.closed for bar in self._tools.values())
+            end = round(self._answer.end, 2)
+            self.waits.append(Wait(end, longest.name, seconds, round(now, 2), round(closed, 2)))
         self._tools, self._closed = {}, {}
         self._answer = Bar(f"answer {step}", "answer", now, 0)
         self.bars.append(self._answer)
