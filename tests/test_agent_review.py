@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from penstock.agent import Agent, RunResult
-from penstock.errors import BadRequestError, UsageError
+from penstock.errors import ArgumentsError, AuthenticationError, BadRequestError, MissingKeyError, UsageError
 from penstock.events import (
+    Error,
     Finish,
     StreamChunk,
     Text,
@@ -867,6 +868,185 @@ def test_without_a_thread_for_the_model_a_run_ends_with_an_error(monkeypatch: py
     monkeypatch.setattr(threading.Thread, "start", refuse)
     done = end_of(events_of(agent, "sync"))
     assert (done.reason, done.why) == ("error", "can't start new thread")
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_model_that_cannot_be_asked_is_told_before_the_end(colour: str) -> None:
+    with Loopback([Status(401), Reply(call("look", {"city": "Rome"})), Status(400, "no such field")]) as server:
+        model = Model("openai:gpt", server.base_url("openai-responses"), "sk-wrong")
+        events, running = drive(streaming(Agent(model, Bench().tools)), colour)
+        assert isinstance(running.error, AuthenticationError)
+        error, step_end, done = events[-3:]
+        assert error == Error(running.error.message, running.error.code or "AuthenticationError")
+        assert isinstance(step_end, StepEnd)
+        assert isinstance(done, Done)
+        assert (done.reason, done.why) == ("error", running.error.message)
+        events, running = drive(streaming(Agent(model, Bench().tools)), colour)
+    assert isinstance(running.error, BadRequestError)
+    assert [event.message for event in events if isinstance(event, Error)] == [running.error.message]
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_an_agent_is_made_without_a_key_and_told_so_when_it_runs(colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    agent = Agent("openai:gpt")
+    events, running = drive(streaming(agent), colour)
+    assert isinstance(running.error, MissingKeyError)
+    assert Error(str(running.error), "MissingKeyError") in events
+    assert end_of(events).reason == "error"
+    with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):
+        run_of(agent, colour, "Go.")
+
+
+# -- what waits, for another process -----------------------------------------------------------------------------------
+
+
+class Till:
+    """An agent that pays, if a person says so, and what was paid."""
+
+    def __init__(self) -> None:
+        self.paid: list[int] = []
+
+        @tool(approval=True)
+        def pay(amount: int) -> str:
+            """Pay somebody."""
+            self.paid.append(amount)
+            return f"paid {amount}"
+
+        calls = [call("pay", {"amount": amount}, id=f"call_{amount}") for amount in (1, 2)]
+        self.agent = on("openai-chat", [Reply(*calls), Reply("Paid.")], pay)
+
+
+class Answered:
+    """A run that is answered as soon as it is entered, before it is read."""
+
+    def __init__(self, running: Any, answer: Callable[[Any], None]) -> None:
+        self._running, self._answer = running, answer
+
+    def __enter__(self) -> Any:
+        running = self._running.__enter__()
+        self._answer(running)
+        return running
+
+    def __exit__(self, *given: object) -> None:
+        self._running.__exit__(*given)
+
+    async def __aenter__(self) -> Any:
+        running = await self._running.__aenter__()
+        self._answer(running)
+        return running
+
+    async def __aexit__(self, *given: object) -> None:
+        await self._running.__aexit__(*given)
+
+
+def resumed(agent: Agent, stored: bytes, answer: Callable[[Any], None]) -> Callable[[str], Any]:
+    return lambda prefix: Answered(resuming(agent, stored)(prefix), answer)
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_the_result_of_a_paused_run_can_be_resumed_and_says_what_waits(colour: str) -> None:
+    till = Till()
+    paused = run_of(till.agent, colour, "Pay.")
+    assert (paused.reason, paused.finish_reason) == ("paused", "paused")
+    assert [one.call_id for one in paused.waiting] == ["call_1", "call_2"]
+
+    def answer(running: Any) -> None:
+        assert running.waiting == list(paused.waiting)
+        for one in running.waiting:
+            running.decide(one.call_id, approved=True)
+
+    events, running = drive(resumed(till.agent, paused.state, answer), colour)
+    assert (sorted(till.paid), running.output, running.waiting) == ([1, 2], "Paid.", [])
+    assert not any(isinstance(event, ApprovalRequest) for event in events)
+    assert end_of(events).reason == "answered"
+
+
+def test_a_run_that_has_ended_has_nothing_to_resume() -> None:
+    result = made([Reply("Hi.")]).run("Go.")
+    assert (result.finish_reason, result.waiting, result.state) == ("answered", (), b"")
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_of_a_stored_run_only_what_is_undecided_is_asked_again(colour: str) -> None:
+    till = Till()
+    stored = run_of(till.agent, colour, "Pay.").state
+
+    def answer(running: Any) -> None:
+        running.decide("call_1", approved=False)
+
+    events, running = drive(resumed(till.agent, stored, answer), colour)
+    assert [event.call_id for event in events if isinstance(event, ApprovalRequest)] == ["call_2"]
+    assert [one.call_id for one in running.waiting] == ["call_2"]
+    assert end_of(events).reason == "paused"
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("place", ["here", "thread"])
+def test_arguments_of_a_person_that_do_not_fit_are_told_to_the_person(place: str, colour: str) -> None:
+    till = Till()
+    stored = run_of(till.agent, colour, "Pay.").state
+    raised: list[Exception] = []
+
+    def attempt(running: Any, arguments: Any) -> None:
+        try:
+            running.decide("call_1", approved=True, arguments=arguments)
+        except (ArgumentsError, UsageError) as error:
+            raised.append(error)
+
+    def answer(running: Any) -> None:
+        for arguments in ({"amount": "many"}, {}, {"amount": {1}}):
+            if place == "here":
+                attempt(running, arguments)
+            else:
+                thread = threading.Thread(target=attempt, args=(running, arguments))
+                thread.start()
+                thread.join()
+        assert [one.call_id for one in running.waiting] == ["call_1", "call_2"]
+        running.decide("call_1", approved=True, arguments={"amount": 3})
+        running.decide("call_2", approved=False, arguments={"amount": "many"})
+
+    events, _ = drive(resumed(till.agent, stored, answer), colour)
+    assert [type(error) for error in raised] == [ArgumentsError, ArgumentsError, UsageError]
+    assert "amount" in str(raised[0])
+    assert till.paid == [3]
+    assert not any("many" in text for text in results(end_of(events)))
+
+
+# -- how it is made ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_an_agent_may_have_another_model_and_is_otherwise_the_same(colour: str) -> None:
+    bench = Bench()
+    agent = Agent("openai:gpt", bench.tools, "Be brief.", limits=Limits(steps=2), retries=Retries(attempts=0))
+    script = Scripted([Reply(call("look", {"city": "Rome"})), Reply("Sunny.")])
+    other = agent.with_model(Model("anthropic:claude", via=script))
+    assert run_of(other, colour, "Go.").output == "Sunny."
+    assert bench.ran == {"look Rome": 1}
+    assert "Be brief." in json.dumps(script.requests[0].body)
+    assert other.settings.limits == agent.settings.limits
+    assert agent.settings.model.name == "openai:gpt"
+    busy = Scripted([Status(503), Reply("Hi.")])
+    events, _ = drive(streaming(agent.with_model(Model("openai:gpt", via=busy))), colour)
+    assert end_of(events).reason == "error"
+    assert len(busy.requests) == 1
+    with pytest.raises(UsageError, match="give a Model"):
+        agent.with_model(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("system_prompt", "instructions"),
+        ("tolls", "did you mean 'tools'"),
+        ("temprature", "did you mean 'temperature'"),
+    ],
+)
+def test_a_keyword_that_no_agent_has_is_told_with_the_one_that_was_meant(option: str, told: str) -> None:
+    options: dict[str, Any] = {option: "x"}
+    with pytest.raises(UsageError, match=f"{option}.*{told}"):
+        Agent("sim:fast", **options)
 
 
 # -- around it ---------------------------------------------------------------------------------------------------------

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,8 @@ from penstock.cli.screen import as_text, harmless
 from penstock.cli.show import Show
 from penstock.events import Text, ToolCallDelta, ToolCallStart
 from penstock.happenings import ToolProgress
+from penstock.messages import decode_messages
+from penstock.testing import Loopback, Status
 
 PENSTOCK = [sys.executable, "-m", "penstock.cli"]
 
@@ -103,3 +107,53 @@ def test_where_nothing_moves_a_long_argument_costs_what_it_is_long() -> None:
 
 def test_json_for_a_terminal_turns_nothing_around() -> None:
     assert harmless("a\u202eb\u2066c\x7f\x85".encode()) == b"a\\u202eb\\u2066c\\u007f\\u0085"
+
+
+@pytest.mark.parametrize("command", [["demo", "--speed", "nan"], ["replay", "--speed", "nan", __file__]])
+def test_what_is_no_number_is_no_speed(command: list[str]) -> None:
+    done = subprocess.run([*PENSTOCK, *command], capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 2
+    assert "nan is no number" in done.stderr
+
+
+def test_the_words_of_a_server_do_not_act_on_the_terminal() -> None:
+    with Loopback([Status(400, "A\x1b]0;gotcha\x07B")]) as server:
+        command = [*PENSTOCK, "chat", "-m", "openai-compatible:m", "--base-url", server.base_url("openai-chat"), "Hi"]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=30)
+    assert done.returncode == 3
+    assert b"gotcha" in done.stderr
+    assert b"\x1b" not in done.stderr
+    assert b"\x07" not in done.stderr
+
+
+def test_a_signal_ends_a_command_in_good_order(tmp_path: Path) -> None:
+    (tmp_path / "slow_agent.py").write_text(SLOW)
+    command = [*PENSTOCK, "run", "slow_agent.py", "Hi", "--history", "talk.json"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert any(b"begun" in line for line in iter(child.stdout.readline, b""))
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(30) == 128 + signal.SIGTERM
+        assert child.stderr is not None
+        assert child.stderr.read() == b""
+    kept = decode_messages((tmp_path / "talk.json").read_bytes())
+    assert [message.role for message in kept] == ["user", "assistant", "tool"]
+
+
+SLOW = '''
+import time
+import penstock
+from penstock.testing import Reply, Scripted, call
+
+
+@penstock.tool
+def slow():
+    """Take a while."""
+    yield "begun"
+    yield "going on"
+    time.sleep(20)
+
+
+script = Scripted([Reply("Well.", call("slow", {})), "Done."])
+agent = penstock.Agent(penstock.Model("openai-compatible:m", via=script), [slow])
+'''

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from penstock.testing import (
     think,
     wait,
 )
+from penstock.transport.policy import Retries, Timeouts
 from tests.asking import (
     KEY,
     ONCE,
@@ -198,6 +201,64 @@ def test_an_option_that_nobody_has_is_told_before_anything_is_sent() -> None:
     with pytest.raises(penstock.UsageError, match="temprature"):
         Model("openai:gpt", via=line).stream("Hi.", temprature=1)
     assert line.requests == []
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"name": None}, "the name of a model is None"),
+        ({"via": ["ok"]}, r"via is \['ok'\]: give a way to the provider"),
+        ({"timeouts": 5}, "timeouts is 5: give Timeouts"),
+        ({"retries": 5}, "retries is 5: give Retries"),
+        ({"timeout": 5}, "'timeout', did you mean 'timeouts'"),
+        ({"temprature": 1}, "'temprature', did you mean 'temperature'"),
+    ],
+)
+def test_what_makes_no_model_is_told_when_it_is_made(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(penstock.UsageError, match=told):
+        Model(**{"name": "openai:gpt", **given})
+
+
+@pytest.mark.parametrize("value", [-1, "3", math.nan, True, -math.inf])
+@pytest.mark.parametrize("kind", [Timeouts, Retries])
+def test_patience_that_makes_no_sense_is_told_when_it_is_made(kind: Any, value: Any) -> None:
+    for name in set(kind.__struct_fields__) - {"after_start"}:
+        with pytest.raises(penstock.UsageError, match=f"{kind.__name__}: {name} is "):
+            kind(**{name: value})
+        assert getattr(kind(**{name: 0}), name) == 0
+
+
+@pytest.mark.parametrize("name", ["attempts", "after_start"])
+def test_attempts_are_counted_in_whole_ones(name: str) -> None:
+    given: dict[str, Any] = {name: 1.5}
+    with pytest.raises(penstock.UsageError, match=f"Retries: {name} is 1.5"):
+        Retries(**given)
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [("openai:gpt", "OPENAI_API_KEY"), ("azure:m", "AZURE_OPENAI_ENDPOINT"), ("bedrock:m", "AWS_REGION")],
+)
+def test_what_is_missing_from_the_environment_is_told_when_the_model_is_asked(
+    name: str, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in [one for one in os.environ if one.startswith(("OPENAI_", "AZURE_", "AWS_"))]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", KEY)
+    model = Model(name)
+    assert name in repr(model)
+    for ask in (model.ask, model.stream, model.astream):
+        with pytest.raises(penstock.UsageError, match=missing):
+            ask("Hi.")
+
+
+def test_a_key_that_is_set_after_the_model_was_made_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with Loopback(["Hi."]) as server:
+        model = Model("openai:gpt")
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url("openai-responses"))
+        assert model.stream_text_and_classify("Hi.").text == "Hi."
 
 
 def test_extra_goes_into_the_request_as_it_stands() -> None:
@@ -461,7 +522,8 @@ def test_chat_declares_tools_and_shows_their_calls(tmp_path: Path) -> None:
         (["-m", "sim:fast", "--wire", "smoke", "Hi."], 2, "no wire is called 'smoke'"),
         (["-m", "replay:nowhere.jsonl", "Hi."], 2, "cannot read the recording"),
         (["-m", "openai:gpt", "Hi."], 2, "OPENAI_API_KEY"),
-        (["-m", "openai:gpt", "--base-url", "htp://x", "Hi."], 2, "OPENAI_API_KEY"),
+        (["-m", "openai:gpt", "--base-url", "http://127.0.0.1:9", "Hi."], 2, "OPENAI_API_KEY"),
+        (["-m", "openai:gpt", "--base-url", "htp://x", "Hi."], 2, "is no base URL"),
         (["-m", "vllm:m", "--base-url", "htp://x", "Hi."], 2, "is no base URL"),
         (["-m", "sim:fast", "--record", "/nowhere/at/all", "Hi."], 2, "cannot write the recording"),
         (["-m", "sim:fast", "--calls", "hermez", "Hi."], 2, "did you mean 'hermes'"),

@@ -192,8 +192,9 @@ def test_a_missing_key_is_told_with_its_variables(name: str) -> None:
     if not row.needs_key:
         assert find_key(name, row, {}) == ""
         return
+    model = Model(f"{name}:m", "https://example.com/v1")
     with pytest.raises(MissingKeyError) as raised:
-        Model(f"{name}:m", "https://example.com/v1")
+        model.ask("Hi.")
     assert raised.value.variables == row.keys
     assert all(variable in str(raised.value) for variable in row.keys)
     assert "api_key=" in str(raised.value)

@@ -19,6 +19,7 @@ import pytest
 
 from penstock.declared import declared
 from penstock.errors import ArgumentsError, UsageError
+from penstock.jsonstream import PartialJSON
 from penstock.tools import Context, Tool, as_tool, as_tools, tool, tool_table
 from tests.tool_types import PARAMETERS, Json, Person, google, taking
 
@@ -117,8 +118,12 @@ def test_options_that_cannot_be_are_refused(options: Any, message: str) -> None:
 
 
 def test_options_that_do_not_exist_are_refused() -> None:
-    with pytest.raises(TypeError, match="readonly"):
-        tool(google, readonly=True)  # type: ignore[call-overload]
+    unfit: Any = tool
+    for ask in (lambda: unfit(google, readonly=True), lambda: unfit(readonly=True), lambda: unfit(aproval=True)):
+        with pytest.raises(
+            UsageError, match=r"no option of a tool is called '\w+', did you mean '(read_only|approval)'"
+        ):
+            ask()
 
 
 def test_methods_are_tools_of_their_objects() -> None:
@@ -363,6 +368,12 @@ def test_a_context_cannot_be_smuggled_in_among_other_keywords() -> None:
 
     with pytest.raises(ArgumentsError, match="`context`: unknown"):
         tool(function).check({"context": 1})
+
+
+@pytest.mark.parametrize("fed", [b"{", None, 5])
+def test_arguments_are_watched_as_text(fed: Any) -> None:
+    with pytest.raises(UsageError, match=type(fed).__name__):
+        PartialJSON().feed(fed)
 
 
 def test_progress_is_reported_through_the_context() -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from copy import copy
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.errors import UsageError
+from penstock.errors import UnknownNameError, UsageError
 from penstock.events import Fault, Usage
 from penstock.execution import StartPolicy, ToolPolicy
-from penstock.happenings import EndReason
+from penstock.happenings import ApprovalRequest, EndReason
 from penstock.messages import Message, joined
-from penstock.model import Model
+from penstock.model import Model, check_kinds, keywords
 from penstock.requests.request import OPTIONS
 from penstock.run import Limits, Run
 from penstock.settings import Callbacks, Settings
@@ -34,7 +35,10 @@ MENDABLE: frozenset[Fault] = frozenset(get_args(Fault)) - {"cut"}
 
 
 class RunResult(Struct, frozen=True):
-    """How a run came out; `error` is what kept the model from being asked again, if it was that."""
+    """How a run came out; `error` is what kept the model from being asked again, if it was that.
+
+    Of a run that is `paused`, `waiting` has the calls that wait, and `state` is the run as `Agent.resume` takes it.
+    """
 
     output: str
     messages: tuple[Message, ...]
@@ -42,6 +46,13 @@ class RunResult(Struct, frozen=True):
     reason: EndReason
     why: str = ""
     error: Exception | None = None
+    waiting: tuple[ApprovalRequest, ...] = ()
+    state: bytes = b""
+
+    @property
+    def finish_reason(self) -> EndReason:
+        """The `reason`, as a run that is read calls it."""
+        return self.reason
 
 
 class Agent:
@@ -84,8 +95,8 @@ class Agent:
         **options: Any,
     ) -> None:
         _check_choices(start, approvals, options)
-        _check_kinds(instructions=(instructions, str), limits=(limits, Limits), timeouts=(timeouts, Timeouts),
-                     retries=(retries, Retries))  # fmt: skip
+        check_kinds(instructions=(instructions, str), limits=(limits, Limits), timeouts=(timeouts, Timeouts),
+                    retries=(retries, Retries))  # fmt: skip
         self.settings = Settings(
             model=_model(model).with_patience(timeouts, retries),
             tools=tool_table(tools),
@@ -98,6 +109,13 @@ class Agent:
             options={**options, "calls": calls, "rescue": _dialects(calls, rescue)},
         )
         self._start: StartPolicy | None = start
+        self._patience = timeouts, retries
+
+    def with_model(self, model: Model | str) -> Self:
+        """The same agent with another model: a scripted one for a test, say."""
+        other = copy(self)
+        other.settings = replace(self.settings, model=_model(model).with_patience(*self._patience))
+        return other
 
     @property
     def policies(self) -> dict[str, ToolPolicy]:
@@ -183,7 +201,8 @@ def _result(run: AgentRun | AsyncAgentRun) -> RunResult:
     if run.error is not None and not run.has_answer:
         raise run.error
     assert run.done is not None
-    return RunResult(run.output, run.done.messages, run.usage, run.done.reason, run.done.why, run.error)
+    ended = RunResult(run.output, run.done.messages, run.usage, run.done.reason, run.done.why, run.error)
+    return replace(ended, waiting=tuple(run.waiting), state=run.dump()) if ended.reason == "paused" else ended
 
 
 # What an agent is made of.
@@ -197,10 +216,10 @@ def _model(given: Any) -> Model:
     raise UsageError(f"the model of an agent is {given!r}: give a Model, or its name: 'provider:model'")
 
 
-def _check_kinds(**given: tuple[Any, type]) -> None:
-    for name, (value, kind) in given.items():
-        if value is not None and not isinstance(value, kind):
-            raise UsageError(f"{name} is {value!r}: give {kind.__name__}")
+class UnknownOption(UnknownNameError):
+    """An agent has no option of that name, and neither has a request to its model."""
+
+    kind = "option of an agent"
 
 
 def _check_choices(start: Any, approvals: Any, options: Mapping[str, Any]) -> None:
@@ -208,9 +227,11 @@ def _check_choices(start: Any, approvals: Any, options: Mapping[str, Any]) -> No
         raise UsageError(f"start is {start!r}: give 'call' or 'turn'; only tools with read_only=True start before that")
     if approvals not in ("pause", "wait"):
         raise UsageError(f"approvals is {approvals!r}: give 'pause' or 'wait'")
-    if unknown := sorted(options.keys() - set(ASKED)):
-        known = f"beside its own keywords it takes those of a request: {', '.join(ASKED)}"
-        raise UsageError(f"an agent has no option {', '.join(map(repr, unknown))}: {known}")
+    if "system_prompt" in options:
+        raise UsageError("an agent has no option 'system_prompt': what its model is told before all is `instructions`")
+    for option in options:
+        if option not in ASKED:
+            raise UnknownOption(option, keywords(Agent, ASKED))
 
 
 def _dialects(calls: Any, rescue: Any) -> bool | tuple[str, ...]:

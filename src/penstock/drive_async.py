@@ -57,10 +57,14 @@ class AsyncAgentRun(RunView):
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
         """Say yes or no to a call that waits for approval, from whatever thread; `arguments` replace the model's."""
+        self._begin_open()
+        self._run.expect_decision(call_id, approved, arguments)
         self._answer(call_id, "approval", lambda: self._run.decide(call_id, approved, arguments, reason))
 
     def provide(self, call_id: str, value: Any, is_error: bool = False) -> None:
         """Give the result of a call that was deferred, from whatever thread: whatever a tool may return."""
+        self._begin_open()
+        self._run.expect(call_id, "deferred")
         self._answer(call_id, "deferred", lambda: self._run.provide(call_id, provided(value, is_error)))
 
     async def close(self) -> None:
@@ -87,12 +91,20 @@ class AsyncAgentRun(RunView):
         if seconds is not None:
             self._after("", seconds, lambda: self._run.expire(f"the run took longer than {seconds:g} seconds"))
 
-    def _answer(self, call_id: str, kind: RequestKind, answered: Callable[[], list[Command]]) -> None:
-        """Somebody answers what the run asked for; of two who do, the first counts."""
+    def _begin_open(self) -> None:
+        """Begin, if that is still to be done, for somebody who means to answer."""
         self._begin()
         self._check_open()
-        self._run.expect(call_id, kind)
-        self._on_loop(lambda: self._carry_out(answered() if self._run.waits_for(call_id, kind) else []))
+
+    def _answer(self, call_id: str, kind: RequestKind, answered: Callable[[], list[Command]]) -> None:
+        """Somebody answers what the run asked for; of two who do, the first counts."""
+
+        def happened() -> None:
+            if self._run.waits_for(call_id, kind):
+                self._answered.add((call_id, kind))
+                self._carry_out(answered())
+
+        self._on_loop(happened)
 
     async def _events(self) -> AsyncIterator[StreamEvent]:
         self._begin()
@@ -102,6 +114,8 @@ class AsyncAgentRun(RunView):
                     event = self._shown(self._out.popleft())
                     if len(self._out) == MAX_AHEAD // 2:
                         self._has_room.set()
+                    if self._is_answered(event):
+                        continue
                     called = self._settings.callbacks.call(event)
                     if inspect.isawaitable(called):
                         await called

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from penstock.errors import AlreadyReadError
 from penstock.execution import Cancel, Start
-from penstock.happenings import Done, StreamEvent
+from penstock.happenings import ApprovalRequest, Done, RequestKind, StreamEvent
 from penstock.messages import Message
 from penstock.run import Ask, Command, Hush, Run, Tell
 from penstock.run_view import MAX_AHEAD, MAX_WAIT, PAUSE, RunView, provided
@@ -59,17 +59,23 @@ class AgentRun(RunView):
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
         """Say yes or no to a call that waits for approval, from whatever thread; `arguments` replace the model's."""
-        self._answer(lambda: self._run.decide(call_id, approved, arguments, reason))
+        self._answer(call_id, "approval", lambda: self._run.decide(call_id, approved, arguments, reason))
 
     def provide(self, call_id: str, value: Any, is_error: bool = False) -> None:
         """Give the result of a call that was deferred, from whatever thread: whatever a tool may return."""
-        self._answer(lambda: self._run.provide(call_id, provided(value, is_error)))
+        self._answer(call_id, "deferred", lambda: self._run.provide(call_id, provided(value, is_error)))
 
     @property
     def messages(self) -> list[Message]:
         """The history at this moment, with which another run can go on: see `RunView.messages`."""
         with self._lock:
             return super().messages
+
+    @property
+    def waiting(self) -> list[ApprovalRequest]:
+        """The calls that wait for somebody: see `RunView.waiting`."""
+        with self._lock:
+            return super().waiting
 
     def dump(self) -> bytes:
         """The run as JSON, to be continued elsewhere by `Agent.resume`."""
@@ -103,12 +109,14 @@ class AgentRun(RunView):
             if seconds is not None:
                 self._after("", seconds, lambda: self._run.expire(f"the run took longer than {seconds:g} seconds"))
 
-    def _answer(self, answered: Callable[[], list[Command]]) -> None:
+    def _answer(self, call_id: str, kind: RequestKind, answered: Callable[[], list[Command]]) -> None:
         """Somebody answers what the run asked for."""
         self._begin()
         with self._lock:
             self._check_open()
-            self._carry_out(answered())
+            commands = answered()
+            self._answered.add((call_id, kind))
+            self._carry_out(commands)
 
     def _events(self) -> Iterator[StreamEvent]:
         self._begin()
@@ -118,6 +126,8 @@ class AgentRun(RunView):
                     if self._out.empty() and self._should_pause:
                         self._carry_out(self._run.pause())
                 event = self._shown(self._out.get())
+                if self._is_answered(event):
+                    continue
                 called = self._settings.callbacks.call(event)
                 if isawaitable(called):
                     _awaited(called)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
-from penstock.errors import UsageError
+from penstock.errors import ArgumentsError, UsageError
 from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
 from penstock.execution import (
     STATES,
@@ -233,6 +233,15 @@ class Executions:
         """Whether the call of this block is known to be whole, or not to be."""
         found = self._by_block.get(block)
         return found is not None and found.is_confirmed
+
+    def check(self, call_id: str, arguments: Any) -> None:
+        """Raise if a call that waits cannot run with these arguments of a person's."""
+        given = json.loads(_json(arguments))
+        execution = self._waiting.get(call_id)
+        policy = None if execution is None else self._policy(execution)
+        found = None if policy is None else policy.checked(given)
+        if isinstance(found, Outcome):
+            raise ArgumentsError(found.text)
 
     def count(self, *states: State) -> int:
         """How many are in one of these states."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from penstock.errors import UsageError
 from penstock.halves import Halves, heal
 from penstock.scanner import MAX_DEPTH, SCALAR, SPACE, TO_QUOTE, ValueScanner, is_too_deep
 
@@ -74,6 +75,9 @@ class PartialJSON:
 
     def feed(self, text: str) -> list[JSONPiece]:
         """Read on; what this piece added, in order."""
+        given: Any = text
+        if not isinstance(given, str):
+            raise UsageError(f"PartialJSON reads text, and was fed {type(given).__name__}: decode bytes first")
         if self._halves.first or not text.isascii():
             text = self._halves.join(text)
         self._fed += len(text)

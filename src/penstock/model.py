@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterable, Mapping
 from copy import copy
 from importlib import import_module
-from inspect import isfunction, ismethod
+from inspect import isfunction, ismethod, signature
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from penstock.declared import Declared, declared
 from penstock.decoder import Decoder
-from penstock.errors import UsageError
+from penstock.errors import UnknownNameError, UsageError
 from penstock.events import StreamChunk
 from penstock.messages import Message, system
 from penstock.providers import Provider, at, find_base_url, find_key, find_provider, split_model, without_secrets
@@ -66,7 +66,8 @@ class Model:
             for chunk in stream: ...
         stream.turn
 
-    The key and the base URL come from the variables that people already have, or are given here. `wire` chooses another
+    The key and the base URL are given here, or come from the variables that people already have, which are looked up
+    when the model is asked: one that is missing is told then. `wire` chooses another
     protocol where a provider speaks several; `client` is an HTTP client of your own (httpx2, httpx, aiohttp); `record`
     is a file to which each exchange is written; `via` is another way to the provider than HTTP, such as a script of
     `penstock.testing`. Other keywords are options for every request: `temperature`, `max_tokens` ...
@@ -87,24 +88,22 @@ class Model:
         via: Line | None = None,
         **options: Any,
     ) -> None:
-        if unknown := sorted(set(options) - set(OPTIONS)):
-            known = f"there are {', '.join(OPTIONS)}; more keywords are taken by stream, see ask"
-            raise UsageError(f"a model has no option {', '.join(map(repr, unknown))}: {known}")
+        _check_given(name, via, options)
+        check_kinds(timeouts=(timeouts, Timeouts), retries=(retries, Retries))
         self.name = name
-        self._key = (api_key or "").strip()
         scheme, _, rest = name.partition(":")
         if scheme in SCHEMES and via is not None:
             raise UsageError(f"{name} has its own way to answer: give `via` with the name of a provider's model")
         if scheme in SCHEMES:
-            self.provider, self.base_url = scheme, f"{scheme}://penstock"
+            self.provider, self._url = scheme, f"{scheme}://penstock"
             self.model, self._row, self._line = import_module(SCHEMES[scheme]).line(rest, wire)
         else:
             given, self.model = split_model(name)
             self.provider, self._row = find_provider(given)
             self._line = via or HTTPLine(client)
-            if via is None and api_key is None:
-                self._key = find_key(self.provider, self._row)
-            self.base_url = self._address(base_url, is_needed=via is None)
+            self._url = at(self._row, base_url) if base_url else "" if via is None else "played://penstock"
+        is_played = scheme in SCHEMES or via is not None
+        self._key = None if api_key is None and not is_played else (api_key or "").strip()
         self.wire = ALIASES.get(wire or "", wire) or self._row.wire
         find_wire(self.wire)
         self._headers = {name.lower(): value for name, value in (headers or {}).items()}
@@ -114,10 +113,16 @@ class Model:
         self._options = options
         self._encode = find_encoder(self.wire)
 
-    def _address(self, base_url: str | None, *, is_needed: bool) -> str:
-        if base_url:
-            return at(self._row, base_url)
-        return find_base_url(self.provider, self._row) if is_needed else "played://penstock"
+    @property
+    def base_url(self) -> str:
+        """Where it is; a `UsageError` if nothing says so."""
+        return find_base_url(self.provider, self._row) if not self._url else self._url
+
+    def _found_key(self) -> str:
+        key = find_key(self.provider, self._row) if self._key is None else self._key
+        if not (key.isascii() and key.isprintable()):
+            raise UsageError(f"the key for {self.provider} has characters that no key has: is it a whole key?")
+        return key
 
     def with_patience(self, timeouts: Timeouts | None = None, retries: Retries | None = None) -> Model:
         """The same model, which waits and tries again as is said here; what is not said stays."""
@@ -128,7 +133,11 @@ class Model:
         return other
 
     def __repr__(self) -> str:
-        return f"Model({self.name!r}, wire={self.wire!r}, base_url={without_secrets(self.base_url)!r})"
+        try:
+            base_url = without_secrets(self.base_url)
+        except UsageError:
+            base_url = ""
+        return f"Model({self.name!r}, wire={self.wire!r}, base_url={base_url!r})"
 
     def stream(self, messages: Any, tools: Iterable[Any] | None = None, **options: Any) -> Stream:
         """Ask, and read the answer in plain code as it comes; the keywords are those of `ask`."""
@@ -204,8 +213,7 @@ class Model:
         )
 
     def _outgoing(self, request: Request) -> Outgoing:
-        if not (self._key.isascii() and self._key.isprintable()):
-            raise UsageError(f"the key for {self.provider} has characters that no key has: is it a whole key?")
+        key = self._found_key()
         sent = self._encode(request, self._row.quirks)
         try:
             body = msgspec.json.encode(sent.body)
@@ -213,12 +221,12 @@ class Model:
             raise UsageError(f"the request cannot be written as JSON: {error}{_culprit(request)}") from error
         url = self.base_url + sent.path
         headers = {"content-type": "application/json", "accept-encoding": "identity", **self._row.headers}
-        if self._row.auth == "aws" and not self._key and isinstance(self._line, HTTPLine):
-            from penstock.transport.aws import signature
+        if self._row.auth == "aws" and not key and isinstance(self._line, HTTPLine):
+            from penstock.transport.aws import signature as signed
 
-            headers |= signature(url, body)
+            headers |= signed(url, body)
         else:
-            headers |= _credentials(self._row, self._key)
+            headers |= _credentials(self._row, key)
         return Outgoing(url, headers | self._headers, body)
 
     def _tape(self, outgoing: Outgoing) -> Tape | None:
@@ -227,6 +235,35 @@ class Model:
         from penstock.recording import Recorder
 
         return Recorder(self._record, self.wire, self.name, outgoing)
+
+
+class UnknownOption(UnknownNameError):
+    """A model has no option of that name; those of one request are taken by `ask`."""
+
+    kind = "option of a model"
+
+
+def check_kinds(**given: tuple[Any, type]) -> None:
+    """Raise a `UsageError` for what is given and is not of its kind."""
+    for name, (value, kind) in given.items():
+        if value is not None and not isinstance(value, kind):
+            raise UsageError(f"{name} is {value!r}: give {kind.__name__}")
+
+
+def _check_given(name: Any, via: Any, options: Mapping[str, Any]) -> None:
+    for option in options:
+        if option not in OPTIONS:
+            raise UnknownOption(option, keywords(Model, OPTIONS))
+    if not isinstance(name, str):
+        raise UsageError(f"the name of a model is {name!r}: give 'provider:model'")
+    if via is not None and not (hasattr(via, "connect") and hasattr(via, "aconnect")):
+        raise UsageError(f"via is {via!r}: give a way to the provider, such as Scripted or Replay of penstock.testing")
+
+
+def keywords(kind: type, options: Iterable[str]) -> list[str]:
+    """The keywords that a class takes by name, and these options."""
+    named = [one.name for one in signature(kind).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    return list(dict.fromkeys([*named, *options]))
 
 
 class _Decoding:

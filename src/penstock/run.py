@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from penstock.call_ids import CallIds
 from penstock.errors import UsageError
-from penstock.events import Fault, Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, Usage
+from penstock.events import Error, Fault, Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, Usage
 from penstock.execution import Cancel, Execution, Move, Start, ToolPolicy
 from penstock.executions import Executions
 from penstock.happenings import (
@@ -169,12 +169,12 @@ class Run:
         self.phase = "tools"
         return commands + self._after(self._executions.release())
 
-    def failed(self, why: str) -> list[Command]:
+    def failed(self, error: Error) -> list[Command]:
         """The model could not be asked."""
         if self.phase != "answer":
             return []
         usage = self._answered().usage
-        return [Tell(StepEnd(self.step, "error", usage)), *self._end("error", why)]
+        return [Tell(error), Tell(StepEnd(self.step, "error", usage)), *self._end("error", error.message)]
 
     def tool_progress(self, key: str, data: Any) -> list[Command]:
         """A tool reports how far it is."""
@@ -193,7 +193,7 @@ class Run:
         self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
     ) -> list[Command]:
         """A person said yes or no to a call."""
-        self.expect(call_id, "approval")
+        self.expect_decision(call_id, approved, arguments)
         return self._after(self._executions.decide(call_id, approved, arguments, reason))
 
     def provide(self, call_id: str, outcome: Outcome) -> list[Command]:
@@ -252,7 +252,7 @@ class Run:
     @property
     def waiting(self) -> list[ApprovalRequest]:
         """The calls that wait for a person, or for their result from elsewhere."""
-        return [one.request for one in self._executions.waiting.values()]
+        return [one.request for one in list(self._executions.waiting.values())]
 
     @property
     def is_waiting(self) -> bool:
@@ -271,6 +271,12 @@ class Run:
             wanted = "a decision" if kind == "approval" else "a result from elsewhere"
             waiting = ", ".join(f"{one.call_id} ({one.kind})" for one in self.waiting) or "none"
             raise UsageError(f"no call with the id {call_id!r} waits for {wanted}; waiting: {waiting}")
+
+    def expect_decision(self, call_id: str, approved: bool, arguments: dict[str, Any] | None) -> None:
+        """Raise unless a call of this id waits for a decision; an `ArgumentsError` if it cannot run with these."""
+        self.expect(call_id, "approval")
+        if approved and arguments is not None:
+            self._executions.check(call_id, arguments)
 
     def dump(self) -> bytes:
         """The run as JSON, to be loaded and continued elsewhere."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.errors import UsageError
-from penstock.events import Text, ToolCall, ToolCallInvalid, ToolCallStart, Usage
+from penstock.errors import ProviderError, UsageError
+from penstock.events import Error, Text, ToolCall, ToolCallInvalid, ToolCallStart, Usage
 from penstock.execution import Start
-from penstock.happenings import Done, EndReason, StepStart, StreamEvent
+from penstock.happenings import ApprovalRequest, Done, EndReason, RequestKind, StepStart, StreamEvent
 from penstock.messages import Message
 from penstock.run import Command, Run
 from penstock.settings import Settings
@@ -42,6 +42,7 @@ class RunView:
         self._is_read = False
         self._needs_break = False
         self._given = len(run.messages)
+        self._answered: set[tuple[str, RequestKind]] = set()
 
     @property
     def output(self) -> str:
@@ -68,6 +69,11 @@ class RunView:
         return self.done.reason if self.done else None
 
     @property
+    def waiting(self) -> list[ApprovalRequest]:
+        """The calls that wait for a person, or for their result from elsewhere, also before a stored run is read."""
+        return self._run.waiting
+
+    @property
     def has_answer(self) -> bool:
         """Whether the model has said anything in this run."""
         return any(message.role == "assistant" for message in self._run.messages[self._given :])
@@ -89,11 +95,15 @@ class RunView:
         if self._run.is_over:
             return []
         self.error = error
-        return self._run.failed(str(error) or type(error).__name__)
+        return self._run.failed(_told(error))
 
     def _note(self, event: StreamEvent) -> None:
         if isinstance(event, Done):
             self.done = event
+
+    def _is_answered(self, event: StreamEvent) -> bool:
+        """Whether this asks for what was answered before anyone read that it was asked."""
+        return isinstance(event, ApprovalRequest) and (event.call_id, event.kind) in self._answered
 
     def _shown(self, event: StreamEvent) -> StreamEvent:
         """The event as it is shown: text that follows tools may begin on a line of its own."""
@@ -118,6 +128,14 @@ class RunView:
 
     def _context(self, start: Start, report: Callable[[Any], None]) -> Context[Any]:
         return Context(deps=self._deps, call_id=start.call_id, tool=start.name, step=self._run.step, report=report)
+
+
+def _told(error: Exception) -> Error:
+    """The event that says why the model could not be asked."""
+    kind = type(error).__name__
+    if isinstance(error, ProviderError):
+        return Error(error.message or kind, error.code or kind, error.retryable)
+    return Error(str(error) or kind, kind)
 
 
 def provided(value: Any, is_error: bool) -> Outcome:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
-from penstock.errors import UsageError
+from penstock.errors import UnknownNameError, UsageError
 from penstock.execution import StartPolicy
 
 Approval = bool | Callable[[dict[str, Any]], bool]
@@ -42,8 +42,22 @@ class ToolOptions(RunOptions, total=False):
     strict: bool | None
 
 
+class UnknownOption(UnknownNameError):
+    """A tool has no option of that name."""
+
+    kind = "option of a tool"
+
+
+def check_names(options: Mapping[str, Any]) -> None:
+    """Raise a `UsageError` for an option that there is not."""
+    for option in options:
+        if option not in _RULES:
+            raise UnknownOption(option, _RULES)
+
+
 def check_options(options: Mapping[str, Any], label: str) -> None:
-    """Raise a `UsageError` for an option whose value makes no sense."""
+    """Raise a `UsageError` for an option that there is not, or whose value makes no sense."""
+    check_names(options)
     for option, (holds, wanted) in _RULES.items():
         if option in options and not holds(options[option]):
             raise UsageError(f"the tool {label!r}: {option} is {options[option]!r}: give {wanted}")

@@ -30,7 +30,7 @@ import msgspec
 from penstock.declared import Declared, declared
 from penstock.errors import UsageError
 from penstock.execution import RETRIES, StartPolicy
-from penstock.tool_options import Approval, RunOptions, ToolOptions, check_options
+from penstock.tool_options import Approval, RunOptions, ToolOptions, check_names, check_options
 from penstock.tool_outcome import MAX_RESULT, Outcome, ToolOutput, failure, outcome
 from penstock.tool_raw import SchemaArguments
 from penstock.tool_schema import FunctionArguments
@@ -229,6 +229,7 @@ def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R
 def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
     """A function as a tool: `@tool`, or `@tool(read_only=True)` with any of `ToolOptions`."""
     if function is None:
+        check_names(options)
         return functools.partial(_from_function, options=options)
     return _from_function(function, options)
 

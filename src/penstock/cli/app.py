@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -41,6 +42,13 @@ def quietly() -> Generator[None]:
         raise SystemExit(READER_GONE) from None
 
 
+def check_number(_context: click.Context, _option: click.Parameter, number: float) -> float:
+    """A number that is one: `nan` is in every range."""
+    if number != number:
+        raise click.BadParameter(f"{number} is no number.")
+    return number
+
+
 class Commands(click.Group):
     """The group of all commands. To list them costs nothing: each is imported when it is called."""
 
@@ -58,6 +66,8 @@ class Commands(click.Group):
             formatter.write_dl([(name, told) for name, (_, told) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
+        for number in (signal.SIGTERM, signal.SIGHUP):  # end in good order: the cursor is shown, the history kept
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
         with quietly():
             return super().invoke(ctx)
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from penstock.cli.complete import complete_calls, complete_model, complete_wire
 from penstock.cli.decode import is_bad_end
+from penstock.cli.screen import visible
 from penstock.cli.view import View
 from penstock.errors import MissingKeyError, PenstockError, UsageError
 from penstock.events import StreamChunk, encode
@@ -31,6 +32,9 @@ class Mistake(click.ClickException):
     """The command asked for something that cannot be done."""
 
     exit_code = MISTAKEN
+
+    def format_message(self) -> str:
+        return visible(self.message)
 
 
 def model_options(command: Command) -> Command:
@@ -84,7 +88,7 @@ def read_tools(path: Path | None) -> list[Any]:
         return []
     try:
         tools = json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Mistake(f"{path} is no JSON: {error}") from None
     if not isinstance(tools, list):
         raise Mistake(f"{path} holds no list of tools")
@@ -119,7 +123,7 @@ def _show_json(events: Iterable[StreamChunk]) -> bool:
 
 def complain(error: PenstockError) -> int:
     """Say what went wrong on the way to the model; the exit code for it."""
-    click.echo(f"Error: {advice(error)}", err=True)
+    click.echo(visible(f"Error: {advice(error)}"), err=True)
     return MISTAKEN if isinstance(error, UsageError) else FAILED
 
 

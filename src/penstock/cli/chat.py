@@ -14,6 +14,7 @@ from penstock.cli.asking import answered, asked, complain, model_options, open_m
 from penstock.cli.screen import open_console, visible
 from penstock.errors import PenstockError
 from penstock.events import ToolCall
+from penstock.history import repair
 from penstock.messages import Message, result, tool_results, user
 from penstock.model import Model
 
@@ -73,7 +74,7 @@ class Chat:
 
     def say(self, text: str) -> None:
         """Say this, and show the answer; if that calls tools, and there is someone to ask, answer those too."""
-        self._messages.append(user(text))
+        self._messages = [*repair(self._messages), user(text)]  # a call in an answer that was broken off has no result
         while (calls := self._answer()) and sys.stdin.isatty():
             if not self._provide(calls):
                 self.code = INTERRUPTED
@@ -81,24 +82,25 @@ class Chat:
 
     def _answer(self) -> list[ToolCall]:
         """Show the next answer; the calls in it."""
+        stream = self._model.stream(self._messages, **self._options)
+        is_whole = False
         try:
-            with self._model.stream(self._messages, **self._options) as stream:
-                try:
-                    ended_well = show(self._console, self._model.wire, stream, as_json=self._as_json)
-                except KeyboardInterrupt:
-                    if not sys.stdin.isatty():
-                        raise
-                    ended_well = False
+            with stream:
+                self.code = 0 if show(self._console, self._model.wire, stream, as_json=self._as_json) else 1
+                is_whole = True
+        except KeyboardInterrupt:
+            if not sys.stdin.isatty():
+                raise
+            self.code = INTERRUPTED
         except PenstockError as error:
             self.code = complain(error)
-            self._messages.pop()
+            if self._messages[-1].role == "user":  # as if it had not been said; what tools gave stays
+                self._messages.pop()
             return []
-        self.code = 0 if ended_well else 1
         if not self._as_json:
             self._console.print()
-        turn = stream.turn
-        self._messages.append(Message("assistant", turn.parts))
-        return turn.tool_calls
+        self._messages += [Message("assistant", stream.turn.parts)] if stream.turn.parts else []
+        return stream.tool_calls if is_whole else []
 
     def _provide(self, calls: list[ToolCall]) -> bool:
         """Ask what the calls give, and take it into the history, where each must have a result; False after Ctrl-C."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from penstock.cli.app import check_number
 from penstock.cli.complete import complete_dialect
 from penstock.errors import UsageError
 from penstock.wires import ALIASES, WIRES
@@ -32,7 +33,13 @@ def check_dialect(_context: click.Context, _option: click.Parameter, name: str |
     shell_complete=complete_dialect,
     help="Write the calls into the text: xml, hermes, qwen3_coder …",
 )
-@click.option("--speed", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Play so many times as fast.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0.01, max=1000),
+    callback=check_number,
+    default=1.0,
+    help="Play so many times as fast.",
+)
 @click.option("--plain", is_flag=True, help="One line for each thing that happens: no colours, nothing drawn anew.")
 @click.option("--json", "as_json", is_flag=True, help="Print one event a line, as JSON, and nothing else.")
 def demo(wire: str, dialect: str | None, speed: float, plain: bool, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from penstock.cli.app import check_number
 from penstock.cli.asking import Mistake, complain, model_options, open_model, read_tools, show, what_to_ask
 from penstock.cli.screen import open_console
 from penstock.decoder import Decoder
@@ -43,7 +44,13 @@ def record(
 
 
 @click.command()
-@click.option("--speed", type=click.FloatRange(min=0), default=1.0, help="Play so many times as fast; 0 does not wait.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0),
+    callback=check_number,
+    default=1.0,
+    help="Play so many times as fast; 0 does not wait.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one event a line, as JSON, and nothing else.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def replay(speed: float, as_json: bool, file: Path) -> None:

@@ -36,7 +36,7 @@ def find_agent(target: str) -> Agent:
 
 def _split(target: str) -> tuple[str, str]:
     """The file or module, and the name in it, which may be missing."""
-    if Path(target).is_file():
+    if _is_file(Path(target)):
         return target, ""
     place, _, name = target.rpartition(":")
     return (place, name) if place else (target, "")
@@ -44,7 +44,7 @@ def _split(target: str) -> tuple[str, str]:
 
 def _loaded(place: str) -> ModuleType:
     path = Path(place)
-    is_file = path.suffix == ".py" or path.is_file()
+    is_file = path.suffix == ".py" or _is_file(path)
     _check(path, is_file, place)
     sys.path.insert(0, str(path.resolve().parent if is_file else Path.cwd()))
     try:
@@ -59,7 +59,7 @@ def _loaded(place: str) -> ModuleType:
 
 def _check(path: Path, is_file: bool, place: str) -> None:
     """Find what is wrong with the name, before anything is imported."""
-    if is_file and not path.is_file():
+    if is_file and not _is_file(path):
         raise UsageError(f"there is no file {place}")
     if is_file and path.suffix != ".py":
         raise UsageError(f"{place} is no Python file")
@@ -68,11 +68,19 @@ def _check(path: Path, is_file: bool, place: str) -> None:
         raise UsageError(f"{place!r} is {what}: give a Python file or a module, such as agent.py")
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # the name is too long for one
+        return False
+
+
 def _from_file(path: Path) -> ModuleType:
-    spec = spec_from_file_location(path.stem, path)
+    name = f"penstock_run_{path.stem}"  # not the stem alone, which may be that of a module of Python's
+    spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    module = sys.modules[path.stem] = module_from_spec(spec)
+    module = sys.modules[name] = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -83,7 +91,9 @@ def _failed(place: str, error: BaseException) -> UsageError:
         return UsageError(f"{error.filename or place}, line {error.lineno}: {error.msg}")
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame.filename)]
     where = f"{own[-1].filename}, line {own[-1].lineno}" if own else place
-    return UsageError(f"{where}: {type(error).__name__}: {error}")
+    is_relative = isinstance(error, ImportError) and "relative import" in str(error)
+    hint = "; name it as a module, as in package.module" if is_relative else ""
+    return UsageError(f"{where}: {type(error).__name__}: {error}{hint}")
 
 
 def _is_theirs(filename: str) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from html import unescape
 from typing import Any
@@ -21,6 +22,7 @@ from penstock.errors import (
     ProviderError,
     RateLimitError,
     UnexpectedReplyError,
+    UsageError,
 )
 
 
@@ -35,6 +37,12 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     first_event: float | None = 120.0
     idle: float | None = 60.0
     total: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            given: Any = getattr(self, name)
+            if given is not None and not (_is_count(given) and given < math.inf):
+                raise UsageError(f"Timeouts: {name} is {given!r}: give a number of seconds of 0 or more, or None")
 
 
 class Retries(Struct, frozen=True, kw_only=True):
@@ -51,6 +59,13 @@ class Retries(Struct, frozen=True, kw_only=True):
     longest_wait: float = 60.0
     after_start: bool = False
 
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            given: Any = getattr(self, name)
+            holds, wanted = _RULES.get(name, (_is_count, "a number of seconds of 0 or more"))
+            if not holds(given):
+                raise UsageError(f"Retries: {name} is {given!r}: give {wanted}")
+
     def delay(self, attempt: int, error: ProviderError) -> float | None:
         """How long to wait before the next attempt; None if there is to be none."""
         if not error.retryable or attempt >= self.attempts:
@@ -59,6 +74,16 @@ class Retries(Struct, frozen=True, kw_only=True):
             return error.retry_after if error.retry_after <= self.longest_wait else None
         delay: float = min(self.first_delay * 2**attempt, self.longest_delay)
         return delay * random.uniform(0.75, 1.0)  # so that many clients do not come back at one time
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "attempts": (lambda value: _is_count(value) and isinstance(value, int), "a whole number of 0 or more"),
+    "after_start": (lambda value: isinstance(value, bool), "True or False"),
+}
 
 
 class Outgoing(Struct, frozen=True):
