@@ -82,8 +82,11 @@ class Chat:
 
     def _answer(self) -> list[ToolCall]:
         """Show the next answer; the calls in it."""
-        stream = self._model.stream(self._messages, **self._options)
         is_whole = False
+        try:
+            stream = self._model.stream(self._messages, **self._options)
+        except PenstockError as error:
+            return self._failed(error)
         try:
             with stream:
                 self.code = 0 if show(self._console, self._model.wire, stream, as_json=self._as_json) else 1
@@ -93,14 +96,18 @@ class Chat:
                 raise
             self.code = INTERRUPTED
         except PenstockError as error:
-            self.code = complain(error)
-            if self._messages[-1].role == "user":  # as if it had not been said; what tools gave stays
-                self._messages.pop()
-            return []
+            return self._failed(error)
         if not self._as_json:
             self._console.print()
         self._messages += [Message("assistant", stream.turn.parts)] if stream.turn.parts else []
         return stream.tool_calls if is_whole else []
+
+    def _failed(self, error: PenstockError) -> list[ToolCall]:
+        """No answer came: it is as if the question had not been asked, but what tools gave stays."""
+        self.code = complain(error)
+        if self._messages[-1].role == "user":
+            self._messages.pop()
+        return []
 
     def _provide(self, calls: list[ToolCall]) -> bool:
         """Ask what the calls give, and take it into the history, where each must have a result; False after Ctrl-C."""

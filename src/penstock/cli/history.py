@@ -13,7 +13,7 @@ class HistoryFile:
     """A history in a file. That it cannot be read or written is said when it is opened, and not after a run."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path = path.resolve()  # what a link leads to is written, and not the link
+        self._path = path
         if path.exists() and not path.is_file():
             raise UsageError(f"{path} is no file: a history cannot be kept there")
         if not path.parent.is_dir():
@@ -34,12 +34,13 @@ class HistoryFile:
 
     def write(self, messages: list[Message]) -> str:
         """Keep this, and say what hindered it, if something did; a crash while it is written spoils nothing."""
-        beside = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
+        target = self._path.resolve()  # what a link leads to, and not the link
+        beside = target.with_name(f"{target.name}.{os.getpid()}.new")
         try:
             beside.write_bytes(encode_messages(messages))
-            if self._path.exists():
-                beside.chmod(self._path.stat().st_mode)
-            beside.replace(self._path)
+            if target.exists():
+                beside.chmod(target.stat().st_mode)
+            beside.replace(target)
         except OSError as error:
             return f"the history could not be kept in {self._path}: {error.strerror}"
         return ""
