@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from benchmarks import early
 from benchmarks.clock import race
@@ -36,6 +37,12 @@ async def _small(number: int) -> int:
     return number + 1
 
 
+@tool(name="_small")
+def _plain(number: int) -> int:
+    """Take a number."""
+    return number + 1
+
+
 def _line(steps: int) -> Scripted:
     return Scripted([*(Reply("Hm.", call("_small", {"number": at})) for at in range(steps)), Reply("Done.")])
 
@@ -45,31 +52,36 @@ def _steps(report: Report) -> Table:
     say(f"agent, {STEPS} steps of small turns")
     history = list(_agent(_line(STEPS)).run("Go.").messages)
     requests = [history[: 1 + 2 * at] for at in range(STEPS + 1)]
-    runners: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {
-        "async": (_run_async, partial(_ask_async, requests)),
-        "sync": (_run_sync, partial(_ask_sync, requests)),
+    runners: dict[str, tuple[Callable[[], None], Callable[[], None], float | None]] = {
+        "async": (_run_async, partial(_ask_async, requests), STEP),
+        "sync": (partial(_run_sync, _plain), partial(_ask_sync, requests), STEP),
+        "sync, with an async tool on a loop of its own": (
+            partial(_run_sync, _small),
+            partial(_ask_sync, requests),
+            None,
+        ),
     }
     rows: list[list[str]] = []
-    for label, (whole, alone) in runners.items():
+    for label, (whole, alone, target) in runners.items():
         least = race({"whole": whole, "alone": alone}, rounds=7)
         each = {name: seconds / STEPS * 1000 for name, seconds in least.items()}
-        own = report.judge(f"{STEPS} steps, {label}: ms of CPU a step", each["whole"] - each["alone"], STEP)
+        own = report.judge(f"{STEPS} steps, {label}: ms of CPU a step", each["whole"] - each["alone"], target)
         rows.append([label, f"{each['whole']:.2f}", f"{each['alone']:.2f}", own])
         report.rows.append({"run": f"steps, {label}", "whole_ms": each["whole"], "model_ms": each["alone"]})
     title = f"{STEPS} steps of one small call each, on a scripted line: ms of CPU a step"
     return Table(title, ["", "whole", "the model alone", "the agent"], rows)
 
 
-def _agent(line: Scripted) -> Agent:
-    return Agent(Model("openai-compatible:m", via=line), [_small], limits=Limits(steps=None))
+def _agent(line: Scripted, small: Any = _small) -> Agent:
+    return Agent(Model("openai-compatible:m", via=line), [small], limits=Limits(steps=None))
 
 
 def _run_async() -> None:
     assert asyncio.run(_agent(_line(STEPS)).arun("Go.")).output == "Done."
 
 
-def _run_sync() -> None:
-    assert _agent(_line(STEPS)).run("Go.").output == "Done."
+def _run_sync(small: Any) -> None:
+    assert _agent(_line(STEPS), small).run("Go.").output == "Done."
 
 
 def _ask_sync(requests: list[list[Message]]) -> None:
