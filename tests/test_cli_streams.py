@@ -157,3 +157,10 @@ def slow():
 script = Scripted([Reply("Well.", call("slow", {})), "Done."])
 agent = penstock.Agent(penstock.Model("openai-compatible:m", via=script), [slow])
 '''
+
+
+def test_events_of_a_chat_do_not_act_on_the_terminal() -> None:
+    with Loopback(["a\u202eb\x9bc"]) as server:
+        command = [*PENSTOCK, "chat", "-m", "openai-compatible:m", "--base-url", server.base_url("openai-chat"), "Hi"]
+        done = subprocess.run([*command, "--json"], capture_output=True, check=True, timeout=30)
+    assert b"a\\u202eb\\u009bc" in done.stdout

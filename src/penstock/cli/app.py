@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
-INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended,
-READER_GONE = 141  # and for one whose reader went away (`| head`)
+from penstock.cli import INTERRUPTED
+
+READER_GONE = 141  # what a shell reports for a command whose reader went away (`| head`)
 
 COMMANDS = {
     "demo": ("demo", "Watch an agent at work: a model calls three tools while it is still talking."),

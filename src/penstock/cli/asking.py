@@ -13,7 +13,7 @@ from rich.console import Console
 
 from penstock.cli.complete import complete_calls, complete_model, complete_wire
 from penstock.cli.decode import is_bad_end
-from penstock.cli.screen import visible
+from penstock.cli.screen import visible, write_lines
 from penstock.cli.view import View
 from penstock.errors import MissingKeyError, PenstockError, UsageError
 from penstock.events import StreamChunk, encode
@@ -115,8 +115,7 @@ def show(console: Console, wire: str, events: Iterable[StreamChunk], *, as_json:
 def _show_json(events: Iterable[StreamChunk]) -> bool:
     ended_well = True
     for event in events:
-        sys.stdout.buffer.write(encode(event) + b"\n")
-        sys.stdout.buffer.flush()
+        write_lines([encode(event)])
         ended_well = ended_well and not is_bad_end(event)
     return ended_well
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from penstock.cli.app import INTERRUPTED
+from penstock.cli import INTERRUPTED
 from penstock.cli.asking import answered, asked, complain, model_options, open_model, read_tools, show, what_to_ask
 from penstock.cli.screen import open_console, visible
 from penstock.errors import PenstockError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import click
 
 from penstock.cli.oddities import MADE_UP
-from penstock.cli.screen import harmless, open_console
+from penstock.cli.screen import open_console, write_lines
 from penstock.cli.view import View
 from penstock.decoder import Decoder
 from penstock.events import Error, Finish, StreamChunk, encode
@@ -66,11 +65,9 @@ def decode(wire: str, as_json: bool, tools: list[str], stream: BufferedReader) -
 
 def show_json(wire: str, tools: Iterable[Any], pieces: Iterable[bytes]) -> bool:
     """Print an event a line; whether the stream ended well."""
-    out = sys.stdout.buffer
     ended_well = True
     for events in batches(Decoder(wire, tools), pieces):
-        out.writelines(harmless(encode(event)) + b"\n" for event in events)
-        out.flush()
+        write_lines(map(encode, events))
         ended_well = ended_well and not any(map(is_bad_end, events))
     return ended_well
 

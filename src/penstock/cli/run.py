@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec.structs import replace
 
-from penstock.cli.app import INTERRUPTED
+from penstock.cli import INTERRUPTED
 from penstock.cli.asking import FAILED, MISTAKEN, Mistake, answered, asked, what_to_ask
 from penstock.cli.complete import complete_file
 from penstock.cli.history import HistoryFile

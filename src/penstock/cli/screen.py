@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from io import TextIOWrapper
 from typing import Any
 
@@ -75,6 +75,12 @@ def as_text(value: Any) -> str:
 def harmless(line: bytes) -> bytes:
     """A line of JSON with everything spelled out that JSON allows as it stands and a terminal may obey."""
     return _ACTING.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), line)
+
+
+def write_lines(lines: Iterable[bytes]) -> None:
+    """Write lines of JSON to standard output, at once, with nothing in them that a terminal may obey."""
+    sys.stdout.buffer.writelines(harmless(line) + b"\n" for line in lines)
+    sys.stdout.buffer.flush()
 
 
 class OurConsole(Console):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Literal
 
 import click
 
-from penstock.cli.screen import harmless, open_console, visible
+from penstock.cli.screen import open_console, visible, write_lines
 from penstock.cli.show import shown
 from penstock.happenings import Done, StreamEvent, encode
 
@@ -33,8 +32,7 @@ def telling(manner: Manner) -> Generator[Callable[[StreamEvent, float], None]]:
 
 def write_json(event: StreamEvent, _at: float) -> None:
     """Write an event as a line."""
-    sys.stdout.buffer.write(harmless(encode(event)) + b"\n")
-    sys.stdout.buffer.flush()
+    write_lines([encode(event)])
 
 
 def say_answer(event: StreamEvent, _at: float) -> None:
@@ -47,4 +45,4 @@ def say_answer(event: StreamEvent, _at: float) -> None:
         out.file.flush()
     if event.reason != "answered":
         told = [word for word in (event.reason, event.why) if word and word != "error"]
-        click.echo(": ".join(["Error", *told]), err=True)
+        click.echo(visible(": ".join(["Error", *told])), err=True)
