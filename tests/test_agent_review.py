@@ -47,6 +47,7 @@ from penstock.run_view import MAX_WAIT
 from penstock.testing import Hang, Loopback, Reply, Scripted, Status, call, drop, fail, say, wait
 from penstock.tools import Tool, as_tool, tool
 from penstock.transport.policy import Retries, Timeouts
+from tests.growth import assert_linear
 from tests.test_agent import COLOURS, NAMES, Bench, check_history, drive, resuming, script, streaming
 from tests.test_agent_hard import LOOK, SOON, Machine, chat, check_ends, end_of, events_of, made, results
 
@@ -684,10 +685,9 @@ def test_a_call_whose_arguments_change_their_kind_has_changed() -> None:
 # -- many calls --------------------------------------------------------------------------------------------------------
 
 
-def many(count: int, policy: ToolPolicy) -> float:
-    """The seconds that the machine takes for an answer of so many calls."""
+def many_calls(count: int, policy: ToolPolicy) -> None:
+    """The machine's work for an answer of so many calls."""
     run = Run([user("Go.")], {"look": policy}, Limits(repeats=None))
-    began = time.process_time()
     due = run.begin()
     for at in range(count):
         arguments = {"at": at}
@@ -704,32 +704,30 @@ def many(count: int, policy: ToolPolicy) -> float:
             due += run.tool_done(start.key, Outcome((Text(0, "ok"),)))
     assert ended == count
     assert run.step == 2
-    return time.process_time() - began
 
 
 @pytest.mark.parametrize("policy", [LOOK, ToolPolicy(), ToolPolicy(is_parallel=False)], ids=["early", "turn", "alone"])
 def test_many_calls_in_one_answer_take_time_in_proportion(policy: ToolPolicy) -> None:
-    many(200, policy)
-    few, lots = (min(many(count, policy) for _ in range(3)) for count in (500, 4000))
-    assert lots < few * 8 * 2.5
+    assert_linear(lambda count: lambda: many_calls(count, policy), 500, 8)
 
 
 def test_many_approvals_take_time_in_proportion() -> None:
-    def decided(count: int) -> float:
+    def work(count: int) -> Callable[[], object]:
         run = Run([user("Go.")], {"pay": ToolPolicy(needs_approval=lambda given: True)}, Limits(repeats=None))
         run.begin()
         for at in range(count):
             run.chunk(ToolCall(f"c{at}", "pay", {"at": at}, sealed_by="call_end", block=at))
         run.chunk(Finish("tool_calls"))
         run.ended()
-        began = time.process_time()
-        for at in range(count):
-            run.decide(f"c{at}", False)
-        assert run.step == 2
-        return time.process_time() - began
 
-    few, lots = (min(decided(count) for _ in range(3)) for count in (500, 4000))
-    assert lots < few * 8 * 2.5
+        def decide() -> None:
+            for at in range(count):
+                run.decide(f"c{at}", False)
+            assert run.step == 2
+
+        return decide
+
+    assert_linear(work, 500, 8)
 
 
 # -- what tools give ---------------------------------------------------------------------------------------------------

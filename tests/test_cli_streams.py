@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from penstock.events import Text, ToolCallDelta, ToolCallStart
 from penstock.happenings import ToolProgress
 from penstock.messages import decode_messages
 from penstock.testing import Loopback, Status
+from tests.growth import assert_linear
 
 PENSTOCK = [sys.executable, "-m", "penstock.cli"]
 
@@ -92,17 +92,14 @@ def test_a_bar_is_drawn_of_what_can_be_drawn(done: float, total: float) -> None:
 
 
 def test_where_nothing_moves_a_long_argument_costs_what_it_is_long() -> None:
-    def seconds(pieces: int) -> float:
-        began = time.process_time()
+    def told(pieces: int) -> None:
         with Show(Console(file=io.StringIO(), width=80, force_terminal=True)) as show:
             show.add(ToolCallStart(0, "c", "write"))
             show.add(ToolCallDelta(0, '{"text": "'))
             for _ in range(pieces):
                 show.add(ToolCallDelta(0, "word "))
-        return time.process_time() - began
 
-    small, large = (min(seconds(pieces) for _ in range(3)) for pieces in (500, 4000))
-    assert large <= 8 * small * 2.5
+    assert_linear(lambda pieces: lambda: told(pieces), 500, 8)
 
 
 def test_json_for_a_terminal_turns_nothing_around() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ from penstock import StreamingXMLParser, TextParser, ToolCall, ToolCallDelta, To
 from penstock.dialects import held
 from penstock.dialects.registry import ALIASES, dialects, find_dialect
 from penstock.errors import UnknownDialectError, UsageError
-from tests.test_linear import assert_linear
+from tests.growth import assert_linear, cpu
 from tests.texts import parse, text_of
 
 PROSE = "The quick brown fox jumps over the lazy dog, 12 times < 13. "
@@ -219,12 +218,6 @@ def test_halves_of_characters_are_joined() -> None:
 def test_a_piece_costs_little_more_than_a_look_at_it() -> None:
     """The measured figure is in `make bench`; this guards against an order of magnitude."""
     pieces = pieces_of(LONG["anthropic_xml"] % (PROSE.replace("<", "") * 2000), 4)
-
-    def timed(work: Callable[[], object]) -> float:
-        start = time.process_time()
-        work()
-        return time.process_time() - start
-
-    look = min(timed(lambda: [piece.find("</parameter>") for piece in pieces]) for _ in range(5))
-    feed = min(timed(lambda: feed_all("xml", pieces)) for _ in range(5))
+    look = min(cpu(lambda: [piece.find("</parameter>") for piece in pieces]) for _ in range(5))
+    feed = min(cpu(lambda: feed_all("xml", pieces)) for _ in range(5))
     assert feed < 60 * look

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from penstock.history import Problem, check, repair
 from penstock.messages import File, Image, Message, ToolResult, assistant, image, result, system, tool_results, user
 from penstock.providers import PROVIDERS
 from penstock.requests import Request, find_encoder
+from tests.growth import assert_linear
 
 ROME = ToolCall("call_1", "weather", {"city": "Rome"}, block=1)
 OSLO = ToolCall("call_2", "weather", {"city": "Oslo"}, block=2)
@@ -211,20 +211,11 @@ def long_histories(size: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", long_histories(1))
 def test_the_time_grows_with_the_history(name: str) -> None:
-    def seconds(size: int) -> float:
+    def work(size: int) -> Callable[[], object]:
         history = long_histories(size)[name]
-        began = time.process_time()
-        check(history)
-        repair(history)
-        return time.process_time() - began
+        return lambda: (check(history), repair(history))
 
-    gc.collect()
-    gc.disable()
-    try:
-        small, large = (min(seconds(size) for _ in range(3)) for size in (500, 4000))
-    finally:
-        gc.enable()
-    assert large <= 8 * small * 2.5, (small, large)
+    assert_linear(work, 500, 8)
 
 
 # Random histories.

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 import random
 import re
-import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jiter
@@ -19,6 +17,7 @@ from hypothesis import strategies as st
 
 from penstock import PartialJSON
 from penstock.jsonstream import MAX_DEPTH, JSONPiece, ValueScanner
+from tests.growth import assert_linear
 from tests.sanity import mended
 
 Path = tuple[str | int, ...]
@@ -319,20 +318,13 @@ def watch(text: str) -> None:
     assert view.is_complete
 
 
-def cpu(text: str, runs: int) -> float:
-    best = math.inf
-    for _ in range(runs):
-        start = time.process_time()
-        watch(text)
-        best = min(best, time.process_time() - start)
-    return best
-
-
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
 def test_time_grows_as_the_text_does(shape: Any) -> None:
-    small, large = shape(10_000), shape(1_000_000)
-    exponent = math.log(cpu(large, 2) / cpu(small, 20)) / math.log(len(large) / len(small))
-    assert exponent <= 1.1
+    def work(size: int) -> Callable[[], object]:
+        text = shape(size)
+        return lambda: watch(text)
+
+    assert_linear(work, 10_000, 100, exponent=1.1)
 
 
 @pytest.mark.parametrize("name", ["one long string", "many strings"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,34 +11,8 @@ import pytest
 from penstock import StreamingToolCallAccumulator
 from penstock.wires import WIRES
 from tests import streams
+from tests.growth import assert_linear
 from tests.support import decode_pieces, frame_bytes, pieces_of
-
-FACTOR = 4
-SLACK = 2.2  # for caches and the noise of a shared machine; quadratic growth would show as 4
-
-
-def cpu(work: Callable[[], object]) -> float:
-    """The least of four runs. Python's collector is off: a pass of its walks the heap of the whole test session."""
-    best = float("inf")
-    gc.disable()
-    try:
-        for _ in range(4):
-            start = time.process_time()
-            work()
-            best = min(best, time.process_time() - start)
-    finally:
-        gc.enable()
-    return best
-
-
-def assert_linear(work: Callable[[int], Callable[[], object]], size: int) -> None:
-    small, large = work(size), work(size * FACTOR)
-    ratios = []
-    for _ in range(5):  # what is quadratic is so every time; what a busy machine does is not
-        ratios.append(cpu(large) / cpu(small))
-        if ratios[-1] < FACTOR * SLACK:
-            return
-    raise AssertionError(f"{FACTOR} times the input took {min(ratios):.1f} times the time")
 
 
 def openai_chunk(delta: dict[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.shapes import as_messages
-from tests.test_linear import assert_linear
+from tests.growth import assert_linear
 
 Histories = dict[str, Callable[[int], Any]]
 
