@@ -6,9 +6,12 @@ import asyncio
 import gc
 import gzip
 import logging
+import os
 import pickle
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -1069,3 +1072,31 @@ def test_the_server_in_the_box_stops_at_once_whatever_a_client_still_does(step: 
             with within(AT_ONCE):
                 server.__exit__()
             gc.collect()  # what was left open warns here
+
+
+PROXIED = """
+import asyncio, sys
+from penstock import Model, Retries
+model = Model("openai-compatible:m", base_url="http://far.invalid/v1", retries=Retries(attempts=0))
+if sys.argv[1] == "async":
+    turn = asyncio.run(model.astream_text_and_classify("Hi"))
+else:
+    turn = model.stream_text_and_classify("Hi")
+print(turn.text)
+"""
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+@pytest.mark.parametrize("is_exempt", [False, True])
+def test_the_proxy_of_the_environment_is_used(colour: str, name: str, is_exempt: bool) -> None:
+    with Loopback(always("Through the proxy.")) as server:
+        others = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+        proxy = {name: server.base_url("openai-chat").removesuffix("/v1")}
+        exempt = {"NO_PROXY": "far.invalid"} if is_exempt else {}
+        command = [sys.executable, "-c", PROXIED, colour]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=30, env={**others, **proxy, **exempt}
+        )
+    assert done.stdout.strip() == ("" if is_exempt else "Through the proxy."), done.stderr
+    assert ("ConnectionFailed" in done.stderr) == is_exempt

@@ -247,7 +247,8 @@ def check_kinds(**given: tuple[Any, type]) -> None:
     """Raise a `UsageError` for what is given and is not of its kind."""
     for name, (value, kind) in given.items():
         if value is not None and not isinstance(value, kind):
-            raise UsageError(f"{name} is {value!r}: give {kind.__name__}")
+            fields = "=…, ".join(getattr(kind, "__struct_fields__", ()))
+            raise UsageError(f"{name} is {value!r}: give {kind.__name__}{f'({fields}=…)' if fields else ''}")
 
 
 def _check_given(name: Any, via: Any, options: Mapping[str, Any]) -> None:

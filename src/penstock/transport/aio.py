@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from inspect import iscoroutinefunction
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
 from penstock.errors import UsageError
@@ -59,12 +61,11 @@ class AsyncConnection:
 
     async def open(self, command: Open) -> Head:
         """Send a request; how its answer begins."""
-        client = await shared_session() if self._client is None else self._client
         self._command, self._loop = command, asyncio.get_running_loop()
         self._is_expired, self._deadline = False, None
         try:
             async with asyncio.timeout(command.first_byte):
-                self._response = await _send(client, command)
+                self._response = await _send(self._client, command)
         except Exception as error:
             raise failure_of(error, command) from error
         response = self._response
@@ -141,7 +142,21 @@ class _Pieces:
             self._waiting.cancel()
 
 
+def environment_proxy(url: str) -> str | None:
+    """The proxy that the environment names for an address, in `HTTPS_PROXY`, `ALL_PROXY` and so on, if any.
+
+    aiohttp can look for it too, but then in `.netrc` as well, in a thread, for each request.
+    """
+    parts, proxies = urlsplit(url), getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    return None if not proxy or proxy_bypass(parts.netloc) else proxy
+
+
 async def _send(client: Any, command: Open) -> Any:
+    if client is None:
+        client, proxy = await shared_session(), environment_proxy(command.outgoing.url)
+    else:
+        proxy = None  # the caller's client minds its own
     outgoing = command.outgoing
     if hasattr(client, "build_request"):
         waits = {"connect": command.connect, "pool": command.connect}
@@ -154,5 +169,5 @@ async def _send(client: Any, command: Open) -> Any:
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=command.connect)
     return await client.post(
         outgoing.url, headers=outgoing.headers, data=outgoing.body, allow_redirects=False, raise_for_status=False,
-        timeout=timeout,
+        timeout=timeout, proxy=proxy,
     )  # fmt: skip
