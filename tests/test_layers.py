@@ -15,7 +15,7 @@ from penstock.wires import WIRES
 
 SOURCE = Path(penstock.__file__).parent
 LAYERS = {
-    "events": 0, "errors": 0, "halves": 0, "scanner": 0,
+    "events": 0, "errors": 0, "halves": 0, "scanner": 0, "masking": 0,
     "objects": 1, "declared": 1, "messages": 1, "framing": 1, "jsonstream": 1,
     "answer": 2, "pairing": 2,
     "wires": 3, "dialects": 3, "requests": 3,

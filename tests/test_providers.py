@@ -15,6 +15,7 @@ import pytest
 import penstock
 from penstock import MissingKeyError, Model, UnknownProviderError, UsageError
 from penstock.cli.app import penstock as command
+from penstock.masking import without_secrets
 from penstock.providers import (
     ALIASES,
     PROVIDERS,
@@ -23,7 +24,6 @@ from penstock.providers import (
     find_key,
     find_provider,
     split_model,
-    without_secrets,
 )
 from penstock.requests import find_encoder
 from penstock.testing import Loopback, Scripted

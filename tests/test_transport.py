@@ -274,7 +274,6 @@ def exchange(clock: Clock | None = None, timeouts: Timeouts | None = None, retri
         timeouts=timeouts or Timeouts(),
         retries=retries or Retries(),
         clock=clock or Clock(),
-        secrets=(KEY,),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Mapping
 from copy import copy
@@ -16,8 +15,9 @@ from penstock.declared import Declared, declared
 from penstock.decoder import Decoder
 from penstock.errors import UnknownNameError, UsageError
 from penstock.events import StreamChunk
+from penstock.masking import without_secrets
 from penstock.messages import Message, system
-from penstock.providers import Provider, at, find_base_url, find_key, find_provider, split_model, without_secrets
+from penstock.providers import Provider, at, find_base_url, find_key, find_provider, split_model
 from penstock.requests import Request, find_encoder
 from penstock.requests.request import OPTIONS
 from penstock.shapes import as_messages
@@ -208,7 +208,6 @@ class Model:
             timeouts=self._timeouts,
             retries=self._retries,
             clock=time.monotonic,
-            secrets=_secrets(outgoing.headers),
             tape=self._tape(outgoing),
         )
 
@@ -330,15 +329,6 @@ def _credentials(row: Provider, key: str) -> dict[str, str]:
             return {"authorization": f"Bearer {key}"} if key else {}
         case name:
             return {name: key} if key else {}
-
-
-def _secrets(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """What nobody is to be told of the headers: keys, also without the word before them."""
-    told = [value for name, value in headers.items() if _SECRET.search(name)]
-    return (*told, *(value.split()[-1] for value in told if value.split()))
-
-
-_SECRET = re.compile(r"authorization|cookie|token|key|secret", re.IGNORECASE)
 
 
 def _culprit(request: Request) -> str:

@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 from msgspec import Struct
 
 from penstock.errors import MissingKeyError, UnknownProviderError, UsageError
+from penstock.masking import without_secrets
 
 Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "aws"]
 
@@ -194,13 +195,6 @@ def _completed(provider: Provider, parts: SplitResult) -> SplitResult:
     host = f"localhost{parts.netloc}" if parts.port and not parts.hostname else parts.netloc
     port = f":{usual.port}" if usual.port and not parts.port else ""
     return parts._replace(scheme="http" if is_near else "https", netloc=host + port)
-
-
-def without_secrets(url: str) -> str:
-    """A URL without the password and the key that it may carry."""
-    address, question, query = re.sub(r"//[^/@]*@", "//***@", url).partition("?")
-    kept = [pair for pair in query.split("&") if not pair.lower().startswith(("key=", "api_key=", "token="))]
-    return address + question + "&".join(kept)
 
 
 def _filled(name: str, template: str, environment: Mapping[str, str]) -> str:

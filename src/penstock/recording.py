@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.errors import UsageError
-from penstock.providers import without_secrets
+from penstock.masking import Mask, without_secrets
 from penstock.transport.exchange import Head
 from penstock.transport.policy import Outgoing
 
@@ -69,29 +69,38 @@ class Recorder:
 
     def __init__(self, target: str | Path | IO[bytes], wire: str, model: str, outgoing: Outgoing) -> None:
         self._target = target
-        self._asked = Asked(wire, model, without_secrets(outgoing.url), json.loads(outgoing.body))
+        self._mask = Mask(outgoing.headers, outgoing.url)
+        body = self._mask.value(json.loads(outgoing.body))
+        self._asked = Asked(wire, model, without_secrets(outgoing.url), body)
         self._started = 0.0
         self._lines: list[Line] = []
+        self._pieces: list[tuple[float, bytes]] = []  # what came, as it came: a key may be cut in two
         self._write(b"")  # a file that cannot be written is told before anything is asked
 
     def begin(self, head: Head, asked: float, now: float) -> None:
+        self._settle()
         self._started = asked
         kept = {name.lower(): value for name, value in head.headers.items() if name.lower() in SHOWN_HEADERS}
         self._lines += [self._asked, Began(self._since(now), head.status, kept)]
 
     def add(self, data: bytes, now: float) -> None:
-        try:
-            self._lines.append(Came(self._since(now), text=data.decode()))
-        except UnicodeDecodeError:
-            self._lines.append(Came(self._since(now), base64=base64.b64encode(data).decode()))
+        self._pieces.append((self._since(now), data))
 
     def end(self, now: float) -> None:
+        self._settle()
         self._lines.append(Ended(self._since(now)))
 
     def close(self) -> None:
         """Nothing more comes of this exchange, whether it ended or was broken off."""
+        self._settle()
         lines, self._lines = self._lines, []
         self._write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+
+    def _settle(self) -> None:
+        """Take what came into the lines, without the key."""
+        pieces, self._pieces = self._pieces, []
+        masked = self._mask.pieces([data for _, data in pieces])
+        self._lines += [_came(at, data) for (at, _), data in zip(pieces, masked, strict=True)]
 
     def _since(self, now: float) -> float:
         return round(now - self._started, 4)
@@ -105,6 +114,13 @@ class Recorder:
                 file.write(written)
         except OSError as error:
             raise UsageError(f"cannot write the recording {str(self._target)!r}: {error.strerror}") from None
+
+
+def _came(at: float, data: bytes) -> Came:
+    try:
+        return Came(at, text=data.decode())
+    except UnicodeDecodeError:
+        return Came(at, base64=base64.b64encode(data).decode())
 
 
 class Recording(Struct, frozen=True):

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from penstock.cli.screen import open_console
 from penstock.errors import UsageError
-from penstock.providers import PROVIDERS, Provider, find_base_url, without_secrets
+from penstock.masking import without_secrets
+from penstock.providers import PROVIDERS, Provider, find_base_url
 
 WIDE = 120
 """How many columns a terminal must have to show the addresses too."""

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from penstock.declared import Declared, declared
 from penstock.errors import UsageError
+from penstock.masking import is_secret
 
 _ROUTES = tuple(
     (re.compile(path), wire)
@@ -31,7 +32,6 @@ _ROUTES = tuple(
 """How the paths of the wires end, whatever stands before."""
 _BY_PATH = ("gemini", "bedrock")
 """The wires whose path says which model is asked and whether it is to stream."""
-_SECRET = re.compile(r"authorization|cookie|token|key|secret|signature|credential", re.IGNORECASE)
 
 
 class Result(Struct, frozen=True):
@@ -108,7 +108,7 @@ def asked_at(
 
 
 def _masked(fields: Mapping[str, str]) -> dict[str, str]:
-    return {name: "***" if _SECRET.search(name) else value for name, value in fields.items()}
+    return {name: "***" if is_secret(name) else value for name, value in fields.items()}
 
 
 class Line(Struct, frozen=True):

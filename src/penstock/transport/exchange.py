@@ -1,7 +1,7 @@
 """One request and its answer, without I/O: what to do next, when to try again, and what to tell.
 
-`exchange` is a generator of commands. A driver carries each out, in its own colour, and sends back what came of it, or
-throws what went wrong (a `ProviderError`) into the generator. The two drivers have nothing to decide.
+`Exchange.commands` is a generator. A driver carries out each command, in its own colour, and sends back what came of
+it, or throws what went wrong (a `ProviderError`) into the generator. The two drivers have nothing to decide.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from msgspec.structs import replace
 
 from penstock.errors import ConnectionFailed, ProviderError, TimedOut
 from penstock.events import Error, Retry, StreamChunk, ToolCall
+from penstock.masking import Mask
 from penstock.transport.policy import Outgoing, Retries, Timeouts, error_of
 
 MAX_ERROR_BODY = 64 * 1024
 """How many bytes of a refusal are read."""
-MIN_SECRET = 8
-"""What is shorter is no key: people write "none" or "test" where one is asked for, and such words may be told."""
 _NOTABLE = frozenset({Error, ToolCall})
 
 
@@ -97,7 +96,6 @@ class Exchange:
         timeouts: Timeouts,
         retries: Retries,
         clock: Callable[[], float],
-        secrets: tuple[str, ...] = (),
         tape: Tape | None = None,
     ) -> None:
         self._outgoing = outgoing
@@ -105,7 +103,7 @@ class Exchange:
         self._timeouts = timeouts
         self._retries = retries
         self._clock = clock
-        self._secrets = [secret.encode() for secret in secrets if len(secret) >= MIN_SECRET]
+        self._mask = Mask(outgoing.headers, outgoing.url)
         self._tape = tape
         self._deadline: float | None = None
         self._due: float | None = None  # the deadline of the last wait
@@ -174,7 +172,7 @@ class Exchange:
         while data := (yield read):
             is_empty = False
             if self._tape is not None:
-                self._tape.add(self._without_secrets(data), self._clock())
+                self._tape.add(data, self._clock())
             if chunks := decoder.feed(data):
                 self._has_begun = self._has_event = True
                 yield Tell(self._fit_to_tell(chunks))
@@ -220,7 +218,7 @@ class Exchange:
                 pieces.append(data)
         except ProviderError:  # the status says enough
             pass
-        return self._without_secrets(b"".join(pieces))
+        return self._mask.data(b"".join(pieces))
 
     def _fit_to_tell(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         """The chunks, with the key taken out of errors should they repeat it; a call is noted."""
@@ -230,22 +228,7 @@ class Exchange:
         return [self._masked(chunk) if isinstance(chunk, Error) else chunk for chunk in chunks]
 
     def _masked(self, error: Error) -> Error:
-        def masked(value: Any) -> Any:
-            match value:
-                case str():
-                    return self._without_secrets(value.encode()).decode()
-                case list():
-                    return [masked(item) for item in value]
-                case dict():
-                    return {key: masked(item) for key, item in value.items()}
-            return value
-
-        return replace(error, message=masked(error.message), raw=masked(error.raw))
-
-    def _without_secrets(self, data: bytes) -> bytes:
-        for secret in self._secrets:
-            data = data.replace(secret, b"***")
-        return data
+        return replace(error, message=self._mask.value(error.message), raw=self._mask.value(error.raw))
 
 
 def _after(now: float, seconds: float | None) -> float | None:

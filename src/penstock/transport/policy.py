@@ -24,6 +24,7 @@ from penstock.errors import (
     UnexpectedReplyError,
     UsageError,
 )
+from penstock.masking import without_secrets
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
@@ -94,7 +95,7 @@ class Outgoing(Struct, frozen=True):
     body: bytes
 
     def __repr__(self) -> str:
-        return f"Outgoing({re.sub('//[^/@]*@', '//***@', self.url)!r}, {len(self.body)} bytes)"
+        return f"Outgoing({without_secrets(self.url)!r}, {len(self.body)} bytes)"
 
 
 _TOO_LONG = re.compile(
