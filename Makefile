@@ -26,8 +26,8 @@ say = @printf '==> %s\n'
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-demo: $(CLI) ## watch an agent at work, with the provider in the box: no key, no network
-	@$(BIN)/python -m penstock.cli demo
+demo: $(CLI) ## watch an agent at work, with the provider in the box: no key, no network; ARGS="--wire gemini"
+	@$(BIN)/python -m penstock.cli demo $(ARGS)
 
 picture: $(CLI) ## make docs/demo.svg, the picture of the README, from a run of the demo
 	@$(BIN)/python docs/picture.py

@@ -6,8 +6,9 @@ The calls in it are written by the prompt side itself, so that the page shows wh
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
+from typing import Any
 
 from penstock.dialects.prompt import UNWRITTEN, prompts
 from penstock.dialects.registry import ALIASES, FAMILIES
@@ -129,20 +130,34 @@ def examples() -> dict[str, str]:
     return {name: prompt.calls([CALL]) for name, prompt in prompts().items()} | UNWRITTEN_CALLS
 
 
+def example(name: str) -> str:
+    """What a call looks like in this dialect, which has calls."""
+    unwritten = "UNWRITTEN_CALLS in tests/dialect_page.py"
+    return told(examples(), name, f"PROMPTS in src/penstock/dialects/prompts; if it has no prompt side, to {unwritten}")
+
+
+def told(table: Mapping[str, Any], name: str, where: str) -> Any:
+    """What a table says of a name; if it says nothing, where to add it."""
+    if name not in table:
+        raise LookupError(f"nothing is told of {name!r} yet: add it to {where}")
+    return table[name]
+
+
 def _names() -> Iterator[tuple[str, str]]:
     """The dialects, each after its family; families as they are told, and then what has no calls at all."""
     for family in FAMILIES:
         for name in import_module(f"penstock.dialects.{family}").DIALECTS:
-            yield FAMILY[family][0], name
+            yield told(FAMILY, family, "FAMILY in tests/dialect_page.py")[0], name
     yield "–", "plain"
 
 
 def _row(family: str, name: str) -> str:
     aliases = ", ".join(f"`{alias}`" for alias, own in ALIASES.items() if own == name)
     called = f"`{name}`, also {aliases}" if aliases else f"`{name}`"
-    example = "<br>".join(_code(line) for line in examples().get(name, "").splitlines())
+    shown = "<br>".join(_code(line) for line in example(name).splitlines()) if name != "plain" else ""
+    writers = told(WRITERS, name, "WRITERS in tests/dialect_page.py")
     marks = ("✓" if name in there else "" for there in (prompts(), LEAKS))
-    return f"| {called} | {family} | {example} | {WRITERS[name]} | {' | '.join(marks)} |\n"
+    return f"| {called} | {family} | {shown} | {writers} | {' | '.join(marks)} |\n"
 
 
 def _code(line: str) -> str:

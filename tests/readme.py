@@ -7,8 +7,8 @@ from importlib import import_module
 
 from penstock.dialects.registry import FAMILIES
 from penstock.providers import PROVIDERS
-from penstock.wires import WIRES
-from tests.dialect_page import FAMILY
+from penstock.wires import ALIASES, WIRES
+from tests.dialect_page import FAMILY, told
 
 PROTOCOLS = {
     "openai-chat": "OpenAI Chat Completions", "openai-responses": "OpenAI Responses", "anthropic": "Anthropic Messages",
@@ -21,7 +21,9 @@ def providers() -> str:
     rows = ["| wire | protocol | providers |", "|---|---|---|"]
     for wire in WIRES:
         names = ", ".join(f"`{name}`" for name, row in PROVIDERS.items() if row.wire == wire)
-        rows.append(f"| `{wire}` | {PROTOCOLS[wire]} | {names} |")
+        called = ", also ".join(f"`{name}`" for name in (wire, *(alias for alias in ALIASES if ALIASES[alias] == wire)))
+        protocol = told(PROTOCOLS, wire, "PROTOCOLS in tests/readme.py")
+        rows.append(f"| {called} | {protocol} | {names} |")
     return "\n".join(rows) + "\n"
 
 
@@ -29,9 +31,9 @@ def dialects() -> str:
     """Which dialects are of which family."""
     rows = ["| family | a call is | dialects |", "|---|---|---|"]
     for family in FAMILIES:
-        name, told = FAMILY[family]
+        name, what = told(FAMILY, family, "FAMILY in tests/dialect_page.py")
         found = import_module(f"penstock.dialects.{family}").DIALECTS
-        rows.append(f"| {name} | {told} | {', '.join(f'`{dialect}`' for dialect in sorted(found))} |")
+        rows.append(f"| {name} | {what} | {', '.join(f'`{dialect}`' for dialect in sorted(found))} |")
     return "\n".join(rows) + "\n"
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import click
@@ -27,7 +29,7 @@ from penstock.requests.reasoning import EFFORTS
 from penstock.requests.request import OPTIONS
 from penstock.testing import Asked, Loopback, Reply, demo
 from penstock.wires import ALIASES, WIRES
-from tests import dialect_page, provider_page, quirks, readme, streams
+from tests import dialect_page, provider_page, quirks, readme
 from tests.support import vectors
 
 ROOT = Path(__file__).parent.parent
@@ -41,6 +43,12 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SHOWN = re.compile(r"print\(.*\)  # (.*)")
 """A line that prints, and in a comment what it prints."""
 CODE = {name: BLOCK.findall(page) for name, page in PAGES.items() if BLOCK.search(page)}
+ALONE = {"README.md"}
+"""Whose blocks each stand alone; those of the other pages are read one after the other."""
+PROGRAMS = {
+    **{name: ["\n".join(blocks)] for name, blocks in CODE.items()},
+    **{name: CODE[name] for name in ALONE},
+}
 WORDS = {name: set(re.findall(r"[\w-]+", page)) for name, page in PAGES.items()}
 
 # Of requests (148, 165), and of servers whose streams show nothing of what went wrong inside them (166-170).
@@ -52,7 +60,7 @@ UNDECIDABLE = {148, *range(165, 171)}
 def answer(asked: Asked) -> Reply:
     """What the provider of the documentation says: a call in the text if it was asked for it there."""
     is_text_asked = "<function_calls>" in str(asked.body)
-    return Reply(dialect_page.examples()["anthropic_xml"]) if is_text_asked else demo(asked)
+    return Reply(dialect_page.example("anthropic_xml")) if is_text_asked else demo(asked)
 
 
 @pytest.fixture
@@ -69,29 +77,13 @@ def provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         yield
 
 
-def client() -> Any:
-    """What the README calls `client`: something whose `create` gives parsed chunks."""
-    chunks = [frame for frame in streams.openai_chat() if isinstance(frame, dict)]
-    completions = SimpleNamespace(create=lambda **options: iter(chunks))
-    return SimpleNamespace(chat=SimpleNamespace(completions=completions))
-
-
-def given(block: str) -> dict[str, Any]:
-    """What a block may take for granted, besides what the page said before."""
-    return {
-        "data": [streams.body("openai-chat" if '"openai-chat"' in block else "anthropic")],
-        "client": client(),
-        "messages": ["What is the weather in Rome?"],
-    }
-
-
 @pytest.mark.usefixtures("provider")
 @pytest.mark.parametrize("page", CODE)
 def test_the_code_of_the_pages_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The blocks of a page run one after the other, as a reader would; what they say that they print, they print."""
-    names: dict[str, Any] = {"penstock": penstock, "model": "m", "tools": ["weather"]}
+    """The blocks of a page run as a reader would run them; what they say that they print, they print."""
+    names: dict[str, Any] = {}
     for number, block in enumerate(CODE[page], 1):
-        names |= given(block)
+        names = {} if page in ALONE else names
         exec(compile(block, f"{page}, block {number}", "exec"), names)
         for test in [name for name in names if name.startswith("test_")]:
             names.pop(test)()
@@ -102,9 +94,25 @@ def test_the_code_of_the_pages_runs(page: str, capsys: pytest.CaptureFixture[str
 
 def test_the_code_of_the_readme_finds_the_calls(capsys: pytest.CaptureFixture[str]) -> None:
     [code] = [code for code in CODE["README.md"] if "penstock.decode(" in code]
-    names = {"penstock": penstock, **given(code)}
-    exec(code, names)
+    exec(code, {})
     assert "→ weather({'city': 'Rome'})" in capsys.readouterr().out
+
+
+def test_the_code_of_the_pages_uses_no_name_that_it_does_not_define(tmp_path: Path) -> None:
+    """Also where no test comes by: in a branch that is not taken, in a function that is not called."""
+    for name, programs in PROGRAMS.items():
+        for number, program in enumerate(programs, 1):
+            (tmp_path / f"{name.replace('/', '_')}_{number}.py").write_text(program)
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "--output-format", "concise"]
+    found = subprocess.run([*command, tmp_path], check=False, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_the_demo_is_given_the_arguments_that_the_pages_name() -> None:
+    assert 'make demo ARGS="--wire gemini"' in README
+    command = ["make", "--dry-run", "--no-print-directory", "demo", "ARGS=--wire gemini"]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    assert shown.stdout.endswith("demo --wire gemini\n")
 
 
 # -- nothing is missing ------------------------------------------------------------------------------------------------
@@ -116,7 +124,27 @@ def test_the_reference_names_everything_public() -> None:
     public |= {event.type for event in get_args(penstock.StreamChunk)}
     public |= {*get_args(FinishReason), *get_args(SealedBy), *get_args(Fault)}
     public |= {*penstock.Timeouts.__struct_fields__, *penstock.Retries.__struct_fields__}
-    assert public - (WORDS["README.md"] | WORDS["reference.md"]) == set()
+    for decoding in (penstock.Decoder, penstock.PartialJSON, penstock.StreamingToolCallAccumulator, penstock.Turn):
+        public |= {name for name in vars(decoding) if not name.startswith("_")}
+    assert public - WORDS["reference.md"] == set()
+
+
+SIGNATURE = re.compile(r"\*\*`(\w+)(\([^`…]*\))`\*\*")
+"""How the reference writes a signature, unless it leaves something out of it."""
+
+
+def test_the_reference_has_the_signatures_of_the_code() -> None:
+    written = dict(SIGNATURE.findall(REFERENCE))
+    assert {"Decoder", "PartialJSON", "aconsume", "classify", "collect", "consume", "decode", "extract"} <= set(written)
+    assert written == {name: _signature(getattr(penstock, name)) for name in written}
+
+
+def _signature(function: Any) -> str:
+    """Names and defaults, without types."""
+    signature = inspect.signature(function)
+    plain = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+    bare = signature.replace(parameters=plain, return_annotation=signature.empty)
+    return str(bare).replace("'", '"')
 
 
 def test_the_page_of_testing_names_everything_that_is_for_tests() -> None:
@@ -162,12 +190,39 @@ def test_the_readme_has_the_tables_that_are_made_from_the_code() -> None:
     assert readme.dialects() in README, "python -m tests.readme"
 
 
+def test_the_readme_has_no_number_that_the_page_of_performance_does_not_have() -> None:
+    _, _, measured = README.partition("\n## Measured\n")
+    measured, _, _ = measured.partition("\n## ")
+    rows = [line for line in measured.splitlines() if line.startswith("|")]
+    assert len(rows) > 10
+    assert [row for row in rows if row not in PAGES["performance.md"]] == []
+
+
 def test_the_page_of_dialects_is_up_to_date() -> None:
     fresh = dialect_page.page()
     assert PAGES["dialects.md"] == fresh, "python -m tests.dialect_page > docs/dialects.md"
     assert {*dialects(), *DIALECT_ALIASES} - WORDS["dialects.md"] == set()
     assert set(dialect_page.FAMILY) == set(FAMILIES)
     assert set(dialect_page.WRITERS) == set(dialects())
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "where"),
+    [("WRITERS", "hermes", "WRITERS in tests"), ("UNWRITTEN_CALLS", "smol_code", "UNWRITTEN_CALLS in tests"),
+     ("FAMILY", "named_calls", "FAMILY in tests")],
+)  # fmt: skip
+def test_what_the_page_of_dialects_is_not_told_it_asks_for(
+    monkeypatch: pytest.MonkeyPatch, table: str, name: str, where: str
+) -> None:
+    monkeypatch.delitem(getattr(dialect_page, table), name)
+    with pytest.raises(LookupError, match=rf"nothing is told of '{name}' yet: add it to .*{where}"):
+        dialect_page.page()
+
+
+def test_a_wire_without_a_protocol_is_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(readme.PROTOCOLS, "gemini")
+    with pytest.raises(LookupError, match=r"nothing is told of 'gemini' yet: add it to PROTOCOLS in tests/readme\.py"):
+        readme.providers()
 
 
 def test_the_page_of_providers_is_up_to_date() -> None:
@@ -207,7 +262,7 @@ def _pages(entry: Any) -> Iterator[str]:
 @pytest.mark.parametrize("dialect", sorted(set(dialects()) - {"plain"}))
 def test_the_calls_on_the_page_of_dialects_are_calls(dialect: str) -> None:
     parser = penstock.TextParser(dialect, tools=["weather"])
-    [call] = penstock.extract([*parser.feed(dialect_page.examples()[dialect]), *parser.close()])
+    [call] = penstock.extract([*parser.feed(dialect_page.example(dialect)), *parser.close()])
     unnamed = {"__arg1": "Rome"}  # what has no name in the text gets this one
     assert (call.name, call.arguments) == ("weather", unnamed if dialect == "langchain_xml" else {"city": "Rome"})
 
