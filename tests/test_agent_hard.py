@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from penstock.agent import Agent
+from penstock.commands import Ask, Cancel, Command, Start, Tell
 from penstock.errors import ToolError, UsageError
 from penstock.events import (
     Finish,
@@ -29,15 +30,17 @@ from penstock.events import (
     ToolCallStart,
     Usage,
 )
-from penstock.executions import Cancel, Outcome, Start, ToolPolicy
+from penstock.execution import ToolPolicy
 from penstock.happenings import Done, StreamEvent, ToolEnd, ToolProgress, ToolStart
+from penstock.limits import Limits
 from penstock.messages import Message, user
 from penstock.model import Model
-from penstock.run import Ask, Command, Limits, Run, Tell
+from penstock.run import Run
 from penstock.testing import Hang, Loopback, Raw, Reply, Scripted, always, call, refuse, say, wait
 from penstock.testing.faults import Reset
 from penstock.testing.reply import Drop
 from penstock.testing.response import Response
+from penstock.tool_outcome import Outcome
 from penstock.tools import Context, Tool, tool
 from penstock.transport.exchange import Open
 from penstock.transport.policy import Retries
@@ -591,7 +594,7 @@ def test_every_kind_of_tool_works_in_both_colours(colour: str) -> None:
     assert results(done) == ["here deps later 1", "here deps now 1", "end", "end"]
     for name in names[2:]:
         shown = [event.data for event in events if isinstance(event, ToolProgress) and event.name == name]
-        assert shown == ["one", "two"]
+        assert shown == ["one", "two", "end"]
 
 
 def test_a_sync_run_works_inside_a_running_loop() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from penstock.agent import Agent, RunResult
+from penstock.commands import Start
 from penstock.errors import ArgumentsError, AuthenticationError, BadRequestError, MissingKeyError, UsageError
 from penstock.events import (
     Error,
@@ -27,7 +28,7 @@ from penstock.events import (
     ToolCallStart,
     Usage,
 )
-from penstock.executions import Outcome, Start, ToolPolicy
+from penstock.execution import ToolPolicy
 from penstock.happenings import (
     ApprovalRequest,
     Done,
@@ -40,11 +41,13 @@ from penstock.happenings import (
     decode,
     encode,
 )
+from penstock.limits import Limits
 from penstock.messages import assistant, user
 from penstock.model import Model
-from penstock.run import Limits, Run
+from penstock.run import Run
 from penstock.run_view import MAX_WAIT
 from penstock.testing import Hang, Loopback, Reply, Scripted, Status, call, drop, fail, say, wait
+from penstock.tool_outcome import Outcome
 from penstock.tools import Tool, as_tool, tool
 from penstock.transport.policy import Retries, Timeouts
 from tests.growth import assert_linear
@@ -763,7 +766,7 @@ def test_whatever_a_tool_reports_can_be_told(colour: str) -> None:
 
     events = events_of(made([Reply(call("odd")), Reply("Done.")], odd), colour)
     reports = [event for event in events if isinstance(event, ToolProgress)]
-    assert len(reports) == len(list(_odd()))
+    assert len(reports) == len(list(_odd())) + 1
     for event in events:
         told: Any = decode(encode(event))
         assert type(told) is type(event)
@@ -808,9 +811,8 @@ def test_what_a_tool_gives_is_awaited_or_drained_whatever_kind_the_tool_is(colou
     events = events_of(made([Reply(*(call(one.name) for one in tools)), Reply("Done.")], *tools), colour)
     assert results(end_of(events)) == ["kept", "kept", "end", "end"]
     for name in ("generator", "agenerator"):
-        assert [event.data for event in events if isinstance(event, ToolProgress) and event.name == name] == [
-            "one", "two",
-        ]  # fmt: skip
+        reports = [event for event in events if isinstance(event, ToolProgress) and event.name == name]
+        assert [event.data for event in reports] == ["one", "two", "end"]
 
 
 def test_leaving_a_sync_run_waits_for_the_async_tools_that_it_ended() -> None:

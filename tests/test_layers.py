@@ -15,13 +15,14 @@ from penstock.wires import WIRES
 
 SOURCE = Path(penstock.__file__).parent
 LAYERS = {
-    "events": 0, "errors": 0, "halves": 0, "scanner": 0, "masking": 0,
-    "objects": 1, "declared": 1, "messages": 1, "framing": 1, "jsonstream": 1,
+    "events": 0, "errors": 0, "halves": 0, "scanner": 0, "masking": 0, "own_loop": 0,
+    "objects": 1, "json_values": 1, "declared": 1, "messages": 1, "framing": 1, "jsonstream": 1,
     "answer": 2, "pairing": 2,
     "wires": 3, "dialects": 3, "requests": 3,
     "turn": 4, "accumulator": 4, "decoder": 4, "providers": 4,
     "callbacks": 5, "shapes": 5, "transport": 5,
-    "happenings": 3, "call_ids": 3, "execution": 4, "executions": 5, "limits": 5, "run": 6, "recording": 6, "stream": 6,
+    "happenings": 3, "commands": 4, "call_ids": 3, "execution": 4, "executions": 5, "limits": 5, "run": 6,
+    "recording": 6, "stream": 6,
     "tool_problems": 1, "tool_signature": 1, "tool_outcome": 2, "tool_raw": 2, "tool_schema": 2, "tool_options": 5,
     "tools": 6,
     "history": 6,

@@ -358,7 +358,7 @@ def test_a_strict_schema_is_closed_and_wants_every_field() -> None:
 
     point = {
         "type": "object",
-        "properties": {"x": {"type": "integer"}, "y": {"type": "number", "default": 0.5}},
+        "properties": {"x": {"type": "integer"}, "y": {"type": "number"}},
         "required": ["x", "y"],
         "additionalProperties": False,
     }
@@ -367,7 +367,7 @@ def test_a_strict_schema_is_closed_and_wants_every_field() -> None:
         "properties": {
             "value": {**point, "description": "Where."},
             "next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}], "description": "What follows."},
-            "peers": {"type": "array", "items": {"$ref": "#/$defs/Node"}, "default": []},
+            "peers": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
         },
         "required": ["value", "next", "peers"],
         "additionalProperties": False,
@@ -377,7 +377,7 @@ def test_a_strict_schema_is_closed_and_wants_every_field() -> None:
         "type": "object",
         "properties": {
             "node": {**node, "description": "The first."},
-            "days": {"type": "integer", "default": 3},
+            "days": {"type": "integer"},
             "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
         },
         "required": ["node", "days", "note"],
@@ -386,6 +386,36 @@ def test_a_strict_schema_is_closed_and_wants_every_field() -> None:
     }
     assert made.strict
     assert made.declaration.extra == {"strict": True}
+
+
+def test_a_strict_schema_has_only_words_that_providers_take() -> None:
+    class Cat(BaseModel):
+        kind: Literal["cat"]
+        lives: int = 9
+
+    class Dog(BaseModel):
+        kind: Literal["dog"]
+
+    def function(
+        pet: Annotated[Cat | Dog, Field(discriminator="kind")],
+        spot: tuple[int, str],
+        pair: tuple[int, int],
+        tags: set[str],
+        many: int = 3,
+    ) -> None: ...
+
+    made = tool(function, strict=True)
+    either = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+    two = {"type": "array", "minItems": 2, "maxItems": 2}
+    assert made.parameters["properties"] == {
+        "pet": {"anyOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}]},
+        "spot": {**two, "items": either},
+        "pair": {**two, "items": {"type": "integer"}},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "many": {"type": "integer"},
+    }
+    assert "oneOf" in tool(function).parameters["properties"]["pet"], "without strict all is said"
+    assert "default" not in str(made.parameters)
 
 
 def test_a_strict_schema_of_a_type_that_speaks_of_itself_ends() -> None:

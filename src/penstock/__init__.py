@@ -71,9 +71,9 @@ if TYPE_CHECKING:
     )
     from penstock.history import Problem, Repaired, check, repair
     from penstock.jsonstream import JSONPiece, PartialJSON
+    from penstock.limits import Limits
     from penstock.messages import File, Image, Message, ToolResult
     from penstock.model import Model
-    from penstock.run import Limits
     from penstock.shapes import as_messages, export_messages
     from penstock.stream import AsyncStream, Stream
     from penstock.tools import Context, Tool, ToolOutput, as_tool, tool
@@ -108,7 +108,7 @@ _HOMES = {
     "jsonstream": ("JSONPiece", "PartialJSON"),
     "messages": ("File", "Image", "Message", "ToolResult"),
     "model": ("Model",),
-    "run": ("Limits",),
+    "limits": ("Limits",),
     "shapes": ("as_messages", "export_messages"),
     "stream": ("AsyncStream", "Stream"),
     "tools": ("Context", "Tool", "ToolOutput", "as_tool", "tool"),

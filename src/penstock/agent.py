@@ -13,10 +13,11 @@ from penstock.errors import UnknownNameError, UsageError
 from penstock.events import Fault, Usage
 from penstock.execution import StartPolicy, ToolPolicy
 from penstock.happenings import ApprovalRequest, EndReason
+from penstock.limits import Limits
 from penstock.messages import Message, joined
 from penstock.model import Model, check_kinds, keywords
 from penstock.requests.request import OPTIONS
-from penstock.run import Limits, Run
+from penstock.run import Run
 from penstock.settings import Callbacks, Settings
 from penstock.shapes import as_messages
 from penstock.tools import Tool, tool_table
@@ -124,10 +125,11 @@ class Agent:
 
     def _policy(self, tool: Tool[..., Any]) -> ToolPolicy:
         usual: StartPolicy = "closed" if tool.read_only and not tool.is_deferred else "turn"
+        wanted = None if self._start == "call" and usual == "closed" else self._start  # which would start it later
         approval = tool.approval
         needs = approval if callable(approval) else (lambda arguments: True) if approval else None
         return ToolPolicy(
-            start=tool.start or self._start or usual,
+            start=tool.start or wanted or usual,
             needs_approval=needs,
             timeout=tool.timeout,
             retries=tool.retries,

@@ -12,14 +12,14 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, Self
 
-from penstock.errors import AlreadyReadError
-from penstock.execution import Cancel, Start
+from penstock.commands import Ask, Cancel, Command, Hush, Start, Tell
+from penstock.errors import UsageError
 from penstock.happenings import Done, RequestKind, StreamEvent, ToolProgress
 from penstock.messages import Message
-from penstock.run import Ask, Command, Hush, Run, Tell
+from penstock.run import Run
 from penstock.run_view import MAX_AHEAD, MAX_WAIT, PAUSE, RunView, provided
 from penstock.settings import Settings
-from penstock.tool_outcome import Outcome
+from penstock.tool_outcome import Outcome, failure
 from penstock.work import Work
 
 
@@ -37,6 +37,7 @@ class AsyncAgentRun(RunView):
         self._reader: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
+        self._reading: AsyncIterator[StreamEvent] | None = None  # by `anext`
 
     async def __aenter__(self) -> Self:
         self._begin()
@@ -46,10 +47,12 @@ class AsyncAgentRun(RunView):
         await self.close()
 
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        if self._is_read:
-            raise AlreadyReadError("a run can be read once: start another, or keep the events in a list")
-        self._is_read = True
+        self._claim()
         return self._events()
+
+    async def __anext__(self) -> StreamEvent:
+        self._reading = self._reading or aiter(self)
+        return await anext(self._reading)
 
     def cancel(self, why: str = "the run was cancelled") -> None:
         """End the run, from whatever thread; every call still gets a result."""
@@ -57,15 +60,14 @@ class AsyncAgentRun(RunView):
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
         """Say yes or no to a call that waits for approval, from whatever thread; `arguments` replace the model's."""
-        self._begin_open()
-        self._run.expect_decision(call_id, approved, arguments)
-        self._answer(call_id, "approval", lambda: self._run.decide(call_id, approved, arguments, reason))
+        check = partial(self._run.expect_decision, call_id, approved, arguments)
+        decide = partial(self._run.decide, call_id, approved, arguments, reason)
+        self._answer(call_id, "approval", check, decide)
 
     def provide(self, call_id: str, value: Any, is_error: bool = False) -> None:
         """Give the result of a call that was deferred, from whatever thread: whatever a tool may return."""
-        self._begin_open()
-        self._run.expect(call_id, "deferred")
-        self._answer(call_id, "deferred", lambda: self._run.provide(call_id, provided(value, is_error)))
+        check = partial(self._run.expect, call_id, "deferred")
+        self._answer(call_id, "deferred", check, lambda: self._run.provide(call_id, provided(value, is_error)))
 
     async def close(self) -> None:
         """End the run if it has not ended, and wait until nothing of it is left, but not for what does not listen."""
@@ -83,28 +85,33 @@ class AsyncAgentRun(RunView):
     def _begin(self) -> None:
         if self._has_begun:
             return
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        try:
+            self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        except RuntimeError:
+            raise UsageError("the run has not begun: enter it first, with `async with`, on its loop") from None
         self._has_begun = True
         self._variables = copy_context()
-        seconds = self._settings.limits.seconds
         self._carry_out(self._run.begin())
-        if seconds is not None:
-            self._after("", seconds, lambda: self._run.expire(f"the run took longer than {seconds:g} seconds"))
+        if (seconds := self._settings.limits.seconds) is not None:
+            self._after("", seconds, self._out_of_time)
 
-    def _begin_open(self) -> None:
-        """Begin, if that is still to be done, for somebody who means to answer."""
+    def _answer(
+        self, call_id: str, kind: RequestKind, check: Callable[[], None], answered: Callable[[], list[Command]]
+    ) -> None:
+        """Somebody answers what the run asked for; of two, the first counts. Whoever is wrong is told at once."""
         self._begin()
         self._check_open()
 
-    def _answer(self, call_id: str, kind: RequestKind, answered: Callable[[], list[Command]]) -> None:
-        """Somebody answers what the run asked for; of two who do, the first counts."""
-
         def happened() -> None:
-            if self._run.waits_for(call_id, kind):
-                self._answered.add((call_id, kind))
-                self._carry_out(answered())
+            commands = answered()
+            self._answered.add((call_id, kind))
+            self._carry_out(commands)
 
-        self._on_loop(happened)
+        if self._is_here:
+            happened()
+        else:
+            check()
+            self._on_loop(lambda: happened() if self._run.waits_for(call_id, kind) else None)
 
     async def _events(self) -> AsyncIterator[StreamEvent]:
         self._begin()
@@ -136,7 +143,9 @@ class AsyncAgentRun(RunView):
                 case Tell():
                     self._tell(command.event)
                 case Ask():
-                    self._reader = asyncio.create_task(self._read(command.messages), context=self._variables.copy())
+                    reading = self._read(command.messages)
+                    self._reader = asyncio.create_task(reading, context=self._variables.copy())
+                    self._reader.add_done_callback(self._was_read)
                 case Start():
                     self._begin_work(command)
                 case Cancel():
@@ -175,10 +184,13 @@ class AsyncAgentRun(RunView):
                 async for chunk in stream:
                     self._carry_out(self._run.chunk(chunk))
                     await self._room()
-        except Exception as error:  # noqa: BLE001  # whatever it was, the run must end, and its reader be told
-            self._carry_out(self._failed(error))
-        else:
             self._carry_out(self._run.ended())
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it was, its reader must be told
+            self._carry_out(self._failed(error))
+
+    def _was_read(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():  # by somebody else, if the run is not over
+            self._carry_out(self._run.cancel("the task that read the answer was cancelled"))
 
     async def _room(self) -> None:
         """Wait while whoever reads is slow."""
@@ -209,8 +221,8 @@ class AsyncAgentRun(RunView):
     def _worked(self, key: str, task: asyncio.Task[Outcome]) -> None:
         self._end_work(key)
         self._tasks.pop(key, None)
-        if not task.cancelled():
-            self._carry_out(self._run.tool_done(key, task.result()))
+        outcome = failure(asyncio.CancelledError()) if task.cancelled() else task.result()
+        self._carry_out(self._happened(partial(self._run.tool_done, key, outcome)))
 
     def _end_work(self, key: str) -> None:
         """A tool has ended, or is not wanted any more."""
@@ -232,4 +244,4 @@ class AsyncAgentRun(RunView):
 
     def _after(self, key: str, seconds: float, happened: Callable[[], list[Command]]) -> None:
         loop = asyncio.get_running_loop()
-        self._timers[key] = loop.call_later(seconds, lambda: self._carry_out(happened()))
+        self._timers[key] = loop.call_later(seconds, lambda: self._carry_out(self._happened(happened)))

@@ -7,18 +7,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
 from queue import SimpleQueue
 from typing import Any, Self
 
-from penstock.errors import AlreadyReadError
-from penstock.execution import Cancel, Start
+from penstock.commands import Ask, Cancel, Command, Hush, Start, Tell
 from penstock.happenings import ApprovalRequest, Done, RequestKind, StreamEvent
 from penstock.messages import Message
-from penstock.run import Ask, Command, Hush, Run, Tell
+from penstock.own_loop import OwnLoop
+from penstock.run import Run
 from penstock.run_view import MAX_AHEAD, MAX_WAIT, PAUSE, RunView, provided
 from penstock.settings import Settings
 from penstock.stream import Stream
@@ -35,7 +35,9 @@ class AgentRun(RunView):
         self._out: SimpleQueue[StreamEvent] = SimpleQueue()
         self._stream: Stream | None = None
         self._reader: threading.Thread | None = None
-        self._works: dict[str, Work] = {}
+        self._reading: Iterator[StreamEvent] | None = None  # by `next`
+        self._loop = OwnLoop()
+        self._stops: dict[str, Callable[[], None]] = {}  # how to cancel each tool that runs
         self._threads: dict[Work, threading.Thread] = {}
         self._timers: dict[str, threading.Timer] = {}
 
@@ -47,10 +49,12 @@ class AgentRun(RunView):
         self.close()
 
     def __iter__(self) -> Iterator[StreamEvent]:
-        if self._is_read:
-            raise AlreadyReadError("a run can be read once: start another, or keep the events in a list")
-        self._is_read = True
+        self._claim()
         return self._events()
+
+    def __next__(self) -> StreamEvent:
+        self._reading = self._reading or iter(self)
+        return next(self._reading)
 
     def cancel(self, why: str = "the run was cancelled") -> None:
         """End the run, from whatever thread; every call still gets a result."""
@@ -93,8 +97,10 @@ class AgentRun(RunView):
             for timer in self._timers.values():
                 timer.cancel()
             left = [thread for work, thread in self._threads.items() if work.can_stop]
+            left += [thread for thread in (self._reader, self._loop.close()) if thread is not None]
+            self._threads, self._reader = {}, None
         end = time.monotonic() + MAX_WAIT
-        for thread in [*left, *([self._reader] if self._reader else [])]:
+        for thread in left:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, end - time.monotonic()))
 
@@ -103,11 +109,10 @@ class AgentRun(RunView):
             return
         self._has_begun = True
         self._variables = copy_context()
-        seconds = self._settings.limits.seconds
         with self._lock:
             self._carry_out(self._run.begin())
-            if seconds is not None:
-                self._after("", seconds, lambda: self._run.expire(f"the run took longer than {seconds:g} seconds"))
+            if (seconds := self._settings.limits.seconds) is not None:
+                self._after("", seconds, self._out_of_time)
 
     def _answer(self, call_id: str, kind: RequestKind, answered: Callable[[], list[Command]]) -> None:
         """Somebody answers what the run asked for."""
@@ -130,7 +135,7 @@ class AgentRun(RunView):
                     continue
                 called = self._settings.callbacks.call(event)
                 if isawaitable(called):
-                    _awaited(called)
+                    self._loop.begin(_awaited(called), copy_context()).result()
                 yield event
                 if isinstance(event, Done):
                     return
@@ -177,12 +182,11 @@ class AgentRun(RunView):
                         if self._run.is_over:
                             return
                     self._wait_for_room(lambda: not self._run.is_over)
-        except Exception as error:  # noqa: BLE001  # whatever it was, the run must end, and its reader be told
-            with self._lock:
-                self._carry_out(self._failed(error))
-        else:
             with self._lock:
                 self._carry_out(self._run.ended())
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it was, its reader must be told
+            with self._lock:
+                self._carry_out(self._failed(error))
 
     def _wait_for_room(self, is_wanted: Callable[[], bool]) -> None:
         """Wait while whoever reads is slow, as long as what is to be told is wanted."""
@@ -190,58 +194,74 @@ class AgentRun(RunView):
             time.sleep(PAUSE)
 
     def _begin_work(self, start: Start) -> list[Command]:
-        """Run a tool in a thread of its own; what is to be done if there is none to be had."""
+        """Run a tool, on the loop of the run or in a thread; what is to be done if there is none to be had."""
 
         def report(data: Any) -> None:
-            self._wait_for_room(lambda: start.key in self._works)
+            self._wait_for_room(lambda: start.key in self._stops)
             with self._lock:
-                self._carry_out(self._run.tool_progress(start.key, data))
-
-        def perform() -> None:
-            outcome = work.perform()
-            with self._lock:
-                self._threads.pop(work, None)
-                self._carry_out(self._ended(start.key, outcome))
+                self._carry_out(self._happened(partial(self._run.tool_progress, start.key, data)))
 
         def expire() -> list[Command]:
             self._end_work(start.key)
             return self._run.tool_late(start.key)
 
-        work = self._works[start.key] = Work(self._settings.tools[start.name], start, self._context(start, report))
+        tool = self._settings.tools[start.name]
+        work = Work(tool, start, self._context(start, report))
         try:
             if start.timeout is not None:
                 self._after(start.key, start.timeout, expire)
-            self._threads[work] = in_thread(perform, start.name, self._variables)
+            if tool.is_async:
+                self._begin_on_loop(start.key, work)
+            else:
+                self._begin_in_thread(start, work)
         except RuntimeError as error:
             return self._ended(start.key, failure(error))
         return []
 
+    def _begin_on_loop(self, key: str, work: Work) -> None:
+        async def room() -> None:
+            while self._out.qsize() > MAX_AHEAD and key in self._stops:  # noqa: ASYNC110  # room is made elsewhere
+                await asyncio.sleep(PAUSE)
+
+        def end(begun: Future[Any]) -> None:
+            error = begun.exception()
+            with self._lock:
+                self._carry_out(self._ended(key, begun.result() if error is None else failure(error)))
+
+        begun = self._loop.begin(work.perform_async(room), self._variables.copy())
+        self._stops[key] = begun.stop
+        begun.add_done_callback(end)
+
+    def _begin_in_thread(self, start: Start, work: Work) -> None:
+        def perform() -> None:
+            outcome = work.perform(lambda awaited: self._loop.begin(awaited, copy_context()))
+            with self._lock:
+                self._threads.pop(work, None)
+                self._carry_out(self._ended(start.key, outcome))
+
+        self._stops[start.key] = work.cancel
+        self._threads[work] = in_thread(perform, start.name, self._variables)
+
     def _ended(self, key: str, outcome: Outcome) -> list[Command]:
         self._end_work(key)
-        return self._run.tool_done(key, outcome)
+        return self._happened(partial(self._run.tool_done, key, outcome))
 
     def _end_work(self, key: str) -> None:
         """A tool has ended, or is not wanted any more."""
         if key in self._timers:
             self._timers.pop(key).cancel()
-        if key in self._works:
-            self._works.pop(key).cancel()
+        if key in self._stops:
+            self._stops.pop(key)()
 
     def _after(self, key: str, seconds: float, happened: Any) -> None:
         def ring() -> None:
             with self._lock:
-                self._carry_out(happened())
+                self._carry_out(self._happened(happened))
 
         timer = self._timers[key] = threading.Timer(min(seconds, threading.TIMEOUT_MAX), ring)
         timer.daemon = True
         timer.start()
 
 
-def _awaited(value: Awaitable[Any]) -> Any:
-    """Wait in plain code for what has to be awaited, on a loop of its own, also where another loop is running."""
-
-    async def wait() -> Any:
-        return await value
-
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(copy_context().run, asyncio.run, wait()).result()
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value

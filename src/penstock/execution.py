@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
-from copy import deepcopy
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
 from penstock.events import Text
-from penstock.halves import heal
-from penstock.happenings import ApprovalRequest, RequestKind, ToolEnd, ToolEnding, ToolStart
+from penstock.happenings import ApprovalRequest, RequestKind, ToolEnd, ToolEnding
+from penstock.json_values import copied
 from penstock.messages import ToolResult
 from penstock.tool_outcome import Outcome, failure
 
@@ -54,36 +52,16 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
             return given
         try:
             return bool(self.needs_approval(given))
-        except Exception:  # noqa: BLE001  # the predicate is a user's code
+        except (Exception, SystemExit):  # noqa: BLE001  # the predicate is a user's code
             return True
 
     def checked(self, arguments: dict[str, Any]) -> dict[str, Any] | Outcome:
         """What the tool will get of the arguments, all of it copies; or what is wrong with them."""
-        given = deepcopy(arguments)
+        given: dict[str, Any] = copied(arguments)
         try:
             return given if self.check is None else self.check(given)
-        except Exception as error:  # noqa: BLE001  # checking runs a user's validators
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # checking runs a user's validators
             return failure(error)
-
-
-class Start(Struct, frozen=True):
-    """Start a tool; say what came of it with `Run.tool_done`, or with `Run.tool_late` when its time is up."""
-
-    key: str
-    call_id: str
-    name: str
-    arguments: dict[str, Any]
-    timeout: float | None = None
-
-
-class Cancel(Struct, frozen=True):
-    """Cancel a tool, if it is still running; nobody wants its result any more."""
-
-    key: str
-
-
-Move = Start | Cancel | ToolStart | ToolEnd | ApprovalRequest
-"""What changes: something to do, or something to tell."""
 
 
 class Execution(Struct):
@@ -113,7 +91,7 @@ class Execution(Struct):
     def request(self) -> ApprovalRequest:
         """The event that says what it waits for."""
         kind: RequestKind = "deferred" if self.state == "deferred" else "approval"
-        return ApprovalRequest(self.call_id, self.name, deepcopy(self.arguments), kind)
+        return ApprovalRequest(self.call_id, self.name, copied(self.arguments), kind)
 
     @property
     def end(self) -> ToolEnd:
@@ -123,7 +101,7 @@ class Execution(Struct):
 
     def finish(self, outcome: Outcome, ending: ToolEnding | None) -> None:
         """It ended; in which way, the outcome says, unless it is given."""
-        self.state, self.data = "finished", outcome.data
+        self.data = outcome.data
         self.ending = ending or ("failed" if outcome.is_error else "done")
         note = (Text(0, f"{self.note}\n"),) if self.note else ()
         self.result = ToolResult(self.call_id, self.name, (*note, *outcome.content), outcome.is_error)
@@ -182,16 +160,3 @@ def result_so_far(execution: Execution, policy: ToolPolicy | None) -> ToolResult
         case _:
             told = "Not run yet."
     return ToolResult(execution.call_id, execution.name, (Text(0, told),), is_error=True)
-
-
-_encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-
-
-def canonical(value: Any) -> str:
-    """JSON as a text that is the same for the same value, however it was written; 1, 1.0 and true differ."""
-    return _encoder.encode(value)
-
-
-def written(arguments: dict[str, Any]) -> str:
-    """Arguments as JSON, for people and models to read."""
-    return heal(json.dumps(arguments, ensure_ascii=False))

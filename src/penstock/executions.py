@@ -9,32 +9,26 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from copy import deepcopy
 from typing import Any
 
+from penstock.commands import Cancel, Move, Start
 from penstock.errors import ArgumentsError, UsageError
 from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
 from penstock.execution import (
     STATES,
-    Cancel,
     Execution,
-    Move,
-    Start,
     State,
     ToolPolicy,
-    canonical,
     effect,
     last_words,
     no_such_tool,
     result_so_far,
     words,
-    written,
 )
 from penstock.happenings import ToolEnd, ToolEnding, ToolStart
+from penstock.json_values import canonical, copied, written
 from penstock.messages import ToolResult
 from penstock.tool_outcome import Outcome
-
-__all__ = ["Cancel", "Execution", "Executions", "Move", "Outcome", "Start", "ToolPolicy"]
 
 MayStart = Callable[[Execution], bool]
 """Whether the limits leave room for this one to start while the model still speaks."""
@@ -56,7 +50,7 @@ class Ready:
         if running and self._is_alone:
             return None
         together, alone = _head(self._together), _head(self._alone)
-        if together is not None and (running or alone is None or together.block < alone.block):
+        if together is not None and (alone is None or together.block < alone.block):
             self._is_alone = False
             return self._together.popleft()
         if alone is not None and not running:
@@ -136,7 +130,8 @@ class Executions:
         if execution.state == "finished":
             moves.append(execution.end)
         elif execution.state == "held":
-            moves += self._offer(execution, may_start)
+            is_early = call.sealed_by not in ("finish", "done")  # else the same frame may end the answer badly
+            moves += self._offer(execution, lambda one: is_early and may_start(one))
         return moves + self._start_ready()
 
     def invalid(self, call: ToolCallInvalid, *, is_mended: bool = False) -> list[Move]:
@@ -379,7 +374,7 @@ class Executions:
             self._set(execution, "running")
             what = execution.key, execution.call_id, execution.name
             moves += [
-                ToolStart(*what, deepcopy(execution.arguments), not self._is_over, execution.mended),
+                ToolStart(*what, copied(execution.arguments), not self._is_over, execution.mended),
                 Start(*what, execution.arguments, self._policies[execution.name].timeout),
             ]
         return moves

@@ -61,9 +61,13 @@ class Tally(Struct):
 
     def answered(self, times: Mapping[str, int]) -> None:
         """The model has answered, with these calls."""
-        self.usage, self.so_far = _sum(self.usage, self.so_far), Usage()
+        self.paid()
         for said, count in times.items():
             self.seen[said] = self.seen.get(said, 0) + count
+
+    def paid(self) -> None:
+        """The answer that was coming has ended, or counts for nothing: it has been paid for in any case."""
+        self.usage, self.so_far = _sum(self.usage, self.so_far), Usage()
 
     def tried(self, executions: Iterable[Execution], policies: Mapping[str, ToolPolicy]) -> None:
         """Calls that come in one answer are one try: a tool failed if none of its calls went well."""

@@ -15,15 +15,26 @@ the caller wants its kind of damage mended, and then only after the turn.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from penstock.call_ids import CallIds
+from penstock.commands import Ask, Cancel, Command, Hush, Move, Start, Tell
 from penstock.errors import UsageError
-from penstock.events import Error, Fault, Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, Usage
-from penstock.execution import Cancel, Execution, Move, Start, ToolPolicy
+from penstock.events import (
+    Error,
+    Fault,
+    FinishReason,
+    Retry,
+    StreamChunk,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallInvalid,
+    Usage,
+)
+from penstock.execution import Execution, ToolPolicy
 from penstock.executions import Executions
 from penstock.happenings import (
     ApprovalRequest,
@@ -32,7 +43,6 @@ from penstock.happenings import (
     RequestKind,
     StepEnd,
     StepStart,
-    StreamEvent,
     ToolEnd,
     ToolProgress,
     ToolStart,
@@ -41,8 +51,6 @@ from penstock.limits import Limits, Tally
 from penstock.messages import Message, result, tool_results
 from penstock.tool_outcome import Outcome
 from penstock.turn import Turn, TurnBuilder
-
-__all__ = ["Ask", "Command", "Hush", "Limits", "Run", "Tell"]
 
 VERSION = 1
 Phase = Literal["new", "answer", "tools", "over"]
@@ -55,29 +63,15 @@ ENDS: dict[str, tuple[EndReason, str]] = {
 """Ends of an answer after which no tool may start, and why."""
 
 
-class Ask(Struct, frozen=True):
-    """Ask the model; feed what it says to `Run.chunk`, and say when it is over with `Run.ended`."""
+class Version(Struct, frozen=True):
+    """What any version can read of a stored run."""
 
-    messages: tuple[Message, ...]
-
-
-class Tell(Struct, frozen=True):
-    """Give this event to whoever reads the run."""
-
-    event: StreamEvent
+    penstock_run: Annotated[int, Meta(ge=1)]
 
 
-class Hush(Struct, frozen=True):
-    """Stop reading the model's answer, if one is being read."""
-
-
-Command = Ask | Start | Cancel | Tell | Hush
-
-
-class Stored(Struct, frozen=True):
+class Stored(Version, frozen=True):
     """A run as it is stored."""
 
-    penstock_run: int
     messages: list[Message]
     phase: Phase
     answer: Turn
@@ -142,6 +136,7 @@ class Run:
             case ToolCallInvalid(choice=0):
                 return [told, *self._commands(self._invalid(chunk))]
             case Retry():
+                self._tally.paid()
                 return [told, *self._commands(self._executions.void_all("the answer was withdrawn"))]
             case Usage():
                 self._tally.so_far = chunk
@@ -170,11 +165,8 @@ class Run:
         return commands + self._after(self._executions.release())
 
     def failed(self, error: Error) -> list[Command]:
-        """The model could not be asked."""
-        if self.phase != "answer":
-            return []
-        usage = self._answered().usage
-        return [Tell(error), Tell(StepEnd(self.step, "error", usage)), *self._end("error", error.message)]
+        """The model could not be asked, or something broke that nobody had thought of."""
+        return [Tell(error), *self._stop("error", error.message, "error")] if self.phase != "over" else []
 
     def tool_progress(self, key: str, data: Any) -> list[Command]:
         """A tool reports how far it is."""
@@ -297,11 +289,12 @@ class Run:
     ) -> Run:
         """The run that was stored. What was running then is not started again: it may have had an effect."""
         try:
+            version = msgspec.json.decode(data, type=Version).penstock_run
+            if version > VERSION:
+                raise UsageError(f"the run was stored by a later version ({version}; this one reads {VERSION})")
             stored = msgspec.json.decode(data, type=Stored)
-        except msgspec.MsgspecError as error:
+        except (TypeError, msgspec.MsgspecError) as error:
             raise UsageError(f"this is no stored run: {error}") from None
-        if stored.penstock_run > VERSION:
-            raise UsageError(f"the run was stored by a later version ({stored.penstock_run}; this one reads {VERSION})")
         run = cls(stored.messages, policies, limits, mended)
         run.phase, run._tally, run.output, run._ending = stored.phase, stored.tally, stored.output, stored.end
         for part in stored.answer.parts:
@@ -366,13 +359,13 @@ class Run:
         self._executions = Executions(self.step, self._policies)
         return [*commands, Tell(self._done(reason, why))]
 
-    def _stop(self, reason: EndReason, why: str) -> list[Command]:
+    def _stop(self, reason: EndReason, why: str, finish: FinishReason = "cut") -> list[Command]:
         """End at once, whatever is going on."""
         if self.phase == "over":
             return []
         commands: list[Command] = []
         if self.phase == "answer":
-            commands = [Hush(), Tell(StepEnd(self.step, "cut", self._answered().usage))]
+            commands = [Hush(), Tell(StepEnd(self.step, finish, self._answered().usage))]
         return commands + self._end(reason, why)
 
     def _done(self, reason: EndReason, why: str) -> Done:

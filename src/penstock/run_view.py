@@ -8,12 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.errors import ProviderError, UsageError
+from penstock.commands import Command, Start
+from penstock.errors import AlreadyReadError, ProviderError, UsageError
 from penstock.events import Error, Text, ToolCall, ToolCallInvalid, ToolCallStart, Usage
-from penstock.execution import Start
 from penstock.happenings import ApprovalRequest, Done, EndReason, RequestKind, StepStart, StreamEvent
 from penstock.messages import Message
-from penstock.run import Command, Run
+from penstock.run import Run
 from penstock.settings import Settings
 from penstock.tool_outcome import Outcome, outcome
 from penstock.tools import Context
@@ -34,6 +34,7 @@ class RunView:
     def __init__(self, settings: Settings, run: Run, deps: Any) -> None:
         self.done: Done | None = None
         self.error: Exception | None = None
+        self._last_error: Error | None = None
         self._settings = settings
         self._run = run
         self._deps = deps
@@ -90,16 +91,40 @@ class RunView:
     def _should_pause(self) -> bool:
         return self._settings.approvals == "pause" and self._run.is_waiting and self.done is None
 
-    def _failed(self, error: Exception) -> list[Command]:
-        """The model could not be asked, for whatever reason; of a run that is over nobody wants to know."""
+    def _claim(self) -> None:
+        """Somebody begins to read."""
+        if self._is_read:
+            raise AlreadyReadError("a run can be read once: start another, or keep the events in a list")
+        self._is_read = True
+
+    def _happened(self, step: Callable[[], list[Command]]) -> list[Command]:
+        """What is to be done after something happened; if the run itself cannot say it, it ends."""
+        try:
+            return step()
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # a user's code has a part in it
+            return self._failed(error)
+
+    def _out_of_time(self) -> list[Command]:
+        """The run took longer than it may."""
+        return self._run.expire(f"the run took longer than {self._settings.limits.seconds:g} seconds")
+
+    def _failed(self, error: BaseException) -> list[Command]:
+        """The model could not be asked, or anything else broke; of a run that is over nobody wants to know."""
         if self._run.is_over:
             return []
-        self.error = error
+        self.error = error if isinstance(error, Exception) else RuntimeError(f"something called for {error!r}")
         return self._run.failed(_told(error))
 
     def _note(self, event: StreamEvent) -> None:
-        if isinstance(event, Done):
-            self.done = event
+        match event:
+            case Error():
+                self._last_error = event
+            case Done():
+                self.done = event
+                if event.reason == "error" and self.error is None and self._last_error is not None:
+                    self.error = _raised(self._last_error)
+            case _:
+                pass
 
     def _is_answered(self, event: StreamEvent) -> bool:
         """Whether this asks for what was answered before anyone read that it was asked."""
@@ -130,7 +155,12 @@ class RunView:
         return Context(deps=self._deps, call_id=start.call_id, tool=start.name, step=self._run.step, report=report)
 
 
-def _told(error: Exception) -> Error:
+def _raised(error: Error) -> ProviderError:
+    """The exception that an error in band is for those who want one."""
+    return ProviderError(error.message, code=error.code, retryable=error.retryable, raw=error.raw)
+
+
+def _told(error: BaseException) -> Error:
     """The event that says why the model could not be asked."""
     kind = type(error).__name__
     if isinstance(error, ProviderError):

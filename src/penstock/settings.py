@@ -10,8 +10,8 @@ from msgspec import Struct
 from penstock.errors import UsageError
 from penstock.events import Fault, Reasoning, Text
 from penstock.happenings import Done, StreamEvent, ToolEnd, ToolStart
+from penstock.limits import Limits
 from penstock.model import Model
-from penstock.run import Limits
 from penstock.tools import Tool
 
 

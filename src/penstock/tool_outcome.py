@@ -26,6 +26,8 @@ from penstock.messages import File, Image, ToolResult, file, image
 MAX_RESULT = 256 * 1024
 """How many characters of text a result may have; of a longer one, the middle is left out."""
 
+MAX_PARTS = 1000
+"""A longer list is told as JSON, whatever is in it: no model reads so many pictures."""
 MAX_MEDIA = 32 * 1024 * 1024
 """How many bytes a picture or a file may have; of a larger one, the model is told that it is too large."""
 
@@ -113,7 +115,7 @@ def _content(value: Any) -> tuple[Part, ...]:
 
 def _parts(value: Any) -> Iterable[Part]:
     """The parts that a value is: a list with pictures in it is told piece by piece."""
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and len(value) <= MAX_PARTS:
         found = [_part(item) for item in value]
         if any(part is not None for part in found):
             for item, part in zip(value, found, strict=True):

@@ -245,6 +245,17 @@ def _clean(schema: Json) -> Json:
     return _mapped(kept, _clean)
 
 
+def _strict_words(schema: Json) -> Json:
+    """The words of a schema that strict tools may have; what they cannot say is checked when the tool is called."""
+    made = {key: value for key, value in schema.items() if key not in ("default", "discriminator", "uniqueItems")}
+    if "oneOf" in made:
+        made["anyOf"] = made.pop("oneOf")
+    if "prefixItems" in made:
+        kinds = made.pop("prefixItems")
+        made["items"] = kinds[0] if all(kind == kinds[0] for kind in kinds) else {"anyOf": kinds}
+    return made
+
+
 class _Strict:
     """A schema in the form that providers want of strict tools: objects are closed, and all their fields required."""
 
@@ -260,9 +271,7 @@ class _Strict:
         reference = schema.get("$ref")
         if isinstance(reference, str) and len(schema) > 1:
             return self._inline(reference, schema)
-        made = _mapped(schema, self._made)
-        if made.get("default", ...) is None:
-            del made["default"]
+        made = _strict_words(_mapped(schema, self._made))
         if made.get("type") != "object":
             return made
         if made.get("additionalProperties") or "properties" not in made:

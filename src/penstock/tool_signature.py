@@ -94,7 +94,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         raise UsageError(f"{label}: its signature cannot be read ({error}): give Tool.from_schema its schema") from None
     is_method = _is_method(function, found)
     found = [parameter for parameter in found[is_method:] if parameter.name not in bound]
-    documented = document(inspect.getdoc(inner) or _class_doc(function))
+    documented = document(_doc(function, inner))
     names = dict(_names(function, inner))
     reader = functools.partial(_parameter, label=label, names=names, descriptions=documented.parameters)
     read = [(parameter, reader(parameter)) for parameter in found]
@@ -168,8 +168,10 @@ def _is_object(function: Any) -> bool:
     return not (inspect.isroutine(function) or isinstance(function, functools.partial | type | staticmethod))
 
 
-def _class_doc(function: Any) -> str:
-    return (inspect.getdoc(type(function)) or "") if _is_object(function) else ""
+def _doc(function: Any, inner: Any) -> str:
+    """What is said of it; of an object by its `__call__`, and if that says nothing of its own, by its class."""
+    said = inner.__doc__ if _is_object(function) else inspect.getdoc(inner)
+    return said or (inspect.getdoc(type(function)) if _is_object(function) else "") or ""
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:

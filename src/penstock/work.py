@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import aclosing
 from contextvars import Context as Variables
 from contextvars import copy_context
-from copy import deepcopy
-from typing import Any
+from functools import partial
+from typing import Any, TypeGuard
 
-from penstock.execution import Start
+from penstock.commands import Start
+from penstock.json_values import copied
+from penstock.own_loop import Begun
 from penstock.tool_outcome import Outcome, failure, outcome
 from penstock.tools import Context, Tool
 
 Report = Callable[[Any], None]
 Room = Callable[[], Awaitable[None]]
+Awaited = Awaitable[Any] | AsyncGenerator[Any, Any]
 
 
 class Unwanted(Exception):
@@ -32,72 +35,59 @@ class Work:
         self._start = start
         self._context = context
         self._is_cancelled = threading.Event()
-        self._stop_task: Callable[[], object] | None = None
+        self._awaited: Begun | None = None  # what this thread waits for
 
     def cancel(self) -> None:
         """Nobody wants it any more: what can be stopped from another thread is, a coroutine or a generator."""
         self._is_cancelled.set()
-        if self._stop_task is not None:
-            try:
-                self._stop_task()
-            except RuntimeError:  # its loop is closed: it has ended
-                pass
+        if self._awaited is not None:
+            self._awaited.stop()
 
     @property
     def can_stop(self) -> bool:
-        """Whether it ends soon when it is cancelled, as code on a loop does that listens; a plain function cannot."""
-        return self._tool.is_async or self._stop_task is not None
+        """Whether it ends soon when it is cancelled, as what is awaited does; a plain function cannot be told."""
+        return self._awaited is not None
 
-    def perform(self) -> Outcome:
-        """Run it in this thread; an async tool gets a loop of its own."""
-        return self._outcome(self._call)
+    def perform(self, begin: Callable[[Coroutine[Any, Any, Any]], Begun]) -> Outcome:
+        """Run it in this thread; what it gives that has to be awaited is begun elsewhere."""
+
+        def waited(value: Awaited) -> Any:
+            self._awaited = begin(_result(value, self._report, _no_wait))
+            if self._is_cancelled.is_set():
+                self._awaited.stop()
+            return self._awaited.result()
+
+        value = self._plain(self._call)
+        while not isinstance(value, Outcome):
+            value = self._plain(partial(waited, value))
+        return value
 
     async def perform_async(self, room: Room) -> Outcome:
         """Run it on this loop, or, if it is plain code, in a thread of its own; a generator awaits `room`."""
         try:
-            if not self._tool.is_async:
-                return await self._in_thread(self.perform)
-            value = self._call()
-            while True:
-                if isinstance(value, AsyncGenerator):
-                    value = await _drained_async(value, self._context.report, room)
-                elif inspect.isawaitable(value):
-                    value = await value
+            value = self._call() if self._tool.is_async else await self._in_thread(self._call)
+            while not isinstance(value, Outcome):
+                if _is_awaited(value):
+                    value = await _result(value, self._context.report, room)
+                elif isinstance(value, Generator):
+                    value = await self._in_thread(partial(_drained, value, self._report))
                 else:
-                    break
-            if isinstance(value, Generator):  # which is plain code again
-                return await self._in_thread(lambda: self._outcome(lambda: value))
+                    value = outcome(value)
         except BaseException as error:  # whatever a tool does is its result
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise  # it was cancelled by us, and not by itself
+            if _is_from_outside(error):
+                raise
             return failure(error)
-        return outcome(value)
+        return value
 
-    def _outcome(self, call: Callable[[], Any]) -> Outcome:
-        """What a call in this thread comes to: whatever it gives is awaited or drained, until it is a plain value."""
+    def _plain(self, call: Callable[[], Any]) -> Outcome | Awaited:
+        """What a call in this thread comes to; what has to be awaited is given as it is."""
         try:
             value = call()
-            while True:
-                if isinstance(value, AsyncGenerator):
-                    value = asyncio.run(self._on_loop(_drained_async(value, self._report, _no_wait)))
-                elif inspect.isawaitable(value):
-                    value = asyncio.run(self._on_loop(value))
-                elif isinstance(value, Generator):
-                    value = _drained(value, self._report)
-                else:
-                    return outcome(value)
+            while isinstance(value, Generator):
+                value = _drained(value, self._report)
+            return value if _is_awaited(value) else outcome(value)
         except BaseException as error:  # noqa: BLE001  # whatever a tool does is its result
             return failure(error)
-
-    async def _on_loop(self, work: Awaitable[Any]) -> Any:
-        """Wait for something on this loop, which is its own, such that it can be cancelled from another thread."""
-        task = asyncio.ensure_future(work)
-        loop = asyncio.get_running_loop()
-        self._stop_task = lambda: loop.call_soon_threadsafe(task.cancel)
-        if self._is_cancelled.is_set():
-            task.cancel()
-        return await task
 
     def _report(self, data: Any) -> None:
         if self._is_cancelled.is_set():
@@ -106,21 +96,21 @@ class Work:
 
     def _call(self) -> Any:
         # A copy, because the history holds the arguments too, and a tool may change what it is given.
-        arguments = self._tool.check(deepcopy(self._start.arguments))
+        arguments = self._tool.check(copied(self._start.arguments))
         return self._tool.function(**self._tool.bound(arguments, self._context))
 
-    async def _in_thread(self, work: Callable[[], Outcome]) -> Outcome:
+    async def _in_thread(self, call: Callable[[], Any]) -> Outcome | Awaited:
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[Outcome] = loop.create_future()
+        done: asyncio.Future[Outcome | Awaited] = loop.create_future()
 
-        def settle(outcome: Outcome) -> None:
+        def settle(value: Outcome | Awaited) -> None:
             if not done.done():
-                done.set_result(outcome)
+                done.set_result(value)
 
         def run() -> None:
-            outcome = work()
+            value = self._plain(call)
             try:
-                loop.call_soon_threadsafe(settle, outcome)
+                loop.call_soon_threadsafe(settle, value)
             except RuntimeError:  # the loop is gone, and with it whoever wanted to know
                 pass
 
@@ -139,34 +129,38 @@ def in_thread(work: Callable[[], None], name: str, variables: Variables) -> thre
     return thread
 
 
+def _is_awaited(value: Any) -> TypeGuard[Awaited]:
+    return isinstance(value, AsyncGenerator) or inspect.isawaitable(value)
+
+
+def _is_from_outside(error: BaseException) -> bool:
+    """Whether somebody ended the task, or the program, and not the tool itself."""
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is threading.main_thread()
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
 def _drained(generator: Generator[Any, Any, Any], report: Report) -> Any:
-    """What a generator comes to: what it returns, or else the last thing that it yields; the rest is progress."""
+    """What a generator comes to: what it returns, or else the last thing that it yields; all that it yields is told."""
     last: Any = None
-    has_last = False
     while True:
         try:
-            value = next(generator)
+            last = next(generator)
         except StopIteration as stop:
-            if stop.value is None:
-                return last
-            if has_last:
-                report(last)
-            return stop.value
-        if has_last:
-            report(last)
-        last, has_last = value, True
+            return last if stop.value is None else stop.value
+        report(last)
 
 
-async def _drained_async(generator: AsyncGenerator[Any, Any], report: Report, room: Room) -> Any:
-    """The same of an async generator; before each report it awaits room for it."""
+async def _result(value: Awaited, report: Report, room: Room) -> Any:
+    """What comes of something that has to be awaited; before each report of a generator there is to be room for it."""
+    if not isinstance(value, AsyncGenerator):
+        return await value
     last: Any = None
-    has_last = False
-    async with aclosing(generator):
-        async for value in generator:
-            if has_last:
-                await room()
-                report(last)
-            last, has_last = value, True
+    async with aclosing(value):
+        async for last in value:
+            await room()
+            report(last)
     return last
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.errors import ConnectionFailed, ProviderError, TimedOut
-from penstock.events import Error, Retry, StreamChunk, ToolCall
+from penstock.events import Error, Retry, StreamChunk, ToolCall, Usage
 from penstock.masking import Mask
 from penstock.transport.policy import Outgoing, Retries, Timeouts, error_of
 
@@ -108,6 +108,7 @@ class Exchange:
         self._deadline: float | None = None
         self._due: float | None = None  # the deadline of the last wait
         self._idle = Read(timeouts.idle)  # the same for all waits, if there is no other limit
+        self._attempt = 0
         self._has_begun = False
         self._has_event = False  # this attempt
         self._has_call = False
@@ -124,7 +125,7 @@ class Exchange:
 
     def _attempts(self) -> Commands:
         self._deadline = _after(self._clock(), self._timeouts.total)
-        for attempt in count():
+        for self._attempt in count():
             decoder = self._new_decoder()
             try:
                 first = yield from self._opening()
@@ -134,7 +135,7 @@ class Exchange:
             except ProviderError as why:
                 error = self._too_late() if isinstance(why, ReadTimedOut) else why
             yield Close()
-            delay = self._delay(attempt, error)
+            delay = self._delay(self._attempt, error)
             if delay is None and not self._has_begun:
                 raise error
             if delay is None:
@@ -174,7 +175,9 @@ class Exchange:
             if self._tape is not None:
                 self._tape.add(data, self._clock())
             if chunks := decoder.feed(data):
-                self._has_begun = self._has_event = True
+                self._has_event = True
+                if not self._has_begun:
+                    self._begin_with(chunks)
                 yield Tell(self._fit_to_tell(chunks))
             if read is not self._idle:
                 read = self._next_read(first)
@@ -183,6 +186,18 @@ class Exchange:
         if self._tape is not None:
             self._tape.end(self._clock())
         yield Tell(self._fit_to_tell(decoder.close()))
+
+    def _begin_with(self, chunks: list[StreamChunk]) -> None:
+        """An answer begins, unless it is an error that may go away, and there is to be another attempt: that is raised.
+
+        Tokens alone are no beginning: they are counted before anything is said.
+        """
+        first = next((chunk for chunk in chunks if not isinstance(chunk, Usage)), None)
+        if isinstance(first, Error) and first.retryable:
+            error = ProviderError(first.message, code=first.code, retryable=True, raw=first.raw)
+            if self._delay(self._attempt, error) is not None:
+                raise error
+        self._has_begun = first is not None
 
     def _next_read(self, first: float | None) -> Read:
         if not self._has_event:  # keep-alives are no events
