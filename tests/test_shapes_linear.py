@@ -33,6 +33,10 @@ HISTORIES: Histories = {
         {"role": "assistant", "tool_calls": [OLLAMAS_CALL] * size},
         *[OLLAMAS_RESULT] * size,
     ],
+    "halves of characters": lambda size: [{"role": "user", "content": "\ud83d" * size}] * 10,
+    "arguments of many fields": lambda size: [
+        {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {str(at): [at] for at in range(size)}}}]}
+    ],
 }
 
 

@@ -397,9 +397,11 @@ def test_the_items_of_a_turn_are_one_message() -> None:
 
 def test_an_item_of_a_type_that_came_later_is_kept_whole() -> None:
     item = {"type": "dream_call", "id": "dr_1", "sheep": [1, 2]}
-    [message] = as_messages([item])
-    assert message == assistant(Opaque(0, "openai-responses", "dream_call", item))
-    assert export_messages([item], "openai-responses") == {"input": [item]}
+    reference = {"type": "item_reference", "id": "rs_1"}
+    kept = Opaque(0, "openai-responses", "dream_call", item)
+    assert as_messages({"input": [item]}) == [assistant(kept)], "what stands in an input is an item"
+    assert as_messages([item, reference])[0].parts[0] == kept, "and so is what stands among items"
+    assert export_messages({"input": [item]}, "openai-responses") == {"input": [item]}
 
 
 def test_what_a_model_made_that_came_later_is_kept_whole() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 def heal(text: str) -> str:
     """The text with surrogate pairs joined and lone halves replaced by U+FFFD."""
@@ -12,6 +15,19 @@ def heal(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def healed(value: Any) -> Any:
+    """A value of JSON with all its text healed. (To Python 3.11 a comprehension is a level more, a map is none.)"""
+    match value:
+        case str():
+            return heal(value)
+        case Mapping():
+            return dict(zip(map(healed, value), map(healed, value.values()), strict=True))
+        case list() | tuple():
+            return [*map(healed, value)]
+        case _:
+            return value
 
 
 class Halves:

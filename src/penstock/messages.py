@@ -11,7 +11,8 @@ from __future__ import annotations
 import base64
 import mimetypes
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -107,7 +108,7 @@ class ToolResult(Event, frozen=True, tag="tool_result"):
 Part = Text | Reasoning | Refusal | ToolCall | ToolCallInvalid | Opaque | Image | File | ToolResult
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, dict=True):  # a dict for what is worked out once
     """One message of a history."""
 
     role: Role
@@ -130,7 +131,16 @@ class Message(Struct, frozen=True):
 
     def state_of(self, block: int, wire: str) -> dict[str, Any]:
         """The vendor's state of a part, by its kind, if it is this wire's."""
-        return _by_kind((part for part in self.parts if isinstance(part, Opaque) and part.block == block), wire)
+        return _by_kind(self._states.get(block, ()), wire)
+
+    @cached_property
+    def _states(self) -> dict[int, list[Opaque]]:
+        """The states by their blocks: who writes a message asks for those of each part."""
+        states: dict[int, list[Opaque]] = {}
+        for part in self.parts:
+            if isinstance(part, Opaque):
+                states.setdefault(part.block, []).append(part)
+        return states
 
 
 Content = str | Part
@@ -199,7 +209,12 @@ def _numbered(content: Sequence[Content]) -> tuple[Part, ...]:
 
 
 def _by_kind(states: Iterable[Opaque], wire: str) -> dict[str, Any]:
-    return {state.kind: state.data for state in states if state.wire == wire}
+    """The states of a wire; what was stored may be anything, and fields that are no object are none."""
+    return {
+        state.kind: state.data
+        for state in states
+        if state.wire == wire and (state.kind != FIELDS or isinstance(state.data, dict))
+    }
 
 
 # A history as JSON.
@@ -260,6 +275,7 @@ def restore(stored: Any) -> list[Message]:
             raise UsageError(
                 f"this history was stored by a later version ({version}; this one reads {VERSION}): update penstock"
             )
+        _nothing_unknown(stored, (MARK, "messages"), "this history")
         stored = stored.get("messages")
     return restored(stored, "messages", list[Message])
 
@@ -267,8 +283,31 @@ def restore(stored: Any) -> list[Message]:
 def restored(value: Any, place: str, type: type[T]) -> T:
     """A message, or several, of a value of JSON; `place` is where it stands."""
     try:
-        return msgspec.convert(value, type)
+        found = msgspec.convert(value, type)
     except msgspec.ValidationError as error:
-        found = _AT.match(str(error))
-        why, path = (found[1], found[2]) if found else (str(error), "")
+        pointed = _AT.match(str(error))
+        why, path = (pointed[1], pointed[2]) if pointed else (str(error), "")
         raise UsageError(f"{place}{path}: {why}: this is no message that this version knows") from None
+    _nothing_lost(value, found, place)
+    return found
+
+
+def _nothing_lost(value: Any, found: Any, place: str) -> None:
+    """Refuse fields that a message, or a part, has no place for: they would not be stored again."""
+    match found:
+        case Struct():
+            fields = found.__struct_fields__
+            _nothing_unknown(value, (*fields, found.__struct_config__.tag_field), place)
+            for name in fields:
+                _nothing_lost(value.get(name), getattr(found, name), f"{place}.{name}")
+        case list() | tuple():
+            for at, (given, inner) in enumerate(zip(value or (), found, strict=True)):
+                _nothing_lost(given, inner, f"{place}[{at}]")
+        case _:
+            pass
+
+
+def _nothing_unknown(fields: Mapping[str, Any], known: Iterable[str | None], place: str) -> None:
+    if unknown := [name for name in fields if name not in known]:
+        names = ", ".join(map(repr, unknown))
+        raise UsageError(f"{place}: {names} is of no version that is known here: leave it out, or update penstock")

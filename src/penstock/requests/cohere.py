@@ -78,13 +78,17 @@ def _message(message: Message, thinks: bool) -> Iterator[Json]:
 
 
 def _content(message: Message) -> str | list[Json]:
-    given = [part for part in message.parts if not isinstance(part, Opaque) or part.kind == WHOLE]
+    given = [part for part in message.parts if not isinstance(part, Opaque) or _is_block(part)]
     parts = [_written(part, message) for part in given]
     match parts:
         case [{"type": "text", "text": str(text), **beside}] if not beside:
             return text
         case _:
             return parts
+
+
+def _is_block(state: Opaque) -> bool:
+    return state.kind == WHOLE and isinstance(state.data, dict)
 
 
 def _written(part: Any, message: Message) -> Json:
@@ -105,7 +109,8 @@ def _assistant(message: Message, thinks: bool) -> Json:
     words = [part for part in message.parts if isinstance(part, Text | Refusal)]
     said = [part.text for part in words]
     thoughts = [part.text for part in message.parts if isinstance(part, Reasoning) and thinks]
-    plans = [part.data for part in message.parts if isinstance(part, Opaque) and part.kind == "tool_plan"]
+    states = [part for part in message.parts if isinstance(part, Opaque) and part.kind == "tool_plan"]
+    plans = [state.data for state in states if isinstance(state.data, str)]
     calls = [merged(_call(call), fields_of(call, message, WIRE)) for call in message.tool_calls]
     for part in message.parts:
         if isinstance(part, Image | File):

@@ -28,6 +28,8 @@ from penstock.requests.state import fields_of, result_fields, result_text, shown
 
 WIRE = "gemini"
 SIGNATURE = "thought_signature"
+PARTS = "parts"
+"""The kind of state of a result whose pictures and files stood within it: for each of them the fields beside it."""
 UNSIGNED = "skip_thought_signature_validator"
 """What Google tells to put in place of a signature on a call that Gemini did not make; its own client does the same."""
 
@@ -87,6 +89,7 @@ class _Contents:
 
     def __init__(self, model: str) -> None:
         self._is_third = _version(model) >= 3
+        self._is_older = 0 < _version(model) < 3
         self._given_ids: dict[str, Any] = {}
 
     def all(self, messages: list[Message]) -> list[Json]:
@@ -107,13 +110,19 @@ class _Contents:
         return written
 
     def _model(self, message: Message, is_current: bool) -> list[Json]:
-        parts = [written for part in message.parts for written in self._answered(message, part)]
+        worn = {
+            part.block
+            for part in message.parts
+            if not isinstance(part, Image | File | ToolResult) and not _is_signature(part)
+        }
+        parts = [written for part in message.parts for written in self._answered(message, part, worn)]
         first = next((part for part in parts if "functionCall" in part), None)
         if first is not None and is_current and self._is_third:  # Gemini 3 checks the turn that it is in
             first.setdefault("thoughtSignature", UNSIGNED)
         return parts
 
-    def _answered(self, message: Message, part: Any) -> Iterator[Json]:
+    def _answered(self, message: Message, part: Any, worn: set[int]) -> Iterator[Json]:
+        """What a part is here; `worn` are the blocks with a part that a signature can be on."""
         state = {} if isinstance(part, Image | File) else message.state_of(part.block, WIRE)
         signed = {"thoughtSignature": state[SIGNATURE]} if SIGNATURE in state else {}
         match part:
@@ -127,12 +136,14 @@ class _Contents:
                 call = {"functionCall": {**given_id, "name": part.name, "args": part.arguments}, **signed}
                 yield merged(call, fields_of(part, message, WIRE))
             case Opaque(kind="thought_signature"):
-                if not _has_other(message, part):
-                    yield {"text": "", **signed}
+                if part.block not in worn:
+                    yield {"text": "", "thoughtSignature": part.data}
             case Opaque(kind="id" | "continuationToken" | "fields") | Reasoning():
                 pass
-            case Opaque():
+            case Opaque(data=dict()):
                 yield {**part.data, **signed}
+            case Opaque():
+                pass  # a stored history may hold anything; `check` tells that this is no state
             case _:
                 yield _said(part, "assistant")
 
@@ -142,18 +153,24 @@ class _Contents:
         shown: list[Json] = []
         for result in results:
             media = [or_noted(_shown, part) for part in result.content if isinstance(part, Image | File)]
-            parts = {"parts": media} if media and self._is_third else {}
+            parts = {"parts": within} if (within := self._within(result, media)) else {}
             shown += [] if parts else media
             response = {"name": result.name, "response": _response(result), **parts}
             answer = {"functionResponse": {**self._given_ids.get(result.call_id, {}), **response}}
             written.append(merged(answer, result_fields(result, WIRE)))
         return written + shown
 
+    def _within(self, result: ToolResult, media: list[Json]) -> list[Json]:
+        """What of it goes within a response: all if the model takes it there, or what stood there if none is named."""
+        match result.state_of(WIRE).get(PARTS):
+            case [*fields] if len(fields) == len(media) and all(isinstance(one, dict) for one in fields):
+                return [] if self._is_older else [*map(merged, media, fields)]
+            case _:
+                return media if self._is_third else []
 
-def _has_other(message: Message, signature: Opaque) -> bool:
-    """Whether there is a part that the signature belongs to."""
-    parts = [part for part in message.parts if not isinstance(part, Image | File | ToolResult)]
-    return any(part is not signature and part.block == signature.block for part in parts)
+
+def _is_signature(part: Any) -> bool:
+    return isinstance(part, Opaque) and part.kind == SIGNATURE
 
 
 def _response(result: ToolResult) -> Json:

@@ -8,9 +8,9 @@ and the block is on it, as the kind `block`.
 
 from __future__ import annotations
 
-from penstock.shapes.export import export_messages
+from penstock.shapes.export import export_messages, with_history
 from penstock.shapes.file import read_history
 from penstock.shapes.history import Reading, as_messages, read
 from penstock.shapes.places import Places
 
-__all__ = ["Places", "Reading", "as_messages", "export_messages", "read", "read_history"]
+__all__ = ["Places", "Reading", "as_messages", "export_messages", "read", "read_history", "with_history"]

@@ -13,7 +13,7 @@ from typing import Any
 from penstock.messages import FIELDS, MESSAGE, ToolResult
 from penstock.shapes import anthropic, ollama
 from penstock.shapes.calls import Calls
-from penstock.shapes.common import Json, contents, kind_of, mapping, mappings, nested, refused, rest, string
+from penstock.shapes.common import ADVICE, Json, contents, kind_of, mapping, mappings, nested, refused, rest, string
 from penstock.shapes.parts import Parts, result
 from penstock.shapes.places import Placed, answers
 from penstock.shapes.shown import show
@@ -25,10 +25,6 @@ _SAID = (
     "reasoning_details", "thinking", "tool_plan", "images", "container",
 )  # fmt: skip
 _REASONING = ("reasoning_content", "reasoning")
-_ADVICE = (
-    "give a message with a role and a content, a list of such, or a request with its messages, contents or input; "
-    "of an answer, the message that is in it"
-)
 _RESULT = ("role", "content", "tool_call_id", "tool_name", "name", "is_error", "images")
 
 
@@ -50,7 +46,7 @@ def read(message: Json, place: str, calls: Calls, wire: str) -> Iterator[Placed]
         case "tool" | "function":
             yield answers([(place, _result(message, place, calls, wire))], place, is_item=True)
         case None:
-            raise refused(place, f"has no role, only: {', '.join(map(str, message)) or 'nothing'}: {_ADVICE}")
+            raise refused(place, f"has no role, only: {', '.join(map(str, message)) or 'nothing'}: {ADVICE}")
         case role:
             raise refused(place, f"has the role {role!r}: give system, developer, user, assistant or tool")
 

@@ -10,20 +10,55 @@ from enum import Enum
 from typing import Any
 
 from penstock.errors import UsageError
+from penstock.halves import healed
 from penstock.objects import as_mapping
+from penstock.scanner import MAX_DEPTH
 
 Json = Mapping[str, Any]
+
+MAX_LEVELS = MAX_DEPTH + 8
+"""How deep what is read may be nested: as deep as the arguments of a call, which stand some levels down."""
+
+ADVICE = (
+    "give a message with a role and a content, a list of such, or a request with its messages, contents or input; "
+    "of an answer, the message that is in it"
+)
+"""What to give, to those who gave something that is no message."""
 
 
 def refused(place: str, why: str) -> UsageError:
     return UsageError(f"{place}: {why}")
 
 
+def sound(value: Any, place: str) -> Any:
+    """A value that came from elsewhere, without halves of characters; one that is nested too deeply is refused.
+
+    Such halves can be written as JSON but not sent (QUIRKS 50). Everything after this may recurse.
+    """
+    level = [value]
+    for _ in range(MAX_LEVELS):
+        level = [inner for outer in level for inner in _within(outer)]
+        if not level:
+            return healed(value)
+    raise too_deep(place)
+
+
+def _within(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
+
+
+def too_deep(place: str) -> UsageError:
+    return refused(place, f"is nested too deeply: give arguments of at most {MAX_DEPTH} levels, and all else flatter")
+
+
 def mapping(value: Any, place: str) -> Json:
+    """The fields of a dict, which was seen to be sound with what it stands in, or of an object."""
     found = as_mapping(value)
     if found is None:
         raise refused(place, f"is a {type(value).__name__}: give a dict")
-    return found
+    return found if found is value else sound(found, place)  # type: ignore[no-any-return]
 
 
 def mappings(values: Any, place: str) -> Iterator[tuple[str, Json]]:
@@ -87,9 +122,9 @@ def plain(value: Any) -> Any:
         case bytes() | bytearray():
             return base64.b64encode(value).decode()
         case Mapping():
-            return {str(key): plain(inner) for key, inner in value.items()}
+            return dict(zip(map(str, value), map(plain, value.values()), strict=True))
         case Sequence():
-            return [plain(inner) for inner in value]
+            return [*map(plain, value)]
         case _:
             found = as_mapping(value)
             return str(value) if found is None else plain(found)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import UnknownWireError, UsageError
 from penstock.messages import Message
 from penstock.providers import find_provider
 from penstock.requests import Encode, Request, find_encoder
-from penstock.shapes.history import Reading, read
+from penstock.shapes.common import too_deep
+from penstock.shapes.history import Reading, history_fields, read
 from penstock.wires import ALIASES, WIRES
 
 HISTORY = (
@@ -33,9 +35,19 @@ def export_messages(messages: Any, wire: str, model: str = "", provider: str | N
     request = Request(model=model, messages=tuple(reading.messages), is_streaming=False, extra=extra)
     try:
         body = encode(request, quirks).body
-    except UsageError as error:
+    except (UsageError, RecursionError) as error:
         raise _first_refused(reading, encode, quirks) or error from None
     return {field: body[field] for field in HISTORY if field in body}
+
+
+def with_history(body: Mapping[str, Any], history: dict[str, Any]) -> dict[str, Any]:
+    """The body of a request with another history; nothing is left of its own, in whatever fields that was.
+
+    Of what is no request, a message alone say, the history is all.
+    """
+    fields = history_fields(body)
+    kept = {key: body[key] for key in body if fields and (key in history or key not in fields)}
+    return kept | history
 
 
 def _first_refused(reading: Reading, encode: Encode, quirks: frozenset[str]) -> UsageError | None:
@@ -46,4 +58,6 @@ def _first_refused(reading: Reading, encode: Encode, quirks: frozenset[str]) -> 
                 encode(Request(model="", messages=(Message(message.role, (part,)),)), quirks)
             except UsageError as error:
                 return UsageError(f"{place}: {str(error).removeprefix('messages[0]: ')}")
+            except RecursionError:  # a block whose words are to be told, say
+                return too_deep(place)
     return None

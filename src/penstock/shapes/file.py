@@ -8,6 +8,7 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.halves import heal
 from penstock.messages import Message
+from penstock.shapes.common import sound
 from penstock.shapes.history import as_messages
 
 _ADVICE = "give messages as JSON (a list, a request's body, or what encode_messages wrote), or as JSON lines"
@@ -29,20 +30,16 @@ def parse_history(data: bytes) -> Any:
     found = _parsed(text)
     if not isinstance(found, list | dict):
         raise _no_history(f"it is a {type(found).__name__}")
-    return _healed(found)
+    if isinstance(found, list):
+        return _items("messages", found)
+    return {heal(key): _items(key, inner) for key, inner in found.items()}
 
 
-def _healed(value: Any) -> Any:
-    """The value without halves of characters, which can be written as JSON but not sent (QUIRKS 50)."""
-    match value:
-        case str():
-            return heal(value)
-        case list():
-            return [_healed(item) for item in value]
-        case dict():
-            return {heal(key): _healed(inner) for key, inner in value.items()}
-        case _:
-            return value
+def _items(field: str, value: Any) -> Any:
+    """What stands in a field; if it is a list, whatever is wrong with an item is told with its place."""
+    if not isinstance(value, list):
+        return sound(value, field)
+    return [sound(item, f"{field}[{at}]") for at, item in enumerate(value)]
 
 
 def _parsed(text: str) -> Any:

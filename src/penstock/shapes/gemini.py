@@ -11,8 +11,11 @@ from itertools import groupby
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from penstock.events import Opaque
 from penstock.messages import FIELDS, File, Image, ToolResult
+from penstock.requests.gemini import PARTS
 from penstock.shapes.calls import Calls
 from penstock.shapes.common import (
     Json,
@@ -41,8 +44,8 @@ _IGNORED = ("thought", "thoughtSignature")
 
 
 def is_content(message: Json) -> bool:
-    """Whether this is a content: parts, which do not tell their type as ours do."""
-    return "parts" in message and "content" not in message
+    """Whether this is a content: parts, which do not tell their type as ours do; an empty answer may have none."""
+    return message.get("role") == "model" or ("parts" in message and "content" not in message)
 
 
 def read(content: Json, place: str, calls: Calls) -> Iterator[Placed]:
@@ -50,6 +53,8 @@ def read(content: Json, place: str, calls: Calls) -> Iterator[Placed]:
     role: Any = content.get("role")
     if role not in _ROLES:
         raise refused(place, f"has the role {role!r}: give user or model")
+    if "content" in content:
+        raise refused(place, f"has the role {role!r}, which is Gemini's, and a content: give parts")
     nothing_else(content, ("role", "parts"), place)
     given = [(at, _camel(part)) for at, part in _parts(content.get("parts"), f"{place}.parts")]
     if role == "model":
@@ -175,7 +180,10 @@ def _response(part: Json, at: str, calls: Calls) -> ToolResult:
     fields = rest(response, ("id", "name", "response", "parts"))
     beside = nested("functionResponse", fields) | rest(part, ("functionResponse",))
     call_id = string(response, "id", place) or calls.matching(name)
-    return result(call_id, shown, calls, name=name, is_error=is_error, fields=beside, content=None)
+    found = result(call_id, shown, calls, name=name, is_error=is_error, fields=beside)
+    media = [part for part in shown.build("user").message.parts if isinstance(part, Image | File)]
+    within = [part.state_of(WIRE).get(FIELDS, {}) for part in media]
+    return replace(found, state=(*found.state, Opaque(0, WIRE, PARTS, within))) if within else found
 
 
 def _told(response: Any) -> tuple[str, bool]:

@@ -12,11 +12,12 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.events import ToolCall, ToolCallInvalid
+from penstock.halves import heal
 from penstock.messages import MARK, Message, ToolResult, restore, restored, user
 from penstock.objects import as_mapping
 from penstock.shapes import anthropic, bedrock, chat, gemini, ollama, responses
 from penstock.shapes.calls import Calls
-from penstock.shapes.common import Json, refused
+from penstock.shapes.common import Json, refused, sound, too_deep
 from penstock.shapes.places import Placed, Places, as_given, in_one
 from penstock.turn import Turn
 
@@ -60,8 +61,8 @@ def read(what: Any) -> Reading:
     if body is None or "role" in body or "parts" in body:
         return _read([("message", what)])
     if MARK in body:
-        return _read(_numbered("messages", restore(body)))
-    return _of_a_request(body) if _HISTORIES & body.keys() else _read([("message", what)])
+        return _read(_numbered("messages", restore(sound(body, "messages"))))
+    return _of_a_request(body) if history_fields(body) else _read([("message", what)])
 
 
 def _numbered(field: str, items: Iterable[Any]) -> list[Given]:
@@ -70,12 +71,20 @@ def _numbered(field: str, items: Iterable[Any]) -> list[Given]:
 
 # Requests.
 
-_HISTORIES = {"messages", "contents", "input"}
+_HISTORIES = ("messages", "contents", "input")
+_SYSTEM = ("system", "instructions")
+_GEMINIS_SYSTEM = ("systemInstruction", "system_instruction")
 _CONTINUED = ("previous_response_id", "conversation")
 
 
+def history_fields(body: Json) -> tuple[str, ...]:
+    """The fields of a request that its history is read from, what was said first; none if it is no request."""
+    said = [name for name in _HISTORIES if name in body][:1]
+    return (*said, *(name for name in (*_SYSTEM, *_GEMINIS_SYSTEM) if said and name in body))
+
+
 def _of_a_request(body: Json) -> Reading:
-    field = next(name for name in ("messages", "contents", "input") if name in body)
+    field = history_fields(body)[0]
     given = body[field]
     is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
     wires = {"input": responses.WIRE, "contents": gemini.WIRE}
@@ -88,16 +97,16 @@ def _of_a_request(body: Json) -> Reading:
 
 def _system(body: Json) -> Iterator[Placed]:
     """What the system says in a field of its own."""
-    for name in ("system", "instructions"):
-        match body.get(name):
+    for name in _SYSTEM:
+        match sound(body.get(name), name):
             case None | "" | []:
                 pass
             case [*blocks] if all(map(bedrock.is_block, blocks)):
                 yield bedrock.system(blocks, name)
             case content:
                 yield chat.system_field(content, name)
-    for name in ("systemInstruction", "system_instruction"):
-        match body.get(name):
+    for name in _GEMINIS_SYSTEM:
+        match sound(body.get(name), name):
             case None | "":
                 pass
             case Mapping() as content if "parts" in content:
@@ -131,7 +140,7 @@ def _in_turns(items: list[Given], shapes: list[str], family: str) -> list[Placed
     calls = Calls()
     groups: list[list[Placed]] = []
     for (place, item), shape in zip(items, shapes, strict=True):
-        for found in _messages(item, place, calls, shape, family):
+        for found in _told(item, place, calls, shape, family):
             if groups and found.goes_on(groups[-1][-1]):
                 groups[-1].append(found)
             else:
@@ -141,16 +150,27 @@ def _in_turns(items: list[Given], shapes: list[str], family: str) -> list[Placed
     return [in_one(group) for group in groups]
 
 
+def _told(item: Any, place: str, calls: Calls, shape: str, family: str) -> list[Placed]:
+    """The messages that an item is."""
+    try:
+        return [*_messages(item, place, calls, shape, family)]
+    except RecursionError:  # it is called from far down
+        raise too_deep(place) from None
+
+
 def _opened(item: Any, place: str) -> Any:
-    """The item; of an object its fields, and of a message that was stored the message."""
-    if isinstance(item, Message | Turn | str):
+    """The item, sound; of an object its fields, and of a message that was stored the message."""
+    if isinstance(item, Message | Turn):
         return item
+    if isinstance(item, str):
+        return heal(item)
     if isinstance(item, bytes | bytearray):
         raise refused(place, f"is of the type {type(item).__name__}: read_history reads the bytes of a file")
     found = as_mapping(item)
     if found is None:
         raise refused(place, f"is of the type {type(item).__name__}: give a string, a dict or a Message")
-    return restored(found, place, Message) if gemini.is_content(found) and _is_own(found) else found
+    whole = sound(found, place)
+    return restored(whole, place, Message) if gemini.is_content(whole) and _is_own(whole) else whole
 
 
 def _messages(item: Any, place: str, calls: Calls, shape: str, family: str) -> Iterable[Placed]:
@@ -166,7 +186,7 @@ def _messages(item: Any, place: str, calls: Calls, shape: str, family: str) -> I
         case _ if shape == bedrock.WIRE:
             return bedrock.read(item, place, calls)
         case _ if shape == responses.WIRE:
-            return responses.read(item, place, calls)
+            return responses.read(item, place, calls, is_among_items=family == responses.WIRE)
         case _:
             return chat.read(item, place, calls, family)
 
@@ -195,7 +215,7 @@ def _family(messages: list[Json]) -> str:
 
     Chat Completions, unless there is something that only another has.
     """
-    if any(responses.is_item(message) or responses.is_written(message) for message in messages):
+    if any(responses.is_known(message) or responses.is_written(message) for message in messages):
         return responses.WIRE
     if any("tool_plan" in message or _has(message, _is_document) for message in messages):
         return "cohere"
@@ -219,12 +239,12 @@ def _is_document(part: Json) -> bool:
 
 def _is_own(message: Json) -> bool:
     """Whether it is a message as we store it, and no content of Gemini's: its parts, if it has any, tell their type."""
-    parts: Any = message["parts"]
+    parts: Any = message.get("parts")
     if message.get("role") not in _OURS or not isinstance(parts, list):
         return False
     if not parts:
         return set(message) == {"role", "parts"}
-    return message["role"] != "user" or any(isinstance(part, Mapping) and "type" in part for part in parts)
+    return any(isinstance(part, Mapping) and "type" in part for part in parts)
 
 
 def _counted(message: Message, calls: Calls) -> Message:

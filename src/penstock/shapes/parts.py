@@ -108,7 +108,7 @@ def result(
     name: str | None = None,
     is_error: bool = False,
     fields: Json,
-    content: Any,
+    content: Any = None,
 ) -> ToolResult:
     """A result of what is shown; what of its content has no word of ours stays as it stood.
 
@@ -122,6 +122,6 @@ def result(
     )
     is_more = any(isinstance(part, Opaque) or (isinstance(part, Image | File) and part.state) for part in parts)
     state = [Opaque(0, shown.wire, FIELDS, plain(fields))] if fields else []
-    state += [Opaque(0, shown.wire, CONTENT, plain(content))] if is_more else []
+    state += [Opaque(0, shown.wire, CONTENT, plain(content))] if is_more and content is not None else []
     known = calls.answered(call_id)
     return ToolResult(call_id, known if name is None else name, told, is_error, tuple(state))

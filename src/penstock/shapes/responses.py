@@ -13,7 +13,7 @@ from penstock.events import CallKind
 from penstock.messages import MESSAGE, ToolResult
 from penstock.shapes import anthropic
 from penstock.shapes.calls import Calls
-from penstock.shapes.common import Json, contents, kind_of, mappings, refused, rest, string
+from penstock.shapes.common import ADVICE, Json, contents, kind_of, mappings, refused, rest, string
 from penstock.shapes.parts import Parts, result
 from penstock.shapes.places import Placed, answers
 from penstock.shapes.shown import CONTENT_TYPES, show
@@ -25,12 +25,29 @@ _CALLS: dict[str, tuple[CallKind, str]] = {
     "custom_tool_call": ("custom", "input"),
 }
 _PARTS = ("input_text", "output_text", "input_image", "input_file")
+_KNOWN = {
+    "message", "reasoning", "item_reference", "compaction", "compaction_trigger", "additional_tools",
+    "configuration_update", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output",
+    "web_search_call", "file_search_call", "image_generation_call", "code_interpreter_call", "computer_call",
+    "computer_call_output", "local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output",
+    "apply_patch_call", "apply_patch_call_output", "mcp_call", "mcp_list_tools", "mcp_approval_request",
+    "mcp_approval_response", "tool_search_call", "tool_search_output", "program", "program_output",
+}  # fmt: skip
 _FOREIGN = ("user_input", "model_output")
 """Items of Gemini's Interactions, which also has an `input`."""
+_LANGCHAIN = ("human", "ai", "HumanMessageChunk", "AIMessageChunk")
+_LANGCHAIN_TOO = ("system", "tool", "function", "chat")
+"""Types of LangChain's messages that others have too: a tool that is declared, say, which has no content."""
+_FROM_LANGCHAIN = (
+    "read it with LangChain (messages_from_dict, load), and give what its convert_to_openai_messages makes of that"
+)
 
 
 def is_item(message: Json) -> bool:
-    """Whether this is an item: it has a type, and if it has a role too, it is no message of Anthropic's client."""
+    """Whether this is an item: it has a type, and if it has a role too, it is no message of Anthropic's client.
+
+    Many things have a type: whether a list of them is one of items, `is_known` tells.
+    """
     kind = message.get("type")
     if not isinstance(kind, str) or "stop_reason" in message:
         return False
@@ -41,6 +58,11 @@ def is_item(message: Json) -> bool:
     return kind == "message" and not any(part.get("type") == "text" or anthropic.is_block(part) for part in parts)
 
 
+def is_known(message: Json) -> bool:
+    """Whether this is an item of a type that we know."""
+    return is_item(message) and message["type"] in _KNOWN
+
+
 def is_written(message: Json) -> bool:
     """Whether a message has parts that only Responses has."""
     content: Any = message.get("content")
@@ -48,23 +70,32 @@ def is_written(message: Json) -> bool:
     return any(isinstance(part, Mapping) and part.get("type") in _PARTS for part in parts)
 
 
-def read(item: Json, place: str, calls: Calls) -> Iterator[Placed]:
-    """The message that an item is, or is a part of."""
+def read(item: Json, place: str, calls: Calls, *, is_among_items: bool) -> Iterator[Placed]:
+    """The message that an item is, or is a part of; among items, one of a type that is not known is one that is new."""
     match item.get("type", "message"):
         case "message":
             yield _message(item, place, calls)
         case "function_call_output" | "custom_tool_call_output":
             yield answers([(place, _result(item, place, calls))], place, is_item=True)
-        case str(kind) if kind in CONTENT_TYPES or anthropic.is_block(item):
+        case str(kind) if kind not in _KNOWN and (kind in CONTENT_TYPES or anthropic.is_block(item)):
             raise refused(place, f"{kind_of(item)} is no message: give it in the content of one")
         case str(kind) if kind in _FOREIGN:
             raise refused(place, f"{kind_of(item)} is of Gemini's Interactions, which are not spoken: give contents")
+        case str(kind) if _is_langchains(kind, item):
+            raise refused(place, f"is LangChain's, of the type {kind!r}: {_FROM_LANGCHAIN}")
+        case str(kind) if kind not in _KNOWN and not is_among_items:
+            raise refused(place, f"has no role, and no item of Responses has the type {kind!r}: {ADVICE}")
         case str(kind):
             parts = Parts(WIRE, calls, place)
             _made(parts, kind, item, place)
             yield parts.build("assistant", is_item=True)
         case _:
             raise refused(place, "needs 'type', a string")
+
+
+def _is_langchains(kind: str, item: Json) -> bool:
+    is_told = "data" in item or "content" in item
+    return kind in _LANGCHAIN or (kind in _LANGCHAIN_TOO and is_told) or (kind == "constructor" and "lc" in item)
 
 
 def _made(parts: Parts, kind: str, item: Json, place: str) -> None:

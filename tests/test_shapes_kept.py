@@ -1,0 +1,149 @@
+"""What a history holds is kept where it was: items, what stood within a result, the rest of a request."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import pytest
+
+import penstock
+from penstock.events import Opaque, Text, ToolCall
+from penstock.history.problem import ProblemKind
+from penstock.messages import Message, ToolResult, assistant, encode_messages, result, tool_results, user
+from penstock.shapes import as_messages, export_messages, with_history
+from penstock.shapes.file import parse_history
+from penstock.wires import WIRES
+
+PAGE = Path(__file__).parent.parent / "docs" / "histories.md"
+
+HALF = "\ud83d"
+ASKED = {"role": "user", "parts": [{"text": "Hi."}]}
+CALLED = {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}]}
+
+
+def test_a_compaction_is_an_item() -> None:
+    body = {"input": [{"type": "message", "role": "user", "content": "Hi."}, {"type": "compaction", "id": "cmp_1"}]}
+    assert penstock.check(body) == []
+    assert export_messages(body["input"], "openai-responses") == body
+
+
+# Gemini's results.
+
+PICTURE = {"inlineData": {"mimeType": "image/png", "data": "AA==", "displayName": "a.png"}}
+SHOWN = {"name": "f", "response": {"image": {"$ref": "a.png"}}, "parts": [PICTURE]}
+
+
+def test_what_stood_within_a_response_of_geminis_stays_there() -> None:
+    body = {"contents": [ASKED, CALLED, {"role": "user", "parts": [{"functionResponse": SHOWN}]}]}
+    assert export_messages(body, "gemini") == body
+    assert export_messages(penstock.repair(body, "google"), "gemini") == body
+
+
+def test_a_model_that_does_not_take_it_there_gets_it_after_the_response() -> None:
+    history = [ASKED, CALLED, {"role": "user", "parts": [{"functionResponse": SHOWN}]}]
+    written = export_messages(history, "gemini", model="gemini-2.5-pro")["contents"][-1]["parts"]
+    assert [sorted(part) for part in written] == [["functionResponse"], ["inlineData"]]
+    assert "parts" not in written[0]["functionResponse"]
+
+
+def test_every_signature_that_stands_alone_goes_back() -> None:
+    signatures = [Opaque(0, "gemini", "thought_signature", name) for name in ("a", "b")]
+    written = export_messages([user("Hi."), assistant(*signatures)], "gemini")["contents"][-1]["parts"]
+    assert written == [{"text": "", "thoughtSignature": "a"}, {"text": "", "thoughtSignature": "b"}]
+
+
+# The rest of a request.
+
+
+@pytest.mark.parametrize(
+    ("body", "history", "expected"),
+    [
+        ({"instructions": " ", "input": [1], "model": "m"}, {"input": [2]}, {"input": [2], "model": "m"}),
+        (
+            {"system_instruction": 1, "contents": [1], "tools": []},
+            {"contents": [2], "systemInstruction": 2},
+            {"contents": [2], "tools": [], "systemInstruction": 2},
+        ),
+        ({"messages": [1], "container": "c"}, {"messages": [2]}, {"messages": [2], "container": "c"}),
+        ({"messages": [1], "container": "c"}, {"messages": [2], "container": "d"}, {"messages": [2], "container": "d"}),
+        ({"role": "user", "content": "Hi."}, {"messages": [2]}, {"messages": [2]}),
+    ],
+)
+def test_a_request_with_another_history_has_nothing_left_of_its_own(body: Any, history: Any, expected: Any) -> None:
+    assert with_history(body, history) == expected
+    assert list(with_history(body, history)) == list(expected), "what was there stays in its order"
+
+
+# Halves of characters.
+
+HALVED: list[Any] = [
+    HALF,
+    [HALF],
+    [{"role": "user", "content": HALF}],
+    [{"role": "user", "content": "Hi.", "name": HALF}],
+    {"messages": [{"role": "user", "content": "Hi."}], "system": HALF},
+    {"contents": [ASKED], "systemInstruction": {"parts": [{"text": HALF}]}},
+    [{"role": "assistant", "content": [{"type": "tool_use", "id": HALF, "name": HALF, "input": {HALF: [HALF]}}]}],
+    [{"role": "assistant", "content": [{"type": "server_tool_use", HALF: HALF}]}],
+    [{"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"result": HALF}}}]}],
+    [{"role": "user", "parts": [{"type": "text", "block": 0, "text": HALF}]}],
+    {"penstock_history": 1, "messages": [{"role": "user", "parts": [{"type": "text", "block": 0, "text": HALF}]}]},
+    {"input": [{"type": "dream_call", "sheep": (HALF,)}]},
+    [SimpleNamespace(role="user", content=HALF)],
+    [{"role": "user", "content": [SimpleNamespace(type="text", text=HALF)]}],
+]
+
+
+@pytest.mark.parametrize("history", HALVED, ids=range(len(HALVED)))
+def test_half_a_character_is_healed_where_it_is_read(history: Any) -> None:
+    penstock.check(history)
+    messages = as_messages(history)
+    stored = encode_messages(messages).decode()
+    assert "\ufffd" in stored
+    json.dumps(export_messages(messages, "gemini"), ensure_ascii=False).encode()
+
+
+def test_nothing_in_a_file_has_half_a_character() -> None:
+    body = {"messages": [{"role": "user", "content": HALF}], HALF: {HALF: [HALF]}}
+    assert "\ud83d" not in json.dumps(parse_history(json.dumps(body).encode()), ensure_ascii=False)
+
+
+def test_two_halves_are_one_character() -> None:
+    assert as_messages([{"role": "user", "content": "\ud83d\ude00"}])[0].text == "\U0001f600"
+
+
+# States that are none, as a stored history may hold them.
+
+
+@pytest.mark.parametrize("data", [None, 7, [7], True])
+@pytest.mark.parametrize(
+    ("wire", "role", "kind", "block"),
+    [
+        ("gemini", "assistant", "executableCode", 1),
+        ("gemini", "assistant", "fields", 0),
+        ("gemini", "user", "fields", 0),
+        ("cohere", "assistant", "tool_plan", 1),
+        ("cohere", "assistant", "fields", 0),
+        ("cohere", "user", "block", 1),
+    ],
+)
+def test_what_is_no_state_is_left_out(wire: str, role: Any, kind: str, block: int, data: Any) -> None:
+    said = Message(role, (Text(0, "Ho."),))
+    tampered = Message(role, (*said.parts, Opaque(block, wire, kind, data)))
+    assert export_messages([user("Hi."), tampered], wire) == export_messages([user("Hi."), said], wire)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_fields_of_a_result_that_are_no_object_are_none(wire: str) -> None:
+    call = ToolCall("c", "f", {})
+    found = ToolResult("c", "f", (Text(0, "1"),), state=(Opaque(0, wire, "fields", [7]),))
+    before = [user("Hi."), assistant(call)]
+    bare = [*before, tool_results(result(call, "1"))]
+    assert export_messages([*before, tool_results(found)], wire) == export_messages(bare, wire)
+
+
+def test_every_kind_of_problem_is_in_the_docs() -> None:
+    assert [kind for kind in get_args(ProblemKind) if f"`{kind}`" not in PAGE.read_text()] == []
