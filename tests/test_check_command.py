@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,3 +110,37 @@ def test_mistakes_in_the_command(tmp_path: Path) -> None:
         assert b"Traceback" not in done.stderr
     command = [sys.executable, "-m", "penstock.cli", "check", str(tmp_path / "missing.json")]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+
+
+NASTY = "a\x1b]0;title\x07\x1b[2J\x7f\x9bb\u202e\u2066"
+NATIVE: dict[str, Any] = {"penstock_history": 1, "messages": [
+    {"role": "user", "parts": [{"type": "text", "block": 0, "text": NASTY}]},
+    {"role": "assistant", "parts": [
+        {"type": "opaque", "block": 0, "wire": NASTY, "kind": NASTY, "data": NASTY},
+        {"type": "tool_call", "id": NASTY, "name": NASTY, "arguments": {}}]},
+]}  # fmt: skip
+CHAT = json.loads(json.dumps(ORPHAN).replace('"c1"', json.dumps(NASTY)).replace("Hello?", json.dumps(NASTY)[1:-1]))
+
+
+@pytest.mark.parametrize("options", [
+    [], ["--json"], ["--repair"], ["--to", "anthropic"], ["--to", "gemini", "--json"],
+    ["--repair", "--to", "openai-chat"], ["--provider", NASTY], ["--to", NASTY],
+])  # fmt: skip
+@pytest.mark.parametrize("history", [NATIVE, CHAT], ids=["ours", "chat"])
+def test_nothing_in_the_file_acts_on_the_terminal(history: Any, options: list[str]) -> None:
+    done = checked(json.dumps(history), *options)
+    told = done.stdout.decode() + done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    assert "title" in told
+    assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\u2066]", told) == []
+
+
+def test_what_is_mended_is_the_same_though_it_is_spelled_out() -> None:
+    [first, *_] = decode_messages(checked(json.dumps(NATIVE), "--repair").stdout)
+    assert first == user(NASTY)
+
+
+def test_problems_and_a_mended_history_are_not_asked_for_at_once() -> None:
+    done = checked(json.dumps(ORPHAN), "--repair", "--json")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"give one of them" in done.stderr

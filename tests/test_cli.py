@@ -185,6 +185,11 @@ def test_the_view_reads_well() -> None:
     )
 
 
+def test_one_token_is_one() -> None:
+    usage = data({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
+    assert "■ stop · 1 token in, 1 out\n" in decode(chunk({"content": "Hi"}, "stop") + usage + DONE)
+
+
 def test_a_call_that_must_not_run_says_why_and_what_was_meant() -> None:
     told = decode(piece(0, '{"a": 1}{"a": 1}', id="x", name="f") + chunk({}, "tool_calls") + USAGE + DONE)
     assert '╰─ ✗ duplicated  the arguments were sent 2 times\n   probably meant: {"a":1}\n' in told
@@ -306,7 +311,7 @@ def test_a_wire_that_fits_nothing_is_doubted() -> None:
 
 
 def test_a_wire_without_a_word_for_calls_may_say_stop() -> None:
-    oddities = Oddities("mute", {"STOP": "stop"})
+    oddities = Oddities({"STOP": "stop"})
     for event in (events.ToolCall("x", "f", {}), events.Usage(1, 1), Finish("tool_calls", "STOP")):
         oddities.add(event)
     assert oddities.build() == []
@@ -324,7 +329,7 @@ def test_calls_that_were_never_announced_are_shown() -> None:
 
 
 def test_arguments_that_the_provider_changes_at_the_end_are_odd() -> None:
-    oddities = Oddities(WIRE, {})
+    oddities = Oddities({})
     oddities.add(ToolCallDelta(0, '{"a": 1'))
     oddities.add(events.ToolCall("x", "f", {"a": 2}, '{"a": 2}', sealed_by="call_end"))
     assert "1 call whose arguments were changed at its end: f" in oddities.build()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from penstock.happenings import ToolProgress
 from penstock.messages import decode_messages
 from penstock.testing import Loopback, Status
 from tests.growth import assert_linear
+from tests.test_run_command import Terminal
 
 PENSTOCK = [sys.executable, "-m", "penstock.cli"]
 
@@ -161,3 +164,74 @@ def test_events_of_a_chat_do_not_act_on_the_terminal() -> None:
         command = [*PENSTOCK, "chat", "-m", "openai-compatible:m", "--base-url", server.base_url("openai-chat"), "Hi"]
         done = subprocess.run([*command, "--json"], capture_output=True, check=True, timeout=30)
     assert b"a\\u202eb\\u009bc" in done.stdout
+
+
+NASTY = "\x1b]0;gotcha\x07\x1b[2J\x9b\u202e"
+ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
+
+
+def told(*arguments: str, cwd: Path, **env: str) -> str:
+    """All that a command prints."""
+    command = [*PENSTOCK, *arguments]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=30, cwd=cwd, env={**os.environ, **env})
+    assert b"Traceback" not in done.stderr
+    return done.stdout.decode() + done.stderr.decode()
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_recorded_name_does_not_act_on_the_terminal(tmp_path: Path, options: list[str]) -> None:
+    file = tmp_path / "kept.jsonl"
+    told("record", "-m", "sim:fast", "-o", str(file), "Hi.", cwd=tmp_path)
+    file.write_text(file.read_text().replace('"sim:fast"', json.dumps(f"gotcha{NASTY}")))
+    shown = told("replay", "--speed", "0", *options, str(file), cwd=tmp_path)
+    assert ACTING.findall(shown) == []
+    assert options or "gotcha\\x1b]0;gotcha" in shown
+
+
+LEAVING = """
+import pathlib
+import penstock
+from penstock.testing import Reply, Scripted, call
+
+@penstock.tool(approval=True)
+def wait() -> str:
+    'Wait for somebody.'
+
+def answer(asked):
+    [folder] = [place for place in pathlib.Path().glob("kept*") if place.is_dir()]
+    folder.rmdir()
+    return Reply(call("wait", {}))
+
+agent = penstock.Agent(penstock.Model("openai-compatible:m", via=Scripted(answer)), [wait])
+"""
+
+
+def test_the_name_of_a_file_does_not_act_on_the_terminal(tmp_path: Path) -> None:
+    file = f"kept{NASTY}.jsonl"
+    assert ACTING.findall(told("record", "-m", "sim:fast", "-o", file, "Hi.", cwd=tmp_path)) == []
+    assert ACTING.findall(told("replay", "--speed", "0", file, cwd=tmp_path)) == []
+    assert ACTING.findall(told("chat", "-m", f"replay:{file}", "Other.", cwd=tmp_path)) == []
+    (tmp_path / "agents.py").write_text(LEAVING)
+    for option in ("--history", "--state"):
+        (tmp_path / f"kept{NASTY}").mkdir()
+        shown = told("run", "agents.py", "Hi.", option, f"kept{NASTY}/talk.json", cwd=tmp_path)
+        assert "could not be kept in" in shown
+        assert ACTING.findall(shown) == []
+
+
+def test_the_name_of_a_model_does_not_act_on_the_terminal(tmp_path: Path) -> None:
+    name = f"openai-compatible:m{NASTY}"
+    (tmp_path / "agents.py").write_text(f"import penstock\nagent = penstock.Agent({name!r})\n")
+    for command in (["run", "agents.py"], ["chat", "-m", name, "--base-url", "http://127.0.0.1:9"]):
+        with Terminal(tmp_path, *command) as terminal:
+            seen = terminal.expect("Ctrl-D ends it")
+            assert "m\\x1b]0;gotcha\\x07\\x1b[2J\\x9b\\u202e" in seen
+            assert "\x1b]0" not in seen
+            assert "\x1b[2J" not in seen
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_an_address_in_the_environment_does_not_act_on_the_terminal(tmp_path: Path, options: list[str]) -> None:
+    shown = told("models", *options, cwd=tmp_path, AZURE_OPENAI_ENDPOINT=f"https://gotcha{NASTY}", COLUMNS="400")
+    assert "gotcha" in shown
+    assert ACTING.findall(shown) == []

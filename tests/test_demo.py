@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,10 +22,11 @@ from rich.console import Console
 from penstock.cli.card import Card, Span
 from penstock.cli.chart import chart, savings
 from penstock.cli.incident import ANSWER, PROMPT, TOOLS
-from penstock.cli.performance import cast
+from penstock.cli.page import Page
+from penstock.cli.performance import cast, ourselves
 from penstock.cli.region import Region
 from penstock.cli.rows import wrapped
-from penstock.cli.show import Page, Show
+from penstock.cli.show import Show, shown
 from penstock.cli.timeline import Timeline
 from penstock.dialects.prompt import prompts
 from penstock.events import (
@@ -167,7 +169,7 @@ def test_little_saved_is_explained_by_calls_that_came_late() -> None:
 @pytest.mark.parametrize("width", [1, 10, 39, 79, 119])
 def test_the_chart_fits(width: int) -> None:
     rows = ["".join(text for text, _ in row) for row in chart(timed(), width)]
-    assert len(rows) == 5
+    assert len(rows) == (6 if width > 60 else 5), "the signs are explained where there is room for it"
     assert all(len(row.rstrip()) <= max(width, 4) for row in rows)
 
 
@@ -175,7 +177,27 @@ def test_the_chart_shows_when_a_call_waited() -> None:
     rows = ["".join(text for text, _ in row) for row in chart(timed(), 30)]
     assert rows[0].split() == ["0", "s", "5", "s"]
     assert "◆━━━" in rows[2].replace(" ", "")
-    assert re.search(r"◆┄+━+✗", rows[3])
+    assert re.search(r"◆┄+┿━+✗", rows[3])
+
+
+def test_a_line_goes_down_from_the_end_of_an_answer_to_the_next() -> None:
+    axis, first, look, write, second, *_ = ("".join(text for text, _ in row) for row in chart(timed(), 79))
+    at = first.index("┑")
+    assert set(first[at + 1 : at + 10]) == {" "}, "it is the end of the bar"
+    assert [row[at] for row in (look, write, second)] == ["│", "┿", "│"]
+    assert "│" not in axis
+
+
+def test_the_signs_that_were_drawn_are_explained_and_no_others() -> None:
+    legend = _text(chart(timed(), 79)[-1])
+    assert legend.strip().split("   ") == ["◆ its arguments closed", "┄ it waits", "│ the answer ends"]
+    timeline = Timeline()
+    timeline.add(StepStart(1), 0.0)
+    timeline.add(StepEnd(1, "stop"), 1.0)
+    assert len(chart(timeline, 79)) == 2
+    timeline.add(StepStart(2), 2.0)
+    timeline.add(StepEnd(2, "stop"), 3.0)
+    assert _text(chart(timeline, 79)[-1]).strip() == "│ the answer ends"
 
 
 # A real process.
@@ -211,6 +233,22 @@ def test_a_pipe_has_no_edge_and_the_title_is_the_wire_that_was_asked_for() -> No
     assert any(line.startswith("Request 2 left at") and line.endswith(" s.") for line in told)
 
 
+@pytest.mark.parametrize(("path", "scripts", "told"), [
+    ("bin", "here/venv/bin", "penstock"), ("", "here/venv/bin", "venv/bin/penstock"),
+    ("", "bin", "python -m penstock.cli"), ("", "here/empty", "python -m penstock.cli"),
+])  # fmt: skip
+def test_the_last_words_name_a_command_that_can_be_started_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, scripts: str, told: str
+) -> None:
+    for folder in ("here/venv/bin", "bin"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "penstock").touch(mode=0o755)
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("PATH", str(tmp_path / path) if path else "")
+    monkeypatch.setattr("penstock.cli.performance.get_path", lambda _: str(tmp_path / scripts))
+    assert ourselves() == told
+
+
 def test_json_is_an_event_a_line() -> None:
     done = run("--speed", "20", "--json", "--wire", "gemini", "--dialect", "hermes")
     assert (done.returncode, done.stderr) == (0, b"")
@@ -227,7 +265,7 @@ def test_ascii_is_enough() -> None:
     done = run("--speed", "20", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert done.returncode == 0
     assert b"\\u" not in done.stdout
-    assert re.search(rb"search_logs +\*=+\+", done.stdout)
+    assert re.search(rb"search_logs +\*[=|]+\+", done.stdout)
 
 
 def test_colours_can_be_kept_in_a_pipe_and_nothing_is_drawn_anew() -> None:
@@ -362,10 +400,10 @@ def console(width: int = 40, height: int = 12) -> Console:
 
 def page(*events: StreamEvent, width: int = 60) -> tuple[list[str], list[str]]:
     """What stands and what moves after these events, which came a second apart."""
-    shown = Page({})
+    made = Page({})
     for at, event in enumerate(events):
-        shown.add(event, float(at))
-    standing, moving = shown.rows(width, float(len(events)))
+        made.add(event, float(at))
+    standing, moving = made.rows(width, float(len(events)))
     return [_text(row) for row in standing], [_text(row) for row in moving]
 
 
@@ -401,11 +439,11 @@ def test_a_call_that_waits_says_for_what() -> None:
 
 
 def test_a_call_that_is_left_open_is_not_broken_off() -> None:
-    shown = Page({})
-    shown.add(ApprovalRequest("a", "pay", {"amount": 5}), 0.0)
-    shown.add(ToolCall("b", "look", {}, block=7), 0.0)
-    shown.settle("broken off")
-    standing, moving = shown.rows(60, 1.0)
+    made = Page({})
+    made.add(ApprovalRequest("a", "pay", {"amount": 5}), 0.0)
+    made.add(ToolCall("b", "look", {}, block=7), 0.0)
+    made.settle("broken off")
+    standing, moving = made.rows(60, 1.0)
     assert [_text(row) for row in standing] == [
         "╭─ pay", "│  amount    5", "╰─ ? waits for you", "╭─ look", "╰─ ■ broken off",
     ]  # fmt: skip
@@ -426,6 +464,18 @@ def test_errors_and_restarts_are_shown() -> None:
         "Hal", "", "↻ begun anew (overloaded): what the model said above is void", "", "✗ 500 it broke", "",
         "■ error: no",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_what_an_error_said_is_not_said_again_at_the_end(is_plain: bool) -> None:
+    screen = console(width=100)
+    with shown(screen, is_plain=is_plain) as see:
+        see(Error("no key", "MissingKeyError"), 0.0)
+        see(Done("error", "", (), Usage(), "no key"), 0.0)
+    assert isinstance(screen.file, io.StringIO)
+    told = screen.file.getvalue()
+    assert told.count("no key") == 1
+    assert re.search(r"(■|done +) ?error(\n|\x1b)", told)
 
 
 def test_the_model_is_waited_for_in_sight() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -184,6 +185,8 @@ MISTAKES = {
     "tool": "tool.py, line 4",
     "uses_tool": "tool.py, line 4",
     "makes.py:make": "makes.py, line 3: UsageError",
+    "gives.py": "agent() in gives.py gave None: have it return a penstock.Agent",
+    "gives.py:seven": "seven() in gives.py gave something of the type int",
     ".": "'.' is a folder: give a Python file or a module",
     "some/folder": "give a Python file or a module",
     "notes.txt": "notes.txt is no Python file",
@@ -203,6 +206,7 @@ def test_mistakes_are_told_in_a_line(folder: Path, target: str) -> None:
     )
     (folder / "uses_tool.py").write_text("import tool\n")
     (folder / "makes.py").write_text("import penstock\ndef make():\n    return penstock.Agent('sim:demo', 3)\n")
+    (folder / "gives.py").write_text("def agent(): ...\ndef seven():\n    return 7\n")
     (folder / "notes.txt").write_text("Notes.")
     done = run(folder, target, "Go.")
     assert done.returncode == 2
@@ -280,6 +284,40 @@ def test_ctrl_c_leaves_a_call_open(folder: Path) -> None:
     assert roles == ["user", "assistant", "tool"], "the model was not asked again"
 
 
+@pytest.mark.parametrize("options", [[], ["--plain"], ["-q"]])
+def test_a_missing_key_is_told_once(folder: Path, options: list[str]) -> None:
+    (folder / "keyless.py").write_text("import penstock\nagent = penstock.Agent('openai:gpt-5')\n")
+    env = {**os.environ, "OPENAI_API_KEY": ""}
+    command = [*PENSTOCK, "run", "keyless.py", "Hi.", *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=env, timeout=PATIENCE)
+    assert done.returncode == 2
+    assert (done.stdout + done.stderr).count("set OPENAI_API_KEY") == 1
+
+
+def test_of_two_manners_the_last_counts(folder: Path) -> None:
+    assert run(folder, "agents.py", "Rome", "--json", "-q").stdout == "I was told: sunny in Rome\n"
+    assert run(folder, "agents.py", "Rome", "-q", "--json").stdout.startswith('{"type":"step_start"')
+
+
+def test_a_server_here_that_is_not_reached_may_not_be_running(folder: Path) -> None:
+    near = "penstock.Model('vllm:m', 'http://127.0.0.1:9', retries=penstock.Retries(attempts=1))"
+    (folder / "near.py").write_text(f"import penstock\nagent = penstock.Agent({near})\n")
+    done = run(folder, "near.py", "Hi.")
+    assert (done.returncode, done.stderr) == (3, "Is it running?\n")
+    for url, is_near in (("http://localhost:9", True), ("http://nowhere.invalid", False)):
+        command = [*PENSTOCK, "chat", "-m", "vllm:m", "--base-url", url, "Hi."]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        assert done.returncode == 3
+        assert ("(is it running?)" in done.stderr) is is_near
+
+
+@pytest.mark.parametrize("command", [["chat", "Hi."], ["record", "-o", "kept.jsonl", "Hi."]])
+def test_without_a_model_one_is_named_that_needs_no_key(folder: Path, command: list[str]) -> None:
+    done = subprocess.run([*PENSTOCK, *command], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Missing option '-m' / '--model'. Name a model, as in -m sim:demo, which needs no key." in done.stderr
+
+
 TOOLS = [{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]
 
 
@@ -296,6 +334,27 @@ def test_ctrl_c_at_a_result_ends_the_answer(folder: Path, prompt: list[str]) -> 
             assert "no answer" not in terminal.expect("› ")
             terminal.type("\x04")
         assert terminal.child.wait(PATIENCE) == 130
+
+
+DECLARED = f"""
+import penstock
+agent = penstock.Agent(penstock.Model("sim:fast", record="kept.jsonl"), {TOOLS!r})
+"""
+
+
+@pytest.mark.parametrize(("typed", "told"), [("fine\n", "fine"), ("\n", "(no answer)"), ("\x04", "(no answer)")])
+def test_what_a_call_gives_is_asked_in_one_way(folder: Path, typed: str, told: str) -> None:
+    (folder / "tools.json").write_text(json.dumps(TOOLS))
+    (folder / "declared.py").write_text(DECLARED)
+    kept = folder / "kept.jsonl"
+    chat = ["chat", "-m", "sim:fast", "--tools", "tools.json", "--record", "kept.jsonl"]
+    for command in (chat, ["run", "declared.py"]):
+        kept.unlink(missing_ok=True)
+        with Terminal(folder, *command, "Rome") as terminal:
+            terminal.expect("gives › ")
+            terminal.type(typed)
+            assert terminal.child.wait(PATIENCE) == 0
+        assert f'"content":"{told}"' in kept.read_text()
 
 
 def test_a_conversation_at_a_terminal(folder: Path) -> None:
@@ -369,6 +428,41 @@ def test_models_can_be_copied_from_a_terminal_of_any_width(width: int) -> None:
     shown = subprocess.run([*PENSTOCK, "models"], capture_output=True, text=True, check=True, env=env).stdout
     assert "…" not in shown
     assert width < 60 or "GOOGLE_ACCESS_TOKEN" in shown
+
+
+def models(width: int, **settings: str) -> dict[str, str]:
+    """What the column of the keys says of each provider, where this is set and nothing else."""
+    mine = ("OPENAI", "AZURE", "AWS", "GOOGLE", "BEDROCK")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(mine)}
+    env |= {"COLUMNS": str(width), **settings}
+    told = subprocess.run([*PENSTOCK, "models"], capture_output=True, text=True, check=True, env=env).stdout
+    begin, end = told.index(" key") - told.index(" provider"), re.search("key +", told)
+    assert end is not None
+    keys: dict[str, str] = {}
+    for line in told.splitlines()[3:-2]:
+        name = line[:begin].strip() or list(keys)[-1]
+        keys[name] = f"{keys.get(name, '')} {line[begin : begin + len(end[0])].strip()}".strip()
+    return keys
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_models_say_what_is_missing_for_an_address_that_is_not_shown(width: int) -> None:
+    told = models(width)
+    assert told["openai-compatible"] == "set OPENAI_COMPATIBLE_BASE_URL"
+    assert told["azure"] == "set AZURE_OPENAI_API_KEY, AZURE_OPENAI_ENDPOINT"
+    assert told["vertex"] == "set GOOGLE_ACCESS_TOKEN, GOOGLE_CLOUD_LOCATION, GOOGLE_CLOUD_PROJECT"
+    assert told["bedrock"] == "set AWS_BEARER_TOKEN_BEDROCK (or AWS credentials), AWS_REGION"
+    told = models(width, AZURE_OPENAI_API_KEY="k", GOOGLE_CLOUD_LOCATION="global")
+    assert told["azure"] == "✓ AZURE_OPENAI_API_KEY, set AZURE_OPENAI_ENDPOINT"
+    assert told["vertex"] == "set GOOGLE_ACCESS_TOKEN, GOOGLE_CLOUD_PROJECT"
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_models_say_that_bedrock_wants_a_key(width: int) -> None:
+    region = {"AWS_DEFAULT_REGION": "eu-north-1"}
+    assert models(width, **region)["bedrock"] == "set AWS_BEARER_TOKEN_BEDROCK (or AWS credentials)"
+    for variable in ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"):
+        assert models(width, **region, **{variable: "k"})["bedrock"] == f"✓ {variable}"
 
 
 def test_a_provider_without_an_address_has_none_in_json() -> None:

@@ -1,22 +1,19 @@
-"""What the commands that ask a model share: its name, its options, and how an answer is shown while it comes."""
+"""What the commands that ask share: a model's name and options, and the questions to the person at the terminal."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
-from rich.console import Console
 
 from penstock.cli.complete import complete_calls, complete_model, complete_wire
-from penstock.cli.decode import is_bad_end
-from penstock.cli.screen import visible, write_lines
-from penstock.cli.view import View
-from penstock.errors import MissingKeyError, PenstockError, UsageError
-from penstock.events import StreamChunk, encode
+from penstock.cli.screen import visible
+from penstock.errors import ConnectionFailed, MissingKeyError, PenstockError, UsageError
 from penstock.model import Model
 from penstock.wires import ALIASES, WIRES
 
@@ -26,6 +23,9 @@ MISTAKEN = 2
 """The exit code of a command that asked for something that cannot be done."""
 FAILED = 3
 """The exit code of a command whose provider refused or could not be reached."""
+NO_ANSWER = "(no answer)"
+"""What the model reads of a call to which the person said nothing."""
+_NEAR = ("localhost", "127.0.0.1", "::1")
 
 
 class Mistake(click.ClickException):
@@ -35,6 +35,13 @@ class Mistake(click.ClickException):
 
     def format_message(self) -> str:
         return visible(self.message)
+
+
+class ModelName(click.types.StringParamType):
+    """The name of a model; if it is missing, an example is given."""
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        return "Name a model, as in -m sim:demo, which needs no key."
 
 
 def model_options(command: Command) -> Command:
@@ -49,7 +56,8 @@ def model_options(command: Command) -> Command:
         click.option("--base-url", metavar="URL", help="Another address of the provider."),
         click.option("--wire", metavar=f"[{'|'.join([*WIRES, *ALIASES])}]", shell_complete=complete_wire,
                      help="Another protocol, where the provider speaks several."),
-        click.option("-m", "--model", "name", required=True, metavar="PROVIDER:MODEL", shell_complete=complete_model,
+        click.option("-m", "--model", "name", required=True, type=ModelName(), metavar="PROVIDER:MODEL",
+                     shell_complete=complete_model,
                      help="The model, as in anthropic:claude-sonnet-5, or sim:demo, which needs no key."),
     ):  # fmt: skip
         command = option(command)
@@ -95,35 +103,16 @@ def read_tools(path: Path | None) -> list[Any]:
     return tools
 
 
-def show(console: Console, wire: str, events: Iterable[StreamChunk], *, as_json: bool = False) -> bool:
-    """Show the events as they come; whether the answer ended well."""
-    if as_json:
-        return _show_json(events)
-    view, ended_well = View(console, wire), True
-    try:
-        for event in events:
-            view.add(event)
-            view.flush()
-            ended_well = ended_well and not is_bad_end(event)
-    except KeyboardInterrupt:
-        view.cancel()
-        raise
-    view.close()
-    return ended_well
-
-
-def _show_json(events: Iterable[StreamChunk]) -> bool:
-    ended_well = True
-    for event in events:
-        write_lines([encode(event)])
-        ended_well = ended_well and not is_bad_end(event)
-    return ended_well
-
-
-def complain(error: PenstockError) -> int:
+def complain(error: PenstockError, model: Model) -> int:
     """Say what went wrong on the way to the model; the exit code for it."""
-    click.echo(visible(f"Error: {advice(error)}"), err=True)
+    question = " (is it running?)" if is_unreached_here(error, model) else ""
+    click.echo(visible(f"Error: {advice(error)}{question}"), err=True)
     return MISTAKEN if isinstance(error, UsageError) else FAILED
+
+
+def is_unreached_here(error: BaseException | None, model: Model) -> bool:
+    """Whether a server on this machine could not be reached, which mostly means that it was not started."""
+    return isinstance(error, ConnectionFailed) and urlsplit(model.base_url).hostname in _NEAR
 
 
 def asked(prompt: str) -> str | None:
@@ -147,3 +136,20 @@ def answered(question: str) -> str | None:
     except KeyboardInterrupt:
         click.echo(err=True)
         raise
+
+
+def named(name: str, arguments: Mapping[str, Any]) -> str:
+    """A call as a person reads it: `pay(amount=5)`."""
+    return visible(f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})")
+
+
+def asked_result(name: str, arguments: Mapping[str, Any]) -> str:
+    """What the person says that a call gives back."""
+    return answered(f"{named(name, arguments)} gives › ") or NO_ANSWER
+
+
+def asked_decision(name: str, arguments: Mapping[str, Any]) -> tuple[bool, str]:
+    """Whether the person lets a call run, and if not, why."""
+    answer = (answered(f"{named(name, arguments)}: run it? [y/N, or why not] ") or "").strip()
+    is_yes = answer.lower() in ("y", "yes")
+    return is_yes, "" if is_yes or answer.lower() in ("", "n", "no") else answer

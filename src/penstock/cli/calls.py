@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from penstock.cli.screen import Screen, Span, one_line
+from penstock.cli.screen import Screen, Styled, one_line
 from penstock.events import SealedBy, ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
 
 SEALED: dict[SealedBy, str] = {
@@ -57,7 +57,7 @@ class CallView:
             head = self._open.get(block, Head())
             self._screen.line("╭─ ", *_named(head), (f"  {mark}" if mark else "", "aside"))
 
-    def _verdict(self, event: ToolCall | ToolCallInvalid, verdict: Span, why: Span) -> None:
+    def _verdict(self, event: ToolCall | ToolCallInvalid, verdict: Styled, why: Styled) -> None:
         head = self._open.pop(event.block, Head())
         if self._screen.is_at(("call", event.block)):
             late_id = "" if event.id == head.id else f"  {one_line(event.id, 80)}"
@@ -67,6 +67,6 @@ class CallView:
             self._screen.line("", verdict, ("  ", ""), *_named(Head(event.id, event.name)), why)
 
 
-def _named(head: Head) -> tuple[Span, Span]:
+def _named(head: Head) -> tuple[Styled, Styled]:
     id = f"  {one_line(head.id, 80)}" if head.id else ""
     return (one_line(head.name, 80) or "(no name)", "name"), (id, "aside")

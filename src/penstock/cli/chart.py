@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 
 from penstock.cli.rows import Row, fitted, paragraph
-from penstock.cli.timeline import Bar, Timeline, Wait
+from penstock.cli.screen import Styled
+from penstock.cli.timeline import Bar, Lane, Timeline, Wait
 
-STYLES = {"answer": "answer", "done": "good", "failed": "bad"}
+LANES: dict[Lane, str] = {"answer": "answer", "done": "good", "failed": "bad"}
+"""The style of each lane."""
+SIGNS = {"◆": "its arguments closed", "┄": "it waits", "│": "the answer ends"}
+"""What a sign among the bars means."""
 _NAME = 24  # columns for the names, at most
 _NUMBERS = 8  # columns for each of the three numbers
 _TICK = 6  # columns between two seconds of the axis, at least
@@ -24,11 +28,20 @@ def chart(timeline: Timeline, width: int) -> list[Row]:
     has_numbers = width - name - 3 * _NUMBERS >= _ROOMY_PLOT
     plot = Plot(timeline, width - name - (3 * _NUMBERS if has_numbers else 0))
     rows: list[Row] = [((" " * name, ""), (plot.axis(), "axis"), (_heads() if has_numbers else "", "axis"))]
+    end: int | None = None  # the column at which the last answer has ended
     for bar in timeline.bars:
         label = (fitted(bar.name, name - 1).ljust(name), "title" if bar.lane == "answer" else "name")
         numbers = (_numbers(bar) if has_numbers else "", "aside")
-        rows.append((label, *plot.bar(bar), numbers))
-    return rows
+        rows.append((label, *plot.bar(bar, end, is_last=bar is timeline.bars[-1]), numbers))
+        end = plot.column(bar.end) if bar.lane == "answer" else end
+    return [*rows, *_legend(rows, name, width)]
+
+
+def _legend(rows: list[Row], indent: int, width: int) -> list[Row]:
+    """What the signs that were drawn mean; nothing, if that does not fit."""
+    drawn = {"│" if text in "┑┿" else text for row in rows for text, _ in row if text}
+    told = " " * indent + "   ".join(f"{sign} {meaning}" for sign, meaning in SIGNS.items() if sign in drawn)
+    return [((told, "axis"),)] if told.strip() and len(told) <= width else []
 
 
 class Plot:
@@ -38,34 +51,46 @@ class Plot:
         self._width = max(width, 2)
         self._scale = (self._width - 1) / (timeline.end or 1)
         self._seconds = timeline.end
-        self._ends = {self._column(wait.answer_end) for wait in timeline.waits}
 
     def axis(self) -> str:
         """The seconds, a few of them."""
         step = _step(_TICK / self._scale)
         line = ""
         for count in range(math.floor(self._seconds / step) + 1):
-            label, column = f"{count * step:g} s", self._column(count * step)
+            label, column = f"{count * step:g} s", self.column(count * step)
             if column + len(label) <= self._width:
                 line = line.ljust(column) + label
         return line.ljust(self._width)
 
-    def bar(self, bar: Bar) -> Row:
-        """A bar: dotted while the call waits, heavy while it runs; ◆ is where its arguments closed."""
-        cells = [("┊", "axis") if column in self._ends else (" ", "") for column in range(self._width)]
-        begin, end = self._column(bar.begin), self._column(bar.end)
-        for column in range(begin, end + 1):
-            cells[column] = ("━", STYLES[bar.lane])
+    def bar(self, bar: Bar, answer_end: int | None, *, is_last: bool) -> Row:
+        """A bar: dotted while the call waits, heavy while it runs; ◆ is where its arguments closed.
+
+        A line goes down from the end of an answer, through the bars of its calls, to the next answer.
+        """
+        style = LANES[bar.lane]
+        cells = [(" ", "")] * self._width
+        begin, end = self.column(bar.begin), self.column(bar.end)
+        cells[begin : end + 1] = [("━", style)] * (end + 1 - begin)
+        closed = begin if bar.closed is None else min(self.column(bar.closed), begin)
+        cells[closed:begin] = [("┄", "busy")] * (begin - closed)
+        if answer_end is not None:
+            cells[answer_end] = _crossed(cells[answer_end])
         if bar.closed is not None:
-            closed = min(self._column(bar.closed), begin)
-            cells[closed:begin] = [("┄", "busy")] * (begin - closed)
-            cells[closed] = ("◆", "busy" if closed < begin else STYLES[bar.lane])
+            cells[closed] = ("◆", "busy" if closed < begin else style)
         if bar.lane != "answer":
-            cells[end] = ("✓" if bar.lane == "done" else "✗", STYLES[bar.lane])
+            cells[end] = ("✓" if bar.lane == "done" else "✗", style)
+        elif not is_last:
+            cells[end] = ("┑", style)
         return tuple(cells)
 
-    def _column(self, seconds: float) -> int:
+    def column(self, seconds: float) -> int:
         return min(max(round(seconds * self._scale), 0), self._width - 1)
+
+
+def _crossed(cell: Styled) -> Styled:
+    """The cell where the line from the end of an answer goes through it."""
+    text, style = cell
+    return ("┿", style) if text == "━" else ("│", "axis")
 
 
 def savings(waits: list[Wait], width: int) -> list[Row]:

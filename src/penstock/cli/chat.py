@@ -10,16 +10,24 @@ import click
 from rich.console import Console
 
 from penstock.cli import INTERRUPTED
-from penstock.cli.asking import answered, asked, complain, model_options, open_model, read_tools, show, what_to_ask
+from penstock.cli.asking import (
+    NO_ANSWER,
+    asked,
+    asked_result,
+    complain,
+    model_options,
+    open_model,
+    read_tools,
+    what_to_ask,
+)
 from penstock.cli.screen import open_console, visible
+from penstock.cli.showing import one_by_one, show
 from penstock.errors import PenstockError
 from penstock.events import ToolCall
 from penstock.history import repair
 from penstock.messages import Message, result, tool_results, user
 from penstock.model import Model
-
-NO_ANSWER = "(no answer)"
-"""What the model reads of a call to which the person said nothing."""
+from penstock.stream import Stream
 
 
 @click.command()
@@ -67,7 +75,8 @@ class Chat:
 
     def go_on(self) -> None:
         """Ask the person, and then the model, again and again."""
-        self._console.print(f"{self._model.name} · Ctrl-D ends it, Ctrl-C ends an answer\n", style="dim")
+        title = f"{self._model.name} · Ctrl-D ends it, Ctrl-C ends an answer\n"
+        self._console.print(visible(title), style="dim")
         while (line := asked("› ")) is not None:
             if line.strip():
                 self.say(line)
@@ -89,7 +98,7 @@ class Chat:
             return self._failed(error)
         try:
             with stream:
-                self.code = 0 if show(self._console, self._model.wire, stream, as_json=self._as_json) else 1
+                self.code = 0 if self._show(stream) else 1
                 is_whole = True
         except KeyboardInterrupt:
             if not sys.stdin.isatty():
@@ -102,9 +111,12 @@ class Chat:
         self._messages += [Message("assistant", stream.turn.parts)] if stream.turn.parts else []
         return stream.tool_calls if is_whole else []
 
+    def _show(self, stream: Stream) -> bool:
+        return show(self._console, self._model.wire, one_by_one(stream), as_json=self._as_json)
+
     def _failed(self, error: PenstockError) -> list[ToolCall]:
         """No answer came: it is as if the question had not been asked, but what tools gave stays."""
-        self.code = complain(error)
+        self.code = complain(error, self._model)
         if self._messages[-1].role == "user":
             self._messages.pop()
         return []
@@ -114,15 +126,9 @@ class Chat:
         told = [NO_ANSWER] * len(calls)
         try:
             for at, call in enumerate(calls):
-                told[at] = _result(call)
+                told[at] = asked_result(call.name, call.arguments)
         except KeyboardInterrupt:
             return False
         finally:
             self._messages.append(tool_results(*map(result, calls, told)))
         return True
-
-
-def _result(call: ToolCall) -> str:
-    given = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
-    line = answered(visible(f"{call.name}({given}) gives › "))
-    return NO_ANSWER if line is None else line

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Iterable
 from typing import IO, Any
 
 import click
+import msgspec
 
 from penstock.cli.asking import Mistake
 from penstock.cli.complete import complete_provider, complete_wire
+from penstock.cli.screen import visible, write_lines
 from penstock.errors import PenstockError
 
 FAULTY = 1
@@ -41,6 +43,8 @@ def check(file: IO[bytes], provider: str | None, is_repair: bool, wire: str | No
       penstock check history.json --repair > mended.json
       penstock check history.json --repair --to gemini > body.json
     """
+    if is_repair and as_json:
+        raise Mistake("--json prints the problems, and --repair the history, mended: give one of them")
     try:
         found = _inspect(file.read(), provider, is_repair, wire, as_json)
     except PenstockError as error:
@@ -58,30 +62,29 @@ def _inspect(data: bytes, provider: str | None, is_repair: bool, wire: str | Non
     history: Any = given
     if is_repair:
         history = repair(given, provider)
-        for change in history.changes:
-            click.echo(change, err=True)
+        _say(history.changes, is_aside=True)
     problems = find(history, provider)
     is_printed = is_repair or wire is not None
-    for problem in problems:
-        shown = (
-            json.dumps({**_fields(problem), "where": problem.where}, ensure_ascii=False) if as_json else str(problem)
-        )
-        click.echo(shown, err=is_printed)
+    if as_json:
+        write_lines(map(msgspec.json.encode, problems), is_aside=is_printed)
+    else:
+        _say(problems, is_aside=is_printed)
     if is_printed:
-        sys.stdout.buffer.write(_written(history, given, wire, provider) + b"\n")
+        write_lines([_written(history, given, wire, provider)])
     elif not problems and not as_json:
-        click.echo(f"nothing is wrong with it{f' for {provider}' if provider else ''}")
+        _say([f"nothing is wrong with it{f' for {provider}' if provider else ''}"])
     return bool(problems)
 
 
-def _fields(problem: Any) -> dict[str, Any]:
-    return {name: getattr(problem, name) for name in problem.__struct_fields__}
+def _say(told: Iterable[object], *, is_aside: bool = False) -> None:
+    for line in told:
+        click.echo(visible(str(line)), err=is_aside)
 
 
 def _written(history: Any, given: Any, wire: str | None, provider: str | None) -> bytes:
     """The history as the body of a request, or in the shape in which it was given."""
     from penstock.messages import encode_messages
-    from penstock.shapes import export_messages, read
+    from penstock.shapes import export_messages, read, with_history
 
     reading = read(given)
     if wire is None and not reading.wire:
@@ -89,5 +92,5 @@ def _written(history: Any, given: Any, wire: str | None, provider: str | None) -
     body: Any = export_messages(history, wire or reading.wire, provider=provider)
     if wire is None:
         is_alone = isinstance(given, list) and len(body) == 1
-        body = next(iter(body.values())) if is_alone else {**given, **body} if isinstance(given, dict) else body
+        body = next(iter(body.values())) if is_alone else with_history(given, body) if isinstance(given, dict) else body
     return json.dumps(body, ensure_ascii=False, indent=1).encode()

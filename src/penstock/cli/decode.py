@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from io import BufferedReader
-from typing import Any
 
 import click
 
 from penstock.cli.oddities import MADE_UP
-from penstock.cli.screen import open_console, write_lines
-from penstock.cli.view import View
+from penstock.cli.screen import open_console
+from penstock.cli.showing import decoded, show
 from penstock.decoder import Decoder
-from penstock.events import Error, Finish, StreamChunk, encode
 from penstock.wires import ALIASES, WIRES
 
 READ_BYTES = 64 * 1024
@@ -58,44 +55,6 @@ def decode(wire: str, as_json: bool, tools: list[str], stream: BufferedReader) -
     if stream.isatty():
         click.echo("Reading from the terminal; Ctrl-D ends it.", err=True)
     pieces = iter(lambda: stream.read1(READ_BYTES), b"")  # what is there, at once: a pipe may still be filling
-    ended_well = show_json(wire, tools, pieces) if as_json else show_readable(wire, tools, pieces)
-    if not ended_well:
+    decoder = Decoder(wire, tools) if as_json else Decoder(wire, tools, id_prefix=MADE_UP)
+    if not show(open_console(), wire, decoded(decoder, pieces), as_json=as_json):
         raise SystemExit(1)
-
-
-def show_json(wire: str, tools: Iterable[Any], pieces: Iterable[bytes]) -> bool:
-    """Print an event a line; whether the stream ended well."""
-    ended_well = True
-    for events in batches(Decoder(wire, tools), pieces):
-        write_lines(map(encode, events))
-        ended_well = ended_well and not any(map(is_bad_end, events))
-    return ended_well
-
-
-def show_readable(wire: str, tools: Iterable[Any], pieces: Iterable[bytes]) -> bool:
-    """Print the view for people; whether the stream ended well."""
-    view = View(open_console(), wire)
-    ended_well = True
-    try:
-        for events in batches(Decoder(wire, tools, id_prefix=MADE_UP), pieces):
-            for event in events:
-                view.add(event)
-            view.flush()
-            ended_well = ended_well and not any(map(is_bad_end, events))
-    except KeyboardInterrupt:
-        view.cancel()
-        raise
-    view.close()
-    return ended_well
-
-
-def batches(decoder: Decoder, pieces: Iterable[bytes]) -> Iterator[list[StreamChunk]]:
-    """The events of each piece, and those of the end."""
-    for piece in pieces:
-        yield decoder.feed(piece)
-    yield decoder.close()
-
-
-def is_bad_end(event: StreamChunk) -> bool:
-    """Whether the event says that the stream was cut or went wrong."""
-    return isinstance(event, Error) or (isinstance(event, Finish) and event.reason in ("cut", "error"))

@@ -60,7 +60,7 @@ _SAID_AGAIN = re.compile(r"(.+)_\d+\Z", re.DOTALL)
 class Oddities:
     """Counts what is odd, with the first example of each; `words` is what the wire takes finish reasons to mean."""
 
-    def __init__(self, wire: str, words: Mapping[str, FinishReason]) -> None:
+    def __init__(self, words: Mapping[str, FinishReason]) -> None:
         self._words = words
         self._types: set[str] = set()  # of the events that came
         self._counted: dict[Oddity, tuple[int, str]] = {}
@@ -119,7 +119,7 @@ class Oddities:
 
     def _missing(self) -> Iterator[str]:
         is_cut = _CUT in self._endings
-        if not self._types & {*_ANSWERS, "error"}:
+        if not self._types & _ANSWERS:
             yield "it has neither text nor calls"
         if not is_cut and not self._types & {"usage", "error"}:
             yield "usage missing"

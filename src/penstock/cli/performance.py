@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
+from sysconfig import get_path
 
 import httpx2
 from rich.console import Console
@@ -24,7 +27,7 @@ from penstock.providers import ALIASES, PROVIDERS
 from penstock.testing import Loopback
 from penstock.wires import ALIASES as WIRE_ALIASES
 
-NEXT = "Try --wire gemini, --dialect hermes or --json; then penstock chat -m sim:demo."
+NEXT = "Try --wire gemini, --dialect hermes or --json; then {} chat -m sim:demo."
 
 
 @contextmanager
@@ -53,8 +56,17 @@ def play(agent: Agent, watch: Watch, console: Console | None = None, *, is_plain
         done = _run(agent, watch, timeline.add, see)
     if done.reason == "answered":
         print_rows(console, [(), *chart(timeline, width), (), *savings(timeline.waits, edge)])
-        print_rows(console, [(), *paragraph(NEXT, "aside", edge)])
+        print_rows(console, [(), *paragraph(NEXT.format(ourselves()), "aside", edge)])
     return done
+
+
+def ourselves() -> str:
+    """How this command can be started from here."""
+    if shutil.which("penstock"):
+        return "penstock"
+    started, here = Path(get_path("scripts"), "penstock"), Path.cwd()
+    is_below = started.is_file() and started.is_relative_to(here)
+    return str(started.relative_to(here)) if is_below else "python -m penstock.cli"
 
 
 def write(agent: Agent, watch: Watch) -> Done:

@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from penstock.cli.app import check_number
-from penstock.cli.asking import Mistake, complain, model_options, open_model, read_tools, show, what_to_ask
-from penstock.cli.screen import open_console
+from penstock.cli.asking import Mistake, complain, model_options, open_model, read_tools, what_to_ask
+from penstock.cli.screen import open_console, visible
+from penstock.cli.showing import decoded, one_by_one, show
 from penstock.decoder import Decoder
 from penstock.errors import PenstockError, UsageError
-from penstock.events import StreamChunk
 from penstock.recording import Recording, read_recordings
 
 
@@ -36,10 +36,10 @@ def record(
     console = open_console()
     try:
         with model.stream(asked, read_tools(tool_file), calls=calls, system_prompt=system) as stream:
-            ended_well = show(console, model.wire, stream)
+            ended_well = show(console, model.wire, one_by_one(stream))
     except PenstockError as error:
-        raise SystemExit(complain(error)) from None
-    console.print(f"\nkept in {output}: penstock replay {output}", style="dim", soft_wrap=True)
+        raise SystemExit(complain(error, model)) from None
+    console.print(visible(f"\nkept in {output}: penstock replay {output}"), style="dim", soft_wrap=True)
     raise SystemExit(0 if ended_well else 1)
 
 
@@ -65,22 +65,21 @@ def replay(speed: float, as_json: bool, file: Path) -> None:
     ended_well = True
     for found in recordings:
         if not as_json:
-            console.print(
-                f"{found.asked.model} · {len(found.body):,} bytes in {len(found.pieces)} pieces\n", style="dim"
-            )
+            told = f"{found.asked.model} · {len(found.body):,} bytes in {len(found.pieces)} pieces\n"
+            console.print(visible(told), style="dim")
         try:
-            ended_well = show(console, found.asked.wire, events(found, speed), as_json=as_json) and ended_well
+            events = decoded(Decoder(found.asked.wire), paced(found, speed))
+            ended_well = show(console, found.asked.wire, events, as_json=as_json) and ended_well
         except UsageError as error:  # it is of no wire that there is
             raise Mistake(str(error)) from None
     raise SystemExit(0 if ended_well else 1)
 
 
-def events(recording: Recording, speed: float) -> Iterator[StreamChunk]:
-    """The events of a recorded answer, at its pace."""
-    decoder, now = Decoder(recording.asked.wire), 0.0
+def paced(recording: Recording, speed: float) -> Iterator[bytes]:
+    """The pieces of a recorded answer, each when it came."""
+    now = 0.0
     for piece in recording.pieces:
         if speed:
             time.sleep(max(0.0, piece.at - now) / speed)
         now = piece.at
-        yield from decoder.feed(piece.data)
-    yield from decoder.close()
+        yield piece.data

@@ -8,13 +8,13 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.segment import Segment, Segments
 
-from penstock.cli.screen import STYLES, WORDS, Line, Span, visible
+from penstock.cli.screen import STYLES, WORDS, Line, Styled, visible
 
-Row = tuple[Span, ...]
+Row = tuple[Styled, ...]
 """One line: texts and the names of their styles."""
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_ASCII = str.maketrans("╭╰│─━┄┊◆✓✗■↻▌›·…“”’" + SPINNER, ".'|-=.:*+x#~_>-.\"\"'" + "|/-\\|/-\\|/")
+_ASCII = str.maketrans("╭╰│┿┑─━┄┊◆✓✗■↻▌›·…“”’" + SPINNER, ".'|||-=.:*+x#~_>-.\"\"'" + "|/-\\|/-\\|/")
 """What stands for our marks where only ASCII can be shown; each as wide as what it replaces."""
 
 

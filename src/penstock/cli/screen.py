@@ -31,6 +31,8 @@ STYLES = {
 
 MAX_WIDTH = 100
 """Lines longer than this are tiring to read, however wide the terminal is."""
+MIN_WIDTH = 20
+"""Lines shorter than this cannot be read, however narrow the terminal is."""
 
 # C0 but for tab and newline, DEL, C1, what turns the direction of writing, other line ends, halves of characters.
 _CONTROL = re.compile("([\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+)")
@@ -39,7 +41,6 @@ WORDS = re.compile(r"\n|[ \t]+|[^ \t\n]+")
 """What a text is broken between: line ends, spaces, and the rest."""
 _ACTING = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 _TAB = 8  # the most columns that a tab takes
-_MIN_WIDTH = 20
 
 
 def visible(text: str) -> str:
@@ -77,10 +78,14 @@ def harmless(line: bytes) -> bytes:
     return _ACTING.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), line)
 
 
-def write_lines(lines: Iterable[bytes]) -> None:
-    """Write lines of JSON to standard output, at once, with nothing in them that a terminal may obey."""
-    sys.stdout.buffer.writelines(harmless(line) + b"\n" for line in lines)
-    sys.stdout.buffer.flush()
+def write_lines(lines: Iterable[bytes], *, is_aside: bool = False) -> None:
+    """Write JSON, each piece as lines of its own, at once, with nothing in it that a terminal may obey.
+
+    What is said aside goes to standard error, beside what was asked for.
+    """
+    out = (sys.stderr if is_aside else sys.stdout).buffer
+    out.writelines(harmless(line) + b"\n" for line in lines)
+    out.flush()
 
 
 class OurConsole(Console):
@@ -98,7 +103,7 @@ def open_console(*, is_plain: bool = False) -> Console:
     return OurConsole(color_system=None if is_plain else "auto", markup=False, emoji=False, highlight=False)
 
 
-Span = tuple[str, str]
+Styled = tuple[str, str]
 """A text and the name of its style."""
 
 
@@ -135,13 +140,13 @@ class Screen:
         """Whether this block was the last to be printed."""
         return block == self._block
 
-    def line(self, mark: str, *spans: Span) -> None:
+    def line(self, mark: str, *texts: Styled) -> None:
         """A line of its own: a mark, then texts with their styles; a long one goes on behind the mark."""
         self.end_line()
-        first = Segment(mark, STYLES[spans[0][1]])
+        first = Segment(mark, STYLES[texts[0][1]])
         gutter, self._gutter = self._gutter, Gutter(first, Segment(" " * cell_len(mark)))
         self._line = self._new_line()
-        for text, style in spans:
+        for text, style in texts:
             self.write(text, style)
         self.end_line()
         self._gutter = gutter
@@ -196,7 +201,7 @@ class Screen:
     def _new_line(self) -> Line:
         if not self._console.is_terminal:
             return Line(sys.maxsize)  # a file has no edge
-        return Line(max(min(self._console.width, MAX_WIDTH) - cell_len(self._gutter.rest.text), _MIN_WIDTH))
+        return Line(max(min(self._console.width, MAX_WIDTH) - cell_len(self._gutter.rest.text), MIN_WIDTH))
 
 
 class Line:

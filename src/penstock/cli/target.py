@@ -28,7 +28,7 @@ def find_agent(target: str) -> Agent:
     module = _loaded(place)
     found = _named(module, name, place) if name else _only(module, place)
     if isfunction(found):
-        found = _called(found, f"{place}:{name or 'agent'}")
+        return _made(found, place, name or "agent")
     if not isinstance(found, Agent):
         raise UsageError(f"{target} is no Agent but of the type {type(found).__name__}: write {EXAMPLE}")
     return found
@@ -126,8 +126,12 @@ def _agents(module: ModuleType) -> dict[str, Agent]:
     return {name: value for name, value in vars(module).items() if isinstance(value, Agent)}
 
 
-def _called(make: Any, place: str) -> Any:
+def _made(make: Any, place: str, name: str) -> Agent:
     try:
-        return make()
+        found = make()
     except Exception as error:  # noqa: BLE001  # the function is a user's
-        raise _failed(place, error) from None
+        raise _failed(f"{place}:{name}", error) from None
+    if not isinstance(found, Agent):
+        given = "None" if found is None else f"something of the type {type(found).__name__}"
+        raise UsageError(f"{name}() in {place} gave {given}: have it return a penstock.Agent")
+    return found

@@ -36,13 +36,16 @@ def write_json(event: StreamEvent, _at: float) -> None:
 
 
 def say_answer(event: StreamEvent, _at: float) -> None:
-    """Print the final text, as it is unless a terminal would obey it; and if it is no answer, say so beside it."""
+    """Print the final text, as it is unless a terminal would obey it; and if it is no answer, say so beside it.
+
+    What a run that is paused waits for is said by whoever leaves it waiting.
+    """
     if not isinstance(event, Done):
         return
     out = open_console()
     if event.output:
         out.file.write(f"{visible(event.output) if out.is_terminal else event.output}\n")
         out.file.flush()
-    if event.reason != "answered":
+    if event.reason not in ("answered", "paused"):
         told = [word for word in (event.reason, event.why) if word and word != "error"]
         click.echo(visible(": ".join(["Error", *told])), err=True)

@@ -11,7 +11,8 @@ from rich.console import Console
 from penstock.cli.calls import CallView
 from penstock.cli.choices import Choices
 from penstock.cli.oddities import Oddities
-from penstock.cli.screen import Screen, Span, one_line
+from penstock.cli.screen import Screen, Styled, one_line
+from penstock.cli.words import GUTTERS, WORD_STYLES
 from penstock.events import (
     Error,
     Finish,
@@ -39,8 +40,6 @@ Content = (
     | Finish
 )  # fmt: skip
 
-GUTTERS = {"text": "", "reasoning": "┊ ", "refusal": "▌ "}
-STYLES = {"text": "", "reasoning": "reasoning", "refusal": "bad"}
 FINISH_STYLES = {"stop": "good", "tool_calls": "good", "error": "bad", "cut": "bad"}
 
 
@@ -59,7 +58,7 @@ class View:
         self._screen = Screen(console)
         self._calls = CallView(self._screen)
         self._choices = Choices()
-        self._oddities = Oddities(wire, find_wire(wire).FINISH)
+        self._oddities = Oddities(find_wire(wire).FINISH)
         self._state = State()
 
     def add(self, event: StreamChunk) -> None:
@@ -133,7 +132,7 @@ class View:
             self._note(("choice", choice), "── ", (f"choice {choice} ──", "title"))
 
     def _words(self, event: Text | Reasoning | Refusal) -> None:
-        style = STYLES[event.type]
+        style = WORD_STYLES[event.type]
         begins = self._screen.begin((event.type, event.block), GUTTERS[event.type], style)
         if begins and isinstance(event, Refusal):
             self._screen.write("refusal: ", style)
@@ -165,12 +164,13 @@ class View:
         aside = "".join(f" · {told}" for told in (said, one_line(event.message), tokens) if told)
         self._note("finish", "■ ", (event.reason, FINISH_STYLES.get(event.reason, "odd")), (aside, "aside"))
 
-    def _note(self, block: Hashable, mark: str, *spans: Span) -> None:
+    def _note(self, block: Hashable, mark: str, *texts: Styled) -> None:
         self._screen.begin(block)
-        self._screen.line(mark, *spans)
+        self._screen.line(mark, *texts)
 
 
 def _tokens(usage: Usage) -> str:
-    counts = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
+    given = f"{usage.input_tokens:,} {'token' if usage.input_tokens == 1 else 'tokens'} in"
+    counts = f"{given}, {usage.output_tokens:,} out"
     parts = {"cached": usage.cached_tokens, "reasoning": usage.reasoning_tokens}
     return ", ".join([counts, *(f"{count:,} {name}" for name, count in parts.items() if count)])

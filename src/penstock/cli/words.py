@@ -11,7 +11,7 @@ from penstock.cli.rows import Row, wrapped
 Kind = Literal["text", "reasoning", "refusal", "note"]
 
 GUTTERS: dict[Kind, str] = {"text": "", "reasoning": "┊ ", "refusal": "▌ ", "note": ""}
-STYLES: dict[Kind, str] = {"text": "", "reasoning": "reasoning", "refusal": "bad", "note": "odd"}
+WORD_STYLES: dict[Kind, str] = {"text": "", "reasoning": "reasoning", "refusal": "bad", "note": "odd"}
 
 
 class Words(Struct):
@@ -46,5 +46,5 @@ class Words(Struct):
         return wrapped(text, width - len(GUTTERS[self.kind])) if text else []
 
     def _row(self, line: str) -> Row:
-        style = self.style or STYLES[self.kind]
+        style = self.style or WORD_STYLES[self.kind]
         return ((GUTTERS[self.kind], style), (line, style))

@@ -1,0 +1,303 @@
+"""`penstock run --state`: a run that waits for a person is kept in a file, and goes on from it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.messages import decode_messages, encode_messages, user
+from tests.test_run_command import PATIENCE, PENSTOCK, Terminal
+
+AGENT = '''
+import pathlib
+import penstock
+from penstock.testing import Reply, Scripted, call
+
+
+@penstock.tool(approval=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    with pathlib.Path("paid").open("a") as book:
+        book.write(f"{amount}\\n")
+    return f"paid {amount}"
+
+
+@penstock.tool(deferred=True)
+def deliver(to: str) -> str:
+    """Deliver something, elsewhere."""
+
+
+@penstock.tool(approval=True)
+def note(text: str) -> str:
+    """Write this down."""
+    return "written"
+
+
+def agent_of(answer, *tools):
+    return penstock.Agent(penstock.Model("openai-compatible:m", via=Scripted(answer)), tools=list(tools))
+
+
+def once(asked):
+    if asked.results:
+        return f"I was told: {asked.results[-1].text}"
+    return Reply("I pay.", call("pay", {"amount": 5}))
+
+
+def twice(asked):
+    if asked.results and asked.results[-1].text == "paid 5":
+        return Reply("Again.", call("pay", {"amount": 6}))
+    return once(asked)
+
+
+def both(asked):
+    if asked.results:
+        return "Told: " + ", ".join(result.text for result in asked.results)
+    return Reply("Both.", call("pay", {"amount": 5}), call("deliver", {"to": "Rome"}))
+
+
+def delivering(asked):
+    return "Delivered." if asked.results else Reply("Off.", call("deliver", {"to": "Rome"}))
+
+
+def hostile(asked):
+    return "Done." if asked.results else Reply(call("note", {"text": "\\x1b[2J\\x9b\\u202e"}))
+
+
+payer = agent_of(once, pay)
+again = agent_of(twice, pay)
+shipper = agent_of(both, pay, deliver)
+porter = agent_of(delivering, deliver)
+stranger = agent_of(once)
+poor = penstock.Agent("openai:gpt-5", [pay])
+sly = agent_of(hostile, note)
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "agents.py").write_text(AGENT)
+    return tmp_path
+
+
+def run(folder: Path, agent: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command with a state file, and nobody to ask."""
+    command = [*PENSTOCK, "run", f"agents.py:{agent}", "--state", "run.json", *arguments]
+    return subprocess.run(command, cwd=folder, input="", capture_output=True, text=True, check=False, timeout=PATIENCE)
+
+
+def paid(folder: Path) -> list[str]:
+    book = folder / "paid"
+    return book.read_text().split() if book.exists() else []
+
+
+def test_a_run_that_waits_is_kept_and_told_with_its_calls(folder: Path) -> None:
+    done = run(folder, "payer", "Pay.")
+    assert done.returncode == 4
+    assert done.stderr == (
+        "Error: nobody is there to ask: pay(amount=5) waits for approval; "
+        "go on with --state run.json, at a terminal or with --yes or --no\n"
+    )
+    assert msgspec.json.decode((folder / "run.json").read_bytes())["penstock_run"] == 1
+    assert [file.name for file in folder.glob("run.json*")] == ["run.json"], "nothing half written is left"
+    assert paid(folder) == []
+
+
+def test_without_a_file_it_is_said_that_nothing_is_kept(folder: Path) -> None:
+    command = [*PENSTOCK, "run", "agents.py:payer", "Pay.", "-q"]
+    done = subprocess.run(command, cwd=folder, input="", capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert (done.returncode, done.stdout) == (4, "I pay.\n")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.endswith("pay(amount=5) waits for approval; nothing is kept: give --state FILE to go on later\n")
+
+
+@pytest.mark.parametrize(("verdict", "answer", "book"), [
+    ("--yes", "I was told: paid 5\n", ["5"]), ("--no", "declined", []),
+])  # fmt: skip
+def test_a_kept_run_goes_on_by_a_verdict(folder: Path, verdict: str, answer: str, book: list[str]) -> None:
+    assert run(folder, "payer", "Pay.").returncode == 4
+    done = run(folder, "payer", verdict, "-q")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert answer in done.stdout
+    assert paid(folder) == book
+    assert not (folder / "run.json").exists(), "the run is over"
+
+
+def test_without_a_verdict_a_kept_run_waits_on(folder: Path) -> None:
+    run(folder, "payer", "Pay.")
+    kept = (folder / "run.json").read_bytes()
+    done = run(folder, "payer")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "pay(amount=5) waits for approval" in done.stderr
+    assert (folder / "run.json").read_bytes() == kept
+
+
+def test_a_verdict_is_on_what_waited_and_on_nothing_later(folder: Path) -> None:
+    run(folder, "again", "Pay.")
+    done = run(folder, "again", "--yes")
+    assert done.returncode == 4
+    assert "pay(amount=6) waits for approval" in done.stderr
+    assert paid(folder) == ["5"]
+    assert run(folder, "again", "--yes").returncode == 0
+    assert paid(folder) == ["5", "6"]
+
+
+def test_what_was_handed_on_waits_for_its_result(folder: Path) -> None:
+    done = run(folder, "porter", "Go.")
+    assert done.returncode == 4
+    assert "deliver(to='Rome') waits for its result; go on with --state run.json at a terminal\n" in done.stderr
+    assert run(folder, "porter", "--yes").returncode == 4, "a verdict is no result"
+    assert (folder / "run.json").exists()
+
+
+def test_a_verdict_leaves_the_call_that_was_handed_on(folder: Path) -> None:
+    run(folder, "shipper", "Go.")
+    done = run(folder, "shipper", "--yes")
+    assert done.returncode == 4
+    assert "Error: nobody is there to ask: deliver(to='Rome') waits for its result;" in done.stderr
+    assert paid(folder) == ["5"]
+    with Terminal(folder, "run", "agents.py:shipper", "--state", "run.json") as terminal:
+        terminal.expect("deliver(to='Rome') gives › ")
+        terminal.type("it came\n")
+        terminal.expect("Told: paid 5, it came")
+        assert terminal.child.wait(PATIENCE) == 0
+    assert paid(folder) == ["5"], "it was paid once"
+
+
+@pytest.mark.parametrize(("typed", "told"), [("y\n", "paid 5"), ("too much\n", "too much")])
+def test_at_a_terminal_the_person_is_asked(folder: Path, typed: str, told: str) -> None:
+    run(folder, "payer", "Pay.")
+    with Terminal(folder, "run", "agents.py:payer", "--state", "run.json") as terminal:
+        terminal.expect("pay(amount=5): run it? [y/N, or why not] ")
+        terminal.type(typed)
+        assert told in terminal.expect("I was told:")
+        assert terminal.child.wait(PATIENCE) == 0
+    assert not (folder / "run.json").exists()
+
+
+def test_ctrl_c_at_the_question_keeps_the_run(folder: Path) -> None:
+    with Terminal(folder, "run", "agents.py:payer", "Pay.", "--state", "run.json") as terminal:
+        terminal.expect("run it? ")
+        terminal.interrupt()
+        assert terminal.child.wait(PATIENCE) == 130
+    assert run(folder, "payer", "--yes").returncode == 0
+    assert paid(folder) == ["5"]
+
+
+def test_what_was_begun_is_not_begun_again_after_a_crash(folder: Path) -> None:
+    run(folder, "payer", "Pay.")
+    with (folder / "agents.py").open("a") as file:
+        file.write('\n\n@penstock.tool(approval=True)\ndef pay(amount: int) -> str:\n    """Pay."""\n')
+        file.write("    import os\n    os._exit(9)\n\n\npayer = agent_of(once, pay)\n")
+    assert run(folder, "payer", "--yes").returncode == 9
+    assert not (folder / "run.json").exists()
+
+
+def test_a_run_that_ends_otherwise_leaves_no_file(folder: Path) -> None:
+    run(folder, "payer", "Pay.")
+    env = {"OPENAI_API_KEY": "", "PATH": "/usr/bin:/bin"}
+    command = [*PENSTOCK, "run", "agents.py:poor", "--state", "run.json", "--yes"]
+    done = subprocess.run(command, cwd=folder, input="", capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 2
+    assert done.stdout.count("OPENAI_API_KEY") == 1
+    assert not (folder / "run.json").exists()
+    assert paid(folder) == ["5"]
+
+
+def test_a_history_is_kept_beside_it(folder: Path) -> None:
+    history = folder / "talk.json"
+    assert run(folder, "payer", "Pay.", "--history", "talk.json").returncode == 4
+    assert run(folder, "payer", "--yes", "--history", "talk.json").returncode == 0
+    messages = decode_messages(history.read_bytes())
+    assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"]
+    assert "paid 5" in history.read_text()
+
+
+def test_a_history_that_has_gone_on_is_not_overwritten(folder: Path) -> None:
+    run(folder, "payer", "Pay.", "--history", "talk.json")
+    longer = [*decode_messages((folder / "talk.json").read_bytes()), user("Well?")]
+    (folder / "talk.json").write_bytes(encode_messages(longer))
+    done = run(folder, "payer", "--yes", "--history", "talk.json")
+    assert done.returncode == 2
+    assert "the history in talk.json has gone on without the run in run.json" in done.stderr
+    assert decode_messages((folder / "talk.json").read_bytes()) == longer
+    assert (folder / "run.json").exists()
+    assert paid(folder) == []
+
+
+MISTAKES: dict[str, tuple[list[str], bytes | None, str]] = {
+    "a prompt": (["Pay."], b"{}", "a run waits in run.json: leave the prompt out to go on with it, or remove the file"),
+    "no run": (["--yes"], None, "--yes and --no are for a run that waits: there is no run.json"),
+    "empty": ([], b"", "run.json: this is no stored run"),
+    "no JSON": ([], b"\xff\xfe", "run.json: this is no stored run"),
+    "another JSON": ([], b"[1, 2]", "run.json: this is no stored run"),
+    "cut": ([], b'{"penstock_run":1,"messages":[', "run.json: this is no stored run"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_told_in_a_line(folder: Path, name: str) -> None:
+    arguments, content, told = MISTAKES[name]
+    if content is not None:
+        (folder / "run.json").write_bytes(content)
+    done = run(folder, "payer", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert content is None or (folder / "run.json").read_bytes() == content, "what could not be read is not removed"
+
+
+def test_a_verdict_wants_a_file(folder: Path) -> None:
+    command = [*PENSTOCK, "run", "agents.py:payer", "--yes", "Pay."]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert done.returncode == 2
+    assert done.stderr == "Error: --yes and --no are for a run that waits: give its file with --state\n"
+
+
+def test_the_run_of_another_agent_is_told(folder: Path) -> None:
+    run(folder, "payer", "Pay.")
+    done = run(folder, "stranger", "--yes")
+    assert done.returncode == 2
+    assert "the run in run.json calls 'pay': name the agent whose run it is" in done.stderr
+    assert (folder / "run.json").exists()
+
+
+def test_a_place_where_nothing_can_be_kept_is_told_before_anything_is_asked(folder: Path) -> None:
+    for place, told in (("nowhere/run.json", "there is no folder nowhere"), ("/dev/null", "is no file")):
+        done = run(folder, "payer", "Pay.", "--state", place)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert told in done.stderr
+
+
+def test_a_run_that_could_not_be_kept_is_lost_and_that_is_said(folder: Path) -> None:
+    (folder / "runs").mkdir()
+    with (folder / "agents.py").open("a") as file:
+        file.write("\n\ndef leaving(asked):\n    import os\n    os.rmdir('runs')\n    return once(asked)\n")
+        file.write("\n\npayer = agent_of(leaving, pay)\n")
+    done = run(folder, "payer", "Pay.", "--state", "runs/run.json")
+    assert done.returncode == 1
+    first, second = done.stderr.splitlines()
+    assert first == "Error: the run could not be kept in runs/run.json: No such file or directory"
+    assert second.endswith("waits for approval; nothing is kept")
+
+
+def test_a_call_that_waits_cannot_act_on_the_terminal(folder: Path) -> None:
+    done = run(folder, "sly", "Pay.")
+    assert (done.returncode, "waits for approval" in done.stderr) == (4, True)
+    assert set("\x1b\x9b\u202e").isdisjoint(done.stderr + done.stdout)
+
+
+def test_the_help_says_what_it_is_for() -> None:
+    told: Any = subprocess.run(
+        [sys.executable, "-m", "penstock.cli", "run", "--help"], capture_output=True, text=True, check=True
+    )
+    words = " ".join(told.stdout.split())
+    assert (
+        "Keep a run that waits for a person in this file; given again, without a prompt, the run goes on from it."
+        in words
+    )
+    assert "--yes / --no" in words
