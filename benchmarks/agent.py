@@ -55,7 +55,7 @@ def _steps(report: Report) -> Table:
     runners: dict[str, tuple[Callable[[], None], Callable[[], None], float | None]] = {
         "async": (_run_async, partial(_ask_async, requests), STEP),
         "sync": (partial(_run_sync, _plain), partial(_ask_sync, requests), STEP),
-        "sync, with an async tool on a loop of its own": (
+        "sync, with an async tool": (
             partial(_run_sync, _small),
             partial(_ask_sync, requests),
             None,

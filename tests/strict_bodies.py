@@ -67,6 +67,8 @@ CHAT_GOOD = [
     chat(U, said("a", arguments="{broken"), got("a"), U),
     chat({"role": "user", "content": [{"type": "text", "text": ""}, *PICTURE]}, A, A, U, U, tools=None),
 ]  # fmt: skip
+SOUND = [{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]
+CHAT_GOOD.append(chat({"role": "user", "content": SOUND}))
 ORDER = "Unexpected role '{}' after role '{}'"
 MISTRAL_BAD = [
     ("a call without its result", chat(U, said("a" * 9, "b" * 9), got("a" * 9)), "Not the same number of function"),
@@ -136,11 +138,24 @@ def thinks(signature: str = CLAUDES, **fields: Any) -> Json:
     return {"type": "thinking", "thinking": "Hm.", "signature": signature, **fields}
 
 
+def searches(id: str = "srvtoolu_1", **fields: Any) -> Json:
+    return {"type": "server_tool_use", "id": id, "name": "web_search", "input": {"query": "Rome"}, **fields}
+
+
+def finds(id: str = "srvtoolu_1", **fields: Any) -> Json:
+    return {"type": "web_search_tool_result", "tool_use_id": id, "content": [], **fields}
+
+
 WORDS = {"type": "text", "text": "Go."}
 WEBP = {"type": "image", "source": {"type": "base64", "media_type": "image/bmp", "data": "AAAA"}}
 ENCRYPTED = {"type": "redacted_thinking", "data": CLAUDES}
 LOST = "`tool_use` ids were found without `tool_result` blocks immediately after: "
 STRAY = "unexpected `tool_use_id` found in `tool_result` blocks: "
+UNFOUND = "`web_search` tool use with id `srvtoolu_1` was found without a corresponding `web_search_tool_result` block"
+UNSOUGHT = (
+    "unexpected `tool_use_id` found in `web_search_tool_result` blocks: srvtoolu_1*`server_tool_use` block before"
+)
+NON_EMPTY = "all messages must have non-empty content except for the optional final assistant message"
 ANTHROPIC_BAD = [
     ("a call without its result", anthropic(U, its(uses("a"), uses("b")), ours(gives("a"))), f"messages.1: {LOST}b"),
     ("a call at the end", anthropic(U, its(uses("a"))), f"messages.1: {LOST}a"),
@@ -164,7 +179,20 @@ ANTHROPIC_BAD = [
     ("an empty text", anthropic(U, its({"type": "text", "text": ""}), U), "text content blocks must be non-empty"),
     ("a blank text", anthropic(U, its({"type": "text", "text": " \n"}), U), "must contain non-whitespace text"),
     ("an empty message", anthropic({"role": "user", "content": ""}), "user messages must have non-empty content"),
+    ("an empty answer", anthropic(U, its(), U), f"messages.1: {NON_EMPTY}"),
     ("an empty error", anthropic(U, its(uses("a")), ours(gives("a", is_error=True, content=""))), "content cannot be"),
+    ("a search without its result", anthropic(U, its(WORDS, searches()), U), f"messages.1: {UNFOUND}"),
+    (
+        "a search that was left for a call",
+        anthropic(U, its(searches(), uses("a")), ours(gives("a"), WORDS)),
+        f"messages.1: {UNFOUND}",
+    ),
+    (
+        "an MCP call without its result",
+        anthropic(U, its({**searches("m"), "type": "mcp_tool_use"}), U),
+        "with id `m` was found without",
+    ),
+    ("a search's result alone", anthropic(U, its(finds(), WORDS), U), f"messages.1.content.0: {UNSOUGHT}"),
     ("arguments as text", anthropic(U, its(uses("a", input="{}")), ours(gives("a"))), "Input should be a valid"),
     ("a system message", anthropic(U, S), "accepts a top-level `system` parameter"),
     ("a late system message", anthropic(U, S, U, model="claude-opus-4-8"), "role 'system' must precede an 'assistant'"),
@@ -186,7 +214,11 @@ ANTHROPIC_GOOD = [
     anthropic(U, its(thinks(), WORDS, uses("a"), uses("b")), ours(gives("b"), gives("a", content=""), WORDS),
               its(uses("c")), ours(gives("c", content=[WORDS], is_error=True)), its(WORDS), U, system="Be brief."),
     anthropic(U, its(uses("a"), uses("b")), ours(gives("b")), ours(gives("a"), WORDS)),
-    anthropic(U, U, its(thinks(thinking="")), U, its(), U, {"role": "assistant", "content": ""}, U),
+    anthropic(U, U, its(thinks(thinking="")), U, {"role": "assistant", "content": ""}),
+    anthropic(U, its(searches(), finds(), WORDS), U, its(WORDS, searches("b")), its(finds("b"), WORDS), U),
+    anthropic(U, its(searches())),
+    anthropic(U, its(searches(), uses("a")), ours(gives("a")), its(uses("b")), ours(gives("b"))),
+    anthropic(U, its(searches(), uses("a")), ours(gives("a")), its(finds(), WORDS), U),
     anthropic(U, its(ENCRYPTED, uses("a")), ours(gives("a")), tools=[{"type": "web_search_20250305", "name": "w"}]),
     anthropic(U, its(WORDS)),
     anthropic(U, its(uses("a")), ours(gives("a")), S, its(WORDS), U, S, model="claude-opus-4-8"),
@@ -329,11 +361,27 @@ def reasoning(id: str = "rs_1", secret: str | None = OPENAIS) -> Json:
     return {"type": "reasoning", "id": id, "summary": [], **secrets}
 
 
+def clicks(kind: str = "computer_call", id: str = "c") -> Json:
+    return {"type": kind, "id": f"cu_{id}", "call_id": id, "action": {}, "status": "completed"}
+
+
+def shows(kind: str = "computer_call", id: str = "c") -> Json:
+    return {"type": f"{kind}_output", "call_id": id, "output": {}}
+
+
+HOSTED = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
 ALONE = "of type 'reasoning' was provided without its required following item"
 RESPONSES_BAD = [
     ("a call without its result", responses(U, calling("a"), calling("b"), output("a")), "No tool output found for"),
     ("a result without its call", responses(U, output("a")), "No tool call found for function call output with"),
     ("a result before its call", responses(U, output("a"), calling("a")), "No tool call found for function call"),
+    *(
+        (f"a {kind} without its output", responses(U, clicks(kind), U), f"No tool output found for {words} c.")
+        for kind in HOSTED
+        for words in [kind.replace("_", " ")]
+    ),
+    ("an open computer call", responses(U, clicks()), "No tool output found for computer call c."),
+    ("an output alone", responses(U, shows(), A), "No tool call found for computer call output with call_id c."),
     ("a lone reasoning", responses(U, reasoning(), U), f"Item 'rs_1' {ALONE}"),
     ("a reasoning at the end", responses(U, reasoning()), ALONE),
     ("a reasoning before a result", responses(U, calling("a"), reasoning(), output("a")), ALONE),
@@ -358,6 +406,9 @@ RESPONSES_GOOD = [
     responses(U, reasoning(), calling("a"), calling("b"), output("b"), output("a"), reasoning("rs_2"),
               calling("a", id="fc_1", status="completed"), output("a"), A, U, instructions="Be brief."),
     responses(output("a"), previous_response_id="resp_1"),
+    responses(shows(), previous_response_id="resp_1"),
+    responses(U, *(item for kind in HOSTED for item in (clicks(kind, kind), shows(kind, kind))), A, U),
+    responses(U, calling("a"), U, output("a")),
     {"model": "gpt-5", "input": "Go."},
 ]  # fmt: skip
 

@@ -24,7 +24,8 @@ UNSEEN = {
         "no tools", "no length", "an odd tool", "a choice of schemas", "no model", "a choice without tools",
         "no messages", "no contents",
     },
-    "matters only where a request ends": {"the model last", "a thought last", "white space last", "the model alone"},
+    "matters only where a request ends": {"the model last", "a thought last", "white space last", "the model alone",
+                                          "an open computer call"},
     "lost in reading, which takes more than the provider": {
         "arguments as text", "arguments as an object", "a result as text", "openai-chat: no parts", "no calls",
         "openai-chat: nothing said", "a null", "parts", "no base64", "another vendor's block", "a thought",
@@ -90,6 +91,29 @@ def test_what_was_mended_is_taken_by_every_strict_provider(wire: str, body: Any)
             sent = export_messages(history, PROVIDERS[provider].wire, "m", provider)
             refused = next(JUDGES[there]({**sent, "model": "m", "max_tokens": 9, **TOOLS.get(there, {})}, "m"), None)
             assert refused is None, (there, sent)
+
+
+BODIES = [
+    *((wire, row[0], row[1]) for wire, rows in BAD.items() for row in rows),
+    *((wire, str(at), body) for wire, bodies in GOOD.items() for at, body in enumerate(bodies)),
+]
+
+
+@pytest.mark.parametrize(("wire", "body"), [pytest.param(wire, body, id=f"{wire}: {id}") for wire, id, body in BODIES])
+def test_in_what_was_mended_nothing_is_found_by_whoever_takes_its_shape(wire: str, body: Any) -> None:
+    for provider in (None, *takers(wire)):
+        with suppress(UsageError):  # what cannot even be read
+            mended = repair(body, provider)
+            assert check(mended, provider) == []
+            assert repair(mended, provider) == mended
+            assert bool(mended.changes) <= bool(check(body, provider)), "what is good stays as it is"
+
+
+def takers(wire: str) -> list[str]:
+    """The providers that take a body of this wire."""
+    if wire == "mistral":
+        return ["mistral"]
+    return [name for name, row in PROVIDERS.items() if row.wire == wire or (wire == "openai-chat" and name == "openai")]
 
 
 LOOK = {"type": "object", "properties": {}}

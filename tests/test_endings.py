@@ -1,13 +1,15 @@
 """Law 8: whatever ends a run, and wherever, its history is valid for every provider, tells the truth, and goes on.
 
-A run of three steps with parallel calls is ended at every event in every way, on every wire. Each history that is left
-passes `check` for all providers, survives JSON, is taken by a strict server of another wire, and goes on there to the
-final answer.
+A run of three steps with parallel calls is ended at every event in every way, on every wire; where a vendor has tools
+of its own, each answer uses one. Each history that is left passes `check` for all providers, survives JSON, is taken by
+a strict server of another wire, and goes on there to the final answer; on its own wire if a tool of the vendor's was
+cut off.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
@@ -20,12 +22,16 @@ from penstock.agent import Agent
 from penstock.events import ToolCall, ToolCallInvalid
 from penstock.happenings import Done, StreamEvent
 from penstock.history import check
-from penstock.messages import Message, decode_messages, encode_messages
+from penstock.limits import Limits
+from penstock.messages import Message, decode_messages, encode_messages, user
 from penstock.model import Model
+from penstock.pairing import Hosted
 from penstock.providers import PROVIDERS
-from penstock.run import Limits
 from penstock.testing import Asked, Reply, Scripted, Status, call, fail, refuse, say, think
+from penstock.testing.faults import Hang, Reset
+from penstock.testing.response import Response
 from penstock.tools import tool
+from penstock.transport.exchange import Open
 from penstock.transport.policy import Retries
 from tests.test_agent import check_history
 from tests.test_agent_hard import Cut
@@ -69,6 +75,54 @@ class Bench:
         self.tools = [look, write, broken]
 
 
+class Line(Scripted):
+    """Plays a script in which the vendor first uses a tool of its own, where it has some, and tells what came of it."""
+
+    def _respond(self, command: Open) -> Response | Hang | Reset:
+        played = super()._respond(command)
+        if not isinstance(played, Response) or played.status != 200:
+            return played
+        asked = self.requests[-1]
+        told = [framed(frame) for frame in OWN_TOOLS.get(asked.wire, lambda id: [])(len(str(asked.body)))]
+        return Response(played.status, played.headers, (*played.beats[:1], *told, *played.beats[1:]))
+
+
+class CutLine(Cut, Line):
+    """The same, broken off after some pieces."""
+
+
+def framed(frame: dict[str, Any]) -> bytes:
+    return f"event: {frame['type']}\ndata: {json.dumps(frame)}\n\n".encode()
+
+
+def search(number: int) -> list[dict[str, Any]]:
+    """A search of Anthropic's, and what it found."""
+    use = {"type": "server_tool_use", "id": f"srvtoolu_{number}", "name": "web_search", "input": {}}
+    found = {"type": "web_search_tool_result", "tool_use_id": use["id"], "content": []}
+    piece = {"type": "input_json_delta", "partial_json": '{"query": "Rome"}'}
+    return [
+        {"type": "content_block_start", "index": 100, "content_block": use},
+        {"type": "content_block_delta", "index": 100, "delta": piece},
+        {"type": "content_block_stop", "index": 100},
+        {"type": "content_block_start", "index": 101, "content_block": found},
+        {"type": "content_block_stop", "index": 101},
+    ]
+
+
+def shell(number: int) -> list[dict[str, Any]]:
+    """A command that OpenAI runs in a container of its own, and what it printed."""
+    asked = {"type": "shell_call", "id": f"sh_{number}", "call_id": f"call_sh_{number}", "action": {"commands": ["ls"]}}
+    given = {"type": "shell_call_output", "id": f"sho_{number}", "call_id": asked["call_id"], "output": []}
+    return [
+        {"type": f"response.output_item.{what}", "output_index": at, "item": {**item, "status": "completed"}}
+        for at, item in ((100, asked), (101, given))
+        for what in ("added", "done")
+    ]
+
+
+OWN_TOOLS: dict[str, Callable[[int], list[dict[str, Any]]]] = {"anthropic": search, "openai-responses": shell}
+
+
 def script() -> list[Reply]:
     return [
         Reply(think("Hm."), say("Let me look."), call("look", {"city": "Rome"}), call("write", {"text": "a"})),
@@ -100,7 +154,7 @@ async def _counted(run: Any) -> AsyncIterator[tuple[int, StreamEvent]]:
 
 async def length(wire: str) -> int:
     """How many events the whole run has."""
-    async with made(wire, Scripted(script(), strict=True), Bench()).astream("Go.") as run:
+    async with made(wire, Line(script(), strict=True), Bench()).astream("Go.") as run:
         return len([event async for event in run])
 
 
@@ -120,14 +174,14 @@ def left(when: int, run: Any, at: int) -> bool:
 async def at_every_event(wire: str, way: Callable[[int, Any, int], bool]) -> AsyncIterator[Left]:
     for when in range(await length(wire)):
         bench = Bench()
-        agent = made(wire, Scripted(script(), strict=True), bench)
+        agent = made(wire, Line(script(), strict=True), bench)
         yield await ended(agent, partial(way, when)), bench.ran
 
 
 async def in_plain_code(wire: str) -> AsyncIterator[Left]:
     for when in range(await length(wire)):
         bench = Bench()
-        agent = made(wire, Scripted(script(), strict=True), bench)
+        agent = made(wire, Line(script(), strict=True), bench)
         yield await asyncio.to_thread(_ended_in_plain_code, agent, when), bench.ran
 
 
@@ -143,7 +197,7 @@ async def crashed(wire: str) -> AsyncIterator[Left]:
     """What another process has that noted the history at every event, and nothing after it."""
     for when in range(await length(wire)):
         bench, noted = Bench(), list[Message]()
-        async with made(wire, Scripted(script(), strict=True), bench).astream("Go.") as run:
+        async with made(wire, Line(script(), strict=True), bench).astream("Go.") as run:
             async for at, _ in _counted(run):
                 if at == when:
                     noted = run.messages
@@ -153,7 +207,7 @@ async def crashed(wire: str) -> AsyncIterator[Left]:
 async def stored(wire: str) -> AsyncIterator[Left]:
     """What is left of a run that was stored at every event, resumed by another agent and brought to its end."""
     for when in range(await length(wire)):
-        bench, line, state = Bench(), Scripted(answering, strict=True), b""
+        bench, line, state = Bench(), Line(answering, strict=True), b""
         async with made(wire, line, bench).astream("Go.") as run:
             async for at, _ in _counted(run):
                 if at == when:
@@ -175,7 +229,7 @@ def answering(asked: Asked) -> Reply:
 async def broken_off(wire: str) -> AsyncIterator[Left]:
     for request in (1, 2, 3):
         for pieces in range(10_000):
-            bench, line = Bench(), Cut(script(), request, pieces)
+            bench, line = Bench(), CutLine(script(), request, pieces)
             messages = await ended(made(wire, line, bench))
             if not line.is_cut:
                 break
@@ -194,7 +248,7 @@ async def failed(wire: str) -> AsyncIterator[Left]:
     for number in range(3):
         for failure in FAILURES:
             bench = Bench()
-            line = Scripted([*script()[:number], failure, *script()[number:]])
+            line = Line([*script()[:number], failure, *script()[number:]])
             yield await ended(made(wire, line, bench)), bench.ran
 
 
@@ -202,7 +256,7 @@ async def limited(wire: str) -> AsyncIterator[Left]:
     tight = [Limits(steps=1), Limits(steps=2), Limits(calls=1), Limits(calls=3), Limits(tokens=1), Limits(seconds=1e-6)]
     for limits in tight:
         bench = Bench()
-        yield await ended(made(wire, Scripted(script(), strict=True), bench, limits=limits)), bench.ran
+        yield await ended(made(wire, Line(script(), strict=True), bench, limits=limits)), bench.ran
 
 
 WAYS: dict[str, Callable[[str], AsyncIterator[Left]]] = {
@@ -231,10 +285,14 @@ def test_every_end_is_a_good_end(wire: str, way: str, record_property: Any) -> N
             count += 1
             assert max(ran.values(), default=0) <= 1, (count, ran)
             holds(messages)
-            await goes_on(messages, next(others))
+            is_cut_off = bool(Hosted([*messages, user("Go on.")]).calls)
+            cut_off.append(is_cut_off)
+            await goes_on(messages, wire if is_cut_off else next(others))
         return count
 
+    cut_off: list[bool] = []
     count = asyncio.run(all_of_them())
+    assert any(cut_off) == (wire in OWN_TOOLS) or way not in ("cancelled", "left", "crashed", "broken off")
     assert count >= len(Limits.__struct_fields__)
     record_property("endings", count)
 

@@ -114,8 +114,8 @@ def test_nothing_that_was_said_is_lost() -> None:
     mended = repair([assistant("Hi."), tool_results(SUNNY), user("a"), user("b"), assistant("c"), assistant("d")])
     assert [message.role for message in mended] == ["user", "assistant", "user", "assistant"]
     assert "sunny" in mended[2].text
-    assert mended[2].text.endswith("ab")
-    assert mended[3].text == "cd"
+    assert mended[2].text.endswith("a\n\nb")
+    assert mended[3].text == "c\n\nd"
 
 
 def test_states_stay_on_their_parts_when_answers_are_joined() -> None:
@@ -191,6 +191,83 @@ def test_a_thought_that_lost_its_signature() -> None:
     assert kinds(*history, provider="anthropic") == ["missing_signature"]
     assert kinds(*history, provider="openai") == []
     assert check(repair(history), "anthropic") == []
+
+
+SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "Rome"}}
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"title": "Rome is sunny"}]}
+CLICK = {"type": "computer_call", "id": "cu_1", "call_id": "c1", "action": {}}
+SHOT = {"type": "computer_call_output", "call_id": "c1", "output": {}}
+
+
+def claude(*blocks: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": [*blocks]}]
+
+
+@pytest.mark.parametrize(
+    ("history", "refusing"),
+    [
+        (claude({"type": "text", "text": "Hm."}, SEARCH), "anthropic"),
+        ([{"role": "user", "content": "Hi."}, CLICK], "openai"),
+    ],
+)
+def test_a_tool_of_the_vendors_that_was_cut_off_is_found_and_left_out(history: list[Any], refusing: str) -> None:
+    assert check(history) == [], "it may go on"
+    history = [*history, {"role": "user", "content": "Well?"}]
+    [problem] = check(history)
+    assert (problem.kind, problem.message, problem.providers) == ("call_without_result", 1, (refusing,))
+    assert check(history, refusing) == [problem]
+    mended = repair(history, refusing)
+    assert check(mended, refusing) == []
+    assert any("whose result never came" in change for change in mended.changes)
+    assert not any(isinstance(part, Opaque) for message in mended for part in message.parts)
+
+
+def test_what_a_tool_of_the_vendors_gave_without_its_call_is_told() -> None:
+    history = [*claude(FOUND, {"type": "text", "text": "So."}), {"role": "user", "content": "Well?"}]
+    assert kinds(*history) == kinds(*history, provider="anthropic") == ["result_without_call"]
+    assert kinds(*repair(history, "openai"), provider="anthropic") == ["result_without_call"], "also among our messages"
+    mended = repair(history)
+    assert check(mended, "anthropic") == []
+    assert "Rome is sunny" in mended[1].text
+    assert check({"input": [SHOT], "previous_response_id": "r"}, "openai") == []
+
+
+def test_what_was_mended_is_judged_by_what_it_was() -> None:
+    called = {"type": "function_call", "call_id": "c1", "name": "now", "arguments": "{}"}
+    given = {"type": "function_call_output", "call_id": "c1", "output": "noon"}
+    late = repair(["When?", called, {"role": "user", "content": "Well?"}, given], "openai")
+    assert (late.changes, check(late, "openai")) == ([], [])
+    sound = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+    heard = repair([{"role": "user", "content": [sound]}], "openai")
+    assert (heard.changes, check(heard, "openai")) == ([], []), "Chat Completions takes it"
+    assert kinds(*heard, provider="openai") == ["refused_media"], "as messages of ours it goes to Responses"
+    twice = repair([{"role": "user", "content": [sound]}] * 2, "openai")
+    assert [type(part) for part in twice[0].parts] == [File], "what is mended keeps what its shape takes"
+    continued = repair(repair({"input": [given], "previous_response_id": "r"}))
+    assert (continued.changes, check(continued)) == ([], [])
+
+
+def test_names_are_judged_as_each_takes_them() -> None:
+    def calling(name: str) -> list[dict[str, Any]]:
+        return [CHAT[0], {**CHAT[1], "tool_calls": [{**CALL, "function": {"name": name, "arguments": "{}"}}]}, CHAT[2]]
+
+    dotted, long = calling("calendar.find"), calling("mcp__server__" + "x" * 80)
+    assert kinds(*dotted, provider="google") == kinds(*long, provider="anthropic") == []
+    assert kinds(*dotted, provider="azure") == kinds(*long, provider="google") == ["refused_name"]
+    mended = repair(dotted, "azure")
+    assert (mended[1].tool_calls[0].name, mended[2].results[0].name) == ("calendar_find", "calendar_find")
+    assert mended.changes == [
+        "messages[1]: named the call 'call_abcdefgh' 'calendar_find': declare its tool under that name too"
+    ]
+    assert repair(dotted, "google")[1].tool_calls[0].name == "calendar.find"
+
+
+def test_only_the_last_answer_may_be_empty_for_anthropic() -> None:
+    empty = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": []}]
+    history = {"system": "Be brief.", "messages": empty}
+    assert check(history, "anthropic") == []
+    [problem] = check({**history, "messages": [*empty, empty[0]]}, "anthropic")
+    assert problem.kind == "empty_message"
 
 
 def long_histories(size: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from penstock.declared import Declared, declared
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
-from penstock.messages import Message, assistant, file, image, result, tool_results, user
+from penstock.messages import Message, ToolResult, assistant, file, image, result, tool_results, user
 from tests.judges import HISTORY, OSLO, PICTURE, ROME, WEATHER, answer, body, said
 
 # Anthropic.
@@ -39,6 +39,51 @@ def test_anthropic_tools_of_its_own_go_back_and_their_container_is_used_again() 
     assert written["container"] == "container_1"
 
 
+USE = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {}}
+RUNS = Opaque(0, "anthropic", "server_tool_use", USE)
+ASKED_BY_IT = {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}
+CALL = ToolCall("t1", "weather", {}, block=1)
+CALLING = Message("assistant", (RUNS, CALL, Opaque(1, "anthropic", "caller", ASKED_BY_IT)))
+
+
+def test_a_tool_of_the_vendors_that_was_cut_off_stays_out_once_the_user_goes_on() -> None:
+    [_, said, _] = body("anthropic", user("Hi"), CALLING, tool_results(result(CALL, "sunny")), user("?"))["messages"]
+    assert said["content"] == [{"type": "tool_use", "id": "t1", "name": "weather", "input": {}}], "nor is it named"
+    bedrocks = Opaque(0, "bedrock", "toolUse", {"toolUse": {"toolUseId": "s", "name": "nova_grounding", "input": {}}})
+    [only] = body("bedrock", user("Hi"), Message("assistant", (bedrocks,)), user("?"))["messages"]
+    assert only["content"] == [{"text": "Hi"}, {"text": "?"}]
+
+
+def test_a_tool_of_the_vendors_goes_on_where_it_paused_or_waits_for_results() -> None:
+    [_, paused] = body("anthropic", user("Hi"), Message("assistant", (RUNS,)))["messages"]
+    assert paused["content"] == [USE]
+    [_, waiting, _] = body("anthropic", user("Hi"), CALLING, tool_results(result(CALL, "sunny")))["messages"]
+    assert waiting["content"][0] == USE
+    assert waiting["content"][1]["caller"] == ASKED_BY_IT
+    printed = {"type": "code_execution_result", "stdout": "1", "stderr": "", "return_code": 0, "content": []}
+    done = {"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_1", "content": printed}
+    later = Message("assistant", (Opaque(0, "anthropic", "code_execution_tool_result", done), Text(1, "So.")))
+    history = (user("Hi"), CALLING, tool_results(result(CALL, "sunny")), later, user("?"))
+    written = [message["content"] for message in body("anthropic", *history)["messages"]]
+    assert (written[1][0], written[3][0]) == (USE, done)
+
+
+def test_what_says_nothing_in_a_results_own_content_is_left_out() -> None:
+    call = ToolCall("t1", "weather", {})
+    for wire, kept, blank in (
+        (
+            "anthropic",
+            {"type": "search_result", "source": "a", "title": "b", "content": []},
+            {"type": "text", "text": " "},
+        ),
+        ("bedrock", {"json": {"a": 1}}, {"text": "\n"}),
+    ):
+        content = Opaque(0, wire, "content", [kept, blank])
+        answer = ToolResult("t1", "weather", (Text(0, " "),), state=(content,))
+        [block] = body(wire, user("Hi"), assistant(call), tool_results(answer))["messages"][-1]["content"]
+        assert block.get("toolResult", block)["content"] == [kept]
+
+
 def test_anthropic_calls_of_a_toolset_and_their_results_name_it() -> None:
     caller = {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}
     call = ToolCall("t1", "click", {"x": 1}, block=0)
@@ -50,6 +95,11 @@ def test_anthropic_calls_of_a_toolset_and_their_results_name_it() -> None:
     assert written["messages"][-1]["content"] == [
         {"type": "tool_result", "tool_use_id": "t1", "toolset_name": "browser"}
     ]
+
+
+def test_anthropic_takes_long_names() -> None:
+    call = ToolCall("t1", "mcp__server__" + "x" * 80, {})
+    assert said("anthropic", body("anthropic", user("Hi"), assistant(call)))[0]["name"] == call.name
 
 
 def test_anthropic_ids_are_of_its_alphabet_and_still_match() -> None:

@@ -39,7 +39,7 @@ from penstock.messages import (
     user,
 )
 from penstock.requests import Request, find_encoder, openai_chat
-from penstock.requests.history import settled, split_system
+from penstock.requests.history import NO_ANSWER, settled, split_system
 from penstock.requests.ids import LETTERS_AND_DIGITS, WORD, Ids, fit_id, fit_name
 from tests.support import SHARED, decode_pieces, vectors
 
@@ -134,6 +134,8 @@ def test_a_name_that_a_model_made_up_is_cleaned() -> None:
     assert fit_name("query<|channel|>commentary") == "query_channel_commentary"
     assert fit_name("x" * 100) == "x" * 64
     assert fit_name("") == "unnamed"
+    assert fit_name("calendar.find", "gemini") == "calendar.find"
+    assert fit_name("x" * 200, "anthropic") == "x" * 128
 
 
 # Histories.
@@ -392,6 +394,26 @@ def test_thoughts_go_back_only_to_those_who_want_them() -> None:
     assert written(user("Hi."), assistant(Reasoning(0, "Hm."))) == [{"role": "user", "content": "Hi."}]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        assistant(Reasoning(0, "Hm.")),
+        assistant(""),
+        Message("assistant", (Opaque(0, "anthropic", "signature", "abc"),)),
+        Message("assistant", (Opaque(0, "anthropic", "server_tool_use", {"type": "server_tool_use", "id": "s"}),)),
+        assistant(ToolCallInvalid(0, "c", "weather", "{", "cut")),
+    ],
+)
+def test_an_answer_of_which_nothing_is_left_still_stands_between_two_questions(said: Message) -> None:
+    asked, again = {"role": "user", "content": "Hi."}, {"role": "user", "content": "Hello?"}
+    assert written(user("Hi."), said, user("Hello?")) == [asked, {"role": "assistant", "content": NO_ANSWER}, again]
+    for provider in ("vllm", "sglang", "llamacpp", "lmstudio"):
+        sent = penstock.export_messages([user("Hi."), said, user("Hello?")], "openai-chat", provider=provider)
+        assert penstock.check(sent, provider) == []
+    assert written(user("Hi."), said) == [asked]
+    assert written(user("Hi."), user("Hello?")) == [asked, again], "what nobody answered is no silence"
+
+
 def test_states_go_back_on_the_message_and_the_call_they_came_with() -> None:
     details = [{"type": "reasoning.text", "text": "Hm.", "signature": "abc", "index": 0}]
     signature = {"google": {"thought_signature": "xyz"}}
@@ -472,7 +494,7 @@ def test_the_rest_of_the_quirks() -> None:
 
 def test_every_quirk_has_a_name_and_is_listed() -> None:
     constants = {value for name, value in vars(openai_chat).items() if name.isupper() and isinstance(value, str)}
-    assert constants - {openai_chat.WIRE, openai_chat.PATH, LETTERS_AND_DIGITS} == openai_chat.QUIRKS
+    assert constants - {openai_chat.WIRE, openai_chat.PATH, NO_ANSWER, LETTERS_AND_DIGITS} == openai_chat.QUIRKS
 
 
 def test_arguments_that_were_no_json_are_sent_as_json() -> None:
@@ -716,8 +738,19 @@ def replayed(wire: str, body: bytes) -> tuple[Message, dict[str, Any]]:
     turn = penstock.collect(decode_pieces(wire, [body]))
     said = Message("assistant", turn.parts)
     results = [result(part, "done") for part in turn.parts if isinstance(part, ToolCall | ToolCallInvalid)]
-    sent = find_encoder(wire)(request(user("Hi."), said, tool_results(*results), user("Go on.")), frozenset())
-    return said, sent.body
+    outputs = [Message("assistant", (output(part),)) for part in turn.parts if is_hosted(part)]
+    history = (user("Hi."), said, tool_results(*results), *outputs, user("Go on."))
+    return said, find_encoder(wire)(request(*history), frozenset()).body
+
+
+def is_hosted(part: Any) -> bool:
+    """Whether this is a call that OpenAI describes and others run: the recordings have one without its output."""
+    return isinstance(part, Opaque) and part.kind == "local_shell_call"
+
+
+def output(call: Any) -> Opaque:
+    id, kind = call.data["call_id"], f"{call.kind}_output"
+    return Opaque(0, call.wire, kind, {"type": kind, "id": id, "call_id": id, "output": "done"})
 
 
 @pytest.mark.parametrize(("wire", "body"), recorded("openai-chat"))

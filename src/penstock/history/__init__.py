@@ -2,6 +2,7 @@
 
 from penstock.history.check import check
 from penstock.history.problem import Problem
-from penstock.history.repair import Repaired, repair
+from penstock.history.repair import repair
+from penstock.history.repaired import Repaired
 
 __all__ = ["Problem", "Repaired", "check", "repair"]

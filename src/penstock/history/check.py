@@ -7,14 +7,14 @@ from typing import Any
 
 from penstock.errors import UsageError
 from penstock.history.problem import OPENAI, REFUSED_BY, Problem
+from penstock.history.repaired import reading_of
 from penstock.history.rules import AS_IT_STANDS, RULES, History
 from penstock.messages import File, Image, Message
 from penstock.providers import Provider, find_provider
 from penstock.requests import Request, find_encoder
 from penstock.requests.history import ALLOWED
-from penstock.requests.ids import ids_for
+from penstock.requests.ids import fit_name, ids_for
 from penstock.requests.openai_chat import MEDIA_IN_RESULTS
-from penstock.shapes import read
 
 
 def check(messages: Any, provider: str | None = None) -> list[Problem]:
@@ -24,7 +24,7 @@ def check(messages: Any, provider: str | None = None) -> list[Problem]:
     is no list of `Message`s and may be sent as it stands, ids, names, missing signatures and orders of its own.
     (Messages of ours are written for each provider in its way.)
     """
-    return problems_of(History(read(messages)), provider)
+    return problems_of(History(reading_of(messages)), provider)
 
 
 def problems_of(history: History, provider: str | None) -> list[Problem]:
@@ -36,8 +36,13 @@ def problems_of(history: History, provider: str | None) -> list[Problem]:
     return sorted(problems, key=lambda problem: (problem.message, -1 if problem.part is None else problem.part))
 
 
+def wire_to(name: str, provider: Provider, history: History) -> str:
+    """The wire on which a history goes to a provider: of those who speak two, the one whose shape it has."""
+    return history.wire if name in OPENAI and history.wire.startswith("openai") else provider.wire
+
+
 def _of_provider(history: History, name: str, provider: Provider) -> Iterator[Problem]:
-    wire = history.wire if name in OPENAI and history.wire.startswith("openai") else provider.wire
+    wire = wire_to(name, provider, history)
     yield from _media(history, name, wire, provider.quirks)
     if history.is_ours:
         return
@@ -49,6 +54,14 @@ def _of_provider(history: History, name: str, provider: Provider) -> Iterator[Pr
         if pair.call.id and name in REFUSED_BY["refused_id"] and not ids.takes(pair.call.id):
             what = f"{name} does not take the id {pair.call.id!r}"
             yield history.problem("refused_id", pair.place, what, frozenset({name}))
+        if pair.call.name != name_for(pair.call.name, name, wire):
+            what = f"{name} does not take the name {pair.call.name!r}"
+            yield history.problem("refused_name", pair.place, what, frozenset({name}))
+
+
+def name_for(tool: str, provider: str, wire: str) -> str:
+    """A tool's name as the provider takes it."""
+    return fit_name(tool, wire) if provider in REFUSED_BY["refused_name"] else tool
 
 
 def _media(history: History, name: str, wire: str, quirks: frozenset[str]) -> Iterator[Problem]:

@@ -13,7 +13,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from penstock.events import Opaque, Text, ToolCallInvalid
-from penstock.history.check import problems_of, why_not_taken
+from penstock.history.check import name_for, problems_of, why_not_taken, wire_to
+from penstock.history.repaired import Repaired, reading_of
 from penstock.history.rules import History
 from penstock.history.states import empty_parts, item_id, misplaced_states
 from penstock.messages import (
@@ -30,44 +31,38 @@ from penstock.messages import (
     user,
 )
 from penstock.pairing import Pair, Pairing, Place
-from penstock.providers import Provider, find_provider
+from penstock.providers import find_provider
+from penstock.requests.foreign import words_of
 from penstock.requests.history import ALLOWED
 from penstock.requests.media import noted
-from penstock.shapes import read
 
 NO_RESULT = "There is no result: the run was interrupted before the tool had ended, so it may have had an effect."
 NOT_RUN = "Not run: the call was cut off or malformed."
 BEFORE = "(What was said before is not part of this history.)"
 
 
-class Repaired(list[Message]):
-    """A history that was mended; `changes` says what was done, where, in words."""
-
-    def __init__(self, messages: Iterable[Message], changes: list[str]) -> None:
-        super().__init__(messages)
-        self.changes = changes
-
-
 def repair(messages: Any, provider: str | None = None) -> Repaired:
     """The history, mended: `check` finds nothing in it, and its `changes` say what was done.
 
     One in which there is nothing to find stays as it is. With a `provider`, media that it does not take are replaced by
-    a text that says so.
+    a text that says so, and calls are given names that it takes.
     """
-    history = History(read(messages))
-    if not problems_of(history, provider):
-        return Repaired(history.messages, [])
-    mender = _Mender(history, None if provider is None else find_provider(provider)[1])
-    return Repaired(mender.mend(), mender.changes)
+    reading = reading_of(messages)
+    history = History(reading)
+    mended, changes = history.messages, list[str]()
+    if problems_of(history, provider):
+        mender = _Mender(history, provider)
+        mended, changes = mender.mend(), mender.changes
+    return Repaired(mended, changes, wire=reading.wire, is_continued=reading.is_continued)
 
 
 class _Mender:
     """Mends one thing after the other, and notes what it did."""
 
-    def __init__(self, history: History, provider: Provider | None) -> None:
+    def __init__(self, history: History, provider: str | None) -> None:
         self.changes: list[str] = []
         self._history = history
-        self._provider = provider
+        self._target = None if provider is None else _Target(history, provider)
         self._items: set[str] = set()  # the ids of items that are there already
 
     def mend(self) -> list[Message]:
@@ -100,17 +95,31 @@ class _Mender:
     def _in_place(self, at: int, message: Message) -> Message:
         role = "user" if message.role == "tool" else message.role  # what is no result in it is the user's
         kept: list[Part] = []
-        for part in message.parts:
+        for part in self._paired(at, message):
             if isinstance(part, (*ALLOWED[role], ToolResult)):
                 kept.append(part)
             else:
                 self._note(at, f"left out a {type(part).__name__}, which has no place in a message of the {role}")
-            if message.role == "tool" and isinstance(part, Text | Image | File):
+            if message.role == "tool" and isinstance(part, Text | Image | File | Opaque):
                 self._note(at, f"gave a {type(part).__name__} that stood among results to the user")
         strange = misplaced_states(Message(role, tuple(kept)))
         return Message(
             role, tuple(part for number, part in enumerate(kept) if not self._drops(at, part, number in strange))
         )
+
+    def _paired(self, at: int, message: Message) -> Iterable[Part]:
+        """The parts without calls of a vendor's own tools that have no result; results that have no call are told."""
+        hosted = self._history.hosted
+        for number, part in enumerate(message.parts):
+            place = at, number
+            if place in hosted.calls:
+                self._note(at, f"left out the {hosted.calls[place].kind}, whose result never came")
+            elif place in hosted.results and not self._history.is_continued:
+                result = hosted.results[place]
+                self._note(at, f"wrote the {result.kind}, whose call is not there, as text")
+                yield Text(result.block, _told(result.kind, words_of(result.data)))
+            elif place not in hosted.callers:
+                yield part
 
     def _drops(self, at: int, part: Part, is_misplaced: bool) -> bool:
         """Whether a part is a vendor's state that is misplaced, or an item that was there before."""
@@ -129,22 +138,38 @@ class _Mender:
     # Calls and results.
 
     def _tell_apart(self, messages: list[Message]) -> list[Message]:
-        """The messages with an id on every call, none of which comes twice; results go with their calls."""
+        """The messages with an id on every call, none of which comes twice, and a name that the provider takes.
+
+        Results go with their calls.
+        """
         free = _FreeIds()
         changed: dict[Place, Part] = {}
         for pairs in Pairing(messages).of:
             if self._history.is_ours:  # from turn to turn, ids are told apart when they are sent
                 free = _FreeIds()
             for pair in pairs:
-                id = free.take(pair.call.id or "call")
+                id, name = free.take(pair.call.id or "call"), self._name(pair)
                 if id != pair.call.id:
                     self._note(pair.place[0], f"gave a call of {pair.call.name!r} the id {id!r}, which no other has")
-                    changed[pair.place] = replace(pair.call, id=id)
-                    changed |= {place: replace(result, call_id=id) for place, result in pair.results}
+                if (id, name) != (pair.call.id, pair.call.name):
+                    changed[pair.place] = replace(pair.call, id=id, name=name)
+                    changed |= {
+                        place: replace(result, call_id=id, name=name if result.name == pair.call.name else result.name)
+                        for place, result in pair.results
+                    }
         return [
             Message(message.role, tuple(changed.get((at, number), part) for number, part in enumerate(message.parts)))
             for at, message in enumerate(messages)
         ]
+
+    def _name(self, pair: Pair) -> str:
+        """The name of a call; in a history of ours, it is fitted when it is sent."""
+        if self._target is None or self._history.is_ours:
+            return pair.call.name
+        name = self._target.name_for(pair.call.name)
+        if name != pair.call.name:
+            self._note(pair.place[0], f"named the call {pair.call.id!r} {name!r}: declare its tool under that name too")
+        return name
 
     def _place_results(self, messages: list[Message]) -> list[Message]:
         """The messages with the results of each turn directly after it: one for each call, in their order."""
@@ -194,7 +219,7 @@ class _Mender:
     def _told(self, at: int, result: ToolResult) -> list[Content]:
         """A result without a call, as what the user shows."""
         self._note(at, f"wrote the result {result.call_id!r}, whose call is not there, as what the user says")
-        told = f"(A result of {result.name or 'a tool'}, whose call is not part of this history: {result.text})"
+        told = _told(f"A result of {result.name or 'a tool'}", result.text)
         return [told, *(part for part in result.content if not isinstance(part, Text))]
 
     # Roles, and what cannot be shown.
@@ -206,7 +231,7 @@ class _Mender:
             several = list(group)
             if len(several) > 1 and role in ("user", "assistant"):
                 self._note(None, f"put {len(several)} messages of the {role} that followed each other into one")
-                several = [joined(*(self._nameless(message) for message in several))]
+                several = [joined(*_apart(self._nameless(message) for message in several))]
             mended += several
         first = next((at for at, message in enumerate(mended) if message.role != "system"), None)
         if first is not None and mended[first].role == "assistant":
@@ -222,18 +247,52 @@ class _Mender:
         return Message(message.role, kept)
 
     def _without_media(self, message: Message) -> Message:
-        if self._provider is None:
+        if self._target is None:
             return message
         free = last_block(message) + 1
-        parts = [self._shown(part, message, self._provider, free + number) for number, part in enumerate(message.parts)]
+        parts = [self._shown(part, message, self._target, free + number) for number, part in enumerate(message.parts)]
         return Message(message.role, tuple(parts))
 
-    def _shown(self, part: Part, message: Message, provider: Provider, block: int) -> Part:
-        why = why_not_taken(part, message, provider.wire, provider.quirks)
+    def _shown(self, part: Part, message: Message, target: _Target, block: int) -> Part:
+        why = target.why_not(part, message)
         if not isinstance(part, Image | File) or not why:
             return part
         self._note(None, f"replaced what the provider does not take by a note: {why}")
         return replace(noted(part), block=block)
+
+
+def _told(what: str, words: str) -> str:
+    return f"({what}, whose call is not part of this history: {words})"
+
+
+def _apart(messages: Iterable[Message]) -> Iterable[Message]:
+    """The messages, with a blank line where the words of one would run into those of the one before."""
+    is_said = False
+    for message in messages:
+        first = next((part for part in message.parts if isinstance(part, Text)), None)
+        if is_said and first is not None:
+            spaced = replace(first, text=f"\n\n{first.text}")
+            yield Message(message.role, tuple(spaced if part is first else part for part in message.parts))
+        else:
+            yield message
+        is_said = is_said or first is not None
+
+
+class _Target:
+    """The provider that a history is mended for, and the wire on which it goes there."""
+
+    def __init__(self, history: History, provider: str) -> None:
+        self._name, row = find_provider(provider)
+        self._wire = wire_to(self._name, row, history)
+        self._quirks = row.quirks
+
+    def name_for(self, tool: str) -> str:
+        """A tool's name as the provider takes it."""
+        return name_for(tool, self._name, self._wire)
+
+    def why_not(self, part: Part, message: Message) -> str:
+        """Why the provider does not take a picture or a file; empty if it does."""
+        return why_not_taken(part, message, self._wire, self._quirks)
 
 
 class _FreeIds:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -10,12 +9,9 @@ from penstock.events import Opaque, Reasoning, Text, ToolCallInvalid
 from penstock.history.problem import CLAUDE, GEMINI, OPENAI, REFUSED_BY, Problem, ProblemKind
 from penstock.history.states import SIGNATURES, empty_parts, item_id, misplaced_states, wearers
 from penstock.messages import FIELDS, Message, ToolResult
-from penstock.pairing import Pair, Pairing, Place
+from penstock.pairing import Hosted, Pair, Pairing, Place
 from penstock.requests.history import ALLOWED
 from penstock.shapes import Reading
-
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-
 
 FIELDED = {"bedrock": "system", "gemini": "system"}
 """The wires on which the system speaks in a field of its own alone, and how that begins."""
@@ -35,6 +31,7 @@ class History:
         self.wire = reading.wire
         self.places = reading.places
         self.pairing = Pairing(reading.messages)
+        self.hosted = Hosted(reading.messages)
 
     @property
     def pairs(self) -> Iterator[Pair]:
@@ -76,6 +73,21 @@ def results_have_calls(history: History) -> Iterator[Problem]:
     for orphans in history.pairing.orphans:
         for place, result in orphans:
             yield history.problem("result_without_call", place, f"no call before it has the id {result.call_id!r}")
+
+
+def hosted_calls_have_results(history: History) -> Iterator[Problem]:
+    """The calls of a vendor's own tools too; in a history of ours, those without are left out when it is sent."""
+    if history.is_ours:
+        return
+    for place, call in history.hosted.calls.items():
+        yield history.problem("call_without_result", place, f"the {call.kind} has no result", wearers(call.wire))
+
+
+def hosted_results_have_calls(history: History) -> Iterator[Problem]:
+    if history.is_continued:
+        return
+    for place, result in history.hosted.results.items():
+        yield history.problem("result_without_call", place, f"the {result.kind} has no call", wearers(result.wire))
 
 
 def calls_have_one_result(history: History) -> Iterator[Problem]:
@@ -188,9 +200,11 @@ def parts_say_something(history: History) -> Iterator[Problem]:
 
 
 def messages_say_something(history: History) -> Iterator[Problem]:
+    """A message is not empty; Anthropic lets the last one be, for the model to begin it."""
     for at, message in enumerate(history.messages):
         if not message.parts:
-            refusing = REFUSED_BY["empty_message"] - ({"anthropic"} if message.role == "assistant" else set())
+            is_begun = message.role == "assistant" and at == len(history.messages) - 1
+            refusing = REFUSED_BY["empty_message"] - ({"anthropic"} if is_begun else set())
             yield history.problem("empty_message", at, f"the message of the {message.role} is empty", refusing)
 
 
@@ -227,9 +241,10 @@ def user_begins(history: History) -> Iterator[Problem]:
 
 
 RULES: tuple[Rule, ...] = (
-    calls_have_results, results_have_calls, calls_have_one_result, results_are_named, results_follow, calls_are_whole,
-    ids_are_unique, items_come_once, parts_are_in_place, parts_say_something, messages_say_something,
-    states_are_on_their_parts, roles_alternate, user_begins,
+    calls_have_results, results_have_calls, hosted_calls_have_results, hosted_results_have_calls,
+    calls_have_one_result, results_are_named, results_follow, calls_are_whole, ids_are_unique, items_come_once,
+    parts_are_in_place, parts_say_something, messages_say_something, states_are_on_their_parts, roles_alternate,
+    user_begins,
 )  # fmt: skip
 
 
@@ -252,13 +267,6 @@ def system_speaks_first(history: History) -> Iterator[Problem]:
             refusing = wearers(history.wire) if is_beside else None
             yield history.problem("misplaced_system", at, "the system speaks among the messages", refusing)
         has_begun = has_begun or message.role != "system"
-
-
-def names_are_words(history: History) -> Iterator[Problem]:
-    for pair in history.pairs:
-        if not _NAME.fullmatch(pair.call.name):
-            what = f"{pair.call.name!r} is no name of 1 to 64 letters, digits, _ and -"
-            yield history.problem("refused_name", pair.place, what)
 
 
 def results_say_something(history: History) -> Iterator[Problem]:
@@ -305,6 +313,6 @@ def reasonings_are_followed(history: History) -> Iterator[Problem]:
 
 
 AS_IT_STANDS: tuple[Rule, ...] = (
-    users_wait_for_answers, system_speaks_first, names_are_words, results_say_something, thoughts_are_signed,
-    first_calls_are_signed, reasonings_are_followed,
+    users_wait_for_answers, system_speaks_first, results_say_something, thoughts_are_signed, first_calls_are_signed,
+    reasonings_are_followed,
 )  # fmt: skip

@@ -8,7 +8,8 @@ signature are another vendor's and stay out. `max_tokens` is required: if the ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from penstock.declared import Declared
@@ -17,11 +18,19 @@ from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import FIELDS, File, Image, Media, Message, ToolResult
 from penstock.requests.body import Json, kept, merged, object_schema, renamed
 from penstock.requests.claude import length_and_thinking, refused_options
-from penstock.requests.history import chosen_tool, misplaced, settled, split_system
+from penstock.requests.history import (
+    alternating,
+    called_tools,
+    chosen_tool,
+    marked_system,
+    misplaced,
+    settled,
+    split_system,
+)
 from penstock.requests.ids import ids_for
 from penstock.requests.media import IMAGES, check_type, is_uploaded, media_type, or_noted
 from penstock.requests.request import Request, Sent
-from penstock.requests.state import fields_of, result_content, result_fields
+from penstock.requests.state import fields_of, result_fields, telling_content
 
 WIRE = "anthropic"
 PATH = "/messages"
@@ -39,8 +48,9 @@ def encode(request: Request, quirks: frozenset[str]) -> Sent:
     history = settled(request, WIRE, ids_for(WIRE, quirks), takes_blank=False)
     system, messages = split_system(history)
     length, thinking = length_and_thinking(request)
-    body: Json = {"model": request.model, "max_tokens": length, "messages": _alternating(messages)}
-    body |= {"system": _system(history) or system} if system else {}
+    write = partial(_blocks, {})
+    body: Json = {"model": request.model, "max_tokens": length, "messages": alternating(messages, write)}
+    body |= {"system": marked_system(history, write) or system} if system else {}
     body |= {"container": container} if (container := _container(messages)) else {}
     body |= _tools(request) or _stubs(messages)
     options = renamed(request, {name: _OPTIONS[name] for name in _OPTIONS if name not in refused_options(request)})
@@ -50,24 +60,10 @@ def encode(request: Request, quirks: frozenset[str]) -> Sent:
 # Messages.
 
 
-def _alternating(messages: Iterable[Message]) -> list[Json]:
-    written: list[Json] = []
-    toolsets: dict[str, Any] = {}  # of the calls that belong to one
-    for message in messages:
-        role = "assistant" if message.role == "assistant" else "user"
-        blocks = list(_assistant(message, toolsets) if role == "assistant" else _user(message, toolsets))
-        if written and written[-1]["role"] == role:
-            written[-1]["content"] += blocks
-        elif blocks:
-            written.append({"role": role, "content": blocks})
-    return written
-
-
-def _system(history: list[Message]) -> list[Json]:
-    """What the system says, in blocks, where there is something beside their text: a mark for the cache, say."""
-    told = [message for message in history if message.role == "system"]
-    is_marked = any(isinstance(part, Opaque) for message in told for part in message.parts)
-    return [block for message in told for block in _user(message, {})] if is_marked else []
+def _blocks(toolsets: dict[str, Any], message: Message) -> Iterator[Json]:
+    """What a message says; `toolsets` holds those of the calls that belong to one."""
+    write = _assistant if message.role == "assistant" else _user
+    return write(message, toolsets)
 
 
 def _user(message: Message, toolsets: Mapping[str, Any]) -> Iterator[Json]:
@@ -75,8 +71,10 @@ def _user(message: Message, toolsets: Mapping[str, Any]) -> Iterator[Json]:
         match part:
             case Opaque(kind="fields"):
                 pass  # written with the part that it belongs to
-            case Opaque():
+            case Opaque(data=dict()):
                 yield part.data
+            case Opaque():
+                pass  # tampered with: no block
             case ToolResult():
                 toolset = {"toolset_name": toolsets[part.call_id]} if part.call_id in toolsets else {}
                 yield _result(part) | toolset | result_fields(part, WIRE)
@@ -102,9 +100,9 @@ def _assistant(message: Message, toolsets: dict[str, Any]) -> Iterator[Json]:
                 yield {"type": "tool_use", "id": part.id, "name": part.name, "input": part.arguments, **state}
             case Opaque(kind="container"):
                 pass  # it is a field of the request
-            case Opaque() if part.kind not in _ON_A_PART:
+            case Opaque(data=dict()) if part.kind not in _ON_A_PART:
                 yield part.data
-            case Opaque() if part.block not in told:
+            case Opaque() if part.kind in _ON_A_PART and part.block not in told:
                 yield from _thought("", {part.kind: part.data})
             case Image() | File():
                 raise misplaced(part, "assistant", "give it in a message of the user")
@@ -120,7 +118,7 @@ def _thought(text: str, state: Mapping[str, Any]) -> Iterator[Json]:
 def _result(result: ToolResult) -> Json:
     """A result; it may be empty unless it is an error."""
     written: Json = {"type": "tool_result", "tool_use_id": result.call_id}
-    if content := result_content(result, WIRE) or _result_content(result):
+    if content := telling_content(result, WIRE) or _result_content(result):
         written["content"] = content
     elif result.is_error:
         written["content"] = "The tool failed and did not say why."
@@ -197,10 +195,8 @@ def _tools(request: Request) -> Json:
 
 def _stubs(messages: list[Message]) -> Json:
     """Tools that were called before and are not declared any more: a history with calls needs some."""
-    called = {part.name for message in messages for part in message.parts if isinstance(part, ToolCall | ToolResult)}
-    if not called:
-        return {}
-    return {"tools": [_tool(Declared(name)) for name in sorted(called)], "tool_choice": {"type": "none"}}
+    called = [_tool(Declared(name)) for name in called_tools(messages)]
+    return {"tools": called, "tool_choice": {"type": "none"}} if called else {}
 
 
 def _tool(tool: Declared) -> Json:

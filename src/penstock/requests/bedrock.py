@@ -19,12 +19,20 @@ from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import FIELDS, File, Image, Media, Message, ToolResult
 from penstock.requests.body import Json, kept, merged, object_schema, renamed
 from penstock.requests.claude import is_claude, length_and_thinking, refused_options
-from penstock.requests.history import chosen_tool, misplaced, settled, split_system
+from penstock.requests.history import (
+    alternating,
+    called_tools,
+    chosen_tool,
+    marked_system,
+    misplaced,
+    settled,
+    split_system,
+)
 from penstock.requests.ids import ids_for
 from penstock.requests.media import check_type, media_type, or_noted
 from penstock.requests.reasoning import asked_reasoning, effort_of
 from penstock.requests.request import Request, Sent
-from penstock.requests.state import fields_of, result_content, result_fields
+from penstock.requests.state import fields_of, result_fields, telling_content
 
 WIRE = "bedrock"
 MAX_DOCUMENT_NAME = 200
@@ -74,8 +82,9 @@ def encode(request: Request, quirks: frozenset[str]) -> Sent:
     """The request as a body for ConverseStream, or for Converse if the answer is to come whole."""
     history = settled(request, WIRE, ids_for(WIRE, quirks), takes_blank=False)
     system, messages = split_system(history)
-    body: Json = {"messages": _Writer().alternating(messages)}
-    body |= {"system": _Writer().system(history) or [{"text": system}]} if system else {}
+    spoken = alternating(messages, _Writer().blocks)
+    body: Json = {"messages": [{**one, "content": _with_words(one["content"])} for one in spoken]}
+    body |= {"system": marked_system(history, _Writer().blocks) or [{"text": system}]} if system else {}
     tools = _tools(request, messages)
     body |= {"toolConfig": tools} if tools else {}
     inference, additional = _settings(request, tools)
@@ -94,22 +103,8 @@ class _Writer:
     def __init__(self) -> None:
         self._names: set[str] = set()
 
-    def alternating(self, messages: Iterable[Message]) -> list[Json]:
-        written: list[Json] = []
-        for message in messages:
-            role = "assistant" if message.role == "assistant" else "user"
-            blocks = list(_assistant(message) if role == "assistant" else self._user(message))
-            if written and written[-1]["role"] == role:
-                written[-1]["content"] += blocks
-            elif blocks:
-                written.append({"role": role, "content": blocks})
-        return [{**spoken, "content": _with_words(spoken["content"])} for spoken in written]
-
-    def system(self, history: list[Message]) -> list[Json]:
-        """What the system says, in blocks, where there is something beside their text: a mark for the cache, say."""
-        told = [message for message in history if message.role == "system"]
-        is_marked = any(isinstance(part, Opaque) for message in told for part in message.parts)
-        return [block for message in told for block in self._user(message)] if is_marked else []
+    def blocks(self, message: Message) -> Iterator[Json]:
+        return _assistant(message) if message.role == "assistant" else self._user(message)
 
     def _user(self, message: Message) -> Iterator[Json]:
         for part in message.parts:
@@ -122,8 +117,10 @@ class _Writer:
                     yield merged(self._content(part), fields_of(part, message, WIRE))
                 case Opaque(kind="guardContent", data={"text": _}):
                     pass  # written with the text that it guards
-                case Opaque():
+                case Opaque(data=dict()):
                     yield part.data
+                case Opaque():
+                    pass  # tampered with: no block
                 case _:
                     raise misplaced(part, message.role, "give it in a message of the assistant")
 
@@ -132,7 +129,7 @@ class _Writer:
         telling = [part for part in result.content if not isinstance(part, Text) or part.text.strip()]
         written = [or_noted(self._content, part) for part in telling] or [{"text": "(no output)"}]
         status = "error" if result.is_error else "success"
-        content = result_content(result, WIRE) or written
+        content = telling_content(result, WIRE) or written
         answer = {"toolResult": {"toolUseId": result.call_id, "content": content, "status": status}}
         return merged(answer, result_fields(result, WIRE))
 
@@ -182,9 +179,9 @@ def _assistant(message: Message) -> Iterator[Json]:
             case ToolCall():
                 call = {"toolUse": {"toolUseId": part.id, "name": part.name, "input": part.arguments}}
                 yield merged(call, fields_of(part, message, WIRE))
-            case Opaque() if part.kind not in _ON_A_PART:
+            case Opaque(data=dict()) if part.kind not in _ON_A_PART:
                 yield part.data
-            case Opaque() if part.block not in told:
+            case Opaque() if part.kind in _ON_A_PART and part.block not in told:
                 yield from _thought("", {part.kind: part.data})
             case Image() | File():
                 raise misplaced(part, "assistant", "give it in a message of the user")
@@ -211,10 +208,10 @@ def _thought(text: str, state: Mapping[str, Any]) -> Iterator[Json]:
 
 def _tools(request: Request, messages: Iterable[Message]) -> Json:
     named = chosen_tool(request)
-    called = {part.name for message in messages for part in message.parts if isinstance(part, ToolCall | ToolResult)}
+    called = called_tools(messages)
     if request.tool_choice == "none" and not called:
         return {}
-    written = [_tool(tool) for tool in request.tools] or [_tool(Declared(name)) for name in sorted(called)]
+    written = [_tool(tool) for tool in request.tools] or [_tool(Declared(name)) for name in called]
     choice: Json = {"toolChoice": {"tool": {"name": named.name}}} if named else {}
     if not named and request.tools and request.tool_choice in ("auto", "required"):
         choice = {"toolChoice": {"any" if request.tool_choice == "required" else "auto": {}}}

@@ -32,7 +32,8 @@ _UNTOLD = (
 def parts_for(message: Message, wire: str) -> Iterator[Part]:
     """The parts of a message as this wire is told them: its own blocks whole, those of others in words."""
     states = [part for part in message.parts if isinstance(part, Opaque)]
-    whole = {state.block for state in states if state.kind == WHOLE and state.wire == wire}
+    blocks = [state for state in states if state.kind == WHOLE and isinstance(state.data, dict)]
+    whole = {state.block for state in blocks if state.wire == wire}
     spoken = {part.block for part in message.parts if not isinstance(part, Opaque | Media | ToolResult)}
     for part in message.parts:
         match part:

@@ -6,7 +6,8 @@ the tools finished, calls that were cut, states of several vendors. Providers ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
 
 import msgspec
 from msgspec.structs import replace
@@ -15,8 +16,9 @@ from penstock.answer.arguments import strict_object
 from penstock.declared import Declared
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
-from penstock.messages import MESSAGE, File, Image, Message, Part, ToolResult
-from penstock.pairing import Pair, Pairing
+from penstock.messages import MESSAGE, File, Image, Message, Part, ToolResult, last_block
+from penstock.pairing import Hosted, Pair, Pairing
+from penstock.requests.body import Json
 from penstock.requests.foreign import parts_for
 from penstock.requests.ids import Ids, fit_name
 from penstock.requests.request import Request
@@ -28,6 +30,8 @@ ALLOWED: dict[str, tuple[type[Part], ...]] = {
     "tool": (ToolResult,),
 }
 """What a message may hold; results are also taken from a user message, where some providers put them."""
+NO_ANSWER = "(no answer)"
+"""What stands for an answer of which nothing can be sent, where there must be one."""
 
 
 def split_system(messages: Iterable[Message]) -> tuple[str, list[Message]]:
@@ -42,6 +46,31 @@ def system_text(message: Message) -> str:
     return "\n\n".join(part.text for part in message.parts if isinstance(part, Text) and part.text)
 
 
+def alternating(messages: Iterable[Message], write: Callable[[Message], Iterable[Json]]) -> list[Json]:
+    """The messages of the user and of the assistant in turn: neighbours, and results, are put together."""
+    written: list[Json] = []
+    for message in messages:
+        role, blocks = "assistant" if message.role == "assistant" else "user", list(write(message))
+        if written and written[-1]["role"] == role:
+            written[-1]["content"] += blocks
+        elif blocks:
+            written.append({"role": role, "content": blocks})
+    return written
+
+
+def marked_system(history: Iterable[Message], write: Callable[[Message], Iterable[Json]]) -> list[Json]:
+    """What the system says, in blocks, where there is something beside their text: a mark for the cache, say."""
+    told = [message for message in history if message.role == "system"]
+    is_marked = any(isinstance(part, Opaque) for message in told for part in message.parts)
+    return [block for message in told for block in write(message)] if is_marked else []
+
+
+def called_tools(messages: Iterable[Message]) -> list[str]:
+    """The names of the tools that were called: some providers insist that they are declared."""
+    parts = (part for message in messages for part in message.parts)
+    return sorted({part.name for part in parts if isinstance(part, ToolCall | ToolResult)})
+
+
 def chosen_tool(request: Request) -> Declared | None:
     """The tool that the request demands by its name; None if the choice is a mode, or left to the provider."""
     if request.tool_choice in ("", "auto", "none", "required"):
@@ -53,23 +82,52 @@ def chosen_tool(request: Request) -> Declared | None:
     raise UsageError(f"tool_choice {request.tool_choice!r} is no mode (auto, none, required) and no tool: {names}")
 
 
-def settled(request: Request, wire: str, ids: Ids, *, takes_blank: bool = True) -> list[Message]:
+def settled(
+    request: Request, wire: str, ids: Ids, *, takes_blank: bool = True, must_answer: bool = False
+) -> list[Message]:
     """The messages of a request, ready to be written.
 
     Calls have ids and names that the provider takes. The results of a turn follow it in one tool message, in the order
     of the calls and with their names. A call that must not run is an ordinary one if it was answered, and is left out
-    if it was not. Of the blocks of other wires the words are told; their states are left out, and so are texts,
-    thoughts and messages that say nothing; without `takes_blank`, white space says nothing.
+    if it was not, as is a call of a vendor's own tool whose result never came. Of the blocks of other wires the words
+    are told; their states are left out, and so are texts, thoughts and messages that say nothing; without
+    `takes_blank`, white space says nothing. If one `must_answer`, there is an answer before what the user says next
+    also where nothing of it is left but thoughts.
     """
     for at, message in enumerate(request.messages):
         _check(at, message)
-    pairing, names = Pairing(request.messages), _Names(request, ids)
+    pairing, names = Pairing(request.messages), _Names(request, wire, ids)
     written: list[Message] = []
-    for message, pairs, orphans in zip(request.messages, pairing.of, pairing.orphans, strict=True):
+    for message, pairs, orphans in zip(_finished(request.messages), pairing.of, pairing.orphans, strict=True):
         calls = [names.sent(pair) for pair in pairs]
         lost = [names.orphan(result) for _, result in orphans]
         written += _settle(message, calls, lost, wire, takes_blank)
+    if must_answer:
+        written = [*_answered(written)]
     return [message for message in written if any(map(_says, message.parts))]
+
+
+def _finished(messages: tuple[Message, ...]) -> Iterable[Message]:
+    """The messages without the calls of a vendor's own tools that will never have a result."""
+    hosted = Hosted(messages)
+    gone = {*hosted.calls, *hosted.callers}
+    if not gone:
+        return messages
+    return [
+        Message(message.role, tuple(part for number, part in enumerate(message.parts) if (at, number) not in gone))
+        for at, message in enumerate(messages)
+    ]
+
+
+def _answered(messages: list[Message]) -> Iterator[Message]:
+    """The messages, in which an answer that says nothing says so if the user speaks next."""
+    told = [message for message in messages if message.role == "assistant" or any(map(_says, message.parts))]
+    for message, following in zip_longest(told, told[1:]):
+        is_mute = not any(isinstance(part, Text | Refusal | ToolCall | Image | File) for part in message.parts)
+        if message.role == "assistant" and is_mute and following is not None and following.role == "user":
+            yield Message("assistant", (*message.parts, Text(last_block(message) + 1, NO_ANSWER)))
+        else:
+            yield message
 
 
 def _says(part: Part) -> bool:
@@ -122,7 +180,8 @@ class _Sent:
 class _Names:
     """The ids and names of one request, as the provider takes them."""
 
-    def __init__(self, request: Request, ids: Ids) -> None:
+    def __init__(self, request: Request, wire: str, ids: Ids) -> None:
+        self._wire = wire
         self._ids = ids
         self._declared = {tool.name for tool in request.tools}
 
@@ -134,7 +193,7 @@ class _Names:
         return replace(result, call_id=self._ids.keep(result.call_id), name=self._name(result.name))
 
     def _name(self, name: str) -> str:
-        return name if name in self._declared else fit_name(name)
+        return name if name in self._declared else fit_name(name, self._wire)
 
 
 def _settle(

@@ -13,12 +13,15 @@ from string import ascii_letters, digits
 
 LETTERS_AND_DIGITS = digits + ascii_letters
 WORD = LETTERS_AND_DIGITS + "_-"
-MAX_NAME = 64
 NINE_LETTER_IDS = "nine-letter-ids"
 """The quirk that ids of calls are exactly nine letters and digits (QUIRKS 165)."""
 
 _USUAL_LENGTH = 24  # of an id that is made up where any length is taken
-_NOT_WORD = re.compile(r"[^A-Za-z0-9_-]+")
+_MAX_NAME = 64
+_LONG_NAMES = {"anthropic": 128, "openai-responses": 128}
+"""The wires that take longer names."""
+_OTHER_NAMES = {"gemini": ".:"}
+"""What some wires take in names beside letters, digits, _ and -."""
 
 
 def fit_id(id: str, *, alphabet: str = "", length: int = 0, max_length: int = 0) -> str:
@@ -90,6 +93,7 @@ def ids_for(wire: str, quirks: frozenset[str]) -> Ids:
             return Ids()
 
 
-def fit_name(name: str) -> str:
-    """A tool's name with the characters that all providers take: models make up others (QUIRKS 31)."""
-    return _NOT_WORD.sub("_", name)[:MAX_NAME] or "unnamed"
+def fit_name(name: str, wire: str = "") -> str:
+    """A tool's name as the wire takes it, or as all do: models make up others (QUIRKS 31)."""
+    strange = rf"[^A-Za-z0-9_{_OTHER_NAMES.get(wire, '')}-]+"
+    return re.sub(strange, "_", name)[: _LONG_NAMES.get(wire, _MAX_NAME)] or "unnamed"

@@ -34,7 +34,8 @@ _LEVELS = {"minimal": "low", "xhigh": "max"}  # where Ollama's word is another
 
 def encode(request: Request, quirks: frozenset[str]) -> Sent:
     """The request as a body for /api/chat."""
-    messages = [written for message in settled(request, WIRE, ids_for(WIRE, quirks)) for written in _message(message)]
+    history = settled(request, WIRE, ids_for(WIRE, quirks), must_answer=True)
+    messages = [written for message in history for written in _message(message)]
     body: Json = {"model": request.model, "messages": messages, "stream": request.is_streaming}
     tools = [_tool(tool) for tool in _declared(request)]
     body |= {"tools": tools} if tools else {}

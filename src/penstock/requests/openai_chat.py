@@ -15,12 +15,28 @@ from penstock.declared import Declared
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message, ToolResult
 from penstock.requests.body import Json, kept, merged, object_schema, renamed
-from penstock.requests.history import arguments_text, chosen_tool, misplaced, settled, split_system, system_text
+from penstock.requests.history import (
+    NO_ANSWER,
+    arguments_text,
+    chosen_tool,
+    misplaced,
+    settled,
+    split_system,
+    system_text,
+)
 from penstock.requests.ids import NINE_LETTER_IDS, ids_for
 from penstock.requests.media import audio_format, data_url, file_name, is_uploaded, or_noted
 from penstock.requests.reasoning import asked_reasoning, effort_of
 from penstock.requests.request import Request, Sent
-from penstock.requests.state import fields_of, message_fields, result_content, result_fields, result_text, shown
+from penstock.requests.state import (
+    fields_of,
+    message_fields,
+    result_content,
+    result_fields,
+    result_text,
+    shown,
+    states_of,
+)
 
 WIRE = "openai-chat"
 PATH = "/chat/completions"
@@ -84,7 +100,7 @@ def encode(request: Request, quirks: frozenset[str]) -> Sent:
 
 
 def _messages(request: Request, quirks: frozenset[str]) -> Iterator[Json]:
-    messages = settled(request, WIRE, ids_for(WIRE, quirks))
+    messages = settled(request, WIRE, ids_for(WIRE, quirks), must_answer=True)
     if SYSTEM_FIRST in quirks:
         told, messages = split_system(messages)
         if told:
@@ -106,7 +122,7 @@ def _with_answers(messages: list[Json]) -> Iterator[Json]:
     last = ""
     for message in messages:
         if (last, message["role"]) == ("tool", "user"):
-            yield {"role": "assistant", "content": "(no answer)"}
+            yield {"role": "assistant", "content": NO_ANSWER}
         yield message
         last = message["role"]
 
@@ -150,7 +166,7 @@ def _part(part: Text | Image | File) -> Json:
 
 
 def _assistant(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
-    """What the model said; thoughts alone, of an answer that was cut, are no message."""
+    """What the model said; thoughts alone, of an answer that was cut, are no message where no user follows."""
     for part in message.parts:
         if isinstance(part, Image | File):
             raise misplaced(part, "assistant", "give it in a message of the user")
@@ -180,9 +196,9 @@ def _reasoning(message: Message, quirks: frozenset[str], *, has_calls: bool) -> 
     if ECHO_AS_REASONING in quirks and told:
         written["reasoning"] = told
     if KNOWN_FIELDS not in quirks:
-        fields = [part.data for part in message.parts if isinstance(part, Opaque) and part.kind == "reasoning_fields"]
-        written |= dict.fromkeys(chain(*fields), told)  # where the history had it
-        states = [part.data for part in message.parts if isinstance(part, Opaque) and part.kind == "reasoning_details"]
+        fields = [name for name in chain(*states_of(message, "reasoning_fields", list)) if isinstance(name, str)]
+        written |= dict.fromkeys(fields, told)  # where the history had it
+        states = states_of(message, "reasoning_details", list)
         written |= {"reasoning_details": list(chain(*states))} if states else {}  # QUIRKS 83
     return written
 

@@ -106,7 +106,7 @@ def _said(message: Message, *, is_stored: bool) -> list[Json]:
     for part in message.parts:
         for item in _spoken(part, message, is_stored=is_stored):
             if items and _is_same_message(items[-1], item):
-                items[-1] = items[-1] | {"content": items[-1]["content"] + item["content"]}
+                items[-1]["content"] += item["content"]
             else:
                 items.append(item)
     while items and items[-1].get("type") == "reasoning":
@@ -123,11 +123,14 @@ def _spoken(part: Any, message: Message, *, is_stored: bool) -> Iterator[Json]:
     match part:
         case Text() | Refusal():
             state = message.state_of(part.block, WIRE)
-            yield _message(part, state.get("message"), state.get(FIELDS) or {})
+            item = state.get("message")
+            yield _message(part, item if isinstance(item, dict) else None, state.get(FIELDS) or {})
         case ToolCall():
             yield _call(part, message)
         case Opaque(kind="message" | "fields" | "function_call" | "custom_tool_call") | Reasoning():
             pass  # written with the part that it belongs to
+        case Opaque() if not isinstance(part.data, dict):
+            pass  # tampered with: no item
         case Opaque(kind="reasoning"):
             if is_stored or part.data.get("encrypted_content") or part.data.get("content"):
                 yield _without_nulls(part.data)

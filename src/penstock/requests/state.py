@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import CONTENT, FIELDS, MESSAGE, File, Image, Message, ToolResult
 from penstock.requests.body import Json
+
+T = TypeVar("T")
 
 
 def shown(message: Message) -> list[Any]:
@@ -21,9 +23,15 @@ def fields_of(part: Text | Reasoning | Refusal | ToolCall | Image | File, messag
     return fields
 
 
+def states_of(message: Message, kind: str, of: type[T]) -> list[T]:
+    """What was kept under this name; what is not of its type was tampered with, and is no state."""
+    states = [part for part in message.parts if isinstance(part, Opaque) and part.kind == kind]
+    return [state.data for state in states if isinstance(state.data, of)]
+
+
 def message_fields(message: Message) -> Json:
     """The fields that the vendor's message had beside what ours says."""
-    found: list[Json] = [part.data for part in message.parts if isinstance(part, Opaque) and part.kind == MESSAGE]
+    found = states_of(message, MESSAGE, dict)
     return found[0] if found else {}
 
 
@@ -36,6 +44,17 @@ def result_fields(result: ToolResult, wire: str) -> Json:
 def result_content(result: ToolResult, wire: str) -> Any:
     """The content of a result as it stood, where it said more than ours; None if it did not."""
     return result.state_of(wire).get(CONTENT)
+
+
+def telling_content(result: ToolResult, wire: str) -> Any:
+    """The content of a result as it stood, for those who refuse blank text: what says nothing is left out."""
+    content = result_content(result, wire)
+    return [block for block in content if not _is_blank(block)] if isinstance(content, list) else content
+
+
+def _is_blank(block: Any) -> bool:
+    text: Any = block.get("text") if isinstance(block, dict) else block
+    return isinstance(text, str) and not text.strip()
 
 
 def result_text(result: ToolResult) -> str:

@@ -1,8 +1,10 @@
 """Anthropic Messages.
 
 Neighbours of one role are one turn, so that results may be spread over messages, but only results may stand before
-the last of them. An answer that is empty or that ends in a thought is taken unless it is the last message; thoughts may
-be missing, but what is there must bear its signature (QUIRKS 126, 127). Ids are unique in the request (QUIRKS 21, 22).
+the last of them. Only the last message may be empty, if it is the model's; an answer that ends in a thought is taken
+unless it is the last. Thoughts may be missing, but what is there must bear its signature (QUIRKS 126, 127). Ids are
+unique in the request (QUIRKS 21, 22). What Anthropic's own tools were asked has its result behind it, unless the user
+has not spoken since: then they go on.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ _FIELDS = {
 """The fields of the blocks that everyone sends; others are refused."""
 _ROLES = {"tool_use": "assistant", "thinking": "assistant", "redacted_thinking": "assistant", "tool_result": "user",
           "image": "user", "document": "user"}  # fmt: skip
+_HOSTED = ("server_tool_use", "mcp_tool_use")
+"""The calls of tools that Anthropic runs itself."""
 _FOREIGN = {"image_url", "input_audio", "file", "input_text", "input_image", "input_file", "output_text", "reasoning",
             "refusal", "function_call", "function_call_output"}  # fmt: skip
 """Tags of other vendors' blocks."""
@@ -65,6 +69,7 @@ def judge(body: Json, model: str) -> Refusals:
     yield from _order(messages, model)
     turns = _turns(messages)
     yield from _calls(turns)
+    yield from _hosted(turns)
     if not body.get("tools") and any(_of(turn, "tool_use", "tool_result") for turn in turns):
         yield Refusal("Requests which include `tool_use` or `tool_result` blocks must define tools.")
 
@@ -221,6 +226,10 @@ def _system(messages: list[Json], model: str) -> Refusals:
 def _order(messages: list[Json], model: str) -> Refusals:
     if messages[0].get("role") != "user":
         yield Refusal('messages: first message must use the "user" role')
+    for at, message in enumerate(messages[:-1]):
+        if not message["content"]:
+            told = "all messages must have non-empty content except for the optional final assistant message"
+            yield Refusal(f"messages.{at}: {told}")
     last, at = messages[-1], len(messages) - 1
     if last.get("role") != "assistant":
         return
@@ -291,3 +300,26 @@ def _answers(before: Turn, turn: Turn) -> Refusals:
         at = [block.at for block in results if block.json["tool_use_id"] == id][1]
         told = "each tool_use must have a single result. Found multiple `tool_result` blocks with id"
         yield Refusal(f"{at}: {told}: {id}")
+
+
+def _hosted(turns: list[Turn]) -> Refusals:
+    waiting: dict[str, Block] = {}
+    for turn in turns:
+        for block in turn.blocks:
+            id = text(block.json, "tool_use_id")
+            if block.type in _HOSTED:
+                waiting[text(block.json, "id")] = block
+            elif block.type.endswith("_tool_result") and waiting.pop(id, None) is None:
+                asked = "mcp_tool_use" if block.type == "mcp_tool_result" else "server_tool_use"
+                yield Refusal(
+                    f"{block.at}: unexpected `tool_use_id` found in `{block.type}` blocks: {id}. Each `{block.type}` "
+                    f"block must have a corresponding `{asked}` block before it."
+                )
+            elif turn.role == "user" and block.type != "tool_result" and waiting:
+                yield _unanswered(next(iter(waiting.values())))
+
+
+def _unanswered(call: Block) -> Refusal:
+    at, name, id = call.at.partition(".content")[0], text(call.json, "name"), text(call.json, "id")
+    told = f"was found without a corresponding `{name}_tool_result` block"
+    return Refusal(f"{at}: `{name}` tool use with id `{id}` {told}")

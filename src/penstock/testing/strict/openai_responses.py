@@ -18,7 +18,10 @@ MAX_ID = 64
 MAX_NAME = 128
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
-_OUTPUTS = {"function_call_output": "function_call", "custom_tool_call_output": "custom_tool_call"}
+_OUTPUTS = ("function_call_output", "custom_tool_call_output")
+_HOSTED = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
+"""The calls of tools that OpenAI describes itself, and others run."""
+_PAIRS = (*_CALLS, *_HOSTED)
 _PREFIXES = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc", "reasoning": "rs"}
 _SAID = ("output_text", "refusal")
 _ASKED = ("input_text", "input_image", "input_file")
@@ -172,9 +175,10 @@ def _is_said(item: Json) -> bool:
 def _answered(items: list[Json], is_kept_there: bool) -> Refusals:
     for at, item in enumerate(items):
         kind, id = _kind(item), text(item, "call_id")
-        if kind in _CALLS and not _has(items[at + 1 :], f"{kind}_output", id):
+        asked = kind.removesuffix("_output")
+        if kind in _PAIRS and not _has(items[at + 1 :], f"{kind}_output", id):
             yield invalid(f"No tool output found for {_told(kind)} {id}.", "input", None)
-        if kind in _OUTPUTS and not is_kept_there and not _has(items[:at], _OUTPUTS[kind], id):
+        if kind != asked and asked in _PAIRS and not is_kept_there and not _has(items[:at], asked, id):
             yield invalid(f"No tool call found for {_told(kind)} with call_id {id}.", "input", None)
 
 

@@ -1,0 +1,38 @@
+"""A stored history that somebody has tampered with: what is no state of a provider's is left out, and nothing breaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.events import Opaque, Reasoning, Text, ToolCall
+from penstock.messages import Message, assistant, result, tool_results, user
+from penstock.requests import Request, find_encoder
+from penstock.wires import WIRES
+
+KINDS = (
+    "message", "fields", "block", "reasoning", "reasoning_details", "reasoning_fields", "function_call", "signature",
+    "thought", "tool_plan", "web_search_call", "server_tool_use", "redacted_thinking", "container", "guardContent",
+    "citations", "part", "thoughtSignature",
+)  # fmt: skip
+WRONG: tuple[Any, ...] = (None, 5, "words", [], ["a"], [1], [[]], {}, {"type": 5}, {"a": None}, True)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_state_breaks_no_request(kind: str, wire: str) -> None:
+    call = ToolCall("c1", "look", {"a": 1}, "{}", sealed_by="call_end", block=2)
+    for data in WRONG:
+        for block in (0, 1, 2, 7):
+            state = Opaque(block, wire, kind, data)
+            said = assistant(Reasoning(0, "Hm."), Text(1, "So."), call, state)
+            history = [
+                Message("user", (Text(0, "Go."), state)),
+                said,
+                tool_results(result(call, "seen")),
+                assistant("Done."),
+                user("And?"),
+            ]
+            body = find_encoder(wire)(Request(model="m", messages=tuple(history)), frozenset())
+            assert body
