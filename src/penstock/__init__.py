@@ -13,7 +13,7 @@ __version__: str
 if TYPE_CHECKING:
     from penstock.accumulator import StreamingToolCallAccumulator
     from penstock.agent import Agent, AgentStreamer, RunResult
-    from penstock.callbacks import aconsume, consume
+    from penstock.consume import aconsume, consume
     from penstock.decoder import Decoder, decode
     from penstock.dialects.parser import TextParser
     from penstock.dialects.prompt import render
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         UnexpectedReplyError,
         UnknownDialectError,
         UnknownNameError,
+        UnknownOptionError,
         UnknownProviderError,
         UnknownWireError,
         UsageError,
@@ -83,7 +84,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "accumulator": ("StreamingToolCallAccumulator",),
     "agent": ("Agent", "AgentStreamer", "RunResult"),
-    "callbacks": ("aconsume", "consume"),
+    "consume": ("aconsume", "consume"),
     "decoder": ("Decoder", "decode"),
     "dialects.parser": ("TextParser",),
     "dialects.prompt": ("render",),
@@ -94,7 +95,7 @@ _HOMES = {
         "ConnectionFailed", "ContextLengthError", "MissingKeyError", "NotFoundError",
         "OverloadedError", "PenstockError", "ProviderError", "RateLimitError",
         "ReplayMissError", "TimedOut", "ToolError", "UnexpectedReplyError",
-        "UnknownDialectError", "UnknownNameError", "UnknownProviderError", "UnknownWireError",
+        "UnknownDialectError", "UnknownNameError", "UnknownOptionError", "UnknownProviderError", "UnknownWireError",
         "UsageError",
     ),
     "events": (
@@ -201,6 +202,7 @@ __all__ = [
     "Unknown",
     "UnknownDialectError",
     "UnknownNameError",
+    "UnknownOptionError",
     "UnknownProviderError",
     "UnknownWireError",
     "Usage",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.errors import UnknownNameError, UsageError
+from penstock.callbacks import Callbacks
+from penstock.errors import UnknownOptionError, UsageError
 from penstock.events import Fault, Usage
 from penstock.execution import StartPolicy, ToolPolicy
 from penstock.happenings import ApprovalRequest, EndReason
@@ -18,7 +19,7 @@ from penstock.messages import Message, joined
 from penstock.model import Model, check_kinds, keywords
 from penstock.requests.request import OPTIONS
 from penstock.run import Run
-from penstock.settings import Callbacks, Settings
+from penstock.settings import Settings
 from penstock.shapes import as_messages
 from penstock.tools import Tool, tool_table
 from penstock.transport.policy import Retries, Timeouts
@@ -218,22 +219,14 @@ def _model(given: Any) -> Model:
     raise UsageError(f"the model of an agent is {given!r}: give a Model, or its name: 'provider:model'")
 
 
-class UnknownOption(UnknownNameError):
-    """An agent has no option of that name, and neither has a request to its model."""
-
-    kind = "option of an agent"
-
-
 def _check_choices(start: Any, approvals: Any, options: Mapping[str, Any]) -> None:
     if start not in (None, "call", "turn"):
         raise UsageError(f"start is {start!r}: give 'call' or 'turn'; only tools with read_only=True start before that")
     if approvals not in ("pause", "wait"):
         raise UsageError(f"approvals is {approvals!r}: give 'pause' or 'wait'")
-    if "system_prompt" in options:
-        raise UsageError("an agent has no option 'system_prompt': what its model is told before all is `instructions`")
     for option in options:
         if option not in ASKED:
-            raise UnknownOption(option, keywords(Agent, ASKED))
+            raise UnknownOptionError(option, keywords(Agent, ASKED), "an agent")
 
 
 def _dialects(calls: Any, rescue: Any) -> bool | tuple[str, ...]:

@@ -57,10 +57,20 @@ def _read(tool: Any) -> Iterator[Declared]:
                 yield from _read(declaration)
         case {"name": str()}:
             yield _named(tool, is_custom=tool.get("type") == "custom" and not any(key in tool for key in _SCHEMA_KEYS))
-        case Mapping():
+        case Mapping() if _says_what_it_is(tool):
             yield Declared(str(tool.get("type") or ""), hosted=tool)
+        case Mapping():
+            raise UsageError(f"{dict(tool)!r} is no tool: a declaration has a name, or is one of a vendor's own tools")
         case _:
             yield from _object(tool)
+
+
+def _says_what_it_is(tool: Mapping[str, Any]) -> bool:
+    """Whether it is one of a vendor's own tools: its type says so, or its one field does, as Gemini's do."""
+    kind = tool.get("type")
+    if kind is not None:
+        return isinstance(kind, str) and kind not in ("", "function", "custom")
+    return len(tool) > 0 and all(isinstance(value, Mapping) for value in tool.values())
 
 
 def _named(tool: Mapping[str, Any], *, is_custom: bool) -> Declared:

@@ -5,6 +5,7 @@ PenstockError
 │   ├── UnknownNameError             ... for something of a name that nothing has
 │   │   ├── UnknownWireError             ... a wire
 │   │   ├── UnknownDialectError          ... a dialect
+│   │   ├── UnknownOptionError           ... an option
 │   │   └── UnknownProviderError         ... a provider
 │   ├── MissingKeyError              ... of a provider whose key is not set
 │   ├── AlreadyReadError             ... to read a stream a second time
@@ -77,6 +78,39 @@ class UnknownProviderError(UnknownNameError):
     """There is no provider of that name."""
 
     kind = "provider"
+
+
+class UnknownOptionError(UnknownNameError):
+    """There is no option of that name; `of` is what was to have it: a model, a request, an agent, a tool."""
+
+    def __init__(self, name: object, known: Iterable[str], of: str) -> None:
+        self.kind = f"option of {of}"
+        super().__init__(name, known)
+
+    def _guess(self) -> str:
+        elsewhere = [meant for meant in _CALLED_ELSEWHERE.get(str(self.name), ()) if meant in self.known]
+        return f", did you mean {elsewhere[0]!r}?" if elsewhere else super()._guess()
+
+    def _others(self, guess: str) -> str:
+        extra = "; what only one provider has goes into extra" if "extra" in self.known else ""
+        return super()._others(guess) + extra
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, self.known, self.kind.removeprefix("option of "))
+
+
+_CALLED_ELSEWHERE = {
+    **dict.fromkeys(("system", "system_message", "instructions", "system_prompt"), ("instructions", "system_prompt")),
+    **dict.fromkeys(("max_steps", "max_turns", "max_iterations", "recursion_limit"), ("limits",)),
+    **dict.fromkeys(("max_completion_tokens", "max_output_tokens", "num_predict"), ("max_tokens",)),
+    **dict.fromkeys(("timeout", "request_timeout"), ("timeouts", "timeout")),
+    **dict.fromkeys(("max_retries", "num_retries"), ("retries",)),
+    **dict.fromkeys(("functions", "function", "tool"), ("tools",)),
+    **dict.fromkeys(("parallel_tool_calls",), ("parallel",)),
+    **dict.fromkeys(("extra_body",), ("extra",)),
+    **dict.fromkeys(("history", "message_history"), ("messages",)),
+}
+"""What others call what we have, and our names for it."""
 
 
 class MissingKeyError(UsageError):

@@ -76,6 +76,15 @@ class ToolEnd(Event, frozen=True, tag="tool_result"):
     data: Any = None
     type: ClassVar[Literal["tool_result"]] = "tool_result"
 
+    @property
+    def call_id(self) -> str:
+        return self.result.call_id
+
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+        return self.result.name
+
 
 class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     """A call waits for somebody: its `kind` says for whom.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from importlib import import_module
 from inspect import isfunction, ismethod, signature
@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.declared import Declared, declared
 from penstock.decoder import Decoder
-from penstock.errors import UnknownNameError, UsageError
+from penstock.errors import UnknownOptionError, UsageError
 from penstock.events import StreamChunk
 from penstock.masking import without_secrets
 from penstock.messages import Message, system
@@ -186,6 +186,8 @@ class Model:
         leaked into the text of a model with native calls are found. `extra` is merged into the request as it stands.
         `id_prefix` begins the ids of calls that come without one.
         """
+        if unknown := options.keys() - OPTIONS:
+            raise UnknownOptionError(min(unknown), keywords(Model.ask, OPTIONS)[1:], "a request")
         known = declared(_with_schemas(tools))
         said = [*([system(system_prompt)] if system_prompt else []), *as_messages(messages)]
         merged = {**self._options, **options}
@@ -236,12 +238,6 @@ class Model:
         return Recorder(self._record, self.wire, self.name, outgoing)
 
 
-class UnknownOption(UnknownNameError):
-    """A model has no option of that name; those of one request are taken by `ask`."""
-
-    kind = "option of a model"
-
-
 def check_kinds(**given: tuple[Any, type]) -> None:
     """Raise a `UsageError` for what is given and is not of its kind."""
     for name, (value, kind) in given.items():
@@ -253,15 +249,15 @@ def check_kinds(**given: tuple[Any, type]) -> None:
 def _check_given(name: Any, via: Any, options: Mapping[str, Any]) -> None:
     for option in options:
         if option not in OPTIONS:
-            raise UnknownOption(option, keywords(Model, OPTIONS))
+            raise UnknownOptionError(option, keywords(Model, OPTIONS), "a model")
     if not isinstance(name, str):
         raise UsageError(f"the name of a model is {name!r}: give 'provider:model'")
     if via is not None and not (hasattr(via, "connect") and hasattr(via, "aconnect")):
         raise UsageError(f"via is {via!r}: give a way to the provider, such as Scripted or Replay of penstock.testing")
 
 
-def keywords(kind: type, options: Iterable[str]) -> list[str]:
-    """The keywords that a class takes by name, and these options."""
+def keywords(kind: Callable[..., Any], options: Iterable[str]) -> list[str]:
+    """The keywords that something takes by name, and these options."""
     named = [one.name for one in signature(kind).parameters.values() if one.kind is not one.VAR_KEYWORD]
     return list(dict.fromkeys([*named, *options]))
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
-from penstock.errors import UnknownNameError, UsageError
+from penstock.errors import UnknownOptionError, UsageError
 from penstock.execution import StartPolicy
 
 Approval = bool | Callable[[dict[str, Any]], bool]
@@ -42,17 +42,11 @@ class ToolOptions(RunOptions, total=False):
     strict: bool | None
 
 
-class UnknownOption(UnknownNameError):
-    """A tool has no option of that name."""
-
-    kind = "option of a tool"
-
-
 def check_names(options: Mapping[str, Any]) -> None:
     """Raise a `UsageError` for an option that there is not."""
     for option in options:
         if option not in _RULES:
-            raise UnknownOption(option, _RULES)
+            raise UnknownOptionError(option, _RULES, "a tool")
 
 
 def check_options(options: Mapping[str, Any], label: str) -> None:

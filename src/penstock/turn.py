@@ -159,6 +159,8 @@ def _joined(first: Any, pieces: list[str]) -> Part:
 
 def collect(events: Iterable[StreamChunk], choice: int = 0) -> Turn:
     """Fold events into a Turn; of several choices, the one that is asked for."""
+    if not isinstance(events, Iterable):
+        raise UsageError(f"{type(events).__name__} cannot be read in plain code: fold it with `await aconsume(events)`")
     builder = TurnBuilder(choice)
     for event in events:
         builder.add(event)

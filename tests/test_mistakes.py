@@ -1,0 +1,112 @@
+"""Mistakes that people make who come from elsewhere: each is told with what was probably meant."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.declared import declared
+from penstock.events import StreamChunk
+from penstock.testing import Reply, Scripted, call
+
+
+def ask(**options: Any) -> Any:
+    model = penstock.Model("openai-compatible:m", via=Scripted(["Hi."]))
+    return model.stream_text_and_classify("Hi", **options)
+
+
+def agent(**options: Any) -> penstock.Agent:
+    return penstock.Agent(penstock.Model("openai-compatible:m", via=Scripted(["Hi."])), **options)
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "meant"),
+    [
+        (ask, "system", "system_prompt"),
+        (ask, "instructions", "system_prompt"),
+        (ask, "temprature", "temperature"),
+        (ask, "tool", "tools"),
+        (ask, "max_completion_tokens", "max_tokens"),
+        (ask, "extra_body", "extra"),
+        (ask, "parallel_tool_calls", "parallel"),
+        (agent, "system", "instructions"),
+        (agent, "system_prompt", "instructions"),
+        (agent, "max_steps", "limits"),
+        (agent, "max_turns", "limits"),
+        (agent, "max_retries", "retries"),
+        (agent, "tool", "tools"),
+    ],
+)
+def test_an_option_that_is_called_otherwise_here_is_named(made: Any, given: str, meant: str) -> None:
+    with pytest.raises(penstock.UnknownOptionError, match=f"did you mean '{meant}'") as raised:
+        made(**{given: 1})
+    assert (raised.value.name, meant in raised.value.known) == (given, True)
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert str(again) == str(raised.value)
+
+
+def test_an_option_that_nobody_has_is_told_with_those_that_there_are() -> None:
+    with pytest.raises(penstock.UnknownOptionError, match=r"no option of a request is called 'zzz'; .* into extra"):
+        ask(zzz=1)
+
+
+def test_the_end_of_a_tool_says_which_tool_it_was() -> None:
+    @penstock.tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    model = penstock.Model("openai-compatible:m", via=Scripted([Reply(call("look", id="c1")), "Done."]))
+    with penstock.Agent(model, [look]).stream("Go.") as run:
+        ends = [(event.call_id, event.name, event.result.text) for event in run if isinstance(event, penstock.ToolEnd)]
+    assert ends == [("c1", "look", "seen")]
+    match penstock.ToolEnd("1.0", penstock.ToolResult("c1", "look", ())):
+        case penstock.ToolEnd(name=name):
+            assert name == "look"
+
+
+def test_async_events_are_not_folded_in_plain_code() -> None:
+    async def events() -> AsyncIterator[StreamChunk]:
+        yield penstock.Text(0, "Hi.")
+
+    for fold in (penstock.collect, penstock.classify, penstock.extract):
+        with pytest.raises(penstock.UsageError, match="await aconsume"):
+            fold(events())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"nme": 1},
+        {"type": "function", "function": {}},
+        {"type": "function"},
+        {"type": 5},
+        {"description": "Looks."},
+    ],
+)
+def test_a_declaration_that_declares_nothing_is_refused(wrong: Any) -> None:
+    with pytest.raises(penstock.UsageError, match="is no tool: a declaration has a name"):
+        declared([wrong])
+
+
+@pytest.mark.parametrize(
+    "hosted",
+    [
+        {"type": "web_search"},
+        {"type": "web_search_20250305", "name": "web_search"},
+        {"googleSearch": {}},
+        {"google_search": {}, "url_context": {}},
+        {"codeExecution": {}},
+        {"type": "mcp", "server_label": "x"},
+        {"systemTool": {"name": "nova_grounding"}},
+        {"cachePoint": {"type": "default"}},
+    ],
+)
+def test_a_tool_of_the_vendors_own_is_taken_as_it_is(hosted: Any) -> None:
+    [found] = declared([hosted])
+    assert found.hosted == hosted
