@@ -45,6 +45,17 @@ def imports(path: Path) -> Iterator[str]:
             yield from (name.name for name in node.names)
 
 
+IO = {"aiohttp", "asyncio", "concurrent", "httpx2", "logging", "queue", "random", "select", "socket", "ssl",
+      "subprocess", "threading", "time"}  # fmt: skip
+
+
+def is_pure(path: Path) -> bool:
+    part = part_of(path)
+    if part == "transport":
+        return path.stem == "exchange"
+    return LAYERS[part] <= LAYERS["run"] and part not in ("own_loop", "stream")
+
+
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name != "__init__.py")
 
 
@@ -59,13 +70,18 @@ def test_imports_point_down(path: Path) -> None:
         assert there == here or LAYERS[there] < LAYERS[here], f"{here} imports {module}"
 
 
+@pytest.mark.parametrize("path", [path for path in MODULES if is_pure(path)], ids=lambda path: path.name)
+def test_what_the_drivers_drive_does_no_io(path: Path) -> None:
+    """Up to the run, and the exchange with a provider: no sockets, threads, loops, clocks or logs."""
+    assert not {module.split(".")[0] for module in imports(path)} & IO
+
+
 def test_wires_do_not_know_each_other() -> None:
-    shared = {"call", "fault", "fragment", "reply", "routing", "wire"}
     names = {name.replace("-", "_") for name in WIRES}
     for name in names:
         for module in imports(SOURCE / "wires" / f"{name}.py"):
             if module.startswith("penstock.wires."):
-                assert module.split(".")[2] not in names - shared, f"{name} imports {module}"
+                assert module.split(".")[2] not in names, f"{name} imports {module}"
 
 
 def test_public_names_are_sorted_and_there() -> None:

@@ -274,6 +274,7 @@ def exchange(clock: Clock | None = None, timeouts: Timeouts | None = None, retri
         timeouts=timeouts or Timeouts(),
         retries=retries or Retries(),
         clock=clock or Clock(),
+        calendar=time.time,
     )
 
 
@@ -430,6 +431,7 @@ def test_an_answer_with_a_whole_call_in_it_is_never_begun_anew() -> None:
             timeouts=Timeouts(),
             retries=Retries(after_start=True),
             clock=Clock(),
+            calendar=time.time,
         )
         seen = walk(eager, OK, body, broke)
         turn = penstock.collect(told(seen))

@@ -104,7 +104,7 @@ class Agent:
             tools=tool_table(tools),
             instructions=instructions,
             limits=limits or Limits(),
-            mended=_faults(run_repaired),
+            run_repaired=_faults(run_repaired),
             approvals=approvals,
             separate_text=separate_text,
             callbacks=Callbacks(on_text, on_reasoning, on_tool_start, on_tool_end, on_error),
@@ -187,7 +187,7 @@ class Agent:
         return replace(self.settings, approvals="pause")
 
     def _stored_run(self, stored: bytes | str) -> Run:
-        return Run.load(stored, self.policies, self.settings.limits, self.settings.mended)
+        return Run.load(stored, self.policies, self.settings.limits, self.settings.run_repaired)
 
     def _new_run(self, prompt: Any, messages: Any) -> Run:
         said = [] if messages is None else as_messages(messages)
@@ -196,7 +196,7 @@ class Agent:
             raise UsageError("there is nothing to answer: give a prompt, or messages to go on from")
         if said and asked and said[-1].role == asked[0].role == "user":  # the last question was never answered
             said[-1:], asked[:1] = [joined(said[-1], asked[0])], []
-        return Run([*said, *asked], self.policies, self.settings.limits, self.settings.mended)
+        return Run([*said, *asked], self.policies, self.settings.limits, self.settings.run_repaired)
 
 
 def _result(run: AgentRun | AsyncAgentRun) -> RunResult:

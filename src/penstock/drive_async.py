@@ -62,12 +62,12 @@ class AsyncAgentRun(RunView):
         """Say yes or no to a call that waits for approval, from whatever thread; `arguments` replace the model's."""
         check = partial(self._run.expect_decision, call_id, approved, arguments)
         decide = partial(self._run.decide, call_id, approved, arguments, reason)
-        self._answer(call_id, "approval", check, decide)
+        self._resolve(call_id, "approval", check, decide)
 
     def provide(self, call_id: str, value: Any, is_error: bool = False) -> None:
         """Give the result of a call that was deferred, from whatever thread: whatever a tool may return."""
         check = partial(self._run.expect, call_id, "deferred")
-        self._answer(call_id, "deferred", check, lambda: self._run.provide(call_id, provided(value, is_error)))
+        self._resolve(call_id, "deferred", check, lambda: self._run.provide(call_id, provided(value, is_error)))
 
     async def close(self) -> None:
         """End the run if it has not ended, and wait until nothing of it is left, but not for what does not listen."""
@@ -95,7 +95,7 @@ class AsyncAgentRun(RunView):
         if (seconds := self._settings.limits.seconds) is not None:
             self._after("", seconds, self._out_of_time)
 
-    def _answer(
+    def _resolve(
         self, call_id: str, kind: RequestKind, check: Callable[[], None], answered: Callable[[], list[Command]]
     ) -> None:
         """Somebody answers what the run asked for; of two, the first counts. Whoever is wrong is told at once."""
@@ -104,7 +104,7 @@ class AsyncAgentRun(RunView):
 
         def happened() -> None:
             commands = answered()
-            self._answered.add((call_id, kind))
+            self._resolved.add((call_id, kind))
             self._carry_out(commands)
 
         if self._is_here:
@@ -121,7 +121,7 @@ class AsyncAgentRun(RunView):
                     event = self._shown(self._out.popleft())
                     if len(self._out) == MAX_AHEAD // 2:
                         self._has_room.set()
-                    if self._is_answered(event):
+                    if self._is_resolved(event):
                         continue
                     called = self._settings.callbacks.call(event)
                     if inspect.isawaitable(called):

@@ -63,11 +63,11 @@ class AgentRun(RunView):
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
         """Say yes or no to a call that waits for approval, from whatever thread; `arguments` replace the model's."""
-        self._answer(call_id, "approval", lambda: self._run.decide(call_id, approved, arguments, reason))
+        self._resolve(call_id, "approval", lambda: self._run.decide(call_id, approved, arguments, reason))
 
     def provide(self, call_id: str, value: Any, is_error: bool = False) -> None:
         """Give the result of a call that was deferred, from whatever thread: whatever a tool may return."""
-        self._answer(call_id, "deferred", lambda: self._run.provide(call_id, provided(value, is_error)))
+        self._resolve(call_id, "deferred", lambda: self._run.provide(call_id, provided(value, is_error)))
 
     @property
     def messages(self) -> list[Message]:
@@ -114,13 +114,13 @@ class AgentRun(RunView):
             if (seconds := self._settings.limits.seconds) is not None:
                 self._after("", seconds, self._out_of_time)
 
-    def _answer(self, call_id: str, kind: RequestKind, answered: Callable[[], list[Command]]) -> None:
+    def _resolve(self, call_id: str, kind: RequestKind, answered: Callable[[], list[Command]]) -> None:
         """Somebody answers what the run asked for."""
         self._begin()
         with self._lock:
             self._check_open()
             commands = answered()
-            self._answered.add((call_id, kind))
+            self._resolved.add((call_id, kind))
             self._carry_out(commands)
 
     def _events(self) -> Iterator[StreamEvent]:
@@ -131,7 +131,7 @@ class AgentRun(RunView):
                     if self._out.empty() and self._should_pause:
                         self._carry_out(self._run.pause())
                 event = self._shown(self._out.get())
-                if self._is_answered(event):
+                if self._is_resolved(event):
                     continue
                 called = self._settings.callbacks.call(event)
                 if isawaitable(called):

@@ -67,7 +67,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
 class Execution(Struct):
     """A call on its way. `key` is its name in the run; a call that runs again has another.
 
-    `said` is what the call says, the same for calls that are the same; empty, if it cannot be run. `asks` is whether a
+    `fingerprint` is the same for calls that say the same; empty, if it cannot be run. `asks` is whether a
     person is to be asked, None as long as that is not known. `note` tells the model, before the result, what was not
     run as it had said it; `mended` names the fault of a call that is run with mended arguments.
     """
@@ -77,7 +77,7 @@ class Execution(Struct):
     call_id: str
     name: str
     arguments: dict[str, Any]
-    said: str = ""
+    fingerprint: str = ""
     state: State = "held"
     is_confirmed: bool = False
     asks: bool | None = None

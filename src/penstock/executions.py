@@ -108,24 +108,24 @@ class Executions:
             policy = None  # it is not for now
         if policy is None and early is None:
             return []
-        said = _said(call.name, call.arguments)
-        if early is not None and early.said == said:
+        fingerprint = _fingerprint(call.name, call.arguments)
+        if early is not None and early.fingerprint == fingerprint:
             return []
         moves = self._void(call.block, "the call changed")
         if policy is None:
             return moves
-        execution = self._add(call.block, call.id, call.name, call.arguments, said)
+        execution = self._add(call.block, call.id, call.name, call.arguments, fingerprint)
         if self._asks(execution, policy) is False and may_start(execution):
             moves += self._make_ready(execution)
         return moves + self._start_ready()
 
     def confirmed(self, call: ToolCall, may_start: MayStart) -> list[Move]:
         """A call is whole, and will not change any more."""
-        execution, said = self._by_block.get(call.block), _said(call.name, call.arguments)
+        execution, fingerprint = self._by_block.get(call.block), _fingerprint(call.name, call.arguments)
         moves: list[Move] = []
-        if execution is None or execution.said != said:
+        if execution is None or execution.fingerprint != fingerprint:
             moves += self._void(call.block, "the call changed")
-            execution = self._add(call.block, call.id, call.name, call.arguments, said)
+            execution = self._add(call.block, call.id, call.name, call.arguments, fingerprint)
         execution.identify(call.id)
         if execution.state == "finished":
             moves.append(execution.end)
@@ -139,7 +139,7 @@ class Executions:
         fault = call.why.replace("_", " ")
         moves = self._void(call.block, f"the call is {fault}")
         if is_mended and call.repaired is not None:
-            execution = self._add(call.block, call.id, call.name, call.repaired, _said(call.name, call.repaired))
+            execution = self._add(call.block, call.id, call.name, call.repaired, _fingerprint(call.name, call.repaired))
             execution.mended = call.why
             execution.note = f"The call is {fault}, and its arguments were mended to {written(call.repaired)}."
             execution.identify(call.id)
@@ -267,17 +267,17 @@ class Executions:
     def _policy(self, execution: Execution) -> ToolPolicy | None:
         return self._policies.get(execution.name)
 
-    def _add(self, block: int, id: str, name: str, arguments: dict[str, Any], said: str = "") -> Execution:
+    def _add(self, block: int, id: str, name: str, arguments: dict[str, Any], fingerprint: str = "") -> Execution:
         again = f".{self._voided}" if self._voided else ""
-        execution = Execution(f"{self._step}.{block}{again}", block, id, name, arguments, said)
+        execution = Execution(f"{self._step}.{block}{again}", block, id, name, arguments, fingerprint)
         self._enter(execution)
         return execution
 
     def _enter(self, execution: Execution) -> None:
         self._by_block[execution.block] = self._by_key[execution.key] = execution
         self._counts[execution.state] += 1
-        if execution.said:
-            self.times[execution.said] = self.times.get(execution.said, 0) + 1
+        if execution.fingerprint:
+            self.times[execution.fingerprint] = self.times.get(execution.fingerprint, 0) + 1
         if execution.state in ("approval", "deferred"):
             self._waiting[execution.call_id] = execution
 
@@ -304,8 +304,8 @@ class Executions:
         told = self._finish(early, words(f"Discarded: {why}."), "discarded")
         del self._by_block[block], self._by_key[early.key]
         self._counts["finished"] -= 1
-        if early.said:
-            self.times[early.said] -= 1
+        if early.fingerprint:
+            self.times[early.fingerprint] -= 1
         self._voided += 1
         match was:
             case "running":
@@ -380,7 +380,7 @@ class Executions:
         return moves
 
 
-def _said(name: str, arguments: dict[str, Any]) -> str:
+def _fingerprint(name: str, arguments: dict[str, Any]) -> str:
     return f"{name} {canonical(arguments)}"
 
 

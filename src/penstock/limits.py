@@ -62,8 +62,8 @@ class Tally(Struct):
     def answered(self, times: Mapping[str, int]) -> None:
         """The model has answered, with these calls."""
         self.paid()
-        for said, count in times.items():
-            self.seen[said] = self.seen.get(said, 0) + count
+        for fingerprint, count in times.items():
+            self.seen[fingerprint] = self.seen.get(fingerprint, 0) + count
 
     def paid(self) -> None:
         """The answer that was coming has ended, or counts for nothing: it has been paid for in any case."""

@@ -210,6 +210,7 @@ class Model:
             timeouts=self._timeouts,
             retries=self._retries,
             clock=time.monotonic,
+            calendar=time.time,
             tape=self._tape(outgoing),
         )
 

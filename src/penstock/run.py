@@ -84,7 +84,7 @@ class Stored(Version, frozen=True):
 class Run:
     """A run of an agent: a history that goes on until the model has nothing more to call.
 
-    Calls with one of the faults in `mended` are run with the arguments that were probably meant.
+    Calls with one of the faults in `run_repaired` are run with the arguments that were probably meant.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class Run:
         messages: Iterable[Message],
         policies: Mapping[str, ToolPolicy],
         limits: Limits | None = None,
-        mended: Collection[Fault] = (),
+        run_repaired: Collection[Fault] = (),
     ) -> None:
         self.messages = list(messages)  # without what is still going on: see `history`
         self.phase: Phase = "new"
         self._policies = policies
         self._limits = limits or Limits()
-        self._mended = mended
+        self._run_repaired = run_repaired
         self._ids = CallIds(self.messages)
         self._builder = TurnBuilder()
         self._executions = Executions(0, policies)
@@ -158,7 +158,7 @@ class Run:
             return commands + self._end(reason, turn.error.message if turn.error else why)
         if not turn.tool_calls and not turn.invalid_calls:
             return commands + self._end("length" if turn.finish_reason == "length" else "answered", "")
-        most = max((self._tally.seen.get(said, 0) for said in self._executions.times), default=0)
+        most = max((self._tally.seen.get(fingerprint, 0) for fingerprint in self._executions.times), default=0)
         if over := self._tally.over(self._limits, self._executions.count("held", "ready"), most):
             return commands + self._end("limit", over)
         self.phase = "tools"
@@ -285,7 +285,7 @@ class Run:
         data: bytes | str,
         policies: Mapping[str, ToolPolicy],
         limits: Limits | None = None,
-        mended: Collection[Fault] = (),
+        run_repaired: Collection[Fault] = (),
     ) -> Run:
         """The run that was stored. What was running then is not started again: it may have had an effect."""
         try:
@@ -295,7 +295,7 @@ class Run:
             stored = msgspec.json.decode(data, type=Stored)
         except (TypeError, msgspec.MsgspecError) as error:
             raise UsageError(f"this is no stored run: {error}") from None
-        run = cls(stored.messages, policies, limits, mended)
+        run = cls(stored.messages, policies, limits, run_repaired)
         run.phase, run._tally, run.output, run._ending = stored.phase, stored.tally, stored.output, stored.end
         for part in stored.answer.parts:
             run._builder.add(part)
@@ -373,11 +373,11 @@ class Run:
 
     def _may_start(self, execution: Execution) -> bool:
         """Whether the limits let a call start early: not if they will end the run with this answer."""
-        times = self._tally.seen.get(execution.said, 0) + self._executions.times[execution.said]
+        times = self._tally.seen.get(execution.fingerprint, 0) + self._executions.times[execution.fingerprint]
         return not self._tally.over(self._limits, self._executions.count("ready") + 1, times)
 
     def _invalid(self, call: ToolCallInvalid) -> list[Move]:
-        return self._executions.invalid(call, is_mended=call.why != "cut" and call.why in self._mended)
+        return self._executions.invalid(call, is_mended=call.why != "cut" and call.why in self._run_repaired)
 
     def _commands(self, moves: list[Move]) -> list[Command]:
         commands: list[Command] = []

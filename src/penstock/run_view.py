@@ -43,7 +43,7 @@ class RunView:
         self._is_read = False
         self._needs_break = False
         self._given = len(run.messages)
-        self._answered: set[tuple[str, RequestKind]] = set()
+        self._resolved: set[tuple[str, RequestKind]] = set()
 
     @property
     def output(self) -> str:
@@ -126,9 +126,9 @@ class RunView:
             case _:
                 pass
 
-    def _is_answered(self, event: StreamEvent) -> bool:
+    def _is_resolved(self, event: StreamEvent) -> bool:
         """Whether this asks for what was answered before anyone read that it was asked."""
-        return isinstance(event, ApprovalRequest) and (event.call_id, event.kind) in self._answered
+        return isinstance(event, ApprovalRequest) and (event.call_id, event.kind) in self._resolved
 
     def _shown(self, event: StreamEvent) -> StreamEvent:
         """The event as it is shown: text that follows tools may begin on a line of its own."""

@@ -21,7 +21,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool[..., Any]]
     instructions: str
     limits: Limits
-    mended: frozenset[Fault]
+    run_repaired: frozenset[Fault]
     approvals: Literal["pause", "wait"]
     separate_text: bool
     callbacks: Callbacks

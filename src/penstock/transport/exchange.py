@@ -6,7 +6,6 @@ it, or throws what went wrong (a `ProviderError`) into the generator. The two dr
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Mapping
 from itertools import count
 from typing import Any, Protocol
@@ -96,6 +95,7 @@ class Exchange:
         timeouts: Timeouts,
         retries: Retries,
         clock: Callable[[], float],
+        calendar: Callable[[], float],
         tape: Tape | None = None,
     ) -> None:
         self._outgoing = outgoing
@@ -103,6 +103,7 @@ class Exchange:
         self._timeouts = timeouts
         self._retries = retries
         self._clock = clock
+        self._calendar = calendar  # for a `Retry-After` that is a date
         self._mask = Mask(outgoing.headers, outgoing.url)
         self._tape = tape
         self._deadline: float | None = None
@@ -163,7 +164,7 @@ class Exchange:
         head = yield Open(self._outgoing, _earlier(self._timeouts.connect, left), left)
         if not 200 <= head.status < 300:
             body = yield from self._refusal(first)
-            raise error_of(head.status, head.headers, body, time.time())
+            raise error_of(head.status, head.headers, body, self._calendar())
         if self._tape is not None:
             self._tape.begin(head, started, self._clock())
         return first
