@@ -54,6 +54,14 @@ def test_an_option_that_nobody_has_is_told_with_those_that_there_are() -> None:
         ask(zzz=1)
 
 
+@pytest.mark.parametrize("nothing", ["", [], ()])
+def test_a_model_is_not_asked_nothing(nothing: Any) -> None:
+    model = penstock.Model("openai-compatible:m", via=Scripted(["Hi."]))
+    with pytest.raises(penstock.UsageError, match="nothing to answer"):
+        model.stream(nothing, system_prompt="Be brief.")
+    model.ask(nothing, extra={"previous_response_id": "r1"})  # which says what is answered
+
+
 def test_the_end_of_a_tool_says_which_tool_it_was() -> None:
     @penstock.tool
     def look() -> str:

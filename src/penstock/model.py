@@ -189,7 +189,10 @@ class Model:
         if unknown := options.keys() - OPTIONS:
             raise UnknownOptionError(min(unknown), keywords(Model.ask, OPTIONS)[1:], "a request")
         known = declared(_with_schemas(tools))
-        said = [*([system(system_prompt)] if system_prompt else []), *as_messages(messages)]
+        asked = as_messages(messages) if messages != "" else []
+        if not asked and not extra:
+            raise UsageError("there is nothing to answer: give a prompt, or messages")
+        said = [*([system(system_prompt)] if system_prompt else []), *asked]
         merged = {**self._options, **options}
         if calls != "native":
             said, merged = _in_text(calls, said, known, merged)
