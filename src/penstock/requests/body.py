@@ -42,6 +42,14 @@ def object_schema(tool: Declared) -> Json:
     return _FREE_TEXT if tool.is_custom else {"properties": {}, **tool.parameters, "type": "object"}
 
 
+def function_tool(tool: Declared) -> Json:
+    """A tool as Chat Completions declares it, and those who learned from it."""
+    if tool.hosted is not None:
+        return dict(tool.hosted)
+    described = {"description": tool.description} if tool.description else {}
+    return {"type": "function", "function": {"name": tool.name, **described, "parameters": object_schema(tool)}}
+
+
 def kept(fields: Mapping[str, Any], names: Iterable[str]) -> Json:
     """The fields of these names, as far as they say something."""
     return {name: fields[name] for name in names if fields.get(name) is not None}

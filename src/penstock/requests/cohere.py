@@ -12,10 +12,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.declared import Declared
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import WHOLE, File, Image, Message, ToolResult
-from penstock.requests.body import Json, merged, object_schema, renamed
+from penstock.requests.body import Json, function_tool, merged, renamed
 from penstock.requests.history import arguments_text, chosen_tool, misplaced, settled, system_text
 from penstock.requests.ids import ids_for
 from penstock.requests.media import noted
@@ -159,13 +158,6 @@ def _tools(request: Request) -> Json:
     if not tools:
         return {}
     choice = "REQUIRED" if named else _CHOICES.get(request.tool_choice, "")
-    written: Json = {"tools": [_tool(tool) for tool in tools]}
+    written: Json = {"tools": [function_tool(tool) for tool in tools]}
     written |= {"tool_choice": choice} if choice else {}
     return written | ({"strict_tools": True} if all(tool.extra.get("strict") for tool in tools) else {})
-
-
-def _tool(tool: Declared) -> Json:
-    if tool.hosted is not None:
-        return dict(tool.hosted)
-    described = {"description": tool.description} if tool.description else {}
-    return {"type": "function", "function": {"name": tool.name, **described, "parameters": object_schema(tool)}}

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.declared import Declared
 from penstock.events import Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message
-from penstock.requests.body import Json, merged, object_schema, renamed
+from penstock.requests.body import Json, function_tool, merged, renamed
 from penstock.requests.history import chosen_tool, misplaced, settled, system_text
 from penstock.requests.ids import ids_for
 from penstock.requests.media import noted
@@ -37,7 +37,7 @@ def encode(request: Request, quirks: frozenset[str]) -> Sent:
     history = settled(request, WIRE, ids_for(WIRE, quirks), must_answer=True)
     messages = [written for message in history for written in _message(message)]
     body: Json = {"model": request.model, "messages": messages, "stream": request.is_streaming}
-    tools = [_tool(tool) for tool in _declared(request)]
+    tools = [function_tool(tool) for tool in _declared(request)]
     body |= {"tools": tools} if tools else {}
     options = renamed(request, _OPTIONS)
     body |= {"options": options} if options else {}
@@ -103,10 +103,3 @@ def _declared(request: Request) -> tuple[Declared, ...]:
     if request.tool_choice == "none":
         return ()
     return (named,) if named else request.tools
-
-
-def _tool(tool: Declared) -> Json:
-    if tool.hosted is not None:
-        return dict(tool.hosted)
-    described = {"description": tool.description} if tool.description else {}
-    return {"type": "function", "function": {"name": tool.name, **described, "parameters": object_schema(tool)}}
