@@ -35,4 +35,4 @@ def test_what_is_no_state_breaks_no_request(kind: str, wire: str) -> None:
                 user("And?"),
             ]
             body = find_encoder(wire)(Request(model="m", messages=tuple(history)), frozenset())
-            assert body
+            assert body.body

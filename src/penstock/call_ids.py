@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from penstock.answer.blocks import Blocks
+from penstock.answer.free_ids import FreeIds
 from penstock.events import StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, ToolCallStart
 from penstock.messages import Message
 
@@ -17,12 +17,12 @@ class CallIds:
     """Gives a call whose id was used before in the history another one, the same in all that is said of it."""
 
     def __init__(self, messages: Iterable[Message]) -> None:
-        self._used = Blocks("")
+        self._used = FreeIds()
         self._given: dict[tuple[int, str], str] = {}  # of the answer that is coming, by block and the provider's id
         for message in messages:
             for part in message.parts:
                 if isinstance(part, ToolCall | ToolCallInvalid):
-                    self._used.unique_id(part.id)
+                    self._used.take(part.id)
 
     def next_answer(self) -> None:
         """Another answer begins: its ids are new ones."""
@@ -34,5 +34,5 @@ class CallIds:
             return chunk
         known = chunk.block, chunk.id
         if known not in self._given:
-            self._given[known] = self._used.unique_id(chunk.id)
+            self._given[known] = self._used.take(chunk.id)
         return chunk if self._given[known] == chunk.id else replace(chunk, id=self._given[known])

@@ -83,14 +83,14 @@ class TurnBuilder:
     def __init__(self, choice: int = 0) -> None:
         self._choice = choice
         self._restart()
-        self._usage: Usage | None = None
-        self._error: Error | None = None
         self._unknown: list[Unknown] = []
 
     def _restart(self) -> None:
         self._pieces: dict[int, tuple[Any, list[str]]] = {}  # a block's first event, and the pieces of it
         self._whole: list[tuple[int, Part]] = []
         self._finish = Finish("cut")
+        self._usage: Usage | None = None
+        self._error: Error | None = None
 
     def add(self, event: StreamChunk) -> None:
         """Take one event in."""
@@ -159,7 +159,7 @@ def _joined(first: Any, pieces: list[str]) -> Part:
 
 def collect(events: Iterable[StreamChunk], choice: int = 0) -> Turn:
     """Fold events into a Turn; of several choices, the one that is asked for."""
-    if not isinstance(events, Iterable):
+    if not hasattr(events, "__iter__"):
         raise UsageError(f"{type(events).__name__} cannot be read in plain code: fold it with `await aconsume(events)`")
     builder = TurnBuilder(choice)
     for event in events:

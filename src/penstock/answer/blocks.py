@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from penstock.answer.free_ids import FreeIds
+
 
 class Blocks:
     """The numbers of a stream: blocks in order of first appearance, and ids for calls that came without one."""
 
-    __slots__ = ("_prefix", "_times_used", "next_block")
+    __slots__ = ("_ids", "_prefix", "next_block")
 
     def __init__(self, id_prefix: str) -> None:
         self._prefix = id_prefix
-        self._times_used: dict[str, int] = {}
+        self._ids = FreeIds()
         self.next_block = 0
 
     def take(self) -> int:
@@ -20,15 +22,10 @@ class Blocks:
 
     def unique_id(self, given: str) -> str:
         """The provider's id, made unique if it was used before (QUIRKS 21); a made-up one if there is none."""
-        used = self._times_used
-        made = given or f"{self._prefix}0"
-        while made in used:
-            times = used[made]
-            used[made] += 1
-            made = f"{given}_{times + 1}" if given else f"{self._prefix}{times}"
-        used[made] = 1
-        return made
+        if given:
+            return self._ids.take(given)
+        return self._ids.take(f"{self._prefix}0", lambda number: f"{self._prefix}{number - 1}")
 
     def release(self, id: str) -> None:
         """The id is free again."""
-        self._times_used.pop(id, None)
+        self._ids.release(id)

@@ -49,6 +49,12 @@ def add_frame(payload: bytes, out: list[Framed]) -> None:
         out.append(Frames("", [payload]))
 
 
+def without_line_ends(data: bytes) -> Stray:
+    """The report for lines that were read one by one, and are one line now."""
+    note = "the lines have lost their ends: use an iterator over bytes (iter_bytes), not over lines"
+    return Stray(data[:300], note, "missing_line_ends")
+
+
 def too_large(data: bytes) -> Stray:
     """The report for a frame that outgrew the cap."""
     return Stray(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, add_frame, too_large
+from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, add_frame, too_large, without_line_ends
 from penstock.scanner import ValueScanner
 
 
@@ -58,7 +58,9 @@ class NDJSON:
 
     def close(self) -> list[Framed]:
         out: list[Framed] = []
-        if self._line:
+        if self._line and not self._value.is_open and _is_several(self._line):
+            out.append(without_line_ends(bytes(self._line)))
+        elif self._line:
             self._end_line(bytes(self._line), out)
         self._value.give_up(out)
         self._line.clear()
@@ -143,3 +145,12 @@ class Value:
             out.append(too_large(bytes(self._lines[:200])))
             self._lines.clear()
             self._is_skipping = True
+
+
+def _is_several(line: bytearray) -> bool:
+    """Whether an object follows another in the line."""
+    if not line.startswith(b"{"):
+        return False
+    text = line.decode("latin-1")
+    end = ValueScanner().feed(text)
+    return end >= 0 and text[end:].lstrip().startswith("{")

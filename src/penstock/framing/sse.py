@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large
+from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large, without_line_ends
 
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|[\r\n]")  # and nothing else: U+2028 is text (QUIRKS 107)
@@ -80,8 +80,7 @@ class SSE:
         if self._open and not self._skipped:
             stripped = _STRIPPED.match(self._open)
             if stripped and _is_json(stripped[1]):
-                note = "the lines have lost their ends: use an iterator over bytes (iter_bytes), not over lines"
-                out.append(Stray(bytes(self._open[:300]), note, "missing_line_ends"))
+                out.append(without_line_ends(bytes(self._open)))
             else:
                 self._dispatch(bytes(self._open), out)
         self._open.clear()
@@ -188,7 +187,8 @@ class SSE:
             self._remember(plain, block)
             out.append(Frames((plain[2] or b"").decode("utf-8", "replace"), [payload]))
             return
-        if lines.startswith(b"{"):  # JSON that was not framed at all, as Google sends late errors (QUIRKS 155)
+        if lines.startswith(b"{") or (lines.startswith(b"[") and _is_json(lines)):
+            # JSON that was not framed at all, as Google sends late errors (QUIRKS 155)
             out.append(Frames("", [lines]))
             return
         event, payloads = "", list[bytes]()

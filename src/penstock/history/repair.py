@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from penstock.answer.free_ids import FreeIds
 from penstock.events import Opaque, Text, ToolCallInvalid
 from penstock.history.check import name_for, problems_of, why_not_taken, wire_to
 from penstock.history.repaired import Repaired, reading_of
@@ -142,11 +143,11 @@ class _Mender:
 
         Results go with their calls.
         """
-        free = _FreeIds()
+        free = FreeIds()
         changed: dict[Place, Part] = {}
         for pairs in Pairing(messages).of:
             if self._history.is_ours:  # from turn to turn, ids are told apart when they are sent
-                free = _FreeIds()
+                free = FreeIds()
             for pair in pairs:
                 id, name = free.take(pair.call.id or "call"), self._name(pair)
                 if id != pair.call.id:
@@ -293,19 +294,3 @@ class _Target:
     def why_not(self, part: Part, message: Message) -> str:
         """Why the provider does not take a picture or a file; empty if it does."""
         return why_not_taken(part, message, self._wire, self._quirks)
-
-
-class _FreeIds:
-    """Ids, none of which comes twice."""
-
-    def __init__(self) -> None:
-        self._times: dict[str, int] = {}
-
-    def take(self, id: str) -> str:
-        """This id, or one like it that was not taken yet."""
-        made = id
-        while made in self._times:
-            self._times[id] += 1
-            made = f"{id}_{self._times[id]}"
-        self._times[made] = 1
-        return made

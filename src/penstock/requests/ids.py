@@ -7,9 +7,10 @@ demands it, always in the same way, so that a call and its result still go toget
 from __future__ import annotations
 
 import re
-from collections import Counter
 from hashlib import sha256
 from string import ascii_letters, digits
+
+from penstock.answer.free_ids import FreeIds
 
 LETTERS_AND_DIGITS = digits + ascii_letters
 WORD = LETTERS_AND_DIGITS + "_-"
@@ -50,17 +51,11 @@ class Ids:
         self._alphabet = alphabet
         self._length = length
         self._max_length = max_length
-        self._used: set[str] = set()
-        self._times: Counter[str] = Counter()  # how often an id was taken already
+        self._free = FreeIds()
 
     def take(self, id: str) -> str:
         """The id for one more call; if another call of the request has it, one that none has."""
-        made = self._fit(id)
-        while made in self._used:
-            self._times[id] += 1
-            made = self._fit(f"{id}_{self._times[id] + 1}")
-        self._used.add(made)
-        return made
+        return self._free.take(self._fit(id), lambda number: self._fit(f"{id}_{number}"))
 
     def takes(self, id: str) -> bool:
         """Whether the provider takes the id as it is."""
@@ -69,7 +64,7 @@ class Ids:
     def keep(self, id: str) -> str:
         """The id of a call that is not in the request: what it is called there, and no other call here."""
         made = self._fit(id)
-        self._used.add(made)
+        self._free.add(made)
         return made
 
     def _fit(self, id: str) -> str:

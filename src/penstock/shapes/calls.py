@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 
+from penstock.answer.free_ids import FreeIds
+
 
 class _Call:
     def __init__(self, id: str, name: str) -> None:
@@ -42,7 +44,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
-        self._made_up: dict[str, int] = {}
+        self._free = FreeIds()
         self._turn = 0
         self._with_id: defaultdict[str, _Waiting] = defaultdict(_Waiting)
         self._of_tool: defaultdict[str, _Waiting] = defaultdict(_Waiting)  # those of any tool are under no name
@@ -51,6 +53,7 @@ class Calls:
         """A call was made."""
         call = _Call(id, name)
         self._names[id] = name
+        self._free.add(id)
         self._with_id[id].add(call, self._turn)
         for tool in {name, ""}:
             self._of_tool[tool].add(call, self._turn)
@@ -61,11 +64,7 @@ class Calls:
 
     def made_up(self, name: str) -> str:
         """An id for a call that has none, which no call before it has."""
-        made = ""
-        while not made or made in self._names:
-            self._made_up[name] = times = self._made_up.get(name, 0) + 1
-            made = f"call_{name}" if times == 1 else f"call_{name}_{times}"
-        return made
+        return self._free.take(f"call_{name}")
 
     def matching(self, name: str) -> str:
         """The id of the call of this tool, or of any if there is no name, that is the next to be answered."""

@@ -33,6 +33,8 @@ Aim = tuple[Label, type[Struct] | None, int, OpenCall | None]
 """A block, the deltas that it takes, and where they go: its number if it is words, else the call."""
 NOWHERE: Aim = (None, None, -1, None)
 
+_KINDS = {"content_block_delta", "content_block_start", "content_block_stop", "message_start", "message_delta",
+          "message_stop", "message"}  # fmt: skip
 _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json",
            "signature_delta": "signature", "citations_delta": "citation"}  # fmt: skip
 _STATE_BLOCKS = {"redacted_thinking", "compaction", "container_upload", "fallback", "mcp_tool_listing"}
@@ -137,6 +139,7 @@ class Anthropic(NumberedWire):
             self.unknown(value, "a frame that is no object")
 
     def _event(self, kind: Any, value: dict[str, Any], payload: bytes, event: str) -> None:
+        self.has_understood |= isinstance(kind, str) and kind in _KINDS
         match kind:
             case "content_block_delta":
                 self._loose_delta(value)
@@ -161,7 +164,8 @@ class Anthropic(NumberedWire):
     def _loose_delta(self, value: dict[str, Any]) -> None:
         label, delta = self.label(value.get("index")), value.get("delta")
         if not isinstance(delta, dict):
-            self.leftover(value, ("type", "index"), "a delta that is no object")
+            fields = {key: field for key, field in value.items() if key not in ("type", "index")}
+            self.strange_delta(label, fields, "a delta that is no object")
             return
         if isinstance(self.parts.get(label), OpenVendor):
             self._vendor_delta(label, delta)
@@ -186,7 +190,7 @@ class Anthropic(NumberedWire):
             case "citation", citation:
                 self.keep(label, "citations", citation, OpenText)
             case _:
-                self.leftover({"delta": delta}, (), "a delta of a type that we do not know")  # QUIRKS 130
+                self.strange_delta(label, {"delta": delta}, "a delta of a type that we do not know")  # QUIRKS 130
                 return
         self.leftover(delta, ("type", field, "estimated_tokens"), "a field of the delta that we do not know")
 
@@ -237,6 +241,8 @@ class Anthropic(NumberedWire):
         given = block.get("input")
         input = spelled or (text_of(raw_of(given)) if given else "")
         part = self.begin_call(number, block.get("id"), block.get("name"), input)
+        if part is None:
+            return  # told before
         for field in ("caller", "toolset_name"):
             if not is_empty(block.get(field)) and block[field] != {"type": "direct"}:
                 self.answer.opaque(field, block[field], part.block)
@@ -266,6 +272,7 @@ class Anthropic(NumberedWire):
         if self._message_id is not None and id and id != self._message_id:
             self.withdraw("the provider began a new message before it had ended the last")
             self._container = None
+            self._told.clear()
         self._message_id = id
         if self.parts:  # the same message again (QUIRKS 123)
             self.leftover({"content": message.get("content")}, (), "content in a second start of the message")
@@ -275,8 +282,11 @@ class Anthropic(NumberedWire):
         self.leftover(value, ("type", "message"), "a field of the event that we do not know")
 
     def _message_delta(self, value: dict[str, Any]) -> None:
-        delta = value.get("delta")
-        self._message_fields({**(delta if isinstance(delta, dict) else {}), "usage": value.get("usage")})
+        delta, usage = value.get("delta"), value.get("usage")
+        fields = dict(delta) if isinstance(delta, dict) else {}
+        if isinstance(usage, dict) and isinstance(fields.get("usage"), dict):
+            usage = fields["usage"] | usage
+        self._message_fields(fields if usage is None else fields | {"usage": usage})
         known = ("type", "usage", "delta") if isinstance(delta, dict) else ("type", "usage")
         self._tell_once(value, known)
 
@@ -353,4 +363,5 @@ class Anthropic(NumberedWire):
         error = named_error(event, value)
         if error is None and (not value.get("type") or kind == "error" or "error" in value):
             error = error_in(value) or bare_message(value)
+        self.harm(value.get("index"))
         self.error_or_unknown(error, value, "an event that we do not know")

@@ -140,9 +140,11 @@ class Bedrock(NumberedWire):
         if key in _EVENTS and isinstance(inner, dict):
             self._event(key, inner)
         elif key not in _NOISE and not is_empty(inner):
+            self.harm(inner.get("contentBlockIndex") if isinstance(inner, dict) else None)
             self.unknown({key: inner}, "an event that we do not know")
 
     def _event(self, event: str, value: dict[str, Any]) -> None:
+        self.has_understood = True
         known: tuple[str, ...] = ()
         match event:
             case "contentBlockDelta":
@@ -193,7 +195,7 @@ class Bedrock(NumberedWire):
 
     def _delta(self, label: Label, delta: Any) -> None:
         if not isinstance(delta, dict):
-            self.leftover({"delta": delta}, (), "a delta that is no object")
+            self.strange_delta(label, {"delta": delta}, "a delta that is no object")
             return
         if isinstance(self.parts.get(label), OpenVendor):
             self._vendor_delta(label, delta)
@@ -210,7 +212,7 @@ class Bedrock(NumberedWire):
                 case "citation", dict():
                     self.keep(label, "citations", piece, OpenText)
                 case _:
-                    self.leftover({field: piece}, (), "a delta of a type that we do not know")
+                    self.strange_delta(label, {field: piece}, "a delta of a type that we do not know")
 
     def _reasoning(self, label: Label, piece: dict[str, Any]) -> None:
         for field, value in piece.items():
@@ -275,6 +277,7 @@ class Bedrock(NumberedWire):
 
     def _perhaps_error(self, value: dict[str, Any], event: str) -> None:
         error = named_error(event, value) or error_in(value) or bare_message(_named(value))
+        self.harm(value.get("contentBlockIndex"))
         self.error_or_unknown(error, value, "an event that we do not know")
 
 

@@ -28,7 +28,7 @@ class OpenCall:
     """
 
     __slots__ = ("_closed_at", "_emit", "_fresh", "_last", "_next_care", "_scanner", "_seen", "_write", "arguments",
-                 "block", "choice", "id", "is_ended", "is_started", "kind", "name", "size")  # fmt: skip
+                 "block", "choice", "id", "is_damaged", "is_ended", "is_started", "kind", "name", "size")  # fmt: skip
 
     def __init__(self, out: list[StreamChunk], block: int, choice: int, id: str, kind: CallKind = "function") -> None:
         self._emit = out.append
@@ -41,6 +41,7 @@ class OpenCall:
         self.size = 0
         self.is_started = False
         self.is_ended = False
+        self.is_damaged = False  # a piece may have been lost
         self._next_care = 0  # the length up to which pieces need no care; most meet it so, once the call is announced
         self._last: str | None = ""  # the last piece, as long as every piece began with the one before it (QUIRKS 37)
         self._scanner: ValueScanner | None = ValueScanner() if kind == "function" else None
@@ -121,6 +122,10 @@ class OpenCall:
         if self.size <= MAX_ARGUMENTS:
             self._write(raw)
 
+    def damage(self) -> None:
+        """Something was lost while the call was being written; it may have been a piece of the arguments."""
+        self.is_damaged |= self.is_open
+
     def _look(self) -> None:
         """Whether the JSON closes in what is fresh."""
         if self._scanner is None:
@@ -172,6 +177,8 @@ class OpenCall:
             self.start()
         if not self.is_started:
             return self.fail("unnamed", "the call has no name")
+        if self.is_damaged:
+            return self.fail("cut", "a part of the stream could not be read while the call was written")
         if self.size > MAX_ARGUMENTS:
             return self.fail("too_large", f"the arguments are longer than MAX_ARGUMENTS ({MAX_ARGUMENTS} characters)")
         self.is_ended = True

@@ -17,6 +17,7 @@ from msgspec import Struct
 from penstock.events import FinishReason, SealedBy, Text
 from penstock.wires.call import OpenCall
 from penstock.wires.loose import arguments_text, is_empty, items, take, whole_number
+from penstock.wires.reply import NO_ARGUMENTS
 from penstock.wires.wire import BROKEN_OFF, Wire
 
 MAX_PLAN = 1024 * 1024
@@ -77,6 +78,7 @@ class Cohere(Wire):
         super().__init__(tools, id_prefix)
         self._reply = self.reply()
         self._calls: dict[int | None, OpenCall] = {}  # those that have not ended, by index
+        self._ended: set[int | None] = set()  # the indexes of those that have
         self._doubtful: list[tuple[OpenCall, SealedBy]] = []  # those that ended without arguments
         self._plan = StringIO()
         self._index: int | None = None  # of the text that is being written
@@ -99,7 +101,8 @@ class Cohere(Wire):
 
     def typed(self, values: list[Frame], payloads: list[bytes], event: str) -> None:
         if self._doubtful:
-            self._settle()
+            message = values[0].delta.message
+            self._goes_on(values[0].index, bool(message.tool_calls and message.tool_calls.function.arguments))
         append, reply, calls = self.out.append, self._reply, self._calls
         for piece in values:
             message, index = piece.delta.message, piece.index
@@ -149,21 +152,43 @@ class Cohere(Wire):
         function = dict(take(entry, "function", dict) or {})
         id, name = entry.pop("id", None), take(function, "name", str) or ""
         arguments = arguments_text(function.pop("arguments", None))
-        call = None if is_start else self._calls.get(self._label(index))
+        given_id = "" if id is None else str(id)
+        call = self._begun_again(index, given_id, name) if is_start else self._calls.get(self._label(index))
         if call is None and (name or id is not None):
             self._tell_plan()
-            call = self._calls[index] = self._reply.call("" if id is None else str(id), name)
+            call = self._calls[index] = self._reply.call(given_id, name)
+            self._ended.discard(index)
         if call is not None:
             call.name = call.name or name
             if arguments:
                 call.add(arguments)
         elif arguments:
+            self._reply.is_short = True
             self.unknown({"index": index, "arguments": arguments}, "a piece of a call that is not known")
-        self._tell({**entry, **function}, "fields of a call that we do not know")
+        rest = {**entry, **function}
+        if not name and id is None and not arguments and not is_empty(_without_noise(rest)):
+            self._harm(index)
+        self._tell(rest, "fields of a call that we do not know")
+
+    def _harm(self, index: int | None) -> None:
+        """Something that we do not know was said of a call: it may have been a piece of the arguments."""
+        if call := self._calls.get(self._label(index)):
+            call.damage()
+
+    def _begun_again(self, index: int | None, given_id: str, name: str) -> OpenCall | None:
+        """The call whose start is repeated. Of any other that has the index nothing more can come, nor its end."""
+        call = None if index is None else self._calls.get(index)
+        if call is None:
+            return None
+        if not call.size and given_id in ("", call.id) and name == call.name:
+            return call
+        call.fail("cut", "another call took the call's index before the call ended")
+        return None
 
     def _label(self, index: int | None) -> int | None:
-        """The index of an open call; without one, that of the only call that is open."""
-        return next(iter(self._calls)) if index is None and len(self._calls) == 1 else index
+        """The index of an open call; if there is none of this index, and never was, that of the only one."""
+        is_strange = index not in self._calls and index not in self._ended
+        return next(iter(self._calls)) if is_strange and len(self._calls) == 1 else index
 
     # The loose way: heads, ends, whole answers, errors, and fields that we have not met.
 
@@ -175,20 +200,24 @@ class Cohere(Wire):
         frame = dict(value)
         kind, index = take(frame, "type", str) or event, take(frame, "index", int)
         if kind in _KINDS:
+            self.has_understood = True
             if kind != "message-end":
-                self._settle()
+                self._goes_on(index, kind == "tool-call-delta")
             delta = dict(take(frame, "delta", dict) or {})
             self._loose_message(index, delta, is_start=kind == "tool-call-start")
+            if kind == "tool-call-delta" and not is_empty({**_without_noise(delta), "delta": frame.get("delta")}):
+                self._harm(index)
             self._tell(frame, "fields of a frame that we do not know")
             self._ends(kind, index, delta)
         elif self.loose_error(value) or (event == "error" and self.loose_error({"error": value})):
             pass
-        elif isinstance(frame.get("message"), dict) or "finish_reason" in frame:  # the whole answer
+        elif "finish_reason" in frame:  # the whole answer
             self._loose_message(None, frame, is_start=True)
             for at in list(self._calls):
                 self._end_call(at, "whole")
             self._finish(frame)
         elif kind:
+            self._harm(index)
             self.unknown(value, "a frame of a kind that we do not know")
         else:
             self.bare_error(value)
@@ -209,14 +238,23 @@ class Cohere(Wire):
         if label not in self._calls:
             return
         call = self._calls.pop(label)
+        self._ended.add(label)
         if call.has_arguments:
             self._reply.seal(call, sealed_by)
         else:
             self._doubtful.append((call, sealed_by))
 
+    def _goes_on(self, index: int | None, is_piece: bool) -> None:
+        """The answer goes on; a piece for a call that has ended shows that arguments are missing."""
+        if self._doubtful:
+            self._reply.is_short |= is_piece and self._label(index) not in self._calls
+            self._settle()
+
     def _settle(self) -> None:
         """The answer goes on or ended well: no arguments are the empty object (QUIRKS 33)."""
         for call, sealed_by in self._doubtful:
+            if self._reply.is_short:
+                call.fail("cut", NO_ARGUMENTS)
             self._reply.seal(call, sealed_by)
         self._doubtful.clear()
 
@@ -265,6 +303,10 @@ class Cohere(Wire):
     def _tell(self, rest: Any, note: str) -> None:
         """What is left over, if it says something."""
         if isinstance(rest, dict):
-            rest = {key: field for key, field in rest.items() if key not in _NOISE and not is_empty(field)}
+            rest = _without_noise(rest)
         if not is_empty(rest):
             self.unknown(rest, note)
+
+
+def _without_noise(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: field for key, field in fields.items() if key not in _NOISE and not is_empty(field)}

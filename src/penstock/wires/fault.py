@@ -29,11 +29,20 @@ def error_in(value: Any) -> Error | None:
             return _error({"message": shown(inner)}, value)
         case {"error": list(inner)} if inner:
             return _error({"message": shown(inner[0])}, value)
+        case {"error": True | int() | float() as code} if code:  # a flag, or a status
+            said = value.get("message") or value.get("error_msg") or f"error: {json.dumps(code)}"
+            return _error({"message": said, "code": value.get("code") if code is True else code}, value)
         case {"object": "error"} | {"type": "error"}:  # QUIRKS 94, and the flat one of the Responses API
             return _error(value, value)
-        case {"error_message": message, **rest}:
+        case {"error_message": message, **rest} if message:
             return _error({"message": message, "code": rest.get("error_type")}, value)
-        case {"detail": detail, **rest} if "choices" not in rest:
+        case {"error_code": code, **rest} if code:
+            return _worded(code, rest.get("error_msg"), value)
+        case {"error_msg": str(message), **rest} if message and "error_code" not in rest:
+            return _error({"message": message}, value)
+        case {"base_resp": {"status_code": code, **rest}} if code:
+            return _worded(code, rest.get("status_msg"), value)
+        case {"detail": detail, **rest} if detail and "choices" not in rest:
             return _error({"message": detail if isinstance(detail, str) else shown(detail)}, value)
         case {"errors": [{"message": _} as first, *_]}:
             return _error(first, value)
@@ -84,6 +93,11 @@ def _error(inner: dict[str, Any], whole: Any) -> Error:
     message, code = inner.get("message"), _code(inner)
     text = message if isinstance(message, str) and message else code or str(plain(inner))
     return Error(str(plain(text)), code, is_retryable(f"{code} {inner.get('type') or ''}", text), plain(whole))
+
+
+def _worded(code: Any, message: Any, whole: Any) -> Error:
+    """An error whose code is a number of the vendor's own: its words say what it means."""
+    return _error({"message": message, "code": code, "type": message if isinstance(message, str) else ""}, whole)
 
 
 def _code(inner: dict[str, Any]) -> str:

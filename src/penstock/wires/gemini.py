@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
-from penstock.events import FinishReason, Text
-from penstock.wires.fault import bare_message
+from penstock.answer.text import plain
+from penstock.events import Error, FinishReason, Text
+from penstock.wires.fault import bare_message, error_in
 from penstock.wires.gemini_calls import SIGNATURE, FunctionCall, GeminiCalls, camel, function_call_of
 from penstock.wires.loose import is_empty, items, take
 from penstock.wires.reply import Reply
@@ -102,6 +103,7 @@ class Gemini(Wire):
         self._loose_frames(self.loose(payload), event)
 
     def end(self, by_mark: bool = False) -> None:
+        self.has_understood |= bool(self.replies or self._counts)
         self.reply()  # the first answer has an ending, even if only others were seen
         for choice, calls in self._calls.items():
             reason = self.FINISH.get(self.reply(choice).raw_reason or "")
@@ -192,35 +194,28 @@ class Gemini(Wire):
             case None:
                 pass
             case dict():
-                self._loose_frame(camel(value), event)
+                self._loose_frame(value, event)
             case list():
                 for item in value:
                     self._loose_frames(item, event)
             case _:
                 self.unknown(value, "a frame that is no object")
 
-    def _loose_frame(self, frame: dict[str, Any], event: str) -> None:
-        if (
-            "candidates" not in frame and (inner := take(frame, "response", dict)) is not None
-        ):  # Code Assist wraps it so
-            frame |= camel(inner)
-        is_error = self._loose_error(frame, event)
+    def _loose_frame(self, value: dict[str, Any], event: str) -> None:
+        frame = camel(value)
+        if "candidates" not in frame and (inner := take(frame, "response", dict)) is not None:
+            frame |= camel(inner)  # Code Assist wraps it so
+        error = _error_of(frame, event)
+        if error is not None:
+            self.error(structs.replace(error, raw=plain(value)))
         for at, candidate in enumerate(items(frame.pop("candidates", None))):
             self._loose_candidate(candidate, at)
         if (counts := take(frame, "usageMetadata", dict)) is not None:
             self._counts.update((key, count) for key, count in camel(counts).items() if count is not None)
         if (feedback := take(frame, "promptFeedback", dict)) is not None:
             self._feedback(camel(feedback))
-        if not is_error:
+        if error is None:
             self._rest(0, frame)
-
-    def _loose_error(self, frame: dict[str, Any], event: str) -> bool:
-        if self.loose_error(frame) or (event == "error" and self.loose_error({"error": frame})):
-            return True
-        error = None if "candidates" in frame else bare_message(frame)
-        if error is not None:
-            self.error(error)
-        return error is not None
 
     def _feedback(self, feedback: dict[str, Any]) -> None:
         """The prompt was refused, or not: then the ratings may still say something (QUIRKS 99)."""
@@ -298,6 +293,12 @@ class Gemini(Wire):
     def _odd(self, value: Any, note: str) -> None:
         if not is_empty(value):
             self.unknown(value, note)
+
+
+def _error_of(frame: dict[str, Any], event: str) -> Error | None:
+    """The error that a frame is, or holds."""
+    error = error_in(frame) or (error_in({"error": frame}) if event == "error" else None)
+    return error or (None if "candidates" in frame else bare_message(frame))
 
 
 def _built(count: Any) -> Any:

@@ -181,6 +181,7 @@ class GeminiCalls:
             self._unknown({"args": arguments}, streamed.args.fault)
         else:
             call.replace(arguments)
+            call.is_damaged = False
             streamed.is_stated = streamed.is_at_rest = True
 
     def _seal(self, streamed: Streamed, sealed_by: SealedBy) -> None:

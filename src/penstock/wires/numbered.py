@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from penstock.events import Retry, SealedBy
+from penstock.events import SealedBy
 from penstock.halves import heal
 from penstock.wires.loose import is_empty
 from penstock.wires.part import OpenPart, OpenText, OpenThought, OpenTool, OpenVendor, OpenWords
+from penstock.wires.reply import NO_ARGUMENTS
 from penstock.wires.wire import BROKEN_OFF, Wire
 
 Label = int | float | str | None
@@ -28,6 +29,7 @@ class NumberedWire(Wire):
         super().__init__(tools, id_prefix)
         self.answer = self.reply()
         self.parts: dict[Label, OpenPart] = {}
+        self._tools: dict[OpenTool, None] = {}  # those that may get more; some of them may have ended
         self._last: Label = None
         self._doubtful: list[tuple[OpenTool, SealedBy]] = []  # ended calls on which the turn's end has a say
 
@@ -42,15 +44,20 @@ class NumberedWire(Wire):
         self._settle()
         label = number if isinstance(number, int | float | str) else None
         if label in self.parts:
-            self._leave(self.parts[label])
+            self._displace(self.parts[label], label)
         self.parts[label] = part
         self._last = label
 
-    def begin_call(self, number: Any, id: Any, name: Any, input: str = "") -> OpenTool:
-        """A call for the client began; `input` is what its start said of the arguments."""
-        call = self.answer.call("" if id is None else heal(str(id)), heal(name) if isinstance(name, str) else "")
-        part = OpenTool(call, input)
+    def begin_call(self, number: Any, id: Any, name: Any, input: str = "") -> OpenTool | None:
+        """A call for the client began, unless that was told before; `input` is what its start said of the arguments."""
+        given_id, name = "" if id is None else heal(str(id)), heal(name) if isinstance(name, str) else ""
+        self._settle()
+        known = self.parts.get(number) if isinstance(number, int | float | str) else None
+        if isinstance(known, OpenTool) and known.is_begun_again(given_id, name, input):
+            return None
+        part = OpenTool(self.answer.call(given_id, name), given_id, input)
         self.begin(number, part)
+        self._tools[part] = None
         return part
 
     def begin_vendor(self, number: Any, kind: str, body: dict[str, Any], is_state: bool, wrap: str = "") -> None:
@@ -80,9 +87,22 @@ class NumberedWire(Wire):
         elif piece:
             tool = part if isinstance(part, OpenTool) else self._only_open_tool()
             if tool is None or tool.call.is_ended:
+                self.answer.is_short = True
                 self.unknown({"index": label, "input": piece}, "a piece of a call that is not open")
             else:
                 tool.call.add(piece)
+
+    def strange_delta(self, label: Label, delta: dict[str, Any], note: str) -> None:
+        """A piece of a kind that we do not know."""
+        if not is_empty(delta):
+            self.harm(label)
+        self.leftover(delta, (), note)
+
+    def harm(self, number: Any) -> None:
+        """Something that we do not know was said of a block: if it is a call, it may lack it."""
+        part = self.parts.get(number) if isinstance(number, int | float | str) else None
+        if isinstance(part, OpenTool):
+            part.call.damage()
 
     def keep(self, label: Label, field: str, value: Any, kind: type[OpenWords] = OpenThought) -> None:
         """A piece of state that belongs to a part; `kind` is what the part is if nothing was heard of it before."""
@@ -115,19 +135,22 @@ class NumberedWire(Wire):
         """The provider began the answer anew (QUIRKS 123)."""
         self.answer.withdraw()
         self.parts.clear()
+        self._tools.clear()
         self._doubtful.clear()
-        self.out.append(Retry(why))
+        self.begin_anew(why)
 
     def end(self, by_mark: bool = False) -> None:
         is_whole = self.is_whole(self.answer)
         if self._is_broken_off():
             self._cut_calls()
+        self._settle()  # those whose end came; of the others a bare end mark does not say that they have no arguments
         for label, part in list(self.parts.items()):
             if is_whole or (by_mark and not self._errors):
                 self.stop(label, "finish" if is_whole else "done")
             else:
                 self._cut(part)
-        self._settle()
+        if is_whole:
+            self._settle()
         super().end(by_mark)
 
     def leftover(self, value: Mapping[Any, Any], known: Collection[str], note: str) -> None:
@@ -150,6 +173,14 @@ class NumberedWire(Wire):
         else:
             self._flush(part)
             self._tell_state(part)
+
+    def _displace(self, part: OpenPart, label: Label) -> None:
+        """Another block has a part's number: a call that has not ended can get no more, and nothing can end it."""
+        self._leave(part)
+        if isinstance(part, OpenTool):
+            self._tools.pop(part, None)
+            if label is not None:
+                part.call.fail("cut", "another block took the call's number before the call ended")
 
     def _flush(self, part: OpenPart) -> None:
         """No more pieces come: what the part's start said stands."""
@@ -178,14 +209,17 @@ class NumberedWire(Wire):
     def _stop_call(self, part: OpenTool, sealed_by: SealedBy) -> None:
         part.take_input()
         self._tell_state(part)
-        if part.is_plainly_whole():
+        if part.call.is_closed or (not part.is_stopped and part.is_plainly_whole()):  # parsed once, not at each stop
             self.answer.seal(part.call, sealed_by)
-        elif not part.call.is_ended:
+        elif not part.is_stopped:
             self._doubtful.append((part, sealed_by))
+        part.is_stopped = True
 
     def _settle(self) -> None:
         """The answer goes on or ended well: ended calls are what they are, also without arguments (QUIRKS 33)."""
         for part, sealed_by in self._doubtful:
+            if self.answer.is_short and not part.call.has_arguments:
+                part.call.fail("cut", NO_ARGUMENTS)
             part.take_input(even_empty=True)
             self.answer.seal(part.call, sealed_by)
         self._doubtful.clear()
@@ -212,5 +246,10 @@ class NumberedWire(Wire):
             self.unknown(state, "state of a block that was cut")
 
     def _only_open_tool(self) -> OpenTool | None:
-        tools = [part for part in self.parts.values() if isinstance(part, OpenTool) and not part.call.is_ended]
-        return tools[0] if len(tools) == 1 else None
+        found: list[OpenTool] = []
+        while self._tools and len(found) < 2:
+            tool, _ = self._tools.popitem()
+            if not tool.call.is_ended:
+                found.append(tool)
+        self._tools |= dict.fromkeys(reversed(found))
+        return found[0] if len(found) == 1 else None

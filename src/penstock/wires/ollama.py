@@ -71,6 +71,7 @@ class Ollama(Wire):
 
     def typed(self, values: list[Line], payloads: list[bytes], event: str) -> None:
         append, reply = self.out.append, self.reply()
+        self.has_understood = True
         for at, line in enumerate(values):
             message = line.message
             if line.response or line.thinking:
@@ -122,13 +123,13 @@ class Ollama(Wire):
             case str():
                 self.error(Error(value, retryable=is_retryable("", value), raw=value))
             case dict():
-                self._loose_object(dict(value))
+                self._loose_object(value)
             case _:
                 self.unknown(value, "a line that is no object")
 
-    def _loose_object(self, line: dict[str, Any]) -> None:
-        reply = self.reply()
-        is_error = self.loose_error(line) or ("model" not in line and self._bare_error(line))
+    def _loose_object(self, value: dict[str, Any]) -> None:
+        reply, line = self.reply(), dict(value)
+        is_error = self.loose_error(value) or ("model" not in value and self._bare_error(value))
         message = _without_noise(take(line, "message", dict) or {})
         line.setdefault("message", message)
         self._loose_message(reply, message)
@@ -139,6 +140,7 @@ class Ollama(Wire):
         if context := take(line, "context", list):  # the conversation, as the next /api/generate takes it
             reply.opaque("context", context)
         is_done, reason = take(line, "done", bool), take(line, "done_reason", str)
+        self.has_understood |= is_done is not None
         if not is_error:
             self._tell_rest(line)
         if reason:

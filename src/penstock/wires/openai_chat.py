@@ -7,62 +7,30 @@ number where text should be, a field that we have not met) is read loosely and b
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import msgspec
-from msgspec import Struct
 
 from penstock.answer.text import plain
-from penstock.events import FinishReason, Text
-from penstock.wires.fragment import LEGACY, ChatCalls, Fragment, fragment_of
-from penstock.wires.loose import is_empty
+from penstock.events import Error, FinishReason, Text
+from penstock.wires.chat_shapes import Chunk, Delta
+from penstock.wires.fault import bare_message, error_in
+from penstock.wires.fragment import LEGACY, ChatCalls, Fragment, fragment_of, is_call, place_of, read_entry
+from penstock.wires.loose import is_empty, items
 from penstock.wires.part import MAX_STATE
+from penstock.wires.reasoning_details import ReasoningDetails, detail_texts
 from penstock.wires.reply import Reply
 from penstock.wires.wire import UNREADABLE, Wire
+from penstock.wires.words import SOURCES, has_number, left_of, respell, words_of
 
+Take = Callable[[Fragment], Fragment | None]
+"""How fragments are taken in; what belongs to no call is given back."""
 
-class Delta(Struct, gc=False, forbid_unknown_fields=True):
-    """What a chunk adds. Typed as None: fields that come as null on every chunk and mean something only otherwise."""
-
-    role: str | None = None
-    content: str | None = None
-    tool_calls: list[Fragment] | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    reasoning_details: list[dict[str, Any]] | None = None
-    refusal: str | None = None
-    channel: str | None = None
-    token_id: int | None = None
-    function_call: None = None
-    annotations: None = None
-    audio: None = None
-    images: None = None
-
-
-class Choice(Struct, gc=False):
-    index: int = 0
-    delta: Delta | None = None
-    finish_reason: str | None = None
-    message: None = None
-    text: None = None
-    usage: None = None
-    error: None = None
-
-
-class Chunk(Struct, gc=False):
-    choices: list[Choice] = []
-    usage: dict[str, Any] | None = None
-    error: None = None
-    error_message: None = None
-    detail: None = None
-    x_groq: None = None
-    citations: None = None
-
-
+_READ = {"content", "tool_calls", "function_call", "refusal", "reasoning_details", *SOURCES}
 _NOISE = {"role", "channel", "token_id", "index", "type", "id", "object"}
-_NUMBER = re.compile(rb'"content"\s*:\s*[0-9-]')
+_FRAME_NOISE = {"choices", "usage", "id", "object", "created", "model", "system_fingerprint", "service_tier",
+                "provider", "obfuscation", "x_groq", "citations", "timings", "prompt_filter_results"}  # fmt: skip
 
 
 class OpenAIChat(Wire):
@@ -82,15 +50,26 @@ class OpenAIChat(Wire):
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
         self._calls: dict[int, ChatCalls] = {}
-        self._details: dict[int, list[dict[str, Any]]] = {}
-        self._details_size = 0
+        self._details = ReasoningDetails(MAX_STATE)
         self._thoughts: dict[int, int] = {}  # the block of the last reasoning, to which its details belong
         self._citations: Any = None
+        self._failed: dict[int, str] = {}  # the answers that had an error of their own, and the last it said
 
     def end(self, by_mark: bool = False) -> None:
-        for choice, details in self._details.items():
+        self.has_understood |= bool(self.replies)
+        for choice, details in self._details.by_choice.items():
             self.reply(choice).opaque("reasoning_details", details, self._thoughts.get(choice))
+        for calls in self._calls.values():
+            calls.close()
+        for choice in self._failed:
+            reply = self.reply(choice)
+            reply.is_short = True
+            if not self.is_whole(reply):  # an end mark confirms nothing here
+                reply.end_calls(None)
         super().end(by_mark)
+
+    def _reason(self, reply: Reply, is_whole: bool, by_mark: bool) -> FinishReason:
+        return "error" if reply.choice in self._failed else super()._reason(reply, is_whole, by_mark)
 
     def typed(self, values: list[Chunk], payloads: list[bytes], event: str) -> None:
         if event == "error":
@@ -99,58 +78,48 @@ class OpenAIChat(Wire):
             return
         append, replies, calls_of = self.out.append, self.replies, self._calls
         for at, chunk in enumerate(values):
-            for choice in chunk.choices:
-                index, delta = choice.index, choice.delta
-                reply = replies.get(index) or self.reply(index)
-                if delta is not None:
-                    content, fragments = delta.content, delta.tool_calls
-                    if not (delta.reasoning_content or delta.reasoning or delta.reasoning_details or delta.refusal):
-                        if content:
-                            if reply.open_kind == "text":
-                                append(Text(reply.open_block, content, index))
-                            else:
-                                reply.text(content)
-                        if fragments:
-                            orphans = (calls_of.get(index) or self._calls_of(reply)).add(fragments)
-                            if orphans:
-                                self._tell_orphans(orphans)
-                    else:
-                        self._delta(reply, delta)
-                if choice.finish_reason:  # an empty one is none (QUIRKS 56)
-                    reply.finish(choice.finish_reason)
-            if not chunk.choices:  # the usage, or an error in one of its shapes
+            if len(chunk.choices) != 1:  # none: the usage, or an error in one of its shapes; several are seldom
                 self._loose_chunk(payloads[at])
-            elif chunk.usage is not None:
+                continue
+            choice = chunk.choices[0]
+            index, delta = choice.index, choice.delta
+            reply = replies.get(index) or self.reply(index)
+            if delta is not None:
+                content, fragments = delta.content, delta.tool_calls
+                if not (delta.reasoning_content or delta.reasoning or delta.reasoning_details or delta.refusal):
+                    if content:
+                        if reply.open_kind == "text":
+                            append(Text(reply.open_block, content, index))
+                        else:
+                            reply.text(content)
+                    if fragments:
+                        orphans = (calls_of.get(index) or self._calls_of(reply)).add(fragments)
+                        if orphans:
+                            self._tell_orphans(orphans)
+                else:
+                    self._delta(reply, delta)
+            if choice.finish_reason:  # an empty one is none (QUIRKS 56)
+                reply.finish(choice.finish_reason)
+            if chunk.usage is not None:
                 self._usage_of(chunk.usage)
 
     def _delta(self, reply: Reply, delta: Delta) -> None:
-        self._reason_out(reply, delta)
+        self._reason_out(reply, delta.reasoning_details or [], delta.reasoning_content or delta.reasoning or "")
         if delta.content:
             reply.text(delta.content)
         if delta.refusal:
             reply.refusal(delta.refusal)
         if delta.tool_calls:
-            self._fragments(reply, delta.tool_calls)
+            self._tell_orphans(self._calls_of(reply).add(delta.tool_calls))
 
-    def _reason_out(self, reply: Reply, delta: Delta) -> None:
+    def _reason_out(self, reply: Reply, details: list[Any], words: str) -> None:
         """One source a chunk: some send the same words under two names (QUIRKS 82)."""
-        told = ""
-        if delta.reasoning_details:
-            told = "".join(_detail_texts(delta.reasoning_details))
-            self._keep_details(reply.choice, delta.reasoning_details)
-        reply.reasoning(told or delta.reasoning_content or delta.reasoning or "")
+        reply.reasoning("".join(detail_texts(details)) or words)
         if reply.open_kind == "reasoning":
             self._thoughts[reply.choice] = reply.open_block
-
-    def _keep_details(self, choice: int, details: list[dict[str, Any]]) -> None:
-        self._details_size += sum(_detail_size(detail) for detail in details)
-        if self._details_size > MAX_STATE:
-            self.unknown({"reasoning_details": details}, "a piece of state that goes beyond MAX_STATE")
-        else:
-            _merge_details(self._details.setdefault(choice, []), details)
-
-    def _fragments(self, reply: Reply, fragments: list[Fragment]) -> None:
-        self._tell_orphans(self._calls_of(reply).add(fragments))
+        state = [detail for detail in details if isinstance(detail, dict)]
+        if state and not self._details.add(reply.choice, state):
+            self.unknown({"reasoning_details": state}, "a piece of state that goes beyond MAX_STATE")
 
     def _tell_orphans(self, orphans: list[Fragment]) -> None:
         for orphan in orphans:
@@ -201,80 +170,148 @@ class OpenAIChat(Wire):
         is_error = self.loose_error(value)
         choices = value.get("choices") or []
         if not isinstance(choices, list):
-            self.unknown(value, "choices of a kind that we do not know")
-            choices = []
-        if _NUMBER.search(payload):
-            _respell(choices, payload)
+            self._lose(value, "choices of a kind that we do not know")
+            choices, value = [], {"choices": None, "usage": _object(value.get("usage"))}
+        if has_number(payload):
+            respell(choices, payload)
+        at = 0
         for choice in choices:
             if isinstance(choice, dict):
-                self._loose_choice(choice)
+                self._loose_choice(choice, at)
+                at += 1
             elif choice:
-                self.unknown(choice, "a choice of a kind that we do not know")
-        self._loose_rest(value)
-        if not is_error and not value.keys() & {"choices", "usage", "x_groq", "citations", "id", "object"}:
-            self.bare_error(value)
+                self._lose(choice, "a choice of a kind that we do not know")
+        has_more = self._loose_rest(value)
+        if not is_error and not choices and not has_more:
+            self._wordless(value)
 
-    def _loose_rest(self, value: dict[str, Any]) -> None:
-        usage = value.get("usage")
-        if isinstance(groq := value.get("x_groq"), dict):
-            usage = usage or groq.get("usage")  # QUIRKS 89
-            if groq.get("error"):  # QUIRKS 97
-                self.loose_error({"error": groq["error"]})
+    def _loose_rest(self, value: dict[str, Any]) -> bool:
+        """What stands beside the choices; whether there is anything."""
+        usage, groq, citations = value.get("usage"), _object(value.get("x_groq")), value.get("citations")
+        usage = usage or groq.get("usage")  # QUIRKS 89
+        self._loose_usage(usage)
+        is_error = self.loose_error({"error": groq.get("error")})  # QUIRKS 97
+        if citations and citations != self._citations:
+            self._citations = citations
+            self.unknown({"citations": citations}, "the sources that the provider names")
+        return bool(usage or is_error or citations)
+
+    def _loose_usage(self, usage: Any) -> None:
         if isinstance(usage, dict):
             self._usage_of(usage)
-        if value.get("citations") and value["citations"] != self._citations:
-            self._citations = value["citations"]
-            self.unknown({"citations": self._citations}, "the sources that the provider names")
+        elif usage:
+            self.unknown({"usage": usage}, "usage of a kind that we do not know")
 
-    def _loose_choice(self, choice: dict[str, Any]) -> None:
-        index = choice.get("index")
-        reply = self.reply(index if type(index) is int else 0)
-        delta = choice.get("delta") or _unsaid(reply, choice.get("message"))
-        if not delta and isinstance(choice.get("text"), str) and ("delta" not in choice or reply.is_untouched):
-            delta = {"content": choice["text"]}
-        if isinstance(delta, dict):
-            self._loose_delta(reply, delta)
-        elif delta:
-            self.unknown({"delta": delta}, "a delta of a kind that we do not know")
-        self.loose_error({"error": choice.get("error")})
-        if isinstance(choice.get("usage"), dict):
-            self._usage_of(choice["usage"])
+    def _wordless(self, value: dict[str, Any]) -> None:
+        """A frame without an answer, its usage, or an error that we know: what it says beside the noise is told."""
+        left = {key: field for key, field in value.items() if key not in _FRAME_NOISE and not is_empty(field)}
+        if left.keys() & {"delta", "tool_calls"}:
+            self._lose(left, "a piece that is in no choice")
+        elif left or not value.keys() & _FRAME_NOISE:
+            self.error_or_unknown(bare_message(value), left or value, "a frame that says nothing known")
+
+    def _lose(self, raw: Any, note: str) -> None:
+        """Tell what may have held a piece of any call."""
+        self.lose()
+        self.unknown(raw, note)
+
+    def _loose_choice(self, choice: dict[str, Any], at: int) -> None:
+        reply = self.reply(_number(choice.get("index"), at))
+        delta, message = choice.get("delta"), choice.get("message")
+        self._loose_delta(reply, delta)
+        self._loose_message(reply, message)
+        if not delta and not message and ("delta" not in choice or reply.is_untouched):
+            self._loose_content(reply, choice.get("text"))
+        error = error_in({"error": choice.get("error")})
+        if error is not None:
+            self._fail(reply, error)
+        self._loose_usage(choice.get("usage"))
         if reason := choice.get("finish_reason"):
             reply.finish(str(reason))
 
-    def _loose_delta(self, reply: Reply, delta: dict[str, Any]) -> None:
-        details = delta.get("reasoning_details")
-        self._reason_out(
-            reply,
-            Delta(
-                reasoning_details=[entry for entry in details if isinstance(entry, dict)]
-                if isinstance(details, list)
-                else None,
-                reasoning_content=_first_text(delta, "reasoning_content", "reasoning", "thinking", "thought"),
-            ),
-        )
+    def _fail(self, reply: Reply, error: Error) -> None:
+        """An error of one answer; the others go on."""
+        if error.message not in self._errors and self._failed.get(reply.choice) != error.message:
+            self.out.append(error)
+        self._failed[reply.choice] = error.message
+
+    def _loose_delta(self, reply: Reply, delta: Any) -> None:
+        if isinstance(delta, dict):
+            calls = self._calls_of(reply)
+            self._loose_words(reply, delta)
+            for entry in self._loose_calls(delta.get("tool_calls"), calls.add_one):
+                calls.lose(*place_of(entry))
+            self._older_call(calls, delta)
+        elif delta:
+            self._lose({"delta": delta}, "a delta of a kind that we do not know")
+
+    def _loose_message(self, reply: Reply, message: Any) -> None:
+        """A whole message, in a body or at the end of a stream: what was not streamed before it."""
+        if isinstance(message, dict):
+            calls, unsaid = self._calls_of(reply), _unsaid(reply, message)
+            self._loose_words(reply, unsaid)
+            self._loose_calls(unsaid.get("tool_calls"), calls.add_whole)
+            self._older_call(calls, unsaid)
+        elif message:
+            self.unknown({"message": message}, "a message of a kind that we do not know")
+
+    def _loose_words(self, reply: Reply, delta: dict[str, Any]) -> None:
+        """What a delta or a message says, but for its calls."""
+        self._loose_reasoning(reply, delta)
         self._loose_content(reply, delta.get("content"))
-        reply.refusal(_first_text(delta, "refusal"))
-        self._loose_calls(reply, delta.get("tool_calls"))
-        self._legacy_call(reply, delta.get("function_call"))
+        refusal, left = words_of(delta.get("refusal"))
+        reply.refusal(refusal)
+        self._tell_left("refusal", left)
         known = _NOISE | _READ
         for key, value in delta.items():
             if key not in known and not is_empty(value):
                 self.unknown({key: value}, "a field of the delta that we do not know")
 
-    def _loose_calls(self, reply: Reply, entries: Any) -> None:
-        """Fragments of calls; an entry of a kind that we have not met is told, and is no call to run."""
-        for entry in entries if isinstance(entries, list) else [entries]:
-            known = {"index", "id", "type", "function", "custom", "extra_content"}
-            if not isinstance(entry, dict):
-                is_foreign = bool(entry)
-            else:
-                extra = {key: value for key, value in entry.items() if key not in known}
-                is_foreign = not entry.get("function") and not entry.get("custom") and not is_empty(extra)
-            if is_foreign:
-                self.unknown({"tool_calls": entry}, "a call of a kind that we do not know")
+    def _tell_left(self, key: str, left: Any) -> None:
+        if left is not None:
+            self.unknown({key: left}, "a kind of words that we do not know")
+
+    def _loose_reasoning(self, reply: Reply, delta: dict[str, Any]) -> None:
+        details = items(delta.get("reasoning_details"))
+        found = ""
+        for key in SOURCES:
+            words, left = words_of(delta.get(key))
+            found = found or words
+            self._tell_left(key, left)
+        self._reason_out(reply, details, found)
+        odd = [detail for detail in details if not isinstance(detail, dict | str | None)]
+        self._tell_left("reasoning_details", odd or None)
+
+    def _loose_calls(self, entries: Any, take: Take) -> list[Any]:
+        """Fragments of calls. An entry of a kind that we have not met is told, given back, and no call to run."""
+        foreign: list[Any] = []
+        for entry in items(entries):
+            if is_call(entry):
+                self._loose_call(entry, take)
             elif entry:
-                self._fragments(reply, [fragment_of(entry)])
+                foreign.append(entry)
+                self.unknown({"tool_calls": entry}, "a call of a kind that we do not know")
+        return foreign
+
+    def _loose_call(self, entry: dict[str, Any], take: Take) -> None:
+        fragment, left = read_entry(entry)
+        if left:
+            self.unknown({"tool_calls": left}, "a field of a call that we do not know")
+        orphan = take(fragment)
+        if orphan is not None:
+            self._tell_orphans([orphan])
+
+    def _older_call(self, calls: ChatCalls, delta: dict[str, Any]) -> None:
+        """The one call of the older protocol. Beside newer ones it is the same call again, or told (QUIRKS 52)."""
+        call = delta.get("function_call")
+        if is_empty(call):
+            return
+        entry = {"function": call}
+        if not calls.has_newer and is_call(entry):
+            self._loose_call(entry, calls.add_older)
+        elif not any(_is_same(call, other) for other in items(delta.get("tool_calls"))):
+            self.unknown({"function_call": call}, "a call of the older protocol that we cannot take")
+            calls.lose(LEGACY)
 
     def _loose_content(self, reply: Reply, content: Any) -> None:
         match content:
@@ -292,81 +329,65 @@ class OpenAIChat(Wire):
 
     def _part(self, reply: Reply, part: Any) -> None:
         match part:
-            case {"type": "thinking" | "reasoning", "thinking": list(inner)}:
-                for piece in inner:
-                    reply.reasoning(piece if isinstance(piece, str) else _first_text(piece, "text"))
-            case {"type": "thinking" | "reasoning", **rest}:
-                reply.reasoning(_first_text(rest, "thinking", "reasoning", "text"))
-            case {"text": str(text)} | str(text):
+            case {"type": "thinking" | "reasoning"}:
+                self._thought(reply, part)
+            case str():
+                reply.text(part)
+            case {"text": str(text)}:
                 reply.text(text)
+                self._tell_left("content", left_of(part, "text"))
             case {"type": "refusal", "refusal": str(text)}:
                 reply.refusal(text)
+                self._tell_left("content", left_of(part, "refusal"))
             case _:
                 self.unknown(part, "a part of the content that we do not know")
 
-    def _legacy_call(self, reply: Reply, call: Any) -> None:
-        if isinstance(call, dict) and not is_empty(call):
-            self._calls_of(reply).add_one(fragment_of({"function": call}), LEGACY)
+    def _thought(self, reply: Reply, part: dict[str, Any]) -> None:
+        """Mistral's thoughts: a list of pieces, and a signature when one is over."""
+        key = next((key for key in ("thinking", "reasoning", "text") if not is_empty(part.get(key))), "thinking")
+        words, left = words_of(part.get(key))
+        reply.reasoning(words)
+        self._tell_left(key, left)
+        signature = part.get("signature")
+        if isinstance(signature, str) and signature:
+            block = reply.open_block if reply.open_kind == "reasoning" else None
+            reply.opaque("thinking", {"signature": signature}, block)
+            reply.open_kind = ""  # what comes next is another thought (QUIRKS 87)
+        self._tell_left("content", left_of(part, key, "signature" if isinstance(signature, str) else None))
 
 
-_READ = {"content", "tool_calls", "function_call", "refusal", "reasoning_content", "reasoning", "reasoning_details",
-         "thinking", "thought"}  # fmt: skip
-
-
-def _unsaid(reply: Reply, message: Any) -> Any:
+def _unsaid(reply: Reply, message: dict[str, Any]) -> dict[str, Any]:
     """What a whole message adds to what was streamed before it (QUIRKS 75): the kinds of things that were not."""
-    if not isinstance(message, dict):
-        return message
     said = {"content"} if "text" in reply.kinds else set[str]()
     if "reasoning" in reply.kinds:
-        said |= {"reasoning_content", "reasoning", "reasoning_details", "thinking", "thought"}
+        said |= {"reasoning_details", *SOURCES}
+    if "refusal" in reply.kinds:
+        said |= {"refusal"}
     if reply.calls:
         said |= {"tool_calls", "function_call"}
     return {key: value for key, value in message.items() if key not in said}
 
 
+def _is_same(call: Any, entry: Any) -> bool:
+    """Whether a call of the older protocol says what an entry of `tool_calls` says."""
+    if not isinstance(call, dict) or not is_call(entry):
+        return False
+    return fragment_of({"function": call}).function == fragment_of(entry).function
+
+
+def _number(index: Any, at: int) -> int:
+    """The number of a choice, which may be spelled as text; without one, its place counts (QUIRKS 66)."""
+    if isinstance(index, float) or (isinstance(index, str) and len(index) < 10):
+        try:
+            index = int(index)
+        except (ValueError, OverflowError):
+            return at
+    return index if type(index) is int else at
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def _first(value: Any, *keys: str) -> Any:
     return next((value[key] for key in keys if value.get(key) is not None), None) if isinstance(value, dict) else None
-
-
-def _first_text(value: Any, *keys: str) -> str:
-    texts = (value.get(key) for key in keys) if isinstance(value, dict) else ()
-    return next((text for text in texts if isinstance(text, str) and text), "")
-
-
-def _respell(choices: list[Any], payload: bytes) -> None:
-    """Content that is a number keeps its digits as they were spelled (QUIRKS 67)."""
-    text = payload.decode("utf-8", "replace")
-    spelled: Any = json.loads(text, strict=False, parse_int=str, parse_float=str).get("choices")
-    twins: list[Any] = spelled or []
-    for choice, twin in zip(choices, twins, strict=False):
-        match choice, twin:
-            case {"delta": {"content": int() | float()} as delta}, {"delta": {"content": str(digits)}}:
-                delta["content"] = digits
-
-
-def _detail_size(detail: dict[str, Any]) -> int:
-    return sum(len(field) if isinstance(field, str) else 64 for field in detail.values())
-
-
-def _detail_texts(details: list[dict[str, Any]]) -> Iterator[str]:
-    for detail in details:
-        yield _first_text(detail, "text", "summary")
-
-
-def _merge_details(merged: list[dict[str, Any]], details: list[dict[str, Any]]) -> None:
-    """Neighbouring details of one type are one: text is joined, and a signature, the end of it, added (QUIRKS 83)."""
-    for detail in details:
-        last = merged[-1] if merged else {}
-        is_signed = bool(last.get("signature")) and bool(_first_text(detail, "text", "summary", "signature"))
-        is_another = is_signed or last.get("type") != detail.get("type")
-        if is_another or detail.get("type") == "reasoning.encrypted":
-            merged.append(dict(detail))
-            continue
-        for key, value in detail.items():
-            if key in ("text", "summary") and isinstance(value, str) and isinstance(last.get(key), str):
-                text = last.pop(key)  # alone in this name it grows in place (docs/decisions/0006)
-                text += value
-                last[key] = text
-            elif value is not None:
-                last[key] = value

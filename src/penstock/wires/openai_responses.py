@@ -12,18 +12,18 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Raw, Struct
 
-from penstock.events import Error, FinishReason, Retry
+from penstock.events import Error, FinishReason
 from penstock.wires.call import OpenCall
 from penstock.wires.fault import bare_message, error_in
 from penstock.wires.loose import arguments_text, is_empty, items
-from penstock.wires.response_item import id_of
+from penstock.wires.response_item import CallItem, Item, id_of
 from penstock.wires.response_output import CONFIRMING, Output, index_of
 from penstock.wires.response_part import Channel, Part, text_of
 from penstock.wires.wire import UNREADABLE, Wire
 
 
 class Delta(Struct, gc=False, forbid_unknown_fields=True):
-    """A frame that adds a piece. The item's id means nothing here (QUIRKS 136), nor do the last three."""
+    """A frame that adds a piece. The item's id may be another each time (QUIRKS 136); the last three mean nothing."""
 
     type: str = ""
     delta: str | None = None
@@ -38,8 +38,10 @@ class Delta(Struct, gc=False, forbid_unknown_fields=True):
 
 Place = tuple[str | None, int | None, int | None, int | None]
 """What deltas are called, and the indexes that they bear."""
-Aim = tuple[Place, Part | OpenCall | None]
-NOWHERE: Aim = ((None, None, None, None), None)
+# Where the last delta went: its place, the id of its item if that was announced (then it tells, and the index does
+# not), and what the delta was added to.
+Aim = tuple[Place, str | None, Part | OpenCall | None]
+NOWHERE: Aim = ((None, None, None, None), None, None)
 
 _TEXTS: dict[str, tuple[str, Channel]] = {
     "output_text": ("message", "text"),
@@ -93,11 +95,15 @@ class OpenAIResponses(Wire):
         super().end(by_mark and is_settled)
 
     def typed(self, values: list[Delta], payloads: list[bytes], event: str) -> None:
-        (type, output, content, summary), sink = self._aim
+        (type, output, content, summary), id, sink = self._aim
         pieces: list[str] = []  # of the one that is being written
         for at, delta in enumerate(values):
             piece = delta.delta
-            is_next = delta.type == type and delta.output_index == output and delta.content_index == content
+            if delta.item_id == id:
+                is_here = id or delta.output_index == output
+            else:
+                is_here = delta.output_index == output and delta.item_id not in self._output.announced
+            is_next = is_here and delta.type == type and delta.content_index == content
             if piece and is_next and delta.summary_index == summary:
                 pieces.append(piece)
             elif piece != "":
@@ -105,13 +111,17 @@ class OpenAIResponses(Wire):
                     sink.add_all(pieces)
                     pieces = []
                 self._elsewhere(delta, payloads[at], event)
-                (type, output, content, summary), sink = self._aim
+                (type, output, content, summary), id, sink = self._aim
         if sink and pieces:
             sink.add_all(pieces)
 
     def typed_one(self, value: Delta, payload: bytes, event: str) -> None:
-        (type, output, content, summary), sink = self._aim
-        is_next = value.type == type and value.output_index == output and value.content_index == content
+        (type, output, content, summary), id, sink = self._aim
+        if value.item_id == id:
+            is_here = id or value.output_index == output
+        else:
+            is_here = value.output_index == output and value.item_id not in self._output.announced
+        is_next = is_here and value.type == type and value.content_index == content
         if sink and value.delta and is_next and value.summary_index == summary:
             sink.add(value.delta)
         else:
@@ -120,8 +130,11 @@ class OpenAIResponses(Wire):
     def _elsewhere(self, delta: Delta, payload: bytes, event: str) -> None:
         """A delta that does not go where the last one went: where some went before, or it is looked at closely."""
         place = (delta.type or event, delta.output_index, delta.content_index, delta.summary_index)
+        owner = self._output.owner_of(delta.item_id)
         sink = self._sinks.get(place)
-        self._aim = (place, sink) if sink else NOWHERE
+        if sink and owner is not None and not self._output.leads_to(delta.output_index, owner):
+            sink = None
+        self._aim = (place, delta.item_id if owner else None, sink) if sink else NOWHERE
         if sink and delta.delta is not None:
             sink.add(delta.delta)
         elif self.is_ended:
@@ -141,6 +154,7 @@ class OpenAIResponses(Wire):
 
     def _frame(self, frame: dict[str, Any], type: str) -> None:
         stem, _, verb = type.removeprefix("response.").rpartition(".")
+        self.has_understood |= type.startswith("response.")
         if verb != "delta":
             self._aim = NOWHERE
             self._sinks.clear()  # the frame may settle what they add to
@@ -185,7 +199,7 @@ class OpenAIResponses(Wire):
             self._tell_late(frame, said)
         elif said:
             part.add(said)
-            self._remember(frame, type, part)
+            self._remember(frame, type, item, part)
 
     def _call(self, frame: dict[str, Any], type: str, stem: str, verb: str) -> None:
         item = self._output.call_at(frame, _CALLS[stem])
@@ -199,12 +213,12 @@ class OpenAIResponses(Wire):
             self._tell_late(frame, piece)
         elif piece:
             item.call.add(piece)
-            self._remember(frame, type, item.call)
+            self._remember(frame, type, item, item.call)
 
-    def _remember(self, frame: dict[str, Any], type: str, sink: Part | OpenCall) -> None:
-        """Where the next delta of this kind goes, if the index alone says so."""
+    def _remember(self, frame: dict[str, Any], type: str, item: Item, sink: Part | OpenCall) -> None:
+        """Where the next delta of this kind goes, if the index says so."""
         index, content, summary = (index_of(frame, key) for key in ("output_index", "content_index", "summary_index"))
-        if index is not None:
+        if self._output.leads_to(index, item):
             self._sinks[type, index, content, summary] = sink
 
     def _tell_late(self, frame: dict[str, Any], piece: str) -> None:
@@ -237,9 +251,9 @@ class OpenAIResponses(Wire):
         """A second response in one stream: the first attempt was given up (as in QUIRKS 123)."""
         response = frame.get("response")
         id = id_of(response.get("id")) if isinstance(response, dict) else ""
-        if self._response_id not in (None, id) and self._output.items:
+        if self._response_id not in (None, id) and (self._output.items or self._errors):
             self.reply().withdraw()
-            self.out.append(Retry("the provider began the answer anew"))
+            self.begin_anew("the provider began the answer anew")
             self._output = Output(self.reply(), self.unknown)
         self._response_id = id
 
@@ -313,7 +327,10 @@ class OpenAIResponses(Wire):
             case _, []:
                 return
             case "delta" | "done", [str(text)]:
-                if item := self._output.hosted_at(frame):
+                item = self._output.hosted_at(frame)
+                if isinstance(item, CallItem):
+                    item.call.damage()  # it may have been a piece of the arguments
+                elif item is not None:
                     item.add(stem, text, is_whole=verb == "done")
                     return
         self.unknown(frame, "a frame of a kind that we do not know")

@@ -71,13 +71,23 @@ class OpenThought(OpenWords):
 class OpenTool(OpenPart):
     """A call for the client. `input` is what its start said of the arguments, which counts if no pieces come."""
 
-    __slots__ = ("call", "input")
+    __slots__ = ("call", "given_id", "input", "is_stopped")
 
-    def __init__(self, call: OpenCall, input: str) -> None:
+    def __init__(self, call: OpenCall, given_id: str, input: str) -> None:
         super().__init__()
         self.block = call.block
         self.call = call
+        self.given_id = given_id
         self.input = input
+        self.is_stopped = False
+
+    def is_begun_again(self, given_id: str, name: str, input: str) -> bool:
+        """Whether this start repeats the one that the call had; once arguments have come, it may be another call."""
+        if self.call.size or self.call.is_ended or (given_id, name) != (self.given_id, self.call.name):
+            return False
+        if self.input in _EMPTY:
+            self.input = input
+        return input == self.input or input in _EMPTY
 
     def take_input(self, even_empty: bool = False) -> None:
         """Nothing more comes: without pieces, the arguments are those of the start (QUIRKS 121)."""
@@ -86,7 +96,8 @@ class OpenTool(OpenPart):
 
     def is_plainly_whole(self) -> bool:
         """Whether arguments came and are a JSON object; that none came may also mean that they were cut off."""
-        return self.call.has_arguments and self.call.whole_arguments() is not None
+        call = self.call
+        return call.has_closed and call.has_arguments and call.whole_arguments() is not None
 
 
 class OpenVendor(OpenPart):

@@ -9,6 +9,7 @@ from penstock.answer.text import plain
 from penstock.events import CallKind, Opaque, Reasoning, Refusal, SealedBy, StreamChunk, Text
 from penstock.wires.call import OpenCall
 
+NO_ARGUMENTS = "the call has no arguments, and there is a sign that some are missing"
 BlockKind = Literal["text", "reasoning", "refusal", ""]
 
 
@@ -16,6 +17,7 @@ class Reply:
     """An answer in the making. Its methods are named for what the wire saw; events go to `out`."""
 
     __slots__ = (
+        "_at_risk",
         "_blocks",
         "_wire",
         "calls",
@@ -30,11 +32,14 @@ class Reply:
         "whole_calls",
     )
 
-    def __init__(self, out: list[StreamChunk], choice: int, blocks: Blocks, wire: str) -> None:
+    def __init__(
+        self, out: list[StreamChunk], choice: int, blocks: Blocks, wire: str, at_risk: list[OpenCall] | None = None
+    ) -> None:
         self.out = out
         self.choice = choice
         self._blocks = blocks
         self._wire = wire
+        self._at_risk = [] if at_risk is None else at_risk  # calls of which a piece may get lost
         self.open_kind: BlockKind = ""
         self.open_block = -1
         self.calls: list[OpenCall] = []
@@ -83,10 +88,16 @@ class Reply:
         """A new call; with an empty name it is announced later, by `start`."""
         call = OpenCall(self.out, self.new_block(), self.choice, self._blocks.unique_id(id), kind)
         self.calls.append(call)
+        self._at_risk.append(call)
         if name:
             call.name = name
             call.start()
         return call
+
+    def identify(self, call: OpenCall, id: str) -> None:
+        """A call's id came late."""
+        self._blocks.release(call.id)
+        call.id = self._blocks.unique_id(id)
 
     def seal(self, call: OpenCall, sealed_by: SealedBy) -> None:
         self.whole_calls += call.seal(sealed_by)
@@ -100,13 +111,16 @@ class Reply:
     def end_calls(self, sealed_by: SealedBy | None) -> None:
         """Seal what is open, or, if nothing confirmed it, say that it was cut.
 
-        No arguments at all are the empty object only if the answer was properly ended (QUIRKS 33).
+        No arguments at all are the empty object only if the answer was properly ended (QUIRKS 33), and a bare end mark
+        does not say that it was.
         """
         for call in self.calls:
             if sealed_by is None:
                 call.fail("cut", "the stream ended before the call was confirmed")
+            elif sealed_by == "done" and not call.has_arguments:
+                call.fail("cut", "the call had no arguments when the stream ended, and nobody said why it did")
             elif self.is_short and not call.has_arguments:
-                call.fail("cut", "the answer broke off before the call had any arguments")
+                call.fail("cut", NO_ARGUMENTS)
             elif self.is_short and call.kind == "custom":  # nothing in free text shows that it is all there
                 call.fail("cut", "the answer broke off, and free text does not show where it ends")
             else:
@@ -117,5 +131,5 @@ class Reply:
         for call in self.calls:
             call.fail("withdrawn", "the provider began the answer anew")
             self._blocks.release(call.id)
-        self.calls, self.whole_calls = [], 0
+        self.calls, self.whole_calls, self.is_short = [], 0, False
         self.raw_reason, self.message, self.open_kind = None, "", ""

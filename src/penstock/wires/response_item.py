@@ -15,7 +15,7 @@ from penstock.answer.text import plain
 from penstock.events import CallKind, SealedBy
 from penstock.wires.call import OpenCall
 from penstock.wires.loose import arguments_text, is_empty, items
-from penstock.wires.reply import Reply
+from penstock.wires.reply import NO_ARGUMENTS, Reply
 from penstock.wires.response_part import Channel, Part, reading, text_of
 
 Tell = Callable[[Any, str], None]
@@ -32,6 +32,7 @@ class Item:
         self.tell = tell
         self.type = type
         self.id = ""
+        self.index: int | None = None  # its place in the output, as far as it was told
         self.call_id = ""
         self.data: dict[str, Any] | None = None  # the item as it was announced
         self.is_done = False
@@ -202,7 +203,7 @@ class CallItem(Item):
         if call_id and not self.call_id:
             self.call_id = call_id
             if self._call is not None:
-                self._call.id = call_id  # it came late
+                self.reply.identify(self._call, call_id)
         self._name = self._name or name
         if self.call_id and self._name and not self.call.is_started:
             self.call.name = self._name
@@ -217,6 +218,7 @@ class CallItem(Item):
         self.is_stated = True
         if arguments:
             self.call.replace(arguments)
+            self.call.is_damaged = False
 
     def finish(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
         self.introduce(id_of(data.get("call_id")), text_of(data.get("name")))
@@ -225,6 +227,11 @@ class CallItem(Item):
             state = without(data, "arguments", "input", "parsed_arguments")
             self.reply.opaque(self.type, plain(state), self.call.block)
         self._seal(None if is_cut else sealed_by)
+
+    @property
+    def is_unnamed(self) -> bool:
+        """Whether arguments have come, and nobody has said of which call."""
+        return self._call is not None and self._call.size > 0 and not self._name
 
     def abandon(self, is_confirmed: bool) -> None:
         # Nothing at all is whole only if confirmed (QUIRKS 33), and so is free text, which does not show its end.
@@ -241,6 +248,8 @@ class CallItem(Item):
         self.call.name = self.call.name or self._name
         if sealed_by is None:
             self.call.fail("cut", "the call ended before its arguments were complete")
+        elif self.reply.is_short and not self.call.has_arguments:
+            self.call.fail("cut", NO_ARGUMENTS)
         else:
             self.reply.seal(self.call, sealed_by)
 
@@ -272,9 +281,14 @@ class HostedItem(TextItem):
             pieces.write(text)
 
     def finish(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
-        streamed = {self._FIELDS.get(stem, ""): pieces.getvalue() for stem, pieces in self._streamed.items()}
-        missing = {key: text for key, text in streamed.items() if key and not data.get(key)}
+        streamed = {stem: pieces.getvalue() for stem, pieces in self._streamed.items()}
+        fields = {self._FIELDS[stem]: text for stem, text in streamed.items() if stem in self._FIELDS}
+        missing = {key: text for key, text in fields.items() if not data.get(key)}
         self.reply.opaque(type_of(data) or "item", plain({**data, **missing}), self.told_block())
+        said = all_texts(data)
+        for stem, text in streamed.items():
+            if stem not in self._FIELDS and text not in said:
+                self.tell({stem: text}, "pieces of an item that the item itself does not hold")
 
     def abandon(self, is_confirmed: bool) -> None:
         if self.data is not None and is_confirmed:
@@ -310,6 +324,20 @@ def texts_of(parts: Any) -> Iterator[str]:
     """The texts of a list of parts, empty where there is none."""
     for part in items(parts):
         yield part if isinstance(part, str) else text_of(part.get("text")) if isinstance(part, dict) else ""
+
+
+def all_texts(value: Any) -> set[str]:
+    """All texts in a value, however deep."""
+    found, pending = set[str](), [value]
+    while pending:
+        match pending.pop():
+            case str(text):
+                found.add(text)
+            case list(inner):
+                pending += inner
+            case dict(fields):
+                pending += fields.values()
+    return found
 
 
 def annotations_of(part: Any) -> list[Any]:

@@ -10,9 +10,10 @@ import msgspec
 
 from penstock.answer.blocks import Blocks
 from penstock.answer.text import Mender, plain
-from penstock.events import Error, Finish, FinishReason, StreamChunk, Unknown, Usage
+from penstock.events import Error, Finish, FinishReason, Retry, StreamChunk, Unknown, Usage
 from penstock.framing import Framed, Frames, FramingName, Stray
 from penstock.scanner import MAX_DEPTH, is_too_deep
+from penstock.wires.call import OpenCall
 from penstock.wires.fault import bare_message, error_in
 from penstock.wires.reply import Reply
 
@@ -42,10 +43,12 @@ class Wire:
         self.out: list[StreamChunk] = []
         self.replies: dict[int, Reply] = {}
         self.is_ended = False
+        self.has_understood = False  # a frame was of this protocol, though it may have said nothing
         self._blocks = Blocks(id_prefix)
+        self._at_risk: list[OpenCall] = []  # calls of which a piece may get lost
         self._usage = Usage()
         self._errors: set[str] = set()
-        self._odd_frames = 0
+        self._is_baffled = False  # something came that we have no word for
         self._mender: Mender | None = None
 
     # What a wire implements.
@@ -137,28 +140,30 @@ class Wire:
     def _stray(self, stray: Stray) -> None:
         """What the framing could not make a frame of."""
         text = stray.data.decode("utf-8", "replace")
+        self.lose()
         if stray.code:
             self.error(Error(stray.note, stray.code, raw=text))
         else:
-            self._odd_frames += 1
-            self.out.append(Unknown(text, stray.note))
+            self.unknown(text, stray.note)
 
     def close(self, rest: Sequence[Framed] = ()) -> list[StreamChunk]:
         """The bytes are over, but for the rest. What was not ended by the provider is cut, and says so."""
-        was_baffled = self._odd_frames > 0
+        was_baffled = self._is_baffled or any(isinstance(item, Stray) and item.is_foreign for item in rest)
+        self._at_risk.clear()  # what is left of a frame was cut, and not lost
         chunks = self.feed([*rest])
         if not self.is_ended:
-            if (was_baffled or any(isinstance(item, Stray) and item.is_foreign for item in rest)) and self._is_empty():
-                self.error(Error(f"nothing in this body was understood: is it really {self.name}?", "not_understood"))
+            self._is_baffled = was_baffled
             self.end()
         if self._mender:
             chunks += self._mender.close()
         return chunks + self._take()
 
-    def _is_empty(self) -> bool:
-        """Whether nothing at all was made of what came."""
+    def _doubt(self) -> None:
+        """Tell it if nothing at all was made of what came: it may be another wire's, whose counts look like ours."""
         has_reason = any(reply.raw_reason is not None for reply in self.replies.values())
-        return not self._blocks.next_block and not has_reason and not self._errors and self._usage == Usage()
+        is_empty = not (self._blocks.next_block or has_reason or self._errors or self.has_understood)
+        if is_empty and self._is_baffled:
+            self.error(Error(f"nothing in this body was understood: is it really {self.name}?", "not_understood"))
 
     def _take(self) -> list[StreamChunk]:
         chunks = self.out[:]
@@ -171,7 +176,7 @@ class Wire:
         """The answer of this number."""
         reply = self.replies.get(choice)
         if reply is None:
-            reply = self.replies[choice] = Reply(self.out, choice, self._blocks, self.name)
+            reply = self.replies[choice] = Reply(self.out, choice, self._blocks, self.name, self._at_risk)
         return reply
 
     def usage(self, raw: Mapping[str, Any], **tokens: Any) -> None:
@@ -192,12 +197,25 @@ class Wire:
             self.out.append(error)
 
     def unknown(self, raw: Any, note: str = "") -> None:
-        self._odd_frames += 1
+        self._is_baffled = True
         self.out.append(Unknown(plain(raw), note))
+
+    def lose(self) -> None:
+        """A part of the stream could not be read: the calls that are being written may lack it."""
+        for call in self._at_risk:  # once for each: of one that has closed nothing more is to be expected
+            call.damage()
+        self._at_risk.clear()
+
+    def begin_anew(self, why: str) -> None:
+        """The provider gave up its first attempt: all that was told is void."""
+        self._errors.clear()
+        self._usage = Usage()
+        self.out.append(Retry(why))
 
     def end(self, by_mark: bool = False) -> None:
         """End every answer, once. `by_mark`: the stream's own end mark came, which confirms what is open."""
         self.is_ended = True
+        self._doubt()
         for _, reply in sorted(self.replies.items()) or [(0, self.reply())]:
             is_whole = self.is_whole(reply)
             reply.is_short |= bool(self._errors) or self._is_broken_off_by(reply.raw_reason)
@@ -233,14 +251,16 @@ class Wire:
                 pass
         text = payload.decode("utf-8", "replace")
         if is_too_deep(text):
+            self.lose()
             self.unknown(text, f"a frame that is nested deeper than MAX_DEPTH ({MAX_DEPTH})")
             return None
         try:
             value = json.loads(text, strict=False)
         except UNREADABLE:
             if text.startswith(":"):
-                self.unknown(text, "a comment that was sent as data")  # QUIRKS 104
+                self.out.append(Unknown(plain(text), "a comment that was sent as data"))  # QUIRKS 104
             elif text.strip() not in ("", "[DONE]"):
+                self.lose()
                 self.unknown(text, "a frame that is not JSON")
             return None
         if self._mender is None and "\\ud" in text.lower():

@@ -1,0 +1,603 @@
+"""Streams that are not quite right, on the wires that end each call: what is whole, what is cut, and what is told."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+
+import penstock
+from penstock.answer.blocks import Blocks
+from penstock.answer.free_ids import FreeIds
+from penstock.events import Error, Finish, Retry, StreamChunk, ToolCall, ToolCallInvalid, Unknown, Usage
+from penstock.testing import Reply, call, frames
+from penstock.wires import WIRES
+from tests.growth import assert_linear
+from tests.sanity import assert_sane
+from tests.support import decode_pieces, frame_bytes, joined, pieces_of, random_pieces
+
+Frame = dict[str, Any]
+
+
+def events_of(wire: str, *stream: Frame | str) -> list[StreamChunk]:
+    """The events of a stream, which are the same however it is cut, and sane."""
+    parts = [frame_bytes(wire, frame) for frame in stream]
+    body = b"".join(parts)
+    whole = decode_pieces(wire, [body])
+    assert_sane(whole)
+    cuttings = [parts, list(pieces_of(body, 1)), list(pieces_of(body, 7)), *(random_pieces(body, s) for s in range(3))]
+    cuttings += [[body[:at], body[at:]] for at in range(1, len(body))]
+    for cutting in cuttings:
+        assert joined(decode_pieces(wire, cutting)) == joined(whole)
+    return whole
+
+
+def calls_in(events: list[StreamChunk]) -> list[tuple[str, Any]]:
+    """The calls in order, by id: the arguments of those that are whole, and why the others are not."""
+    calls = [event for event in events if isinstance(event, ToolCall | ToolCallInvalid)]
+    return [(one.id, one.arguments if isinstance(one, ToolCall) else one.why) for one in calls]
+
+
+def calls_of(wire: str, *stream: Frame | str) -> list[tuple[str, Any]]:
+    return calls_in(events_of(wire, *stream))
+
+
+def unknown_in(events: list[StreamChunk]) -> list[Any]:
+    return [event.raw for event in events if isinstance(event, Unknown)]
+
+
+class Anthropic:
+    """Messages, by the words that Converse has for the same."""
+
+    name = "anthropic"
+    first: ClassVar[Frame] = {"type": "message_start", "message": {"id": "m1", "content": []}}
+    last: ClassVar[tuple[Frame, ...]] = (
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+        {"type": "message_stop"},
+    )
+
+    def start(self, index: int, id: str = "A", name: str = "pay") -> Frame:
+        block = {"type": "tool_use", "id": id, "name": name, "input": {}}
+        return {"type": "content_block_start", "index": index, "content_block": block}
+
+    def piece(self, index: int, text: str) -> Frame:
+        return self.delta(index, {"type": "input_json_delta", "partial_json": text})
+
+    def strange(self, index: int) -> Frame:
+        return self.delta(index, {"type": "input_raw_delta", "raw": "/x"})
+
+    def delta(self, index: int, delta: Any) -> Frame:
+        return {"type": "content_block_delta", "index": index, "delta": delta}
+
+    def stop(self, index: int) -> Frame:
+        return {"type": "content_block_stop", "index": index}
+
+
+class Bedrock:
+    name = "bedrock"
+    first: ClassVar[Frame] = {"messageStart": {"role": "assistant"}}
+    last: ClassVar[tuple[Frame, ...]] = ({"messageStop": {"stopReason": "tool_use"}},)
+
+    def start(self, index: int, id: str = "A", name: str = "pay") -> Frame:
+        tool = {"toolUseId": id, "name": name}
+        return {"contentBlockStart": {"contentBlockIndex": index, "start": {"toolUse": tool}}}
+
+    def piece(self, index: int, text: str) -> Frame:
+        return self.delta(index, {"toolUse": {"input": text}})
+
+    def strange(self, index: int) -> Frame:
+        return self.delta(index, {"toolRaw": "/x"})
+
+    def delta(self, index: int, delta: Any) -> Frame:
+        return {"contentBlockDelta": {"contentBlockIndex": index, "delta": delta}}
+
+    def stop(self, index: int) -> Frame:
+        return {"contentBlockStop": {"contentBlockIndex": index}}
+
+
+class Cohere:
+    name = "cohere"
+    first: ClassVar[Frame] = {"type": "message-start", "id": "m1", "delta": {"message": {"role": "assistant"}}}
+    last: ClassVar[tuple[Frame, ...]] = ({"type": "message-end", "delta": {"finish_reason": "TOOL_CALL"}},)
+
+    def start(self, index: int | None, id: str = "A", name: str = "pay") -> Frame:
+        entry = {"id": id, "type": "function", "function": {"name": name, "arguments": ""}}
+        return {"type": "tool-call-start", "index": index, "delta": {"message": {"tool_calls": entry}}}
+
+    def piece(self, index: int | None, text: str) -> Frame:
+        return self.delta(index, {"message": {"tool_calls": {"function": {"arguments": text}}}})
+
+    def strange(self, index: int) -> Frame:
+        return self.delta(index, {"message": {"tool_calls": {"function": {"raw": "/x"}}}})
+
+    def delta(self, index: int | None, delta: Any) -> Frame:
+        return {"type": "tool-call-delta", "index": index, "delta": delta}
+
+    def stop(self, index: int | None) -> Frame:
+        return {"type": "tool-call-end", "index": index}
+
+
+Speaker = Anthropic | Bedrock | Cohere
+every_speaker = pytest.mark.parametrize("say", [Anthropic(), Bedrock(), Cohere()], ids=lambda say: say.name)
+FIVE = '{"eur":5}'
+
+
+# A number that is used again.
+
+
+@every_speaker
+def test_a_start_that_is_repeated_begins_nothing(say: Speaker) -> None:
+    stream = [say.first, say.start(0), say.start(0), say.piece(0, FIVE), say.stop(0), *say.last]
+    assert calls_of(say.name, *stream) == [("A", {"eur": 5})]
+
+
+@every_speaker
+@pytest.mark.parametrize("first", ["", '{"eur"', FIVE], ids=["nothing", "a piece", "all"])
+def test_a_call_that_loses_its_number_before_it_ended_is_cut(say: Speaker, first: str) -> None:
+    begun = [say.first, say.start(0), *([say.piece(0, first)] if first else [])]
+    stream = [*begun, say.start(0, "B"), say.piece(0, FIVE), say.stop(0), *say.last]
+    assert calls_of(say.name, *stream) == [("A", "cut"), ("B", {"eur": 5})]
+
+
+@every_speaker
+def test_a_start_that_is_repeated_after_arguments_is_another_call(say: Speaker) -> None:
+    stream = [say.first, say.start(0), say.piece(0, FIVE), say.start(0), say.piece(0, FIVE), say.stop(0), *say.last]
+    assert calls_of(say.name, *stream) == [("A", "cut"), ("A_2", {"eur": 5})]
+
+
+def test_a_second_generation_under_the_same_message_id_does_not_run_the_first() -> None:
+    say = Anthropic()
+    first = [say.first, say.start(0), say.piece(0, FIVE)]
+    stream = [*first, say.first, say.start(0, "B"), say.piece(0, FIVE), say.stop(0), *say.last]
+    assert calls_of("anthropic", *stream) == [("A", "cut"), ("B", {"eur": 5})]
+
+
+def test_a_text_that_takes_a_calls_number_cuts_the_call() -> None:
+    say = Anthropic()
+    text: Frame = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    assert calls_of("anthropic", say.first, say.start(0), say.piece(0, FIVE), text, *say.last) == [("A", "cut")]
+
+
+def test_a_repeated_start_may_bring_the_input() -> None:
+    say = Anthropic()
+    again = copy.deepcopy(say.start(0))
+    again["content_block"] |= {"input": {"eur": 5}, "caller": {"type": "code"}}
+    assert calls_of("anthropic", say.first, say.start(0), again, say.stop(0), *say.last) == [("A", {"eur": 5})]
+
+
+def test_calls_without_numbers_are_told_apart_by_their_starts() -> None:
+    say = Anthropic()
+    stream = [say.start(0), say.piece(0, FIVE), say.start(0, "B", "log"), say.piece(0, "{}")]
+    nameless = [{key: value for key, value in frame.items() if key != "index"} for frame in stream]
+    assert sorted(calls_of("anthropic", say.first, *nameless, *say.last)) == [("A", {"eur": 5}), ("B", {})]
+
+
+# Arguments that found no call.
+
+
+@every_speaker
+def test_a_piece_before_its_start_makes_a_call_without_arguments_doubtful(say: Speaker) -> None:
+    stream = [say.first, say.piece(0, FIVE), say.start(0), say.stop(0), *say.last]
+    assert calls_of(say.name, *stream) == [("A", "cut")]
+
+
+@every_speaker
+def test_a_piece_of_nobody_knows_which_call_makes_both_doubtful(say: Speaker) -> None:
+    begun = [say.first, say.start(0), say.start(1, "B", "log"), say.piece(7, FIVE)]
+    assert calls_of(say.name, *begun, say.stop(0), say.stop(1), *say.last) == [("A", "cut"), ("B", "cut")]
+
+
+@every_speaker
+def test_a_lost_piece_does_not_touch_a_call_that_has_its_arguments(say: Speaker) -> None:
+    stream = [say.first, say.piece(0, FIVE), say.start(0), say.piece(0, FIVE), say.stop(0), *say.last]
+    assert calls_of(say.name, *stream) == [("A", {"eur": 5})]
+
+
+@every_speaker
+def test_a_piece_with_a_strange_number_is_the_one_open_calls(say: Speaker) -> None:
+    stream = [say.first, say.start(0), say.piece(7, FIVE), say.stop(0), *say.last]
+    assert calls_of(say.name, *stream) == [("A", {"eur": 5})]
+
+
+@every_speaker
+def test_a_piece_of_a_call_that_ended_is_not_the_next_ones(say: Speaker) -> None:
+    ended = [say.first, say.start(0), say.piece(0, "{}"), say.stop(0)]
+    stream = [*ended, say.start(1, "B"), say.piece(0, " "), say.piece(1, FIVE), say.stop(1), *say.last]
+    assert calls_of(say.name, *stream) == [("A", {}), ("B", {"eur": 5})]
+
+
+def test_cohere_may_leave_out_the_index_of_a_start() -> None:
+    say = Cohere()
+    stream = [say.first, say.start(None), say.piece(0, FIVE), say.stop(0), *say.last]
+    assert calls_of("cohere", *stream) == [("A", {"eur": 5})]
+
+
+@pytest.mark.parametrize("extra", [{}, {"more": 1}], ids=["plain", "odd"])
+def test_a_piece_after_its_call_ended_without_arguments_makes_it_doubtful(extra: Frame) -> None:
+    say = Cohere()
+    stream = [say.first, say.start(0), say.stop(0), {**say.piece(0, FIVE), **extra}, *say.last]
+    assert calls_of("cohere", *stream) == [("A", "cut")]
+
+
+@every_speaker
+def test_no_arguments_at_all_are_the_empty_object(say: Speaker) -> None:
+    assert calls_of(say.name, say.first, say.start(0), say.stop(0), *say.last) == [("A", {})]
+
+
+# What could not be read.
+
+HOLE = [("anthropic", "data: {]\n\n"), ("cohere", "data: {]\n\n"), ("anthropic", "data: " + "[" * 3000 + "\n\n")]
+
+
+@pytest.mark.parametrize(("wire", "hole"), HOLE, ids=["anthropic", "cohere", "too deep"])
+def test_a_call_with_a_hole_in_it_is_cut(wire: str, hole: str) -> None:
+    say: Speaker = Anthropic() if wire == "anthropic" else Cohere()
+    begun: list[Any] = [say.first, say.start(0), say.piece(0, '{"p":"/tmp')]
+    ended = [say.piece(0, '"}'), say.stop(0), *say.last]
+    assert calls_in(decode_pieces(wire, [frame_bytes(wire, frame) for frame in [*begun, hole, *ended]])) == [
+        ("A", "cut")
+    ]
+    if len(hole) < 100:
+        assert calls_of(wire, *begun, hole, *ended) == [("A", "cut")]
+        assert calls_of(wire, *begun, say.piece(0, '"}'), hole, say.stop(0), *say.last) == [("A", {"p": "/tmp"})]
+        assert calls_of(wire, hole, *begun, *ended) == [("A", {"p": "/tmp"})]
+        assert calls_of(wire, say.first, say.start(0), hole, say.stop(0), *say.last) == [("A", "cut")]
+
+
+def test_a_chat_call_with_a_hole_in_it_is_cut() -> None:
+    def chunk(**delta: Any) -> Frame:
+        return {"choices": [{"index": 0, "delta": delta}]}
+
+    head = {"index": 0, "id": "A", "function": {"name": "rm", "arguments": '{"p":"/tmp'}}
+    tail = {"index": 0, "function": {"arguments": '"}'}}
+    reason = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    end: list[Any] = [reason, "data: [DONE]\n\n"]
+    hole = 'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,\n\n'
+    begun, ended = chunk(tool_calls=[head]), chunk(tool_calls=[tail])
+    assert calls_of("openai-chat", begun, hole, ended, *end) == [("A", "cut")]
+    assert calls_of("openai-chat", begun, ended, hole, *end) == [("A", {"p": "/tmp"})]
+    assert calls_of("openai-chat", begun, ended, end[0], "data: [DO") == [("A", {"p": "/tmp"})]
+
+
+@every_speaker
+def test_a_call_with_a_strange_piece_in_it_is_cut(say: Speaker) -> None:
+    begun = [say.first, say.start(0), say.piece(0, '{"p":"/tmp')]
+    ended = [say.piece(0, '"}'), say.stop(0), *say.last]
+    assert calls_of(say.name, *begun, say.strange(0), *ended) == [("A", "cut")]
+    assert calls_of(say.name, *begun, say.delta(0, "/x"), *ended) == [("A", "cut")]
+    assert calls_of(say.name, *begun, say.delta(0, {}), *ended) == [("A", {"p": "/tmp"})]
+
+
+@every_speaker
+def test_a_call_of_which_a_strange_event_speaks_is_cut(say: Speaker) -> None:
+    begun = [say.first, say.start(0), say.piece(0, '{"p":"/tmp')]
+    ended = [say.piece(0, '"}'), say.stop(0), *say.last]
+    strange: Frame = {"type": "call-patch", "index": 0, "patch": "/x"}
+    if say.name == "bedrock":
+        strange = {"contentBlockPatch": {"contentBlockIndex": 0, "patch": "/x"}}
+    assert calls_of(say.name, *begun, strange, *ended) == [("A", "cut")]
+
+
+def test_a_frame_that_is_too_large_is_a_hole_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.framing.sse.MAX_FRAME_BYTES", 1000)
+    say = Anthropic()
+    begun = [say.first, say.start(0), say.piece(0, '{"p":"'), say.piece(0, "x" * 1000), say.piece(0, '"}')]
+    assert calls_of("anthropic", *begun, say.stop(0), *say.last) == [("A", "cut")]
+
+
+# A bare end mark.
+
+
+def test_a_bare_end_mark_does_not_say_that_there_are_no_arguments() -> None:
+    say = Anthropic()
+    stop = {"type": "message_stop"}
+    assert calls_of("anthropic", say.first, say.start(0), stop) == [("A", "cut")]
+    assert calls_of("anthropic", say.first, say.start(0), say.stop(0), stop) == [("A", {})]
+    assert calls_of("anthropic", say.first, say.start(0), say.piece(0, FIVE), stop) == [("A", {"eur": 5})]
+    head = {"index": 0, "id": "A", "function": {"name": "delete_all", "arguments": ""}}
+    chunk = {"choices": [{"index": 0, "delta": {"tool_calls": [head]}}]}
+    assert calls_of("openai-chat", chunk, "data: [DONE]\n\n") == [("A", "cut")]
+
+
+# A second attempt.
+
+
+def after_the_retry(events: list[StreamChunk]) -> list[StreamChunk]:
+    """What counts."""
+    [at] = [at for at, event in enumerate(events) if isinstance(event, Retry)]
+    return events[at:]
+
+
+def test_a_new_attempt_voids_the_error_and_the_counts_of_the_first() -> None:
+    say = Anthropic()
+    usage = {"input_tokens": 9, "cache_read_input_tokens": 5}
+    first: Frame = {"type": "message_start", "message": {"id": "m1", "content": [], "usage": usage}}
+    error: Frame = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    anew: Frame = {"type": "message_start", "message": {"id": "m2", "content": [], "usage": {"input_tokens": 7}}}
+    events = events_of("anthropic", first, error, anew, say.start(0), say.piece(0, FIVE), say.stop(0), *say.last)
+    turn = penstock.collect(after_the_retry(events))
+    assert (turn.finish_reason, turn.error, calls_in(events)) == ("tool_calls", None, [("A", {"eur": 5})])
+    assert turn.usage == Usage(7, raw={"input_tokens": 7})
+
+
+def test_a_lost_piece_of_the_first_attempt_is_forgotten() -> None:
+    say = Anthropic()
+    anew: Frame = {"type": "message_start", "message": {"id": "m2", "content": []}}
+    stream = [say.first, say.piece(0, FIVE), anew, say.start(0), say.stop(0), *say.last]
+    assert calls_of("anthropic", *stream) == [("A", {})]
+
+
+# The Responses API: which item a frame speaks of.
+
+
+def item(arguments: str = "", id: str = "fc1", call_id: str = "call_1", name: str = "pay", **fields: Any) -> Frame:
+    head = {"type": "function_call", "id": id, "call_id": call_id, "name": name, "arguments": arguments}
+    return {**head, "status": "completed", **fields}
+
+
+def added(index: int | None, data: Frame) -> Frame:
+    place = {} if index is None else {"output_index": index}
+    return {"type": "response.output_item.added", **place, "item": {**data, "arguments": "", "status": "in_progress"}}
+
+
+def ended(index: int | None, data: Frame) -> Frame:
+    return {**added(index, data), "type": "response.output_item.done", "item": data}
+
+
+def piece(index: int, text: str, id: str = "fc1") -> Frame:
+    where = {"output_index": index, "item_id": id}
+    return {"type": "response.function_call_arguments.delta", **where, "delta": text}
+
+
+CREATED: Frame = {"type": "response.created", "response": {"id": "r1", "output": []}}
+COMPLETED: Frame = {"type": "response.completed", "response": {"id": "r1", "status": "completed", "output": []}}
+TWO = item('{"x":1}', "fc2", "call_2", "log")
+
+
+def responses(*stream: Frame | str) -> list[tuple[str, Any]]:
+    return calls_of("openai-responses", CREATED, *stream, COMPLETED)
+
+
+def test_an_item_that_was_announced_without_its_index_is_known_by_its_id() -> None:
+    assert responses(added(None, item()), piece(0, FIVE), ended(0, item(FIVE))) == [("call_1", {"eur": 5})]
+    assert responses(added(None, item()), piece(0, FIVE, "x"), ended(0, item(FIVE, "y"))) == [("call_1", {"eur": 5})]
+
+
+def test_arguments_under_another_index_are_those_of_their_item() -> None:
+    assert responses(added(0, item()), piece(1, FIVE)) == [("call_1", {"eur": 5})]
+    split = [piece(0, '{"eur"'), piece(1, ":"), piece(0, "5}")]
+    assert responses(added(0, item()), added(1, TWO), *split, ended(1, TWO)) == [
+        ("call_2", {"x": 1}),
+        ("call_1", {"eur": 5}),
+    ]
+
+
+def test_items_that_share_an_index_are_told_apart_by_their_ids() -> None:
+    begun = [added(0, item()), added(0, TWO)]
+    pieces = [piece(0, '{"eur"'), piece(0, '{"x"', "fc2"), piece(0, ":5}"), piece(0, ":1}", "fc2")]
+    one, two = ("call_1", {"eur": 5}), ("call_2", {"x": 1})
+    assert responses(*begun, *pieces, ended(0, item(FIVE)), ended(0, TWO)) == [one, two]
+    silent = [ended(0, item()), ended(0, {**TWO, "arguments": ""})]
+    assert responses(*begun, *pieces, *silent) == [one, two]
+
+
+def test_an_item_that_ends_twice_under_other_ids_is_one_call() -> None:
+    begun = [added(0, item(id="x1")), piece(0, FIVE, "x2"), ended(0, item(FIVE, "x3"))]
+    assert responses(*begun, ended(0, item(FIVE, "x4"))) == [("call_1", {"eur": 5})]
+    assert responses(*begun, added(0, item(id="x5"))) == [("call_1", {"eur": 5})]
+
+
+def test_a_call_whose_id_changes_is_one_call() -> None:
+    assert responses(added(0, item()), piece(0, FIVE), ended(0, item(FIVE, call_id="other"))) == [
+        ("call_1", {"eur": 5})
+    ]
+
+
+def test_items_that_all_have_the_same_id_are_told_apart_by_their_index() -> None:
+    same = {**TWO, "id": "fc1"}
+    stream = [added(0, item()), added(1, same), piece(0, FIVE), piece(1, '{"x":1}'), ended(0, item()), ended(1, same)]
+    assert responses(*stream) == [("call_1", {"eur": 5}), ("call_2", {"x": 1})]
+    assert responses(added(0, item()), piece(0, FIVE), ended(0, item()), ended(1, same)) == [
+        ("call_1", {"eur": 5}),
+        ("call_2", {"x": 1}),
+    ]
+
+
+def test_an_item_that_loses_its_index_before_it_ended_is_cut() -> None:
+    anew = item(FIVE, "fc2", "call_2")
+    stream = [added(0, item()), piece(0, FIVE), added(0, anew), piece(0, FIVE, "fc2"), ended(0, anew)]
+    assert responses(*stream) == [("call_2", {"eur": 5}), ("call_1", "cut")]
+
+
+@pytest.mark.parametrize("ending", [[], [ended(0, item())]], ids=["no end", "an end without arguments"])
+def test_arguments_of_no_item_make_a_call_without_arguments_doubtful(ending: list[Frame]) -> None:
+    assert ("call_1", "cut") in responses(added(0, item()), piece(1, FIVE, "x"), *ending)
+
+
+def test_an_id_that_comes_late_is_nobody_elses() -> None:
+    late = [
+        piece(0, FIVE),
+        added(0, item(call_id="call_0")),
+        piece(1, '{"x":1}', "fc2"),
+        added(1, {**TWO, "call_id": "call_0"}),
+    ]
+    calls = responses(*late, ended(0, item(FIVE, call_id="call_0")), ended(1, {**TWO, "call_id": "call_0"}))
+    assert calls == [("call_0", {"eur": 5}), ("call_0_2", {"x": 1})]
+
+
+def test_final_arguments_mend_a_hole() -> None:
+    begun: list[Any] = [added(0, item()), piece(0, '{"eur"'), "data: {]\n\n", piece(0, ":5}")]
+    assert responses(*begun, ended(0, item(FIVE))) == [("call_1", {"eur": 5})]
+    assert responses(*begun, ended(0, item())) == [("call_1", "cut")]
+    assert responses(*begun) == [("call_1", "cut")]
+    strange = {**piece(0, "/x"), "type": "response.function_call_raw.delta"}
+    assert responses(begun[0], begun[1], strange, begun[3]) == [("call_1", "cut")]
+
+
+@pytest.mark.parametrize("begun", [[], [added(0, item())]], ids=["nothing", "a call"])
+def test_a_new_response_voids_the_error_of_the_first(begun: list[Frame]) -> None:
+    error: Frame = {"type": "error", "code": "server_error", "message": "x"}
+    anew: Frame = {"type": "response.created", "response": {"id": "r2"}}
+    stream = [CREATED, *begun, error, anew, added(0, item()), ended(0, item(FIVE)), COMPLETED]
+    turn = penstock.collect(after_the_retry(events_of("openai-responses", *stream)))
+    assert (turn.finish_reason, turn.error, len(turn.tool_calls)) == ("tool_calls", None, 1)
+
+
+def test_pieces_that_an_item_does_not_hold_are_told() -> None:
+    patch = {"type": "apply_patch_call", "id": "ap", "status": "completed"}
+    where = {"output_index": 0, "item_id": "ap"}
+    pieces = [
+        {"type": "response.apply_patch_call_operation_diff.delta", **where, "delta": one} for one in ("@@", " -1")
+    ]
+    begun = [CREATED, added(0, patch), *pieces]
+    assert unknown_in(events_of("openai-responses", *begun, ended(0, patch), COMPLETED)) == [
+        {"apply_patch_call_operation_diff": "@@ -1"}
+    ]
+    whole = {**patch, "operation": {"diff": "@@ -1"}}
+    assert unknown_in(events_of("openai-responses", *begun, ended(0, whole), COMPLETED)) == []
+
+
+# Another wire's stream.
+
+PAIRS = [(one, other) for one in WIRES for other in WIRES if one != other]
+
+
+@pytest.mark.parametrize(("wire", "other"), PAIRS, ids=lambda name: name)
+def test_the_stream_of_any_other_wire_is_doubted(wire: str, other: str) -> None:
+    body = b"".join(frames(other, Reply("Look.", call("weather", {"city": "Rome"}))))
+    for pieces in ([body], pieces_of(body, 1), pieces_of(body, 100)):
+        events = decode_pieces(wire, pieces)
+        turn = penstock.collect(events)
+        assert turn.error is not None
+        assert (turn.error.code, turn.finish_reason) == ("not_understood", "error")
+        assert [type(event) for event in events][-2:] == [Error, Finish]
+
+
+@pytest.mark.parametrize(
+    ("wire", "frame"),
+    [
+        ("anthropic", Anthropic.first),
+        ("bedrock", Bedrock.first),
+        ("cohere", Cohere.first),
+        ("openai-responses", CREATED),
+        ("gemini", {"usageMetadata": {"promptTokenCount": 3}}),
+        ("ollama", {"model": "m", "message": {"role": "assistant", "content": ""}, "done": False}),
+    ],
+)
+def test_a_stream_that_said_nothing_but_is_of_this_wire_is_not_doubted(wire: str, frame: Frame) -> None:
+    strange = {"brandNew": {"a": 1}} if wire == "bedrock" else {"type": "brand_new", "a": 1}
+    events = events_of(wire, frame, strange)
+    assert unknown_in(events)
+    assert [event for event in events if isinstance(event, Error)] == []
+
+
+# What is told, and how.
+
+
+@pytest.mark.parametrize("end", [b"", b" "])
+def test_lines_of_json_that_lost_their_ends_are_told(end: bytes) -> None:
+    body = b"".join(frames("ollama", Reply("Look.", call("weather", {"city": "Rome"}))))
+    for pieces in ([line + end for line in body.splitlines()], pieces_of(end.join(body.splitlines()), 1)):
+        turn = penstock.collect(penstock.decode(list(pieces), wire="ollama"))
+        assert turn.error is not None
+        assert (turn.error.code, turn.finish_reason) == ("missing_line_ends", "error")
+        assert "iter_bytes" in turn.error.message
+
+
+def test_a_last_line_without_its_end_is_a_line() -> None:
+    line = {"model": "m", "message": {"content": "}{"}, "done": True}
+    assert penstock.collect(decode_pieces("ollama", [json.dumps(line).encode()])).text == "}{"
+
+
+def test_a_bare_array_in_an_event_stream_is_a_frame() -> None:
+    chunk: Frame = {"candidates": [{"content": {"parts": [{"text": "x"}]}}]}
+    error = '[{"error":{"code":503,"message":"down","status":"UNAVAILABLE"}}]\n'
+    turn = penstock.collect(events_of("gemini", chunk, error))
+    assert turn.error is not None
+    assert (turn.text, turn.error.code, turn.finish_reason) == ("x", "503", "error")
+    assert unknown_in(events_of("gemini", chunk, "[no JSON]\n")) == ["[no JSON]"]
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "count"),
+    [({"output_tokens": 3}, None, 3), ({"output_tokens": 3, "input_tokens": 2}, {"output_tokens": 4}, 4)],
+)
+def test_counts_in_the_delta_of_a_message_are_read(inner: Frame, outer: Frame | None, count: int) -> None:
+    delta: Frame = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "usage": inner}}
+    stream = [Anthropic.first, delta if outer is None else {**delta, "usage": outer}, {"type": "message_stop"}]
+    usage = penstock.collect(events_of("anthropic", *stream)).usage
+    assert usage is not None
+    assert (usage.output_tokens, usage.input_tokens) == (count, inner.get("input_tokens", 0))
+
+
+@pytest.mark.parametrize(
+    ("wire", "frame"),
+    [
+        ("ollama", {"error": "boom", "done": True, "done_reason": "error", "eval_count": 3, "model": "m"}),
+        ("gemini", {"error": {"code": 500}, "candidates": [{"finishReason": "STOP"}], "usage_metadata": {"a": 3}}),
+        ("gemini", {"message": "boom", "usageMetadata": {"promptTokenCount": 3}}),
+    ],
+)
+def test_an_error_shows_the_frame_as_it_came(wire: str, frame: Frame) -> None:
+    error = penstock.collect(events_of(wire, frame)).error
+    assert error is not None
+    assert error.raw == frame
+
+
+# Time.
+
+
+def linear(size: int, stream: Callable[[int], list[Frame]]) -> None:
+    def work(count: int) -> Callable[[], object]:
+        body = b"".join(frame_bytes("anthropic", frame) for frame in stream(count))
+        return lambda: decode_pieces("anthropic", [body])
+
+    assert_linear(work, size)
+
+
+def test_a_stop_after_each_piece_is_linear() -> None:
+    say = Anthropic()
+    pair = [say.piece(0, '{"a":"xxxxxxxxxxxxxxxx'), say.stop(0)]
+    linear(1000, lambda size: [say.first, say.start(0), *pair * size, *say.last])
+    closed = [say.piece(0, "{} x"), say.stop(0)]
+    linear(1000, lambda size: [say.first, say.start(0), *closed * size, *say.last])
+
+
+def test_pieces_of_no_call_are_linear_however_many_calls_are_open() -> None:
+    say = Anthropic()
+    linear(500, lambda size: [*(say.start(at, f"t{at}") for at in range(size)), *[say.piece(-5, "x")] * size])
+
+
+def test_holes_are_linear_however_many_calls_are_open() -> None:
+    say = Anthropic()
+
+    def work(size: int) -> Callable[[], object]:
+        starts = [frame_bytes("anthropic", say.start(at, f"t{at}")) for at in range(size)]
+        return lambda: decode_pieces("anthropic", [start + b"data: {]\n\n" for start in starts])
+
+    assert_linear(work, 500)
+
+
+# Ids.
+
+
+def test_an_id_that_is_taken_gets_the_first_number_that_is_free() -> None:
+    ids = FreeIds()
+    assert [ids.take(id) for id in ("a", "a", "a_2", "a", "a_2")] == ["a", "a_2", "a_2_2", "a_3", "a_2_3"]
+    ids.add("b")
+    ids.add("b")
+    assert [ids.take("b"), ids.take("b")] == ["b_2", "b_3"]
+    ids.release("a")
+    assert ids.take("a") == "a"
+    assert [ids.take("c", lambda number: f"c{number}") for _ in range(3)] == ["c", "c2", "c3"]
+
+
+def test_made_up_ids_count_from_nothing_past_those_that_are_given() -> None:
+    blocks = Blocks("call_")
+    given = ["", "call_1", "", "call_1", ""]
+    assert [blocks.unique_id(id) for id in given] == ["call_0", "call_1", "call_2", "call_1_2", "call_3"]
+    blocks.release("call_0")
+    assert [blocks.unique_id(""), blocks.unique_id("")] == ["call_0", "call_4"]
