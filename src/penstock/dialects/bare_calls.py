@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable
 from functools import cache, partial
 
+from penstock.answer.arguments import strict_object
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import Block, Dialect
 from penstock.dialects.line import FENCE
-from penstock.dialects.marks import marks_of
 from penstock.dialects.objects_in_text import (
     ALIASES,
     ARGUMENTS,
@@ -29,13 +29,15 @@ from penstock.dialects.objects_in_text import (
     json_text,
     next_key,
     object_calls,
+    only_key,
     short_string,
     skip_fields,
     string_text,
     unwrapped,
     value,
 )
-from penstock.dialects.schema import Tools
+from penstock.dialects.raw import told
+from penstock.dialects.schema import Tools, quote
 from penstock.dialects.source import Mismatch, Reading, Source
 from penstock.events import Reasoning, Text
 
@@ -103,6 +105,7 @@ def bare_call(source: Source, keys: BareKeys = USUAL, accepts: Accepts = declare
 def bare_fields(source: Source, keys: BareKeys = USUAL, accepts: Accepts = declared) -> Reading[None]:
     """A bare call object, from after its brace on."""
     name = id = early = thought = ""
+    is_text = False
     while (yield from at_key(source)):
         key = yield from call_key(source, keys)
         if key in keys.name:
@@ -126,11 +129,12 @@ def bare_fields(source: Source, keys: BareKeys = USUAL, accepts: Accepts = decla
             source.end()
             return
         else:
-            early = (one_argument_of if key in keys.text else unwrapped)((yield from json_text(source)))
+            early, is_text = (yield from json_text(source)), key in keys.text
     if not name or not (early or name in source.tools):
         source.fail("expected a call")
     tell_thought(source, thought)
-    source.begin(name, id).add(early or "{}")
+    call = source.begin(name, id)
+    call.add((one_argument_of(call, early) if is_text else unwrapped(early)) or "{}")
     source.end()
 
 
@@ -154,20 +158,29 @@ def one_argument(source: Source, call: TextCall) -> Reading[None]:
     """The value of a field that is the arguments if it is an object, and else the one argument there is."""
     if (yield from source.peek()) == "{":
         yield from value(source, call.add)
-        return
-    call.key(ONE_ARGUMENT)
-    if (yield from source.ahead('"')):
-        call.add('"')
-        yield from string_text(source, call.string)
-        call.add('"')
+    elif (yield from source.sees('"{')):  # an object in a string, or text that begins like one
+        yield from told(call, partial(one_argument_of, call), partial(quoted, source))
     else:
-        yield from value(source, call.add)
-    call.end_keys()
+        call.key(only_key(call, ONE_ARGUMENT))
+        if (yield from source.ahead('"')):
+            call.add('"')
+            yield from string_text(source, call.string)
+            call.add('"')
+        else:
+            yield from value(source, call.add)
+        call.end_keys()
 
 
-def one_argument_of(raw: str) -> str:
+def quoted(source: Source, sink: Callable[[str], None]) -> Reading[str]:
+    """A string as it is written, quotes and all."""
+    yield from value(source, sink)
+    return ""
+
+
+def one_argument_of(call: TextCall, raw: str) -> str:
     """The same, of a value that has been read."""
-    return raw if raw.startswith("{") else f'{{"{ONE_ARGUMENT}":{raw}}}'
+    raw = raw if strict_object(inner := unwrapped(raw)) is None else inner
+    return raw if raw.startswith("{") else f"{{{quote(only_key(call, ONE_ARGUMENT))}:{raw}}}"
 
 
 def tell_thought(source: Source, thought: str) -> None:
@@ -274,33 +287,15 @@ def xlam(source: Source, mark: str) -> Reading[None]:
 
 def fenced(source: Source, mark: str, keys: BareKeys = FENCED) -> Reading[None]:
     """Call objects in a fence, `json` or not; where there are none, the fence is text with all that is in it."""
-    is_code, calls = source.line.may_open_fence, source.calls
+    calls = source.calls
     try:
         yield from source.ahead("json", "JSON")
         yield from object_calls(source, partial(bare_call, keys=keys))
         yield from source.close(FENCE)
-        return
-    except (Mismatch, NotACall):
+    except Mismatch:
         if source.calls > calls:
             raise
-    source.release()
-    if is_code:
-        yield from tell_code(source)
-
-
-def tell_code(source: Source) -> Reading[None]:
-    """Code up to the fence that closes it, as text."""
-    is_open = True
-    while is_open:
-        text, mark = source.take(marks_of(FENCE))
-        source.tell(text)
-        if mark:
-            is_open = not source.line.may_open_fence
-            source.tell(mark)
-        elif source.is_over:
-            return
-        else:
-            yield
+        source.release()
 
 
 def llama3_json(source: Source, mark: str) -> Reading[None]:

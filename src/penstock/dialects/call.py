@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class TextCall:
     """A call in the making. Its arguments are added as JSON text, or as keys and values that become JSON here."""
 
-    __slots__ = ("_append", "_emit", "_has_keys", "_next_care", "_raw", "_size", "block", "id", "name", "origin",
-                 "schema")  # fmt: skip
+    __slots__ = ("_append", "_doubt", "_emit", "_is_plain", "_next_care", "_raw", "_size", "argument", "block", "id",
+                 "keys", "name", "origin", "schema")  # fmt: skip
 
     def __init__(self, out: list[StreamChunk], block: int, id: str, name: str, origin: str, schema: Schema) -> None:
         self._emit = out.append
@@ -30,7 +30,10 @@ class TextCall:
         self._append = self._raw.append
         self._size = 0
         self._next_care = PIECES
-        self._has_keys = False
+        self.keys: set[str] = set()  # of the arguments that it has so far
+        self.argument = ""  # the last of them
+        self._doubt = ""  # why it is a guess, if it is one
+        self._is_plain = True  # whether it is plain all the same what was meant
         self._emit(ToolCallStart(block, id, name))
 
     def add(self, piece: str) -> None:
@@ -50,8 +53,12 @@ class TextCall:
 
     def key(self, key: str) -> None:
         """The value that comes next is this argument's."""
-        self.add(("," if self._has_keys else "{") + encode_basestring(key) + ":")
-        self._has_keys = True
+        if key in self.keys:
+            self.doubt(f"the argument {key!r} is given twice")
+        self.argument = key
+        self.add(("," if self.keys else "{") + encode_basestring(key) + ":")
+        if self._size <= MAX_ARGUMENTS or not self.keys:
+            self.keys.add(key)
 
     def string(self, piece: str) -> None:
         """A piece of a string, without its quotes."""
@@ -66,7 +73,12 @@ class TextCall:
 
     def end_keys(self) -> None:
         """There are no more arguments."""
-        self.add("}" if self._has_keys else "{}")
+        self.add("}" if self.keys else "{}")
+
+    def doubt(self, message: str, *, is_plain: bool = False) -> None:
+        """What the call says is a guess: it will not be whole, even if it is plain what was meant."""
+        self._doubt = self._doubt or message
+        self._is_plain = self._is_plain and is_plain
 
     def seal(self) -> None:
         """The call ended as it should: it is whole if its arguments are a strict JSON object."""
@@ -76,6 +88,8 @@ class TextCall:
         raw = self._raw.text()
         if (arguments := strict_object(raw)) is None:
             self._invalid(raw, *judge(raw, None))
+        elif self._doubt:
+            self._invalid(raw, "malformed", self._doubt, arguments if self._is_plain else None)
         else:
             self._emit(ToolCall(self.id, self.name, arguments, raw, self.origin, "call_end", block=self.block))
 

@@ -9,9 +9,10 @@ from functools import partial
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.raw import Ends, Sink, Writer, raw_text, raw_value, told
+from penstock.dialects.recovery import header
 from penstock.dialects.schema import Schema, Tools, quote
 from penstock.dialects.source import Mismatch, Reading, Source
-from penstock.dialects.xml_calls import Tags, tagged
+from penstock.dialects.xml_calls import TAGGED_THINK, Tags, tagged
 
 Keys = Mapping[str, str]
 """The opening tags that there may be, and the names in them."""
@@ -153,17 +154,31 @@ def declared_key(source: Source, keys: Keys, end: str) -> Reading[str]:
         if source.call is None:
             yield from source.upto(f"</{key}>")
         else:
-            yield from raw_text(source, leave_out, {f"</{key}>": ()})
+            yield from left_out(source, source.call, key, end)
 
 
-def leave_out(text: str) -> None:
-    """Takes what is nobody's."""
+def left_out(source: Source, call: TextCall, key: str, end: str) -> Reading[None]:
+    """An element that the tool does not have. If it has no end tag, nobody knows what belongs to it."""
+
+    def element(sink: Sink) -> Reading[str]:
+        sink(f"<{key}>")
+        return (yield from raw_text(source, sink, {f"</{key}>": (), end: ()}))
+
+    if (yield from told(call, lambda raw: "", element)) == end:
+        source.unread(end)
+        call.doubt(f"the element {key!r} has no end tag")
 
 
 def trimmed_value(source: Source, call: TextCall, key: str, ends: Ends) -> Reading[None]:
     """A raw value without its layout: a line break at each end if it is `content`, else all white space there."""
-    trimmed = Unframed if key == "content" else Trimmed
-    yield from told(call, call.schema.field(key).writer, lambda sink: raw_text(source, trimmed(sink).add, ends))
+
+    def trimmed(sink: Sink) -> Reading[str]:
+        out = Unframed(sink) if key == "content" else Trimmed(sink)
+        mark = yield from raw_text(source, out.add, ends)
+        out.end()
+        return mark
+
+    yield from told(call, call.schema.field(key).writer, trimmed)
 
 
 class Trimmed:
@@ -182,20 +197,31 @@ class Trimmed:
         elif self._spaces is not None:
             self._spaces.append(text)
 
+    def end(self) -> None:
+        """What is still kept back is white space at the end."""
+
 
 class Unframed:
     """Passes text on without a line break at its beginning and one at its end."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self._held: str | None = None  # a line break that may be the last; None as long as nothing has come
+        self._held = ""  # what may be the last line break, or at the beginning half of one
+        self._has_begun = False
 
     def add(self, text: str) -> None:
-        text = text.removeprefix("\n") if self._held is None else self._held + text
-        kept = text.removesuffix("\n")
+        text = self._held + text
+        if not self._has_begun:
+            self._has_begun = text != "\r"
+            text = text.removeprefix("\r\n") if text.startswith("\r\n") else text.removeprefix("\n")
+        kept = text.removesuffix("\n").removesuffix("\r")
         self._held = text[len(kept) :]
         if kept:
             self._sink(kept)
+
+    def end(self) -> None:
+        if self._held == "\r":
+            self._sink(self._held)
 
 
 # -- `NS<invoke name="N">NS<P>raw NS</P>NS</invoke>`, nested ---------------------------------------------------------
@@ -217,7 +243,7 @@ MINIMAX = Tags(
 
 def element_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
     """A parameter, raw or with elements in it: `P>raw NS</P>`, or `P>NS<Q>…NS</Q>NS</P>`"""
-    key = yield from tag_name(source, tags.key)
+    key = yield from header(source, call, tags.key, tag_name(source, ""))
     call.key(key)
     yield from element(source, call, key, call.schema.field(key), 0)
 
@@ -294,7 +320,7 @@ DIALECTS = {
     "langchain_xml": Dialect(
         block=langchain_xml, opens=("<tool>",), tokens=("<final_answer>", "</final_answer>"), closes=("</tool_input>",)
     ),
-    "cline_xml": Dialect(block=cline_xml, opens=tool_tags),
+    "cline_xml": Dialect(block=cline_xml, opens=tool_tags, think=TAGGED_THINK),
     "minimax_m3": Dialect(
         block=tagged(MINIMAX, parameter=element_parameter),
         opens=MINIMAX.opening_marks,

@@ -97,9 +97,21 @@ class Calls(Struct, frozen=True):
         return is_end
 
     def item(self, source: Source, call: TextCall, level: Level) -> Reading[Schema]:
-        """The key of the next item, if it has one; returns what is known about its value."""
+        """The key of the next item, if it has one; returns what is known about its value. What is no key stays text."""
         if level.bracket == "[":
             return level.schema.items()
+        source.hold()
+        try:
+            key = yield from self.key(source)
+        except Mismatch:
+            source.rewind()
+            raise
+        source.drop()
+        call.add(quote(key) + ":")
+        return level.schema.field(key)
+
+    def key(self, source: Source) -> Reading[str]:
+        """A key, in quotes of some kind or without them, and the sign after it."""
         if quotes := (yield from source.ahead(self.quote, '"', "'")):
             key, _ = yield from source.upto(quotes)
         else:
@@ -107,8 +119,7 @@ class Calls(Struct, frozen=True):
         yield from source.space()
         yield from source.expect(":", "=")
         yield from source.space()
-        call.add((quote(key) if key else source.fail("expected a key")) + ":")
-        return level.schema.field(key)
+        return key or source.fail("expected a key")
 
     def scalar(self, source: Source, call: TextCall, schema: Schema, bare: re.Pattern[str]) -> Reading[None]:
         """A string in quotes of some kind, or a word without them."""

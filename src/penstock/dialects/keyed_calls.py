@@ -9,13 +9,15 @@ from msgspec import Struct
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.objects_in_text import object_call
-from penstock.dialects.raw import Ends, raw_value
+from penstock.dialects.raw import Ends
+from penstock.dialects.recovery import ValueEnds, expected, header, tagged_value
 from penstock.dialects.source import Mismatch, Reading, Source
 
 # -- functions and parameters --------------------------------------------------------------------------------------
 
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
+_TAG_NAME = re.compile(r"[^<>\n]*")
 
 
 class Functions(Struct, frozen=True):
@@ -47,8 +49,7 @@ class Functions(Struct, frozen=True):
 
     def function(self, source: Source, call: TextCall) -> Reading[None]:
         """The parameters of a call, and its end: `<parameter=K>…</parameter></function>`"""
-        yield from source.space()
-        mark = yield from source.expect(*self.next)
+        mark = yield from self.tag(source)
         while mark == PARAMETER:
             mark = yield from self.parameter(source, call)
         if mark != FUNCTION_END:
@@ -58,13 +59,19 @@ class Functions(Struct, frozen=True):
 
     def parameter(self, source: Source, call: TextCall) -> Reading[str]:
         """A parameter, from its key on; returns the mark after it."""
-        key = yield from tag_name(source)
+        source.hold(PARAMETER)
+        key = yield from header(source, call, "<", tag_name(source))
         call.key(key)
         if self.layout:
             yield from source.ahead(*self.layout)
         write = call.schema.field(key).writer
-        mark = (yield from raw_value(source, call, write, self.ends(call))).lstrip()
-        return (yield from source.expect(*self.next)) if mark == PARAMETER_END else mark
+        mark = (yield from tagged_value(source, call, write, self.ends(call))).lstrip()
+        return (yield from self.tag(source)) if mark == PARAMETER_END else mark
+
+    def tag(self, source: Source) -> Reading[str]:
+        """The tag that must stand next, where a parameter may, white space aside."""
+        yield from source.space()
+        return (yield from expected(source, self.next, PARAMETER, FUNCTION_END))
 
     @property
     def after(self) -> tuple[str, ...]:
@@ -76,14 +83,31 @@ class Functions(Struct, frozen=True):
         """What may stand where a parameter may."""
         return (PARAMETER, FUNCTION_END, *self.after)
 
-    def ends(self, call: TextCall) -> Ends:
-        """Where a value ends: at its tag, or, if that was left out, at the call's or at a key that the tool has."""
-        ends = {
-            PARAMETER_END: self.next,
-            FUNCTION_END: self.after,
-            PARAMETER: tuple(f"{key}>" for key in call.schema.keys),
-        }
-        return ends | {line + mark: after for mark, after in ends.items() for line in self.layout}
+    def ends(self, call: TextCall) -> ValueEnds:
+        """Where a value ends: at its tag, or, if that was left out, at the call's or at a line with the next key."""
+        return ValueEnds(
+            own=self.laid_out({PARAMETER_END: self.next}),
+            call_ends=self.laid_out({FUNCTION_END: self.after}),
+            next_keys=next_keys(call, (PARAMETER,), (">",)),
+            tags=(PARAMETER,),
+            calls=(FUNCTION,),
+            call_starts=(_TAG_NAME, (">",), (PARAMETER, FUNCTION_END)),
+            blocks={self.opens: (FUNCTION,)},
+            block_ends=(self.closes,),
+        )
+
+    def laid_out(self, ends: Ends) -> Ends:
+        return {line + mark: after for line in ("", *self.layout) for mark, after in ends.items()}
+
+
+def next_keys(call: TextCall, tags: tuple[str, ...], ends: tuple[str, ...]) -> Ends:
+    """The key tags that end a value: they begin a line, and the tool has the key and the call not yet.
+
+    Of an unknown tool, any that begins a line.
+    """
+    known = call.schema.keys
+    follow = tuple(key + end for key in known if key not in call.keys for end in ends)
+    return {line + tag: follow for line in ("\n", "\r\n") for tag in tags} if follow or not known else {}
 
 
 def tag_name(source: Source) -> Reading[str]:
@@ -97,6 +121,7 @@ def tag_name(source: Source) -> Reading[str]:
 # -- keys and values -----------------------------------------------------------------------------------------------
 
 _NAME = re.compile(r"\w[\w.:/-]*")
+_WORD = re.compile(r"[\w.:/-]*")
 
 
 class Pairs(Struct, frozen=True):
@@ -158,28 +183,38 @@ class Pairs(Struct, frozen=True):
     def pairs(self, source: Source, call: TextCall, mark: str) -> Reading[None]:
         """The keys and values of a call, up to its end."""
         if mark in self.separator:
-            yield from source.space()
-            mark = yield from source.expect(*self.next)
+            mark = yield from self.tag(source)
         while mark in self.key:
-            mark = yield from self.pair(source, call)
+            mark = yield from self.pair(source, call, mark)
         if mark not in self.call_end:
             source.unread(mark)
         call.end_keys()
 
-    def pair(self, source: Source, call: TextCall) -> Reading[str]:
+    def pair(self, source: Source, call: TextCall, mark: str) -> Reading[str]:
         """A key, and its value if it has one; returns the mark after it."""
+        source.hold(mark)
+        key, mark = yield from header(source, call, mark, self.key_name(source), self.key_end)
+        if mark not in self.value:
+            return mark
+        call.key(key)
+        write = call.schema.field(key).writer
+        mark = (yield from tagged_value(source, call, write, self.ends(call))).lstrip()
+        return (yield from self.tag(source)) if mark in self.value_end else mark
+
+    def key_name(self, source: Source) -> Reading[tuple[str, str]]:
+        """A key, and the mark behind its end tag: that of its value, or another where it has none."""
         key, mark = yield from source.upto(*self.key_end, *self.value, *self.call_end)
         if mark in self.call_end:
             source.refuse(mark, f"expected the end of the key {key!r}")
         if mark in self.key_end:
             yield from source.space()
-            mark = yield from source.expect(*self.value, *self.next)
-        if mark not in self.value:
-            return mark
-        key = key.strip()
-        call.key(key)
-        mark = (yield from raw_value(source, call, call.schema.field(key).writer, self.ends(call))).lstrip()
-        return (yield from source.expect(*self.next)) if mark in self.value_end else mark
+            mark = yield from expected(source, (*self.value, *self.next), self.value[0], self.call_end[0])
+        return key.strip(), mark
+
+    def tag(self, source: Source) -> Reading[str]:
+        """The tag that must stand next, where a key may, white space aside."""
+        yield from source.space()
+        return (yield from expected(source, self.next, self.key[0], self.call_end[0]))
 
     @property
     def after(self) -> tuple[str, ...]:
@@ -191,12 +226,19 @@ class Pairs(Struct, frozen=True):
         """What may stand where a key may."""
         return (*self.key, *self.call_end, *self.after)
 
-    def ends(self, call: TextCall) -> Ends:
-        """Where a value ends: at its tag, or, if that was left out, at the call's or at a key that the tool has."""
-        keys = tuple(f"{key}{end}" for key in call.schema.keys for end in self.key_end)
-        left_out = dict.fromkeys(self.call_end, self.after) | dict.fromkeys(self.key, keys)
-        left_out |= {f"\n{mark}": after for mark, after in left_out.items()}
-        return dict.fromkeys(self.value_end, self.next) | left_out
+    def ends(self, call: TextCall) -> ValueEnds:
+        """Where a value ends: at its tag, or, if that was left out, at the call's or at a line with the next key."""
+        call_ends = dict.fromkeys(self.call_end, self.after)
+        return ValueEnds(
+            own=dict.fromkeys(self.value_end, self.next),
+            call_ends=call_ends | {f"\n{mark}": after for mark, after in call_ends.items()},
+            next_keys=next_keys(call, self.key, self.key_end),
+            tags=self.key,
+            calls=self.call,
+            call_starts=(_WORD, *([self.separator] if self.separator else ()), self.key, _WORD, self.key_end),
+            blocks=dict.fromkeys(self.opens, self.call),
+            block_ends=self.closes,
+        )
 
 
 # -- dialects ------------------------------------------------------------------------------------------------------

@@ -256,7 +256,7 @@ def dict_key(source: Source, out: Json) -> Reading[None]:
     """A key and its colon. What is no string becomes one, as in JSON."""
     word = yield from source.match(_ATOM)
     if quote := (yield from source.ahead(*QUOTES)):
-        yield from strings(source, out, word, quote, (":",))
+        yield from strings(source, out, word, quote, (":", ",", "}"))  # the last two break it: that is a set
     else:
         out.add(quoted(atom(word) or source.refuse(word, "expected a key")))
     yield from source.space()

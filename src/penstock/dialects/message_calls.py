@@ -11,7 +11,15 @@ from msgspec import Struct
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import THINK, Dialect
 from penstock.dialects.marks import marks_of
-from penstock.dialects.named_calls import FUNCTIONARY_TOKENS, NAME, json_arguments, named_call, text_call
+from penstock.dialects.named_calls import (
+    FUNCTIONARY_TOKENS,
+    NAME,
+    json_arguments,
+    last_text,
+    more_arguments,
+    named_call,
+    text_call,
+)
 from penstock.dialects.objects_in_text import another, only_calls, value
 from penstock.dialects.raw import Writer, json_or_text, raw_value
 from penstock.dialects.source import Mismatch, Reading, Source
@@ -124,6 +132,7 @@ def harmony_call(source: Source, name: str) -> Reading[None]:
         call.add("{}")
     elif (yield from source.sees("{")):
         yield from value(source, call.add)
+        yield from more_arguments(source, call, *HARMONY.ends, *HARMONY.starts)
     else:
         mark = yield from source.flow(call.add, marks_of(*HARMONY.ends, *HARMONY.starts))
         source.unread(mark)
@@ -181,11 +190,13 @@ def muse_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
 # -- Functionary v3.2 ----------------------------------------------------------------------------------------------
 
 TO = ">>>"
+_BLANKS = re.compile(r"[ \t\r]*")
 
 
 def functionary_v32(source: Source, mark: str) -> Reading[None]:
     """`>>>RECIPIENT` and a line break, then text for `all`, code for `python`, and for any other its arguments."""
     name = yield from source.match(NAME)
+    yield from source.match(_BLANKS)
     yield from source.expect("\n")
     if name == "all":
         only_calls(source)
@@ -202,12 +213,13 @@ def functionary_v32(source: Source, mark: str) -> Reading[None]:
 
 def code(source: Source, sink: Callable[[str], None]) -> Reading[str]:
     """Code, up to the next line with a recipient or to the end of the text."""
-    while mark := (yield from source.flow(sink, marks_of(TO))):
+    while mark := (yield from last_text(source, sink, TO)):
         name = yield from source.match(NAME)
+        blanks = yield from source.match(_BLANKS)
         if name and (yield from source.sees("\n")):
-            source.unread(mark + name)
+            source.unread(mark + name + blanks)
             break
-        sink(mark + name)
+        sink(mark + name + blanks)
     return mark
 
 

@@ -10,9 +10,11 @@ from msgspec import Struct
 
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import THINK, Dialect
+from penstock.dialects.line import FENCE
 from penstock.dialects.marks import marks_of
-from penstock.dialects.objects_in_text import another, arguments, object_calls, only_calls, value
-from penstock.dialects.source import Mismatch, Reading, Source
+from penstock.dialects.objects_in_text import another, arguments, object_calls, only_calls, only_key, value
+from penstock.dialects.raw import told
+from penstock.dialects.source import Mismatch, Over, Reading, Source
 from penstock.events import Reasoning, Text
 
 NAME = re.compile(r"[^\s<>\[\]{}()\"'`]*")
@@ -36,6 +38,27 @@ def named_call(source: Source, name: str, id: str = "", ends: tuple[str, ...] = 
     source.end()
 
 
+def closed_call(source: Source, name: str, id: str, ends: tuple[str, ...], following: tuple[str, ...]) -> Reading[None]:
+    """The same, where one of the `ends` follows the arguments, or what is `following` if that was left out."""
+    call = source.begin(name, id)
+    yield from json_arguments(source, call, *ends)
+    yield from more_arguments(source, call, *ends, *following)
+    source.end()
+
+
+def more_arguments(source: Source, call: TextCall, *ends: str) -> Reading[None]:
+    """What follows the arguments up to their end, if that is JSON too: nobody knows which of it was meant."""
+    spaces = yield from source.space()
+    if (yield from source.sees(*_JSON)):
+        call.add(spaces)
+        source.unread((yield from source.flow(call.add, marks_of(*ends))))
+    else:
+        source.unread(spaces)
+
+
+_JSON = tuple("{}[],")
+
+
 def json_arguments(source: Source, call: TextCall, *ends: str) -> Reading[None]:
     """The JSON of a call's arguments; none at all if one of the `ends` comes at once, which is not read."""
     yield from source.space()
@@ -53,17 +76,19 @@ Body = Callable[[Callable[[str], None]], Reading[str]]
 
 def text_call(source: Source, call: TextCall, key: str, body: Body) -> Reading[str]:
     """A call that has nothing but text: the value of the one argument that its tool has, or else of `key`."""
-    keys = set(call.schema.keys)
-    key = keys.pop() if len(keys) == 1 else key
-    write = call.schema.field(key).writer
-    pieces: list[str] = []
+    key = only_key(call, key)
     call.key(key)
-    if write is None:
-        call.add('"')
-    mark = yield from body(call.string if write is None else pieces.append)
-    call.add('"' if write is None else write("".join(pieces)))
+    mark = yield from told(call, call.schema.field(key).writer, body)
     call.end_keys()
     source.end()
+    return mark
+
+
+def last_text(source: Source, sink: Callable[[str], None], *marks: str) -> Reading[str]:
+    """Text up to a mark, or to the end of all, which counts only if the model ended there."""
+    mark = yield from source.flow(sink, marks_of(*marks))
+    if not mark and source.is_cut:
+        raise Over("the text was cut off inside a value")
     return mark
 
 
@@ -125,13 +150,13 @@ def functionary_v31(source: Source, mark: str) -> Reading[None]:
     yield from source.space()
     if not (yield from source.sees("{", "</function>")):  # others write tags here
         source.fail("expected an object")
-    yield from named_call(source, name, ends=("</function>",))
+    yield from closed_call(source, name, "", ("</function>",), ("<function=",))
     yield from source.close("</function>")
 
 
 def python_code(source: Source, sink: Callable[[str], None]) -> Reading[str]:
     """Code, up to the end of the message."""
-    return (yield from source.flow(sink, marks_of(*FUNCTIONARY_TOKENS)))
+    return (yield from last_text(source, sink, *FUNCTIONARY_TOKENS))
 
 
 FUNCTIONARY_TOKENS = ("<|eom_id|>", "<|eot_id|>")
@@ -148,7 +173,7 @@ def solar_call(source: Source) -> Reading[None]:
     yield from source.expect("<|tool_call:name|>")
     name = yield from name_ahead(source)
     yield from source.expect("<|tool_call:args|>")
-    yield from named_call(source, name, id, SOLAR.call_end)
+    yield from closed_call(source, name, id, SOLAR.call_end, SOLAR.call + SOLAR.closes)
 
 
 SOLAR = Section(("<|tool_calls|>",), ("<|tool_call:begin|>",), ("<|tool_call:end|>",), ("<|calls|>",))
@@ -167,13 +192,13 @@ def deepseek_call(source: Source) -> Reading[None]:
     name = yield from name_ahead(source)
     yield from source.expect(*DEEPSEEK_SEP)
     if name != "function" or (yield from another(source, "{")):
-        yield from named_call(source, name, ends=DEEPSEEK.call_end)
+        yield from closed_call(source, name, "", DEEPSEEK.call_end, DEEPSEEK.call + DEEPSEEK.closes)
         return
     name = yield from name_ahead(source)
-    if not (yield from source.ahead("```json", "```")) and not (yield from source.sees("{")):
+    if not (yield from source.ahead(f"{FENCE}json", FENCE)) and not (yield from source.sees("{")):
         source.fail("expected a fence")
-    yield from named_call(source, name, ends=("```", *DEEPSEEK.call_end))
-    yield from source.close("```")
+    yield from closed_call(source, name, "", (FENCE, *DEEPSEEK.call_end), DEEPSEEK.call + DEEPSEEK.closes)
+    yield from source.close(FENCE)
 
 
 def spellings(*tokens: str) -> tuple[str, ...]:
@@ -204,7 +229,7 @@ def kimi_call(source: Source) -> Reading[None]:
     """`functions.NAME:INDEX<|tool_call_argument_begin|>{…}`, where all that stands before the token is the id."""
     id = yield from name_ahead(source)
     yield from source.expect("<|tool_call_argument_begin|>")
-    yield from named_call(source, _AROUND_NAME.sub("", id), id, KIMI.call_end)
+    yield from closed_call(source, _AROUND_NAME.sub("", id), id, KIMI.call_end, KIMI.call + KIMI.closes)
 
 
 _AROUND_NAME = re.compile(r"^functions\.|:\d+$")
@@ -228,9 +253,11 @@ def react(source: Source, mark: str) -> Reading[None]:
     label = yield from source.ahead(*LABELS)
     if not label:
         source.fail("expected a label")
-    if label == "Action:":
-        yield from react_call(source)
-        return
+    while label == "Action:":
+        if not (yield from react_call(source)):
+            return
+        mark, before = "", (yield from source.space())
+        label = yield from source.ahead(*LABELS)
     only_calls(source)
     yield from source.space()
     source.drop()
@@ -245,8 +272,11 @@ def react(source: Source, mark: str) -> Reading[None]:
     source.voice = Reasoning
 
 
-def react_call(source: Source) -> Reading[None]:
-    """`NAME` and `Action Input: …` on lines of their own; what is no object is text, up to the observation."""
+def react_call(source: Source) -> Reading[bool]:
+    """`NAME` and `Action Input: …` on lines of their own; what is no object is text, up to the observation.
+
+    It says whether another label follows.
+    """
     yield from source.space()
     name = yield from source.match(_LINE)
     if not (yield from source.close("Action Input:")):
@@ -255,16 +285,26 @@ def react_call(source: Source) -> Reading[None]:
     if ended_by:
         call.add("{}")
         source.end()
-    elif (yield from another(source, "{")):
-        yield from value(source, call.add)
-        source.end()
-    else:
+    elif not (yield from react_object(source, call)):
         ended_by = yield from text_call(source, call, "__arg1", partial(react_input, source))
     source.voice = Reasoning if ended_by else Text
     if ended_by:
         yield from source.space()
-    elif (yield from label_ahead(source)):
-        yield from react(source, "")
+        return False
+    return (yield from label_ahead(source))
+
+
+def react_object(source: Source, call: TextCall) -> Reading[bool]:
+    """The input as an object, which may stand in a fence; if it is none, nothing is read."""
+    fence = yield from source.close(f"{FENCE}json", FENCE)
+    if not (yield from another(source, "{")):
+        source.unread(fence)
+        return False
+    yield from value(source, call.add)
+    source.end()
+    if fence:
+        yield from source.close(FENCE)
+    return True
 
 
 def label_ahead(source: Source) -> Reading[bool]:
@@ -280,7 +320,7 @@ def react_input(source: Source, sink: Callable[[str], None]) -> Reading[str]:
     yield from source.space()
     if not (yield from source.peek()):
         source.fail("expected an input")
-    return (yield from source.flow(sink, marks_of(f"\n{OBSERVATION}")))
+    return (yield from last_text(source, sink, f"\n{OBSERVATION}", f"\r\n{OBSERVATION}"))
 
 
 DIALECTS = {
@@ -310,6 +350,6 @@ DIALECTS = {
         closes=KIMI.call_end + KIMI.closes,
         call_ends_reasoning=True,
     ),
-    "react": Dialect(block=react, opens=("\n",), begins_inside=True),
+    "react": Dialect(block=react, opens=("\n", "\r\n"), begins_inside=True),
 }
 DIALECTS["deepseek_v31"] = DIALECTS["deepseek_v3"]

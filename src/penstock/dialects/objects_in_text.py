@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
 from penstock.dialects.call import TextCall
+from penstock.dialects.held import MAX_HELD
+from penstock.dialects.line import FENCE
 from penstock.dialects.marks import Marks, marks_of
+from penstock.dialects.schema import quote
 from penstock.dialects.source import MAX_HEADER, Mismatch, Over, Reading, Source
 from penstock.halves import Halves
 from penstock.scanner import SPACE, TO_QUOTE
@@ -49,57 +53,99 @@ def object_call(source: Source, keys: Keys = USUAL, name: str = "") -> Reading[N
 
 def fields(source: Source, keys: Keys = USUAL, name: str = "", id: str = "") -> Reading[None]:
     """A call object, from after its brace on; it may stand in another one, `{"type": "function", "function": {…}}`."""
-    early = unread = ""
-    while (key := (yield from next_key(source))) is not None:
-        if key == "function" and (yield from source.ahead("{")):
-            yield from fields(source, keys, name, id)
-            yield from skip_fields(source)
-            return
-        if key in keys.name or (key == "function" and (yield from source.sees('"'))):
+    early, unread, is_inner = "", Unread(), False
+    while (key := (yield from next_key(source))) is not None or is_inner:
+        if key is None or (key == "function" and not is_inner and (yield from source.ahead("{"))):
+            is_inner = key is not None
+        elif key in keys.name or (key == "function" and (yield from source.sees('"'))):
             own = yield from short_string(source)
-            yield from named_call(source, keys, own or name, id, early, unread)
+            yield from named_call(source, keys, own or name, id, early, unread, is_inner=is_inner)
             return
-        if (yield from has_arguments(source, keys, key)):
+        elif (yield from has_arguments(source, keys, key)):
             early = yield from json_text(source)
         elif key in keys.id:
             id = as_text((yield from json_text(source)))
         else:
-            unread = (yield from skip_field(source, key)) or unread
+            yield from unread.read(source, key)
     call = source.begin(name, id)
     if early:
         call.add(unwrapped(early))
     end_object(source, call, unread, is_empty=not early)
 
 
-def named_call(source: Source, keys: Keys, name: str, id: str, early: str, unread: str) -> Reading[None]:
-    """The rest of a call object, once its name is known; `early` are arguments that stood before it."""
+def named_call(
+    source: Source, keys: Keys, name: str, id: str, early: str, unread: Unread, *, is_inner: bool
+) -> Reading[None]:
+    """The rest of a call object, once its name is known; `early` are arguments that stood before it.
+
+    If it is the inner one of two, its arguments may also stand in the outer one.
+    """
     if name in keys.no_calls and name not in source.tools:
         only_calls(source)
         yield from skip_fields(source)
+        yield from skip_fields(source) if is_inner else ()
         source.hold()
         return
     call = source.begin(name, id)
     is_empty = not early
     if early:
         call.add(unwrapped(early))
-    while (key := (yield from next_key(source))) is not None:
-        if is_empty and (yield from has_arguments(source, keys, key)):
+    while is_empty or not (yield from is_left_open(source)):
+        key = yield from next_key(source)
+        if key is None and not (is_inner and is_empty):
+            break
+        if key is None:
+            is_inner = False
+        elif is_empty and (yield from has_arguments(source, keys, key)):
             yield from arguments(source, call)
             is_empty = False
         else:
-            unread = (yield from skip_field(source, key)) or unread
+            yield from unread.read(source, key)
     end_object(source, call, unread, is_empty=is_empty)
+    yield from skip_fields(source) if is_inner else ()
 
 
-def end_object(source: Source, call: TextCall, unread: str, *, is_empty: bool) -> None:
-    """A call object has ended. If it has no arguments, but another field with an object, nobody knows what it meant."""
-    if is_empty and unread:
-        call.fail("malformed", f"the call has no arguments, but an unknown field {unread!r}")
+class Unread:
+    """The fields of a call object that a call does not have: they may be arguments, written beside the others."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, str] = {}  # with their JSON
+        self._room = MAX_HELD
+
+    def read(self, source: Source, key: str) -> Reading[None]:
+        """The value of a field that means nothing here."""
+        if key in META:
+            yield from value(source, ignore)
+            return
+        pieces: list[str] = []
+        yield from value(source, partial(self._keep, pieces))
+        self.fields[key] = "".join(pieces)
+
+    def _keep(self, pieces: list[str], piece: str) -> None:
+        self._room -= len(piece)
+        if self._room >= 0:
+            pieces.append(piece)
+
+    def written(self) -> str:
+        """The fields as an object."""
+        return "{" + ", ".join(f"{quote(key)}: {raw}" for key, raw in self.fields.items()) + "}"
+
+
+META = ("type", "id", "index", "call_id", "tool_call_id", "thought", "thoughts", "reasoning")
+"""Fields that say something about a call, and are no arguments of it."""
+
+
+def end_object(source: Source, call: TextCall, unread: Unread, *, is_empty: bool) -> None:
+    """A call object has ended. Fields beside the arguments may belong there: then nobody knows what it meant."""
+    beside = [key for key in unread.fields if is_empty or key in call.schema.keys or key in ARGUMENTS]
+    why = f"write all arguments as one object: {', '.join(map(repr, beside))} stood beside it"
+    if is_empty or beside:
+        call.add(unread.written())
+    if beside and not is_empty:
+        call.fail("malformed", why)
         source.call = None
-        source.hold()
-        return
-    if is_empty:
-        call.add("{}")
+    elif beside:
+        call.doubt(why, is_plain=True)
     source.end()
 
 
@@ -118,17 +164,24 @@ def arguments(source: Source, call: TextCall) -> Reading[None]:
         yield from value(source, call.add)
 
 
-def skip_field(source: Source, key: str) -> Reading[str]:
-    """The value of a field that means nothing here; its key is told if that was an object."""
-    is_object = yield from source.sees("{")
-    yield from value(source, ignore)
-    return key if is_object else ""
-
-
 def skip_fields(source: Source) -> Reading[None]:
     """The other fields of an object, and its end."""
-    while (yield from next_key(source)) is not None:
+    while not (yield from is_left_open(source)) and (yield from next_key(source)) is not None:
         yield from value(source, ignore)
+
+
+def is_left_open(source: Source) -> Reading[bool]:
+    """Whether a call object that has all it needs lacks its brace, as what stands behind it shows."""
+    spaces = yield from source.space()
+    is_over = yield from source.sees(*source.ends, "]", FENCE)
+    source.unread(spaces)
+    return is_over
+
+
+def only_key(call: TextCall, key: str) -> str:
+    """The one argument that a tool has; if it has several, or none is known, it is called `key`."""
+    keys = set(call.schema.keys)
+    return keys.pop() if len(keys) == 1 else key
 
 
 def only_calls(source: Source) -> None:

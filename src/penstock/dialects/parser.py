@@ -52,10 +52,14 @@ class TextParser:
             text = self._halves.join(text)
         return self._reader.feed(text)
 
-    def close(self) -> list[StreamChunk]:
-        """The events that were still held back: text that might have been a mark, a call that was cut."""
+    def close(self, *, cut: bool = False) -> list[StreamChunk]:
+        """The events that were still held back: text that might have been a mark, a call that was cut.
+
+        Say `cut` if the model had not ended its text, as at a limit of tokens or a lost connection: a call that nothing
+        but the end of the text ended is invalid then.
+        """
         if self._is_closed:
             return []
         self._is_closed = True
         half = self._halves.rest()
-        return (self._reader.feed(half) if half else []) + self._reader.close()
+        return (self._reader.feed(half) if half else []) + self._reader.close(is_cut=cut)

@@ -7,9 +7,8 @@ import re
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.literals import Json, literal
-from penstock.dialects.marks import marks_of
 from penstock.dialects.objects_in_text import object_calls
-from penstock.dialects.recovery import give_up
+from penstock.dialects.recovery import give_up, rest_of_call
 from penstock.dialects.source import Mismatch, Over, Reading, Source
 from penstock.events import StreamChunk, ToolCallDelta
 
@@ -17,10 +16,6 @@ from penstock.events import StreamChunk, ToolCallDelta
 
 _WORD = re.compile(r"[\w.-]*")
 _NAME = re.compile(r"[^\W\d][\w.-]*")
-_STRUCTURE = marks_of(*"()[]{}'\"\\")
-
-MAX_SKIPPED = 1024
-"""How many characters of a broken call are skipped to find its end."""
 
 
 def name_of(source: Source) -> Reading[str]:
@@ -48,7 +43,7 @@ def arguments(source: Source, call: TextCall, key: str = "") -> Reading[None]:
         out.flush()  # for whoever looks at the broken call
         if isinstance(why, Over) or source.call is None:
             raise
-        yield from rest_of_call(source, call, out)
+        yield from rest_of_call(source, call, len(out.opened) + 1, out.quote)
         give_up(source, why)
 
 
@@ -57,7 +52,10 @@ def argument_list(source: Source, call: TextCall, out: Json, key: str) -> Readin
     names = iter(call.schema.keys)
     yield from source.space()
     while key or not (yield from source.ahead(")")):
-        call.key(key or (yield from keyword(source)) or next(names, "") or source.fail("expected a keyword"))
+        key = key or (yield from keyword(source)) or next(names, "") or source.fail("expected a keyword")
+        if key in call.keys and source.call is None:
+            raise Mismatch(f"the argument {key!r} is given twice")
+        call.key(key)
         key = ""
         yield from literal(source, out)
         yield from source.space()
@@ -66,28 +64,6 @@ def argument_list(source: Source, call: TextCall, out: Json, key: str) -> Readin
             break
         yield from source.space()
     call.end_keys()
-
-
-def rest_of_call(source: Source, call: TextCall, out: Json) -> Reading[None]:
-    """What is left of a broken call, up to the parenthesis that closes it, or so much of it as may be skipped."""
-    depth, quote, left = len(out.opened) + 1, out.quote, MAX_SKIPPED
-    while depth and left:
-        text, mark = source.take(_STRUCTURE, left)
-        source.unread(text[left:])
-        read = text[:left] + mark
-        call.add(read)
-        left -= len(read)
-        if not mark:
-            if source.is_over:
-                return
-            if left:
-                yield
-        elif mark == "\\":
-            call.add((yield from source.ahead("'", '"', "\\")))
-        elif quote or mark in ("'", '"'):
-            quote = "" if mark == quote else quote or mark
-        else:
-            depth += 1 if mark in "([{" else -1
 
 
 def keyword(source: Source) -> Reading[str]:
@@ -223,13 +199,13 @@ def smol_code(source: Source, mark: str) -> Reading[None]:
 
 
 def code_ends(source: Source, closer: str) -> Reading[bool]:
-    """Whether the code ends here, at its closing mark or with the text; comments before it are read."""
+    """Whether the code ends here, at its closing mark or with a text that was not cut; comments before it are read."""
     yield from source.space()
     while mark := (yield from source.ahead("#", ";")):
         if mark == "#":
             yield from source.match(_COMMENT)
         yield from source.space()
-    return bool((yield from source.ahead(closer))) or not (yield from source.peek())
+    return bool((yield from source.ahead(closer))) or not ((yield from source.peek()) or source.is_cut)
 
 
 def printed_name(source: Source) -> Reading[tuple[str, int]]:

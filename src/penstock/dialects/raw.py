@@ -32,7 +32,9 @@ def raw_text(source: Source, sink: Callable[[str], None], ends: Ends) -> Reading
             return mark
         if mark:
             spaces = yield from source.space()
-            if (yield from source.sees(*ends[mark])) or not (yield from source.peek()):
+            if (yield from source.sees(*ends[mark])):
+                return mark
+            if not (yield from source.peek()) and not source.is_cut:  # else more was to come, nobody knows what
                 return mark
             source.unread(spaces)  # a mark may begin there
             sink(mark)

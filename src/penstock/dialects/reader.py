@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from penstock.dialects.dialect import THINK, Dialect
-from penstock.dialects.line import FENCE
 from penstock.dialects.marks import Marks, marks_of
 from penstock.dialects.source import Mismatch, Over, Reading, Source
 from penstock.events import Reasoning, StreamChunk, Text
 
-_BACKTICKS = re.compile("`*")
 _CONTROL = ("<|", "<｜", "]<]", "[TOOL_CALLS]")  # how control tokens begin, which nobody writes in code
 
 
@@ -26,7 +23,6 @@ class Reader:
         self._reading = self.read()
         self._opens = _by_mark(source, dialects)
         self._think = dict(pair for row in dialects.values() for pair in (THINK if source.is_strict else row.think))
-        self._fences = () if any(FENCE in mark for mark in self._opens) else (FENCE,)
         self._tokens = () if source.is_strict else tuple(mark for mark in self._opens if mark.startswith(_CONTROL))
         self._loose: set[str] = set()  # closing marks of a block that was left without one
         self._markup = {token for dialect in dialects.values() for token in dialect.tokens if not source.is_strict}
@@ -37,9 +33,10 @@ class Reader:
         next(self._reading, None)
         return self._source.take_out()
 
-    def close(self) -> list[StreamChunk]:
-        """What was still held back."""
+    def close(self, *, is_cut: bool = False) -> list[StreamChunk]:
+        """What was still held back; `is_cut` says that the model had not ended its text."""
         self._source.is_over = True
+        self._source.is_cut = is_cut
         next(self._reading, None)
         return self._source.take_out()
 
@@ -47,10 +44,8 @@ class Reader:
         """The whole text."""
         yield from self._start()
         while mark := (yield from self._source.flow(self._source.tell, self._marks())):
-            if self._source.line.is_in_code and mark not in self._tokens and not mark.startswith("\n"):
-                yield from self._code(mark)
-            elif mark == FENCE and mark not in self._opens:
-                yield from self._fence()
+            if self._is_in_code(mark):
+                self._tell_code(mark)
             elif mark in self._opens:
                 yield from self._block(mark)
             elif mark in self._loose:
@@ -60,28 +55,18 @@ class Reader:
                 yield from self._begin_inside()
 
     def _marks(self) -> Marks:
-        return marks_of(*self._opens, *self._think, *self._markup, *self._loose, *self._fences)
+        return marks_of(*self._opens, *self._think, *self._markup, *self._loose)
 
-    def _code(self, mark: str) -> Reading[None]:
-        """A mark between backticks, and what follows it there: talk about calls."""
-        source = self._source
-        source.tell(mark)
-        if mark != FENCE:
-            source.tell((yield from source.flow(source.tell, marks_of("`", "\n\n"))))
-            source.line.end_code()
+    def _is_in_code(self, mark: str) -> bool:
+        """Whether the mark is talk about calls. A mark that is a line break ends code, unless that is in a fence."""
+        line = self._source.line
+        if mark in self._tokens:
+            return False
+        return line.is_in_fence if mark[0] in "\r\n" else line.is_in_code
 
-    def _fence(self) -> Reading[None]:
-        """A fence, and if it opens a block of code, the code up to the fence that closes it: tags in there are text."""
-        source = self._source
-        is_open, opening = source.line.may_open_fence, FENCE + (yield from source.match(_BACKTICKS))
-        source.tell(opening)
-        while is_open and (mark := (yield from source.flow(source.tell, marks_of(opening, *self._tokens)))):
-            if mark in self._tokens:
-                yield from self._block(mark)
-            else:
-                is_open = not source.line.may_open_fence
-                source.tell(mark + (yield from source.match(_BACKTICKS)))
-        source.line.end_code()
+    def _tell_code(self, mark: str) -> None:
+        self._source.tell(mark)
+        self._source.line.go_on()
 
     def _start(self) -> Reading[None]:
         """What may stand at the very beginning, because its opening mark was in the prompt."""
@@ -108,6 +93,7 @@ class Reader:
         if source.is_strict:  # what is said in there is no call
             source.tell(mark)
             source.tell((yield from source.flow(source.tell, marks_of(closer))))
+            source.line.end_code()
             return
         source.hold(mark)
         if (yield from source.close(closer)):
@@ -124,11 +110,15 @@ class Reader:
         while mark := (yield from source.flow(source.tell, marks_of(*closers, *opens))):
             if mark in closers:
                 source.voice = Text
+                source.line.end_code()
                 yield from source.space()
                 return
-            if (yield from self._block(mark)):
+            if self._is_in_code(mark):
+                self._tell_code(mark)
+            elif (yield from self._block(mark)):
                 break
         source.voice = Text
+        source.line.end_code()
 
     def _block(self, mark: str) -> Reading[bool]:
         """What follows an opening mark, in the first dialect that it fits; whether there was a call."""
@@ -138,6 +128,7 @@ class Reader:
         for name in names:
             source.hold(mark)
             source.dialect = name
+            source.ends = (*self._dialects[name].closes, *([mark] if len(mark) > 1 else []))
             try:
                 yield from self._dialects[name].block(source, mark)
             except Mismatch as why:

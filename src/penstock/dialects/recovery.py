@@ -1,8 +1,23 @@
-"""What a dialect does about a call that is broken, if its block may still go on behind it."""
+"""What a dialect does about a call that is not as it should be, and how it keeps a guess from running."""
 
 from __future__ import annotations
 
-from penstock.dialects.source import Mismatch, Source
+import re
+
+from msgspec import Struct
+
+from penstock.dialects.call import TextCall
+from penstock.dialects.marks import marks_of
+from penstock.dialects.raw import Ends, Sink, Writer, told
+from penstock.dialects.source import Mismatch, Over, Reading, Result, Source
+
+_STRUCTURE = marks_of(*"()[]{}'\"\\")
+
+MAX_SKIPPED = 1024
+"""How many characters of a broken call are skipped to find its end."""
+
+
+# -- broken calls --------------------------------------------------------------------------------------------------
 
 
 def give_up(source: Source, why: Mismatch) -> None:
@@ -11,3 +26,191 @@ def give_up(source: Source, why: Mismatch) -> None:
     source.call.fail("malformed", str(why))
     source.call = None
     source.drop()
+
+
+def expected(source: Source, marks: tuple[str, ...], *named: str) -> Reading[str]:
+    """The mark that must stand next. Of all that may, a message has the few that are named."""
+    try:
+        return (yield from source.expect(*marks))
+    except Over:
+        raise Over(f"the text ended where {' or '.join(map(repr, named))} was expected") from None
+    except Mismatch:
+        raise Mismatch(f"expected {' or '.join(map(repr, named))}") from None
+
+
+def header(
+    source: Source, call: TextCall, start: str, reading: Reading[Result], ends: tuple[str, ...] = (">",)
+) -> Reading[Result]:
+    """A tag of an open call, which is held. If the call breaks there, all of the tag is in it, from its start on."""
+    try:
+        found = yield from reading
+    except Mismatch:
+        source.rewind()
+        call.add((yield from source.ahead(start)))
+        ended_by = yield from source.flow(call.add, marks_of(*ends, "<", "\n"))
+        if ended_by in ends:
+            call.add(ended_by)
+        else:
+            source.unread(ended_by)
+        raise
+    source.drop()
+    return found
+
+
+def rest_of_call(source: Source, call: TextCall, depth: int, quote: str = "") -> Reading[None]:
+    """What is left of a broken call, up to the bracket that closes it, or so much of it as may be skipped."""
+    left = MAX_SKIPPED
+    while depth and left:
+        text, mark = source.take(_STRUCTURE, left)
+        source.unread(text[left:])
+        read = text[:left] + mark
+        call.add(read)
+        left -= len(read)
+        if not mark:
+            if source.is_over:
+                return
+            if left:
+                yield
+        elif mark == "\\":
+            call.add((yield from source.ahead("'", '"', "\\")))
+        elif quote or mark in ("'", '"'):
+            quote = "" if mark == quote else quote or mark
+        else:
+            depth += 1 if mark in "([{" else -1
+
+
+# -- values between tags -------------------------------------------------------------------------------------------
+
+Expected = tuple[str, ...] | re.Pattern[str]
+"""One of some marks, or a text that a pattern matches character by character."""
+
+
+class ValueEnds(Struct, frozen=True):
+    """How a raw value between tags may end. Marks stand with what must follow them, white space aside.
+
+    It ends at one of its `own` end tags, or if that was left out at one of the `call_ends`, or at one of the
+    `next_keys`; `tags` are those of keys that do not end it. A value may show another call, which is in it with all its
+    tags: one of the `calls`, and then each of `call_starts`. `blocks` and `block_ends` are the tags around calls.
+    """
+
+    own: Ends
+    call_ends: Ends
+    next_keys: Ends
+    tags: tuple[str, ...]
+    calls: tuple[str, ...]
+    call_starts: tuple[Expected, ...]
+    blocks: Ends = {}
+    block_ends: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> Ends:
+        return {**self.own, **self.call_ends, **self.next_keys}
+
+
+def tagged_value(source: Source, call: TextCall, write: Writer, ends: ValueEnds) -> Reading[str]:
+    """A raw value of a call; returns the mark that ended it. If that is a guess, the call will not be whole."""
+    text = ValueText(source, ends)
+    mark = yield from told(call, write, text.read)
+    if mark in ends.next_keys or text.is_guess:
+        why = "the next one begins in it" if mark in ends.next_keys else "it has tags in it"
+        end = next(iter(ends.own))
+        message = f"where the value of {call.argument!r} ends is a guess, as {why}: end it with {end!r}"
+        call.doubt(message, is_plain=not text.is_guess)
+    return mark
+
+
+class ValueText:
+    """Reads the raw text of a value, to the mark that ends it."""
+
+    def __init__(self, source: Source, ends: ValueEnds) -> None:
+        self._source = source
+        self._ends = ends
+        self._marks = ends.all
+        self._calls = 0  # that the value shows and that are open
+        self._blocks = 0
+        self._has_ended = False  # whether the block of the call has ended in the value
+        self._has_tags = False  # whether there was a tag of a parameter in it, not counting those in calls
+        self._has_call_tags = False  # whether there was one in the calls that are open
+        self.is_guess = False  # whether the value may as well end elsewhere
+
+    def read(self, sink: Sink) -> Reading[str]:
+        ends, source = self._ends, self._source
+        marks = marks_of(*self._marks, *ends.tags, *ends.calls, *ends.blocks, *ends.block_ends)
+        while True:
+            text, mark = source.take(marks)
+            if text:
+                sink(text)
+            if mark and (yield from self._is_end(mark)):
+                return mark
+            if mark:
+                sink(mark)
+            elif source.is_over:
+                raise Over("the text ended inside a value")
+            else:
+                yield
+
+    def _is_end(self, mark: str) -> Reading[bool]:
+        ends = self._ends
+        if mark in ends.calls:
+            self._calls += yield from self._stands(*ends.call_starts)  # else it is only mentioned
+        elif mark in ends.blocks:
+            yield from self._block(mark)
+        elif mark in ends.block_ends:
+            self._has_ended = self._has_ended or not self._blocks
+            self._blocks -= bool(self._blocks)
+        elif self._calls:
+            return (yield from self._is_end_in_call(mark))
+        elif mark in self._marks and (yield from self._follows(mark)):
+            self.is_guess = self._has_tags and mark not in ends.own
+            return True
+        else:
+            self._has_tags = self._has_tags or mark not in ends.call_ends
+        return False
+
+    def _is_end_in_call(self, mark: str) -> Reading[bool]:
+        """Whether the value ends though a call that it shows has not: it does if the block of its own call ends."""
+        ends = self._ends
+        if mark in ends.call_ends:
+            self._calls -= 1
+            self._has_call_tags = self._has_call_tags and self._calls > 0
+        elif mark in ends.own:
+            if (
+                ends.block_ends
+                and not self._blocks
+                and (yield from self._stands(tuple(ends.call_ends), ends.block_ends))
+            ):
+                self.is_guess = self._has_call_tags
+                return True
+            self._has_call_tags = True
+        return False
+
+    def _block(self, mark: str) -> Reading[None]:
+        """Another block. If the block of this call has ended, that one is not in the value."""
+        if (yield from self._stands(self._ends.blocks[mark])):
+            if self._has_ended:
+                self._source.refuse(mark, "the block ended within a value, and another one began")
+            self._blocks += 1
+
+    def _follows(self, mark: str) -> Reading[bool]:
+        """Whether what must follow the mark does, or may: a text that was not cut may end within it."""
+        after = self._marks[mark]
+        if not after or (yield from self._stands(after)):
+            return True
+        if not self._source.is_over or self._source.is_cut:
+            return False
+        spaces = yield from self._source.space()
+        rest = self._source.rest()
+        self._source.unread(spaces + rest)
+        return any(one.startswith(rest) for one in after)
+
+    def _stands(self, *expected: Expected) -> Reading[bool]:
+        """Whether such marks and texts stand next, in this order, white space aside; nothing is read."""
+        source, read, found = self._source, "", ""
+        for one in expected:
+            read += yield from source.space()
+            found = yield from source.match(one) if isinstance(one, re.Pattern) else source.ahead(*one)
+            read += found
+            if not found:
+                break
+        source.unread(read)
+        return bool(found)

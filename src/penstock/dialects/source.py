@@ -50,6 +50,8 @@ class Source(Teller):
         "calls",
         "closed_by",
         "dialect",
+        "ends",
+        "is_cut",
         "is_over",
         "is_strict",
         "reasoning",
@@ -61,8 +63,10 @@ class Source(Teller):
         self.tools = tools
         self.is_strict = is_strict  # only declared tools are called
         self.is_over = False
+        self.is_cut = False  # whether the text was over before the model had ended it
         self.reasoning = False  # whether reasoning is to be told apart from the answer
         self.dialect = ""
+        self.ends: tuple[str, ...] = ()  # the marks that show that a call of the dialect is over
         self.call: TextCall | None = None  # the call that is being written
         self.calls = 0  # how many there have been, broken ones too
         self.closed_by = ""  # the closing mark that was read last
@@ -83,6 +87,7 @@ class Source(Teller):
         if not name or (self.is_strict and name not in self.tools):
             raise Mismatch(f"{name!r} is not a tool")
         self.drop()
+        self.line.survive()
         self.calls += 1
         self.call = self.new_call(name, id, f"text:{self.dialect}", self.tools.schema(name))
         return self.call

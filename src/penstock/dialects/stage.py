@@ -41,6 +41,8 @@ LEAKS = (
 )  # fmt: skip
 """The dialects with marks that are not met in ordinary prose, in the order in which they are tried."""
 
+_CUT = ("length", "cut", "error", "content_filter")  # why a text is over that the model had not ended
+
 
 class TextCalls:
     """Finds the calls in the text of a stream of events, in one dialect or in several."""
@@ -77,7 +79,7 @@ class TextCalls:
             case ToolCallDelta() | ToolCallClosed() | Opaque():
                 return [self._renumbered(event)]
             case Finish():
-                return [*self._end(event.choice), self._finished(event)]
+                return [*self._end(event.choice, is_cut=event.reason in _CUT), self._finished(event)]
             case Retry():
                 self._open.clear()
                 self._found.clear()
@@ -87,8 +89,8 @@ class TextCalls:
                 return [event]
 
     def close(self) -> list[StreamChunk]:
-        """The events that were still held back."""
-        return [event for choice in list(self._open) for event in self._end(choice)]
+        """The events that were still held back. Text that had no `Finish` was cut."""
+        return [event for choice in list(self._open) for event in self._end(choice, is_cut=True)]
 
     def _read(self, event: Text) -> list[StreamChunk]:
         is_new = event.choice not in self._open or self._open[event.choice][0] != event.block
@@ -104,11 +106,11 @@ class TextCalls:
         self._begun.add(choice)
         return Reader(source, self._dialects, reasoning=self._reasoning or is_inside, inside=is_inside)
 
-    def _end(self, choice: int) -> list[StreamChunk]:
+    def _end(self, choice: int, *, is_cut: bool = False) -> list[StreamChunk]:
         if choice not in self._open:
             return []
         block, reader = self._open.pop(choice)
-        return self._of_choice(reader.close(), choice, block)
+        return self._of_choice(reader.close(is_cut=is_cut), choice, block)
 
     def _of_choice(self, events: list[StreamChunk], choice: int, block: int) -> list[StreamChunk]:
         for event in events:

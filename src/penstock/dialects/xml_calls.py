@@ -10,16 +10,17 @@ import msgspec
 from msgspec import Struct
 
 from penstock.dialects.call import TextCall
-from penstock.dialects.dialect import Block, Dialect
+from penstock.dialects.dialect import THINK, Block, Dialect
 from penstock.dialects.marks import marks_of
 from penstock.dialects.objects_in_text import object_calls
-from penstock.dialects.raw import Ends, Sink, Writer, json_or_text, raw_text, raw_value, told
-from penstock.dialects.recovery import give_up
+from penstock.dialects.raw import Ends, Writer, json_or_text, raw_value
+from penstock.dialects.recovery import ValueEnds, expected, give_up, header, tagged_value
 from penstock.dialects.schema import Schema, quote
 from penstock.dialects.source import Mismatch, Over, Reading, Source
 
 _LINES = ("\n", "\r\n", "\n  ", "\n    ", "\n\t")
 """How the line of a tag may begin."""
+_ATTRIBUTES = re.compile(r"[^<>\n]*")
 
 
 class Tags(Struct, frozen=True):
@@ -88,21 +89,33 @@ class Tags(Struct, frozen=True):
         """What can only follow a call: it ends one the end tag of which was left out."""
         return (*self.calls, *self.block_ends, *self.layout)
 
-    def ends(self, call: TextCall) -> Ends:
+    def ends(self, call: TextCall) -> ValueEnds:
         """Where a value ends: at its own tag, or if that was left out at the call's, or where the next key begins."""
         nameless = self.key.rstrip() + ">"  # it breaks the call, but is no data
-        own = {self.value_end: (*self.keys, nameless, *self.call_ends, *self.after), self.call_end: self.after}
-        return {**own, **self.next_keys(call)}
+        after = (*(f"{mark}name" for mark in self.calls), *self.block_ends, *self.layout)
+        has_block = bool(self.opens and self.closes)
+        return ValueEnds(
+            own={self.value_end: (*self.keys, nameless, *self.call_ends, *after)},
+            call_ends={self.call_end: after},
+            next_keys=self.next_keys(call),
+            tags=spaced(self.key),
+            calls=spaced(self.call),
+            call_starts=(_ATTRIBUTES, (">",), (*spaced(self.key), self.call_end)),
+            blocks=dict.fromkeys(self.opens, (*self.calls, *self.layout)) if has_block else {},
+            block_ends=self.closes if has_block else (),
+        )
 
     def next_keys(self, call: TextCall) -> Ends:
-        """The key tags that end a value: those that the tool has; of an unknown tool, those that begin a line."""
-        follow = tuple(f"name={quotes}{key}{quotes}" for key in call.schema.keys for quotes in "\"'")
-        if self.is_token or not follow:
+        """The key tags that end a value: they begin a line, and the tool has the key and the call not yet.
+
+        Of an unknown tool, any that begins a line; if it is a token, any at all.
+        """
+        known = call.schema.keys
+        follow = tuple(f"name={quotes}{key}{quotes}" for key in known if key not in call.keys for quotes in "\"'")
+        if self.is_token or not known:
             follow = ("name",)
-            lines = ("", *_LINES) if self.is_token else _LINES
-        else:
-            lines = ("", *_LINES)
-        return {line + key: follow for line in lines for key in spaced(self.key)}
+        lines = ("", *_LINES) if self.is_token else _LINES
+        return {line + key: follow for line in lines for key in spaced(self.key)} if follow else {}
 
 
 def spaced(tag: str) -> tuple[str, ...]:
@@ -111,7 +124,7 @@ def spaced(tag: str) -> tuple[str, ...]:
 
 
 Parameter = Callable[[Source, TextCall, Tags], Reading[None]]
-"""Reads a parameter, from what follows `Tags.key` to its end."""
+"""Reads a parameter, from what follows `Tags.key` to its end. The tag is held until its end is read."""
 
 
 # -- calls ---------------------------------------------------------------------------------------------------------
@@ -184,6 +197,7 @@ def invoke_body(source: Source, call: TextCall, tags: Tags, end: str, parameter:
             source.end()
             return
         while key := (yield from invoke_end(source, tags, *tags.keys)):
+            source.hold(key)
             yield from parameter(source, call, tags.like(key))
     call.end_keys()
     source.end()
@@ -192,12 +206,8 @@ def invoke_body(source: Source, call: TextCall, tags: Tags, end: str, parameter:
 def invoke_end(source: Source, tags: Tags, *keys: str) -> Reading[str]:
     """The end of a call, or a key instead of it, which is returned."""
     yield from source.space()
-    try:
-        mark = yield from source.expect(*tags.call_ends, *tags.after, *keys)
-    except Over:
-        raise
-    except Mismatch:
-        raise Mismatch(f"expected {tags.key!r} or {tags.call_end!r}") from None
+    marks = (*tags.call_ends, *tags.after, *keys)
+    mark = yield from expected(source, marks, *((tags.key,) if keys else ()), tags.call_end)
     if mark in tags.after:
         source.unread(mark)
     return mark if mark in keys else ""
@@ -211,14 +221,20 @@ _UNQUOTED = re.compile(r"""[^\s"'<>/]*""")
 
 def named_tag(source: Source) -> Reading[tuple[str, dict[str, str], str]]:
     """The name that a tag's attributes give, all of them, and the tag's end: `name="N" string='true'>`, or `/>`."""
+    tag = attributes(source)
+    return (yield from tag if source.call is None else header(source, source.call, "<", tag))
+
+
+def attributes(source: Source) -> Reading[tuple[str, dict[str, str], str]]:
+    """The attributes of a tag, of which any but the name may have no value, and its end."""
     found: dict[str, str] = {}
     while not (end := (yield from source.close(">", "/>"))):
         yield from source.space()
-        key = yield from source.match(_WORD)
-        yield from source.space()
-        yield from source.expect("=")
-        yield from source.space()
-        found[key] = yield from attribute(source)
+        key = (yield from source.match(_WORD)) or source.fail("expected an attribute")
+        found[key] = ""
+        if (yield from source.close("=")):
+            yield from source.space()
+            found[key] = yield from attribute(source)
     if not (name := found.get("name")):
         raise Mismatch(f"a tag that should have a name has none, but {found}")
     return name, found, end
@@ -265,23 +281,9 @@ def value(source: Source, call: TextCall, write: Writer, end: str, tags: Tags) -
     if end == "/>":
         call.add('""' if write is None else write(""))
         return
-    ended_by = yield from told(call, write, partial(value_text, source, tags, tags.ends(call)))
+    ended_by = yield from tagged_value(source, call, write, tags.ends(call))
     if ended_by != tags.value_end:
         source.unread(ended_by)
-
-
-def value_text(source: Source, tags: Tags, ends: Ends, sink: Sink) -> Reading[str]:
-    """The raw text of a value. If the block ends in it and another one begins, that is not in the value."""
-    if not tags.opens or not tags.closes:
-        return (yield from raw_text(source, sink, ends))
-    mark = yield from raw_text(source, sink, {**ends, **dict.fromkeys(tags.closes, ())})
-    if mark not in tags.closes:
-        return mark
-    sink(mark)
-    mark = yield from raw_text(source, sink, {**ends, **dict.fromkeys(tags.opens, (*tags.calls, *tags.layout))})
-    if mark in tags.opens:
-        source.refuse(mark, "the block ended within a value, and another one began")
-    return mark
 
 
 def writer(schema: Schema, is_string: str | None) -> Writer:
@@ -306,6 +308,9 @@ def _json_for(schema: Schema, raw: str) -> str:
 
 
 # -- dialects ------------------------------------------------------------------------------------------------------
+
+TAGGED_THINK = (*THINK, ("<thinking>", "</thinking>"))
+"""The marks around reasoning where a prompt has asked for tags."""
 
 
 def tagged(*variants: Tags, parameter: Parameter = parameter) -> Block:
@@ -369,6 +374,7 @@ DIALECTS = {
         block=tagged(ANTHROPIC, ANTML),
         opens=ANTHROPIC.opening_marks + ANTML.opening_marks,
         closes=_closing(ANTHROPIC, ANTML),
+        think=TAGGED_THINK,
     ),
     "deepseek_dsml": _dsml(DSML),
     "deepseek_dsml_v4": _dsml(DSML_V4),

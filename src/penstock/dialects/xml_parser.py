@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.dialects.parser import TextParser
-from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid
+from penstock.events import Reasoning, StreamChunk, Text, ToolCall, ToolCallInvalid
 
 
 class StreamingXMLParser:
@@ -18,12 +18,19 @@ class StreamingXMLParser:
         text, calls = parser.close()
 
     The text can be shown at once: no piece of a tag is ever in it. A call is given when its `</invoke>` has come; one
-    that was cut or broken is never given, it is in `invalid_calls`.
+    that was cut or broken is never given, it is in `invalid_calls`. What stands between reasoning marks is `reasoning`:
+    it is not in the text, and calls in it are talk.
     """
 
     def __init__(self, tools: Iterable[Any] | None = None) -> None:
-        self._parser = TextParser("anthropic_xml", tools)
+        self._parser = TextParser("anthropic_xml", tools, reasoning=True)
+        self._thoughts: list[str] = []
         self.invalid_calls: list[ToolCallInvalid] = []
+
+    @property
+    def reasoning(self) -> str:
+        """The model's reasoning so far."""
+        return "".join(self._thoughts)
 
     def feed(self, token: str) -> tuple[str, list[ToolCall]]:
         """The text that can be shown, and the calls that have become whole."""
@@ -35,5 +42,6 @@ class StreamingXMLParser:
 
     def _sorted(self, events: list[StreamChunk]) -> tuple[str, list[ToolCall]]:
         self.invalid_calls += [event for event in events if isinstance(event, ToolCallInvalid)]
+        self._thoughts += [event.text for event in events if isinstance(event, Reasoning)]
         text = "".join(event.text for event in events if isinstance(event, Text))
         return text, [event for event in events if isinstance(event, ToolCall)]

@@ -94,11 +94,12 @@ def _stub(tool: Declared) -> str:
     found = list(properties_of(schema))
     required = [f"{name}: {_annotation(inner)}" for name, inner, is_required in found if is_required]
     optional = [f"{name}: {_annotation(inner)} = None" for name, inner, is_required in found if not is_required]
-    lines = [f'    """{tool.description.strip()}', *(["", "    Args:"] if found else [])]
+    lines = [tool.description.strip(), *(["", "    Args:"] if found else [])]
     lines += [f"        {name}: {_note(inner)}" for name, inner, _ in found]
     if definitions := definitions_of(schema):
         lines += ["", f"    Definitions: {to_json(definitions)}"]
-    return "\n".join([f"def {tool.name}({', '.join(required + optional)}):", *lines, '    """'])
+    doc = "\n".join(lines).replace('"""', r"\"\"\"")
+    return f'def {tool.name}({", ".join(required + optional)}):\n    """{doc}\n    """'
 
 
 def _annotation(schema: Schema) -> str:

@@ -1,0 +1,205 @@
+"""What no text alone can say about reading calls: how the text ended, how it is cut, how much there may be of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock
+from penstock import Finish, Reasoning, Text, TextCalls, TextParser, ToolCallInvalid
+from penstock.declared import declared
+from penstock.dialects.prompts.described import python_stubs
+from penstock.events import FinishReason, StreamChunk
+from penstock.testing import Reply, Scripted, drop, say
+from tests.growth import assert_linear
+from tests.texts import TextVector, calls_of, cuttings, parse, text_of, text_vectors
+
+# -- how the text ended --------------------------------------------------------------------------------------------
+
+OPEN = {  # calls that nothing but the end of the text ends
+    "react": ("Thought: clean\nAction: run\nAction Input: rm -rf /tmp/wo", "run", "rm -rf /tmp/wo"),
+    "functionary_v31": ('<|python_tag|>os.remove("a', "python", 'os.remove("a'),
+    "functionary_v32": ('>>>python\nos.remove("a', "python", 'os.remove("a'),
+}
+CUT: list[FinishReason] = ["length", "cut", "error", "content_filter"]
+
+
+def tool(name: str, kind: str = "string") -> dict[str, Any]:
+    return {"name": name, "parameters": {"type": "object", "properties": {"what": {"type": kind}}}}
+
+
+def staged(dialect: str, *endings: StreamChunk) -> list[StreamChunk]:
+    text, name, _ = OPEN[dialect]
+    stage = TextCalls(dialect, [tool(name)])
+    return [found for event in (Text(0, text), *endings) for found in stage.feed(event)] + stage.close()
+
+
+def invalid_of(events: list[StreamChunk]) -> list[tuple[str, str, str]]:
+    return [(event.name, event.why, event.arguments_raw) for event in events if isinstance(event, ToolCallInvalid)]
+
+
+@pytest.mark.parametrize("reason", CUT)
+@pytest.mark.parametrize("dialect", OPEN)
+def test_where_the_model_was_cut_off_the_end_of_the_text_ends_no_call(dialect: str, reason: FinishReason) -> None:
+    _, name, value = OPEN[dialect]
+    events = staged(dialect, Finish(reason))
+    assert calls_of(events) == []
+    assert invalid_of(events) == [(name, "cut", '{"what":"' + value.replace('"', '\\"'))]
+
+
+@pytest.mark.parametrize("dialect", OPEN)
+def test_a_text_without_a_finish_was_cut(dialect: str) -> None:
+    assert calls_of(staged(dialect)) == []
+
+
+@pytest.mark.parametrize("ending", [Finish("stop"), Finish("tool_calls"), Finish("other"), Reasoning(1, "so")])
+@pytest.mark.parametrize("dialect", OPEN)
+def test_where_the_model_stopped_or_went_on_the_end_of_the_text_ends_a_call(dialect: str, ending: StreamChunk) -> None:
+    _, name, value = OPEN[dialect]
+    assert calls_of(staged(dialect, ending)) == [(name, {"what": value})]
+
+
+@pytest.mark.parametrize("dialect", OPEN)
+def test_whoever_closes_a_parser_may_say_that_the_text_was_cut(dialect: str) -> None:
+    text, name, value = OPEN[dialect]
+    whole, broken = TextParser(dialect, [tool(name)]), TextParser(dialect, [tool(name)])
+    assert calls_of(whole.feed(text) + whole.close()) == [(name, {"what": value})]
+    assert calls_of(broken.feed(text) + broken.close(cut=True)) == []
+
+
+def test_what_was_there_of_a_cut_value_that_is_no_text_can_be_seen() -> None:
+    parser = TextParser("react", [tool("run", "integer")])
+    events = parser.feed("Action: run\nAction Input: 12") + parser.close(cut=True)
+    assert invalid_of(events) == [("run", "cut", '{"what":12')]
+
+
+OURS = [vector for vector in text_vectors() if not vector.invalid]
+
+
+@pytest.mark.parametrize("vector", OURS, ids=[f"{vector.dialect}: {vector.name}" for vector in OURS])
+def test_a_call_of_a_text_that_was_cut_is_one_of_the_whole(vector: TextVector) -> None:
+    whole = calls_of(vector.parse([vector.input]))
+    for end in range(len(vector.input)):
+        parser = TextParser(vector.dialect, vector.tools, vector.splits_reasoning, vector.starts_inside)
+        found = calls_of(parser.feed(vector.input[:end]) + parser.close(cut=True))
+        assert found == whole[: len(found)], vector.input[:end]
+
+
+@pytest.mark.parametrize("is_read_only", [True, False])
+@pytest.mark.parametrize("ending", ["length", "drop", "clean drop"])
+def test_an_agent_does_not_run_half_an_input(ending: str, is_read_only: bool) -> None:
+    ran: list[str] = []
+
+    @penstock.tool(read_only=is_read_only)
+    def run(what: str) -> str:
+        """Run it."""
+        ran.append(what)
+        return "done"
+
+    text = OPEN["react"][0]
+    replies = {
+        "length": Reply(text, finish="length"),
+        "drop": Reply(say(text), drop()),
+        "clean drop": Reply(say(text), drop(clean=True)),
+    }
+    model = penstock.Model("openai:gpt-5", via=Scripted([replies[ending], "I stop."]))
+    penstock.Agent(model, tools=[run], calls="react").run("clean up")
+    assert ran == []
+
+
+# -- code ----------------------------------------------------------------------------------------------------------
+
+CALL = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+CODE = ["`", "``", "```", "````", "~", "~~~", "\n", "\r\n", " ", "    ", "\t", "- ", "1. ", "> ", "py", "a b", CALL,
+        "<think>", "</think>", f"```json\n{CALL[11:-12]}\n```", "\nAction: f\nAction Input: {}\n"]  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", ["hermes", "qwen3_coder", "md_json_fence", "react", "smol_code"])
+@given(text=st.lists(st.sampled_from(CODE), max_size=12).map("".join), splits=st.booleans())
+def test_cuts_do_not_show_in_code(dialect: str, text: str, splits: bool) -> None:
+    whole = parse(TextParser(dialect, ["f"], splits), [text])
+    for pieces in cuttings(text):
+        assert parse(TextParser(dialect, ["f"], splits), pieces) == whole, pieces
+
+
+@given(text=st.lists(st.sampled_from(CODE[:16]), max_size=12).map("".join))
+def test_nothing_of_a_text_without_calls_is_lost(text: str) -> None:
+    assert text_of(parse(TextParser("hermes", ["f"]), [text])) == text
+
+
+@pytest.mark.parametrize("unit", ["- ```py\n  x\n  ```\n", "a ```b``` ~ `c\n", "~~~\n`\n~~~\n", "`" + CALL + "\n"])
+def test_code_takes_linear_time(unit: str) -> None:
+    def work(length: int) -> Callable[[], object]:
+        text = unit * (length // len(unit))
+        pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
+        return lambda: parse(TextParser("hermes", ["f"]), pieces)
+
+    assert_linear(work, 10_000)
+
+
+# -- many ----------------------------------------------------------------------------------------------------------
+
+
+def test_there_may_be_any_number_of_actions() -> None:
+    parser = TextParser("react", ["f"])
+    events = parser.feed("Action: f\nAction Input: {}\n" * 3000) + parser.close()
+    assert calls_of(events) == [("f", {})] * 3000
+
+
+def test_many_actions_take_linear_time() -> None:
+    def work(length: int) -> Callable[[], object]:
+        text = "Action: f\nAction Input: {}\n" * (length // 26)
+        return lambda: parse(TextParser("react", ["f"]), list(text))
+
+    assert_linear(work, 2_500)
+
+
+@pytest.mark.parametrize("depth", [2, 100, 982, 2000])
+def test_objects_in_objects_are_read_to_a_depth_of_two(depth: int) -> None:
+    text = "<tool_call>" + '{"function":' * depth + '{"name":"f"}' + "}" * depth
+    assert text_of(parse(TextParser("hermes", ["f"]), [text])) == text
+
+
+def test_flat_arguments_can_be_seen_in_what_is_invalid() -> None:
+    text = '<tool_call>{"name": "f", "city": "Rome", "days": [1, 2]}</tool_call>'
+    [invalid] = [event for event in parse(TextParser("hermes"), [text]) if isinstance(event, ToolCallInvalid)]
+    assert invalid.arguments_raw == '{"city": "Rome", "days": [1, 2]}'
+    assert invalid.repaired == {"city": "Rome", "days": [1, 2]}
+    assert invalid.message == "write all arguments as one object: 'city', 'days' stood beside it"
+
+
+def test_an_argument_beside_the_others_can_be_seen_in_what_is_invalid() -> None:
+    text = '<tool_call>{"name": "f", "arguments": {}, "what": "Rome"}</tool_call>'
+    [invalid] = [
+        event for event in parse(TextParser("hermes", [tool("f")]), [text]) if isinstance(event, ToolCallInvalid)
+    ]
+    assert invalid.arguments_raw == '{}{"what": "Rome"}'
+    assert invalid.message == "write all arguments as one object: 'what' stood beside it"
+
+
+def test_of_flat_arguments_no_more_is_kept_than_may_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.dialects.objects_in_text.MAX_HELD", 100)
+    text = f'<tool_call>{{"name": "f", "a": "{"x" * 500}", "arguments": {{"b": 1}}}}</tool_call>'
+    assert calls_of(parse(TextParser("hermes"), [text])) == [("f", {"b": 1})]
+    pieces = list(text.replace('"arguments"', '"c"'))
+    [invalid] = [event for event in parse(TextParser("hermes"), pieces) if isinstance(event, ToolCallInvalid)]
+    assert len(invalid.arguments_raw) < 150
+
+
+# -- prompts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", ['Say """hi""" to all.', '""""', 'Quote "it".'])
+def test_quotes_in_a_description_do_not_end_it(words: str) -> None:
+    parameters = {"type": "object", "properties": {"a": {"type": "string", "description": words}}}
+    tools = declared([{"name": "f", "description": words, "parameters": parameters}])
+    [function] = ast.parse(python_stubs(tools).removeprefix("```python\n").removesuffix("\n```")).body
+    assert isinstance(function, ast.FunctionDef)
+    documented = ast.get_docstring(function) or ""
+    assert documented.startswith(words)
+    assert documented.count(words) == 2

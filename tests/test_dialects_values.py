@@ -1,0 +1,141 @@
+"""What no text can say about values and broken calls: what is probably meant, what is kept, and what is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock import StreamingXMLParser, TextParser, ToolCallInvalid
+from penstock.dialects.call import TextCall
+from penstock.dialects.schema import Tools
+from penstock.events import StreamChunk
+from tests.growth import assert_linear
+from tests.texts import parse, text_of
+
+MAIL = {
+    "name": "mail",
+    "parameters": {"type": "object", "properties": {"to": {"type": "string"}, "copies": {"type": "integer"}}},
+}
+
+
+def broken(dialect: str, text: str) -> ToolCallInvalid:
+    found = [event for event in parse(TextParser(dialect, [MAIL]), [text]) if isinstance(event, ToolCallInvalid)]
+    assert len(found) == 1
+    return found[0]
+
+
+class TestGuesses:
+    @pytest.mark.parametrize(
+        ("dialect", "text"),
+        [
+            ("xml", '<invoke name="mail"><parameter name="to">ann\n<parameter name="copies">2</parameter></invoke>'),
+            ("qwen3_coder", "<function=mail>\n<parameter=to>\nann\n<parameter=copies>\n2\n</parameter>\n</function>"),
+            ("glm45", "<tool_call>mail\n<arg_key>to</arg_key><arg_value>ann\n"
+             "<arg_key>copies</arg_key><arg_value>2</arg_value></tool_call>"),
+        ],
+    )  # fmt: skip
+    def test_where_an_end_tag_was_left_out_it_is_told_what_is_probably_meant(self, dialect: str, text: str) -> None:
+        call = broken(dialect, text)
+        assert (call.why, call.repaired) == ("malformed", {"to": "ann", "copies": 2})
+        assert "'to'" in call.message
+
+    def test_the_message_says_what_to_write(self) -> None:
+        call = broken("xml", '<invoke name="mail"><parameter name="to">ann</parameter><prm>2</prm></invoke>')
+        assert (
+            call.message == "where the value of 'to' ends is a guess, as it has tags in it: end it with '</parameter>'"
+        )
+        assert call.repaired is None
+
+    def test_nothing_is_plain_where_an_argument_is_given_twice(self) -> None:
+        text = '<invoke name="mail"><parameter name="to">ann</parameter><parameter name="to">bob</parameter></invoke>'
+        call = broken("xml", text)
+        assert (call.message, call.repaired) == ("the argument 'to' is given twice", None)
+        assert call.arguments_raw == '{"to":"ann","to":"bob"}'
+
+    def test_one_doubt_that_is_not_plain_is_enough(self) -> None:
+        out: list[StreamChunk] = []
+        call = TextCall(out, 0, "1", "mail", "text:xml", Tools([MAIL]).schema("mail"))
+        call.doubt("first", is_plain=True)
+        call.doubt("second")
+        call.end_keys()
+        call.seal()
+        assert isinstance(out[-1], ToolCallInvalid)
+        assert (out[-1].message, out[-1].repaired) == ("first", None)
+
+
+class TestBrokenTags:
+    @pytest.mark.parametrize(
+        ("dialect", "text", "raw"),
+        [
+            ("xml", '<invoke name="mail"><parameter name="to"=>ann</parameter></invoke>', '<parameter name="to"=>'),
+            ("xml", '<invoke name="mail"><parameter name="t', '<parameter name="t'),
+            ("minimax_m2", '<minimax:tool_call><invoke name="mail"><parameter name=a"to">', '<parameter name=a"to">'),
+            ("qwen3_coder", "<function=mail><parameter=to\nann</parameter></function>", "<parameter=to"),
+            ("glm45", "<tool_call>mail<arg_key>to</arg_key>: ann</tool_call>", "<arg_key>to</arg_key>"),
+            ("glm45", "<tool_call>mail<arg_key>to", "<arg_key>to"),
+        ],
+    )
+    def test_the_tag_at_which_a_call_breaks_is_in_the_call(self, dialect: str, text: str, raw: str) -> None:
+        assert broken(dialect, text).arguments_raw == raw
+
+    def test_an_element_that_is_cut_is_in_the_call(self) -> None:
+        assert broken("cline_xml", "<mail><to>ann</to><cc>bob").arguments_raw == '{"to":"ann"<cc>bob'
+
+    @pytest.mark.parametrize(
+        ("dialect", "text", "message"),
+        [
+            ("xml", '<invoke name="mail"><parameter name="to">ann</parameter>\n', "'<parameter ' or '</invoke>'"),
+            ("qwen3_coder", "<function=mail><parameter=to>ann</parameter>\n", "'<parameter=' or '</function>'"),
+            (
+                "glm45",
+                "<tool_call>mail<arg_key>to</arg_key><arg_value>ann</arg_value>",
+                "'<arg_key>' or '</tool_call>'",
+            ),
+        ],
+    )
+    def test_a_cut_call_says_what_was_expected(self, dialect: str, text: str, message: str) -> None:
+        assert broken(dialect, text).message == f"the text ended where {message} was expected"
+
+    @pytest.mark.parametrize("end", ["</invok", "<", "\n</", "<parameter"])
+    def test_half_a_tag_at_the_end_is_no_value(self, end: str) -> None:
+        call = broken("xml", f'<invoke name="mail"><parameter name="to">ann</parameter>{end}')
+        assert (call.why, call.arguments_raw) == ("cut", '{"to":"ann"')
+
+
+class TestTime:
+    @pytest.mark.parametrize(
+        "piece",
+        [
+            '<invoke name="f"> ',
+            '<invoke name="f"><parameter name="to">',
+            "</parameter></invoke>" + " " * 30,
+            '\n<parameter name="to">',
+            "</function_calls><function_calls>",
+        ],
+    )
+    def test_tags_in_a_value_cost_the_same_each(self, piece: str) -> None:
+        def prepare(count: int) -> Callable[[], object]:
+            text = '<function_calls><invoke name="mail"><parameter name="to">' + piece * count
+            pieces = [text[at : at + 7] for at in range(0, len(text), 7)]
+            return lambda: parse(TextParser("xml", [MAIL]), pieces)
+
+        assert_linear(prepare, 500)
+
+
+class TestStreamingXMLParser:
+    @pytest.mark.parametrize("size", [1, 5, 1000])
+    def test_calls_in_reasoning_are_talk(self, size: int) -> None:
+        text = '<think>Or <invoke name="mail"></invoke>?</think>No need. <invoke name="now"></invoke>'
+        parser = StreamingXMLParser()
+        told = [parser.feed(text[at : at + size]) for at in range(0, len(text), size)] + [parser.close()]
+        assert "".join(shown for shown, _ in told) == "No need. "
+        assert [call.name for _, calls in told for call in calls] == ["now"]
+        assert parser.reasoning == 'Or <invoke name="mail"></invoke>?'
+
+
+def test_a_call_behind_a_guess_is_still_read() -> None:
+    text = '<invoke name="mail"><parameter name="to">a</parameter><prm></prm></invoke><invoke name="mail"></invoke> end'
+    events = parse(TextParser("xml", [MAIL]), [text])
+    assert [event.type for event in events if event.type.startswith("tool_call")][-1] == "tool_call"
+    assert text_of(events) == " end"
