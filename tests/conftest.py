@@ -8,7 +8,10 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+pytest.register_assert_rewrite("tests.runs", "tests.leaks", "tests.growth")  # their asserts say what differs
 
 settings.register_profile("usual", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("deep", settings.get_profile("usual"), max_examples=3_000)

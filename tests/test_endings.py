@@ -33,8 +33,7 @@ from penstock.testing.response import Response
 from penstock.tools import tool
 from penstock.transport.exchange import Open
 from penstock.transport.policy import Retries
-from tests.test_agent import check_history
-from tests.test_agent_hard import Cut
+from tests.runs import Cut, check_history
 
 TARGETS = {
     "openai-chat": ("openai-compatible:m", None), "openai-responses": ("openai:m", None),

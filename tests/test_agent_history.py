@@ -1,0 +1,118 @@
+"""The history that a run begins with, holds at any moment, and leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from penstock.agent import Agent
+from penstock.errors import UsageError
+from penstock.events import Text, ToolCall, ToolCallStart
+from penstock.happenings import StreamEvent, ToolEnd, ToolStart
+from penstock.messages import user
+from penstock.model import Model
+from penstock.testing import Reply, Scripted, call, say
+from penstock.tools import tool
+from tests.leaks import nothing_is_left  # noqa: F401
+from tests.runs import (
+    NAMES,
+    SOON,
+    Bench,
+    both_colours,
+    check_history,
+    drive,
+    every_wire,
+    made,
+    on,
+    run_of,
+    script,
+    streaming,
+)
+
+# -- what it begins with -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [(), ("",), (None, []), ("", [])])
+def test_with_nothing_said_there_is_nothing_to_answer(given: Any) -> None:
+    for start in (made([]).stream, made([]).astream, made([]).run):
+        with pytest.raises(UsageError, match="nothing to answer"):
+            start(*given)
+    with pytest.raises(UsageError, match="nothing to answer"):
+        asyncio.run(made([]).arun(*given))
+
+
+@both_colours
+def test_who_speaks_on_has_said_one_message(colour: str) -> None:
+    result = run_of(made([Reply("Hi.")]), colour, "And Oslo?", [user("What of Rome?")])
+    assert [message.role for message in result.messages] == ["user", "assistant"]
+    assert [part.text for part in result.messages[0].parts if isinstance(part, Text)] == ["What of Rome?", "And Oslo?"]
+    result = run_of(made([Reply("Hi.")]), colour, "", [user("What of Rome?")])
+    assert [message.text for message in result.messages] == ["What of Rome?", "Hi."]
+
+
+def test_a_history_goes_on() -> None:
+    _, running = drive(streaming(made(script(), *Bench().tools)), "sync")
+    result = made([Reply("Good bye.")], *Bench().tools).run("And now?", running.messages)
+    assert (len(result.messages), result.output) == (len(running.messages) + 2, "Good bye.")
+
+
+# -- at any moment -----------------------------------------------------------------------------------------------------
+
+
+@both_colours
+@every_wire
+def test_at_every_event_the_history_is_good_and_looking_changes_nothing(wire: str, colour: str) -> None:
+    bench, is_seen = Bench(), threading.Event()
+    texts: set[str] = set()
+
+    def on_event(running: Any, event: StreamEvent) -> None:
+        before = running.dump()
+        messages = running.messages
+        check_history(messages)
+        texts.update(result.text for message in messages for result in message.results)
+        if isinstance(event, ToolStart) and event.name == "slow":
+            is_seen.set()
+        assert colour == "sync" or running.dump() == before
+
+    @tool
+    def slow() -> str:
+        """Go on until it was seen to run."""
+        is_seen.wait(SOON)
+        return "slow"
+
+    replies = [Reply(say("Hm."), call("slow"), call("write", {"text": "a"})), *script()[1:]]
+    agent = Agent(Model(NAMES[wire], via=Scripted(replies)), [slow, *bench.tools])
+    _, running = drive(streaming(agent), colour, on_event)
+    assert running.output == "All done."
+    assert any("still running" in text for text in texts)
+    assert not any("still running" in result.text for message in running.messages for result in message.results)
+
+
+# -- ids ---------------------------------------------------------------------------------------------------------------
+
+
+@both_colours
+@pytest.mark.parametrize("wire", ["openai-chat", "openai-responses", "anthropic", "cohere", "bedrock"])
+def test_ids_that_a_provider_repeats_are_told_apart(wire: str, colour: str) -> None:
+    names: dict[str, list[str]] = {}
+
+    def told(id: str, *_: Any) -> None:
+        names.setdefault("start", []).append(id)
+
+    once = Reply(call("write", {"text": "a"}, id="c1"), call("look", {"city": "Rome"}, id="c2"))
+    agent = on(wire, [once, once, Reply("Done.")], *Bench().tools, on_tool_start=told)
+    events, running = drive(streaming(agent), colour)
+    wanted = {"c1", "c2", "c1_2", "c2_2"}
+    for kind in (ToolCallStart, ToolCall):
+        assert {event.id for event in events if isinstance(event, kind)} == wanted
+    assert {event.call_id for event in events if isinstance(event, ToolStart)} == wanted == set(names["start"])
+    assert [call.id for message in running.messages for call in message.tool_calls] == ["c1", "c2", "c1_2", "c2_2"]
+    assert Counter(event.result.call_id for event in events if isinstance(event, ToolEnd)) == Counter(wanted)
+    check_history(running.messages)
+    again = on(wire, [once, Reply("Done.")], *Bench().tools)
+    later = run_of(again, colour, "And now?", running.messages)
+    assert [call.id for call in later.messages[-3].tool_calls] == ["c1_3", "c2_3"]

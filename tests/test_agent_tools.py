@@ -1,0 +1,463 @@
+"""Tools in a run: of every kind, side by side, whatever they do and whatever they are given."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.agent import Agent
+from penstock.errors import ToolError, UsageError
+from penstock.happenings import ToolEnd, ToolProgress, ToolStart
+from penstock.json_values import copied
+from penstock.model import Model
+from penstock.testing import Reply, Scripted, call, say, wait
+from penstock.tools import Context, Tool, as_tool, tool
+from tests.leaks import nothing_is_left  # noqa: F401
+from tests.runs import SOON, Bench, both_colours, drive, end_of, events_of, made, on, results, streaming
+
+# -- every kind of tool ------------------------------------------------------------------------------------------------
+
+
+@both_colours
+def test_every_kind_of_tool_works_in_both_colours(colour: str) -> None:
+    seen: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="nothing")
+
+    @tool
+    async def later(context: Context[str]) -> str:
+        """Later."""
+        await asyncio.sleep(0)
+        return f"{seen.get()} {context.deps} {context.tool} {context.step}"
+
+    @tool
+    def now(context: Context[str]) -> str:
+        """Now."""
+        return f"{seen.get()} {context.deps} {context.tool} {context.step}"
+
+    @tool
+    def pieces() -> Iterator[str]:
+        """Pieces."""
+        yield from ["one", "two", "end"]
+
+    @tool
+    async def later_pieces() -> AsyncIterator[str]:
+        """Pieces, later."""
+        for piece in ["one", "two", "end"]:
+            await asyncio.sleep(0)
+            yield piece
+
+    names = ["later", "now", "pieces", "later_pieces"]
+    agent = made([Reply(*map(call, names)), Reply("Done.")], later, now, pieces, later_pieces)
+    token = seen.set("here")
+    try:
+        events = events_of(agent, colour, deps="deps")
+    finally:
+        seen.reset(token)
+    done = end_of(events)
+    assert results(done) == ["here deps later 1", "here deps now 1", "end", "end"]
+    for name in names[2:]:
+        shown = [event.data for event in events if isinstance(event, ToolProgress) and event.name == name]
+        assert shown == ["one", "two", "end"]
+
+
+class Promise:
+    """Something to be awaited that is no coroutine."""
+
+    def __await__(self) -> Generator[Any, None, str]:
+        yield from asyncio.sleep(0).__await__()
+        return "kept"
+
+
+@both_colours
+def test_what_a_tool_gives_is_awaited_or_drained_whatever_kind_the_tool_is(colour: str) -> None:
+    def pieces() -> Iterator[str]:
+        yield from ["one", "two", "end"]
+
+    @tool
+    def promise() -> Awaitable[str]:
+        """Give a promise."""
+        return Promise()
+
+    @tool
+    async def apromise() -> Awaitable[str]:
+        """Give a promise, later."""
+        return Promise()
+
+    @tool
+    def generator() -> Any:
+        """Give a generator."""
+        return pieces()
+
+    @tool
+    async def agenerator() -> Any:
+        """Give a generator, later."""
+        return pieces()
+
+    tools: list[Tool[..., Any]] = [promise, apromise, generator, agenerator]
+    events = events_of(made([Reply(*(call(one.name) for one in tools)), Reply("Done.")], *tools), colour)
+    assert results(end_of(events)) == ["kept", "kept", "end", "end"]
+    for name in ("generator", "agenerator"):
+        reports = [event for event in events if isinstance(event, ToolProgress) and event.name == name]
+        assert [event.data for event in reports] == ["one", "two", "end"]
+
+
+def test_a_sync_run_works_inside_a_running_loop() -> None:
+    told: list[str] = []
+
+    @tool
+    async def later() -> str:
+        """Later."""
+        await asyncio.sleep(0)
+        return "later"
+
+    async def on_text(text: str) -> None:
+        await asyncio.sleep(0)
+        told.append(text)
+
+    async def cell() -> str:
+        return made([Reply(call("later")), Reply("Done.")], later, on_text=on_text).run("Go.").output
+
+    assert asyncio.run(cell()) == "".join(told) == "Done."
+
+
+@both_colours
+def test_async_tools_of_one_run_share_a_loop(colour: str) -> None:
+    one_at_a_time = asyncio.Semaphore(1)
+    loops = set()
+
+    @tool
+    async def careful(number: int) -> int:
+        """Do it alone."""
+        loops.add(asyncio.get_running_loop())
+        async with one_at_a_time:
+            await asyncio.sleep(0.01)
+        return number
+
+    def plain(number: int) -> Any:
+        """Give something to await."""
+        return careful.function(number)
+
+    answers = [Reply(*(call("careful", {"number": at}) for at in range(3))), Reply(call("plain", {"number": 3}))]
+    done = end_of(events_of(made([*answers, Reply("Done.")], careful, plain), colour))
+    assert (results(done), len(loops)) == (["0", "1", "2", "3"], 1)
+
+
+# -- side by side ------------------------------------------------------------------------------------------------------
+
+
+def test_tools_run_side_by_side_and_the_history_is_in_order() -> None:
+    @tool
+    def slow(seconds: float) -> str:
+        """Take a while."""
+        time.sleep(seconds)
+        return f"{seconds}"
+
+    replies = [Reply(call("slow", {"seconds": 1.0}), call("slow", {"seconds": 0.6})), Reply("Done.")]
+    began = time.monotonic()
+    events, running = drive(streaming(made(replies, slow)), "sync")
+    assert time.monotonic() - began < 1.5
+    assert [event.result.text for event in events if isinstance(event, ToolEnd)] == ["0.6", "1.0"]
+    assert [result.text for result in running.messages[2].results] == ["1.0", "0.6"]
+
+
+@both_colours
+def test_tools_that_are_not_parallel_run_alone(colour: str) -> None:
+    running: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+
+    def work(name: str) -> str:
+        running[name] += 1
+        most["all"] = max(most["all"], running.total())
+        most[name] = max(most[name], running.total())
+        time.sleep(0.03)
+        running[name] -= 1
+        return name
+
+    @tool(parallel=False)
+    def alone() -> str:
+        """Alone."""
+        return work("alone")
+
+    @tool
+    def beside() -> str:
+        """Beside others."""
+        return work("beside")
+
+    names = ["alone", "beside", "alone", "beside", "beside"]
+    done = end_of(events_of(made([Reply(*map(call, names)), Reply("Done.")], alone, beside), colour))
+    assert results(done) == names
+    assert most["alone"] == 1
+    assert most["beside"] > 1
+
+
+@both_colours
+def test_a_later_read_does_not_overtake_a_write_that_runs_alone(colour: str) -> None:
+    kept = {"a": "old", "b": "old"}
+
+    @tool
+    def read(name: str) -> str:
+        """Read."""
+        time.sleep(0.05)
+        return kept[name]
+
+    @tool(parallel=False)
+    def write(name: str) -> str:
+        """Write."""
+        kept[name] = "new"
+        return "written"
+
+    calls = call("read", {"name": "b"}), call("write", {"name": "a"}), call("read", {"name": "a"})
+    assert results(end_of(events_of(made([Reply(*calls), Reply("Done.")], read, write), colour))) == [
+        "old", "written", "new",
+    ]  # fmt: skip
+
+
+# -- what tools do -----------------------------------------------------------------------------------------------------
+
+
+@both_colours
+def test_a_tool_that_misbehaves_harms_nobody(
+    colour: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+
+    @tool
+    def loud() -> str:
+        """Print a lot, and return a lot."""
+        for _ in range(100):
+            print("x" * 10_000)  # noqa: T201
+        return "y" * 3_000_000
+
+    @tool
+    def thing() -> object:
+        """Return an object."""
+        return object()
+
+    @tool
+    def half() -> list[Any]:
+        """Return what is no JSON."""
+        return ["\ud800", float("nan"), float("inf")]
+
+    @tool
+    def odd() -> dict[str, Any]:
+        """Return what is no JSON, with names."""
+        return {"nan": float("nan"), "half": "\ud800"}
+
+    @tool
+    def fork() -> str:
+        """Start a thread that dies."""
+        thread = threading.Thread(target=lambda: 1 / 0)
+        thread.start()
+        thread.join()
+        return "forked"
+
+    @tool
+    async def self_cancelled() -> str:
+        """Await what was cancelled."""
+        task = asyncio.ensure_future(asyncio.sleep(60))
+        task.cancel()
+        await task
+        return "never"
+
+    @tool
+    def interrupted() -> str:
+        """Be interrupted."""
+        raise KeyboardInterrupt
+
+    @tool
+    def leave() -> str:
+        """Leave the process."""
+        raise SystemExit(3)
+
+    @tool
+    def sorry() -> str:
+        """Say sorry."""
+        raise ToolError("Try Rome.")
+
+    tools: list[Tool[..., Any]] = [loud, thing, half, odd, fork, self_cancelled, interrupted, leave, sorry]
+    events = events_of(made([Reply(*(call(one.name) for one in tools)), Reply("Done.")], *tools), colour)
+    done = end_of(events)
+    assert (done.reason, len(died)) == ("answered", 1)
+    texts = results(done)
+    assert "characters left out" in texts[0]
+    assert len(texts[0]) < 300_000
+    assert "object" in texts[1]
+    assert "NaN" in texts[2]
+    assert "NaN" in texts[3]
+    assert texts[4] == "forked"
+    assert "CancelledError" in texts[5]
+    assert (texts[6], texts[8]) == ("KeyboardInterrupt", "Try Rome.")
+    assert [result.is_error for result in done.messages[2].results] == [False] * 5 + [True] * 4
+    json.dumps(texts).encode()
+    capsys.readouterr()
+
+
+@both_colours
+def test_a_tool_that_cancels_itself_has_failed(colour: str) -> None:
+    @tool
+    async def suicidal() -> str:
+        """Give up."""
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(SOON)
+        return "not reached"
+
+    done = end_of(events_of(made([Reply(call("suicidal")), Reply("Done.")], suicidal), colour))
+    assert (results(done), done.reason) == (["CancelledError"], "answered")
+
+
+@both_colours
+def test_a_tool_that_changes_its_arguments_changes_no_history(colour: str) -> None:
+    def take(items: list[int]) -> int:
+        return items.pop()
+
+    schema = {"type": "object", "properties": {"items": {"type": "array"}}}
+    taking = Tool.from_schema("take", "Take.", schema, take, read_only=True)
+    line = Scripted([Reply(call("take", {"items": [1, 2]}), say("Hm."), wait(0.1)), Reply("Done.")])
+    events = events_of(Agent(Model("openai-compatible:m", via=line), [taking]), colour)
+    done = end_of(events)
+    assert results(done) == ["2"]
+    assert done.messages[1].tool_calls[0].arguments == {"items": [1, 2]}
+    assert sum(isinstance(event, ToolStart) for event in events) == 1
+
+
+@both_colours
+def test_a_tool_that_prints_100_megabytes_is_just_a_tool(colour: str, capsys: pytest.CaptureFixture[str]) -> None:
+    @tool
+    def loud() -> str:
+        """Print a lot."""
+        return str(sum(sys.stdout.write("x" * 1_000_000) for _ in range(100)))
+
+    _, running = drive(streaming(made([Reply(call("loud")), Reply("Done.")], loud)), colour)
+    assert len(capsys.readouterr().out) == 100_000_000
+    assert running.messages[2].results[0].text == "100000000"
+    assert running.finish_reason == "answered"
+
+
+# -- what tools are given ----------------------------------------------------------------------------------------------
+
+
+@both_colours
+def test_what_the_model_does_wrong_is_told_to_it(colour: str) -> None:
+    replies = [
+        Reply(call("look", {"city": 3}), call("look", {}), call("look", {"city": "a", "odd": 1}), call("loook", {}),
+              call("look", '{"city": '), call("look", "[1]")),
+        Reply("Done."),
+    ]  # fmt: skip
+    done = end_of(events_of(made(replies, *Bench().tools), colour))
+    texts = results(done)
+    assert all("city" in text for text in texts[:2])
+    assert "odd" in texts[2]
+    assert all(result.is_error for result in done.messages[2].results)
+    assert "look" in texts[3]
+    assert all(text.startswith("Not run: ") for text in texts[4:])
+    assert done.reason == "answered"
+
+
+def test_the_model_is_told_only_of_tools_that_it_can_call_here() -> None:
+    hosted = {"type": "web_search_20250305", "name": "web_search"}
+    done = end_of(events_of(on("anthropic", [Reply(call("nope")), Reply("Done.")], *Bench().tools, hosted), "sync"))
+    assert results(done) == ["There is no tool called 'nope'. There are: look, write, broken."]
+
+
+def nested(depth: int) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads('{"a":' * depth + "1" + "}" * depth)
+    return made
+
+
+@both_colours
+@pytest.mark.parametrize(
+    "options", [{}, {"read_only": True}, {"approval": lambda given: False}], ids=["usual", "early", "asks"]
+)
+@pytest.mark.parametrize("depth", [400, 480, 500, 510])
+def test_arguments_as_deep_as_may_be_come_to_an_end(depth: int, options: Any, colour: str) -> None:
+    @tool(**options)
+    def take(a: Any) -> str:
+        """Take it."""
+        return "taken"
+
+    done = end_of(events_of(made([Reply(call("take", json.dumps(nested(depth)))), Reply("Done.")], take), colour))
+    assert done.reason == "answered"
+    assert len(results(done)) == 1
+
+
+def test_a_copy_is_one_all_the_way_down() -> None:
+    given: Any = {"a": [1, {"b": [2.5, None]}], "c": {}, "d": "text"}
+    other = copied(given)
+    assert other == given
+    other["a"][1]["b"].append(3)
+    other["c"]["x"] = 1
+    assert given == {"a": [1, {"b": [2.5, None]}], "c": {}, "d": "text"}
+    deep = copied(nested(100_000 if sys.version_info >= (3, 12) else 900))
+    assert deep.keys() == {"a"}
+    assert copied("text") == "text"
+
+
+# -- how a tool is made ------------------------------------------------------------------------------------------------
+
+
+async def _later(given: dict[str, Any]) -> bool:
+    return True
+
+
+class _Later:
+    async def __call__(self, given: dict[str, Any]) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout": "5"}, {"timeout": True}, {"timeout": float("nan")}, {"timeout": float("inf")}, {"timeout": 0},
+        {"retries": "2"}, {"retries": 1.5}, {"retries": -1}, {"retries": True}, {"name": 5}, {"name": None},
+        {"description": 5}, {"approval": "yes"}, {"approval": None}, {"approval": _later}, {"approval": _Later()},
+        {"parallel": "no"}, {"read_only": 1}, {"deferred": "no"}, {"start": "now"}, {"strict": "yes"},
+    ],
+    ids=lambda given: next(iter(given)),
+)  # fmt: skip
+def test_an_option_that_makes_no_sense_is_refused_where_the_tool_is_made(options: Any) -> None:
+    def look() -> str:
+        """Look."""
+        return ""
+
+    [name] = options
+    with pytest.raises(UsageError, match=f"{name} is "):
+        tool(**options)(look)
+    with pytest.raises(UsageError, match=f"{name} is "):
+        as_tool({"name": "look", "description": "Look.", "input_schema": {"type": "object"}}, look, **options)
+
+
+def test_a_callable_object_is_described_by_its_class() -> None:
+    class Look:
+        """Look around."""
+
+        def __call__(self, where: str) -> str:
+            return where
+
+    class Listen:
+        """A class that listens."""
+
+        def __call__(self) -> str:
+            """Listen to it."""
+            return ""
+
+    described = [tool(name=name)(made_of).description for name, made_of in (("look", Look()), ("listen", Listen()))]
+    assert described == ["Look around.", "Listen to it."]
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    def look() -> None:
+        """Look."""
+
+    with pytest.raises(UsageError, match="two tools are called 'look'"):
+        made([], look, tool(name="look")(lambda: None))

@@ -1,0 +1,340 @@
+"""Calls that need a person: who is asked, about what, and what is done with the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import sys
+import threading
+from collections import Counter
+from enum import Enum
+from typing import Any
+
+import pytest
+
+from penstock.agent import Agent
+from penstock.errors import UsageError
+from penstock.happenings import ApprovalRequest, Done, StreamEvent, ToolEnd, decode, encode
+from penstock.limits import Limits
+from penstock.testing import Reply, call
+from penstock.tools import Tool, tool
+from tests.leaks import nothing_is_left  # noqa: F401
+from tests.runs import (
+    SOON,
+    Bench,
+    answer_with,
+    both_colours,
+    check_history,
+    drive,
+    end_of,
+    events_of,
+    made,
+    on,
+    results,
+    resuming,
+    run_of,
+    streaming,
+    texts_of,
+)
+
+# -- who is asked, and about what --------------------------------------------------------------------------------------
+
+
+@both_colours
+def test_a_predicate_sees_what_the_tool_would_get(colour: str) -> None:
+    ran: list[Any] = []
+
+    class Size(Enum):
+        SMALL = "small"
+        LARGE = "large"
+
+    @tool(approval=lambda given: given.get("force") is True or given["size"] is Size.LARGE)
+    def wipe(path: str, force: bool = False, size: Size = Size.SMALL) -> str:
+        """Wipe."""
+        ran.append((path, force, size))
+        return "wiped"
+
+    @tool(approval=lambda given: given.get("amount", 0) == 500)
+    def pay(amount: int = 500) -> str:
+        """Pay."""
+        ran.append(amount)
+        return "paid"
+
+    asked = [
+        call("wipe", {"path": "/", "force": "true"}), call("wipe", {"path": "/", "size": "large"}),
+        call("pay", {}), call("pay", {"amount": "500"}), call("pay", {"amount": None}),
+    ]  # fmt: skip
+    free = [call("wipe", {"path": "a", "force": "no"}), call("pay", {"amount": 5})]
+    events = events_of(made([Reply(*asked, *free)], wipe, pay), colour)
+    assert sum(isinstance(event, ApprovalRequest) for event in events) == len(asked)
+    assert sorted(map(str, ran)) == sorted(["('a', False, <Size.SMALL: 'small'>)", "5"])
+
+
+def test_a_predicate_knows_the_defaults_of_tools_that_have_a_schema() -> None:
+    def pay(amount: int = 500) -> str:
+        return f"paid {amount}"
+
+    plain = {"type": "object", "properties": {"amount": {"type": "integer"}}}
+    told = {"type": "object", "properties": {"amount": {"type": "integer", "default": 500}}}
+    for schema, function in ((plain, pay), (told, None)):
+        payer = Tool.from_schema("pay", "Pay.", schema, function, approval=lambda given: given.get("amount") == 500)
+        done = end_of(events_of(made([Reply(call("pay", {}))], payer), "sync"))
+        assert (done.reason, done.why) == ("paused", "a call waits for approval")
+
+
+@both_colours
+@pytest.mark.parametrize("approval", [True, lambda given: True])
+def test_nobody_is_asked_about_arguments_that_do_not_fit(approval: Any, colour: str) -> None:
+    @tool(approval=approval)
+    def pay(amount: int) -> str:
+        """Pay."""
+        return "paid"
+
+    events = events_of(made([Reply(call("pay", {"amount": "much"})), Reply("Done.")], pay), colour)
+    done = end_of(events)
+    assert done.reason == "answered"
+    assert "amount" in results(done)[0]
+    assert not any(isinstance(event, ApprovalRequest) for event in events)
+
+
+@both_colours
+def test_a_predicate_is_asked_once_and_changes_nothing(colour: str) -> None:
+    asked: list[Any] = []
+    ran: list[Any] = []
+
+    def is_large(given: dict[str, Any]) -> bool:
+        asked.append(dict(given))
+        given["items"].append("more")
+        given["other"].append("more")
+        return True
+
+    @tool(approval=is_large, read_only=True)
+    def take(items: Any, other: list[str] = ["one"]) -> str:  # noqa: B006  # it must not be changed, that is the point
+        """Take."""
+        ran.append((items, list(other)))
+        return "taken"
+
+    agent = on("anthropic", [Reply(call("take", {"items": ["a"]})), Reply("Done.")], take)
+    _, running = drive(streaming(agent), colour, answer_with(True))
+    assert len(asked) == 1
+    assert ran == [(["a"], ["one"])]
+    assert running.messages[1].tool_calls[0].arguments == {"items": ["a"]}
+
+
+@both_colours
+def test_a_predicate_that_cannot_tell_asks_a_person(colour: str) -> None:
+    ran: list[int] = []
+
+    @tool(approval=lambda arguments: arguments["amount"] / (arguments["amount"] - 1) > 5)
+    def pay(amount: int = 1) -> str:
+        """Pay."""
+        ran.append(amount)
+        return "paid"
+
+    done = events_of(made([Reply(call("pay"), call("pay", {"amount": 3}))], pay), colour)[-1]
+    assert isinstance(done, Done)
+    assert (done.reason, ran) == ("paused", [3])
+
+
+def risky() -> str:
+    """Do it."""
+    return "done"
+
+
+@both_colours
+def test_a_predicate_that_leaves_the_program_asks(colour: str) -> None:
+    def leave(given: dict[str, Any]) -> bool:
+        sys.exit(1)
+
+    done = end_of(events_of(made([Reply(call("risky")), Reply("Done.")], tool(approval=leave)(risky)), colour))
+    assert done.reason == "paused"
+
+
+# -- what a person says ------------------------------------------------------------------------------------------------
+
+
+def paying(bench: Bench) -> Agent:
+    """An agent that asks before it pays, and writes something beside it."""
+
+    @tool(approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        bench.ran[f"pay {amount}"] += 1
+        return "paid"
+
+    replies = [Reply(call("pay", {"amount": 5}), call("write", {"text": "a"})), Reply("Done.")]
+    return made(replies, pay, *bench.tools)
+
+
+@pytest.mark.parametrize("decision", [(True, None), (True, {"amount": 3}), (False, None)])
+def test_a_person_decides_and_siblings_go_on(decision: tuple[bool, Any]) -> None:
+    bench = Bench()
+    approved, arguments = decision
+    with paying(bench).stream("Go.") as running:
+        for event in running:
+            if isinstance(event, ApprovalRequest):
+                assert "pay 5" not in bench.ran
+                running.decide(event.call_id, approved, arguments, "too much")
+    paid = {"pay 5": 1} if arguments is None else {"pay 3": 1}
+    assert bench.ran == Counter({"write a": 1, **(paid if approved else {})})
+    assert running.finish_reason == "answered"
+    check_history(running.messages)
+
+
+@both_colours
+def test_a_no_is_not_the_tools_failure(colour: str) -> None:
+    @tool(approval=True, retries=0)
+    def pay(amount: int) -> str:
+        """Pay."""
+        return "paid"
+
+    replies = [*(Reply(call("pay", {"amount": at})) for at in range(3)), Reply("Done.")]
+    events, running = drive(streaming(made(replies, pay)), colour, answer_with(False))
+    assert running.finish_reason == "answered"
+    assert [event.ending for event in events if isinstance(event, ToolEnd)] == ["declined"] * 3
+    for event in events:
+        assert decode(encode(event)) == event
+
+
+@both_colours
+def test_the_model_is_told_that_the_arguments_were_changed(colour: str) -> None:
+    @tool(approval=True)
+    def pay(amount: int, to: str = "Zoë") -> str:
+        """Pay."""
+        return f"paid {amount} to {to}"
+
+    for given, told in (({"amount": 5, "to": "Zoë"}, "The user changed"), ({"amount": 500}, "paid 500")):
+        agent = made([Reply(call("pay", {"amount": 500})), Reply("Done.")], pay)
+        _, running = drive(streaming(agent), colour, answer_with(True, given))
+        [text] = texts_of(running.messages)
+        assert text.startswith(told)
+        assert text.endswith(f"paid {given['amount']} to Zoë")
+        assert (json.dumps(given, ensure_ascii=False) in text) is (told != "paid 500")
+
+
+def test_a_person_can_only_give_arguments_that_json_can_hold() -> None:
+    @tool(approval=True)
+    def pay(amount: Any) -> str:
+        """Pay."""
+        return "paid"
+
+    with made([Reply(call("pay", {"amount": 1})), Reply("Done.")], pay).stream("Go.") as running:
+        for event in running:
+            if isinstance(event, ApprovalRequest):
+                for wrong in ([5], {"amount": object()}):
+                    with pytest.raises(UsageError, match="JSON"):
+                        running.decide(event.call_id, True, wrong)  # type: ignore[arg-type]
+                running.decide(event.call_id, True)
+    assert running.finish_reason == "answered"
+
+
+# -- answers from another thread ---------------------------------------------------------------------------------------
+
+
+@both_colours
+def test_a_decision_may_come_from_any_thread(colour: str) -> None:
+    seen: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="here")
+    told: list[str] = []
+
+    def decide(running: Any, call_id: str) -> None:
+        seen.set("there")
+        for wrong, answer in (("nobody", running.decide), (call_id, running.provide)):
+            with pytest.raises(UsageError) as raised:
+                answer(wrong, True)
+            told.append(str(raised.value))
+        running.decide(call_id, True)
+
+    def on_event(running: Any, event: StreamEvent) -> Any:
+        if isinstance(event, ApprovalRequest):
+            thread = threading.Thread(target=decide, args=(running, event.call_id))
+            thread.start()
+            thread.join()  # the loop is not needed for it
+
+    @tool(approval=True)
+    def pay() -> str:
+        """Pay."""
+        return f"paid {seen.get()}"
+
+    agent = made([Reply(call("pay")), Reply("Done.")], pay, approvals="wait", limits=Limits(seconds=SOON))
+    events, running = drive(streaming(agent), colour, on_event)
+    assert running.finish_reason == "answered"
+    assert running.messages[2].results[0].text == "paid here"
+    assert "no call with the id 'nobody' waits for a decision" in told[0]
+    assert "waits for a result from elsewhere" in told[1]
+    assert isinstance(events[-1], Done)
+
+
+def test_of_two_decisions_from_other_threads_the_first_counts() -> None:
+    bench = Bench()
+
+    @tool(approval=True)
+    def pay() -> str:
+        """Pay."""
+        bench.ran["pay"] += 1
+        return "paid"
+
+    def on_event(running: Any, event: StreamEvent) -> Any:
+        if isinstance(event, ApprovalRequest):
+            for approved in (False, True):
+                thread = threading.Thread(target=running.decide, args=(event.call_id, approved))
+                thread.start()
+                thread.join()
+
+    agent = made([Reply(call("pay")), Reply("Done.")], pay, approvals="wait", limits=Limits(seconds=SOON))
+    _, running = drive(streaming(agent), "async", on_event)
+    assert "declined" in running.messages[2].results[0].text
+    assert not bench.ran
+    thread = threading.Thread(target=running.cancel)  # the loop is closed by now
+    thread.start()
+    thread.join()
+
+
+def test_a_run_that_was_not_entered_says_so_to_another_thread() -> None:
+    agent = made([Reply(call("risky")), Reply("Done.")], tool(approval=True)(risky))
+    state = agent.run("Go.").state
+    assert state is not None
+
+    async def decide() -> None:
+        running = agent.aresume(state)
+        with pytest.raises(UsageError, match="enter it first"):
+            await asyncio.to_thread(running.decide, "x", True)
+
+    asyncio.run(decide())
+
+
+# -- runs that pause ---------------------------------------------------------------------------------------------------
+
+
+@both_colours
+def test_a_run_to_the_end_pauses_where_nobody_can_decide(colour: str) -> None:
+    @tool(approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    agent = made([Reply(call("pay"))], pay, approvals="wait", limits=Limits(seconds=SOON))
+    assert run_of(agent, colour, "Go.").reason == "paused"
+
+
+@both_colours
+def test_a_paused_run_has_a_good_history_and_is_still_open_when_stored(colour: str) -> None:
+    bench = Bench()
+    agent = paying(bench)
+    events, running = drive(streaming(agent), colour)
+    done = end_of(events)
+    assert done.reason == running.finish_reason == "paused"
+    assert done.messages == tuple(running.messages)
+    check_history(running.messages)
+    waiting, written = running.messages[-1].results
+    assert (waiting.text, waiting.is_error) == ("Not run yet: it waits for approval.", True)
+    assert written.text == "written"
+    with pytest.raises(UsageError, match="paused"):
+        running.decide(waiting.call_id, True)
+    _, resumed = drive(resuming(agent, running.dump()), colour, answer_with(True))
+    assert resumed.finish_reason == "answered"
+    assert resumed.messages[2].results[0].text == "paid"
+    assert bench.ran == Counter({"pay 5": 1, "write a": 1})
+    check_history(resumed.messages)
+    result = made([Reply("Fine.")]).run("And now?", running.messages)
+    assert result.output == "Fine."

@@ -1,0 +1,193 @@
+"""What limits a run: steps, calls, tokens, time, repeats and tries."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from penstock.agent import Agent
+from penstock.errors import UsageError
+from penstock.happenings import Done
+from penstock.limits import Limits
+from penstock.model import Model
+from penstock.testing import Reply, Scripted, always, call, say, wait
+from penstock.tools import tool
+from tests.leaks import nothing_is_left  # noqa: F401
+from tests.runs import SOON, Bench, both_colours, check_history, drive, end_of, events_of, made, on, results, streaming
+
+# -- limits of a run ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        (Limits(steps=3), "limit of 3 steps"),
+        (Limits(calls=2), "there may be 2"),
+        (Limits(tokens=1), "may use 1"),
+        (Limits(repeats=2), "may come 2 times"),
+    ],
+)
+def test_a_limit_ends_the_run_with_its_reason(limits: Limits, why: str) -> None:
+    agent = made([Reply(call("write", {"text": "a"}))] * 9, *Bench().tools, limits=limits)
+    events, running = drive(streaming(agent), "sync")
+    done = end_of(events)
+    assert done.reason == "limit"
+    assert why in done.why
+    check_history(running.messages)
+
+
+def test_the_time_of_a_run_is_limited() -> None:
+    agent = made([Reply(say("Hm."), wait(20))], *Bench().tools, limits=Limits(seconds=0.2))
+    events, running = drive(streaming(agent), "sync")
+    done = end_of(events)
+    assert (done.reason, done.output) == ("limit", "Hm.")
+    check_history(running.messages)
+
+
+@both_colours
+@pytest.mark.parametrize("limits", [Limits(steps=0), Limits(seconds=0)], ids=["steps", "seconds"])
+def test_with_nothing_to_use_the_model_is_not_asked(limits: Limits, colour: str) -> None:
+    line = Scripted([Reply("Hi.")])
+    [done] = events_of(Agent(Model("openai-compatible:m", via=line), limits=limits), colour)
+    assert isinstance(done, Done)
+    assert (done.reason, len(line.requests), len(done.messages)) == ("limit", 0, 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"steps": -1}, {"steps": "3"}, {"steps": 1.5}, {"steps": True}, {"calls": -1}, {"tokens": "9"}, {"repeats": 0.5},
+     {"seconds": float("nan")}, {"seconds": float("inf")}, {"seconds": -1}, {"seconds": "5"}],
+    ids=lambda given: next(iter(given)),
+)  # fmt: skip
+def test_a_limit_that_makes_no_sense_is_refused(wrong: Any) -> None:
+    [name] = wrong
+    with pytest.raises(UsageError, match=f"Limits: {name} is "):
+        Limits(**wrong)
+
+
+# -- calls that start early --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", ["call", None])
+def test_limits_hold_for_tools_that_start_early_too(start: Any) -> None:
+    for limits in (Limits(calls=2), Limits(steps=1)):
+        bench = Bench()
+        cities = [call("look", {"city": name}) for name in "abcd"]
+        done = end_of(events_of(made([Reply(*cities)], *bench.tools, start=start, limits=limits), "sync"))
+        assert done.reason == "limit"
+        assert sum(bench.ran.values()) <= (limits.calls or 0)
+
+
+@both_colours
+@pytest.mark.parametrize("is_parallel", [True, False])
+@pytest.mark.parametrize("start", ["call", "closed", "turn"])
+def test_the_limit_of_calls_holds_however_they_start(start: Any, is_parallel: bool, colour: str) -> None:
+    ran: list[int] = []
+
+    @tool(read_only=True, start=start, parallel=is_parallel)
+    def one(number: int) -> str:
+        """One."""
+        ran.append(number)
+        return "one"
+
+    replies = [Reply(*(call("one", {"number": at}) for at in range(5)), wait(0.05))]
+    done = end_of(events_of(on("anthropic", replies, one, limits=Limits(calls=2)), colour))
+    assert done.reason == "limit"
+    assert len(ran) <= 2
+
+
+@both_colours
+@pytest.mark.parametrize("start", ["call", "closed"])
+def test_the_same_call_does_not_start_early_more_often_than_it_may(start: Any, colour: str) -> None:
+    ran: list[str] = []
+
+    @tool(read_only=True, start=start)
+    def one(text: str, number: float = 1) -> str:
+        """One."""
+        ran.append(text)
+        return "one"
+
+    same = [call("one", '{"text": "a", "number": 1}'), call("one", '{ "number":1,"text":"a"}')]
+    other = [call("one", '{"text": "a", "number": 1.0}'), call("one", '{"text": "a", "number": 2}')]
+    done = end_of(events_of(on("anthropic", [Reply(*same, *other, wait(0.05))], one, limits=Limits(repeats=1)), colour))
+    assert (done.reason, "came 2 times" in done.why) == ("limit", True)
+    assert len(ran) <= 3
+    replies = [Reply(*other), Reply("Done.")]
+    assert end_of(events_of(on("anthropic", replies, one, limits=Limits(repeats=1)), colour)).reason == "answered"
+
+
+# -- repeats and tries -------------------------------------------------------------------------------------------------
+
+
+def test_repeats_count_over_answers_however_the_call_is_written() -> None:
+    ways = ['{"text":"a"}', '{ "text" : "a" }', '{"text":"\\u0061"}']
+    replies = [Reply(call("write", way)) for way in ways]
+    bench = Bench()
+    done = end_of(events_of(made(replies, *bench.tools, limits=Limits(repeats=2)), "sync"))
+    assert (done.reason, bench.ran["write a"]) == ("limit", 2)
+
+
+def test_a_tool_may_be_tried_again_only_so_often() -> None:
+    ran: Counter[str] = Counter()
+
+    @tool(retries=2)
+    def broken() -> str:
+        """Break."""
+        ran["broken"] += 1
+        raise ValueError("no")
+
+    done = end_of(events_of(made(always(Reply(call("broken"))), broken), "sync"))
+    assert (done.reason, ran["broken"]) == ("limit", 3)
+    assert "broken failed 3 times in a row" in done.why
+
+
+def test_calls_that_fail_side_by_side_are_one_try() -> None:
+    done = end_of(events_of(made([Reply(*[call("broken")] * 5), Reply("Done.")], *Bench().tools), "sync"))
+    assert done.reason == "answered"
+
+
+@both_colours
+def test_tools_that_do_not_exist_are_called_only_so_often(colour: str) -> None:
+    line = Scripted(Reply(call(f"nope{at}", {"at": at})) for at in range(60))
+    done = end_of(events_of(Agent(Model("openai-compatible:m", via=line)), colour))
+    assert (done.reason, len(line.requests)) == ("limit", 4)
+    assert "tools that do not exist" in done.why
+    mixed = [Reply(call("write", {"text": str(at)}) if at % 2 else call("nope")) for at in range(12)]
+    assert end_of(events_of(made([*mixed, Reply("Done.")], *Bench().tools), colour)).reason == "answered"
+
+
+# -- the time of a tool ------------------------------------------------------------------------------------------------
+
+
+@both_colours
+def test_a_tool_that_hangs_is_given_up(colour: str) -> None:
+    released = threading.Event()
+
+    @tool(timeout=0.1)
+    def hang() -> str:
+        """Never return."""
+        released.wait(20)
+        return "late"
+
+    events, running = drive(streaming(made([Reply(call("hang", {})), Reply("Done.")], hang)), colour)
+    released.set()
+    assert "longer than 0.1 seconds" in running.messages[2].results[0].text
+    assert end_of(events).reason == "answered"
+
+
+@both_colours
+def test_of_a_read_only_tool_nobody_says_that_it_may_have_had_an_effect(colour: str) -> None:
+    released = threading.Event()
+
+    @tool(read_only=True, timeout=0.1)
+    def hang() -> str:
+        """Hang."""
+        released.wait(SOON)
+        return "late"
+
+    done = end_of(events_of(made([Reply(call("hang")), Reply("Done.")], hang), colour))
+    released.set()
+    assert results(done) == ["The tool took longer than 0.1 seconds and was given up."]

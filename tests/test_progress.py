@@ -1,0 +1,199 @@
+"""What a tool reports while it runs: all of it, when it is made, and no faster than it is read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.happenings import Done, ToolEnd, ToolProgress, decode, encode
+from penstock.run_view import MAX_AHEAD
+from penstock.testing import Reply, call
+from penstock.tools import Context, tool
+from tests.leaks import nothing_is_left  # noqa: F401
+from tests.runs import both_colours, check_history, drive, events_of, made, streaming
+
+# -- when it is told ---------------------------------------------------------------------------------------------------
+
+
+@both_colours
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_progress_is_told_when_it_is_made(kind: str, colour: str) -> None:
+    made_at: list[float] = []
+
+    def download() -> Iterator[str]:
+        """Download."""
+        for what in ("loading", "unpacking"):
+            made_at.append(time.monotonic())
+            yield what
+            time.sleep(0.3)
+
+    async def adownload() -> AsyncIterator[str]:
+        """Download."""
+        for what in ("loading", "unpacking"):
+            made_at.append(time.monotonic())
+            yield what
+            await asyncio.sleep(0.3)
+
+    function: Any = tool(name="download")(download if kind == "plain" else adownload)
+    seen: list[float] = []
+    agent = made([Reply(call("download")), Reply("Done.")], function)
+
+    async def read() -> None:
+        async with agent.astream("Go.") as running:
+            async for event in running:
+                if isinstance(event, ToolProgress):
+                    seen.append(time.monotonic())
+
+    if colour == "async":
+        asyncio.run(read())
+    else:
+        with agent.stream("Go.") as running:
+            seen += [time.monotonic() for event in running if isinstance(event, ToolProgress)]
+    assert [at - begun < 0.2 for at, begun in zip(seen, made_at, strict=True)] == [True, True]
+
+
+# -- readers that are slow ---------------------------------------------------------------------------------------------
+
+
+class Counting:
+    """Tools that report every number up to some, and count how far they are."""
+
+    def __init__(self, most: int) -> None:
+        self.count = 0
+
+        def numbers() -> Iterator[int]:
+            for number in range(most):
+                self.count += 1
+                yield number
+
+        @tool
+        def generator() -> Iterator[int]:
+            """Count."""
+            yield from numbers()
+            yield -1
+
+        @tool
+        async def async_generator() -> AsyncIterator[int]:
+            """Count."""
+            for number in numbers():
+                yield number
+            yield -1
+
+        @tool
+        def plain(context: Context[None]) -> int:
+            """Count."""
+            for number in numbers():
+                context.report(number)
+            return -1
+
+        @tool
+        async def later(context: Context[None]) -> int:
+            """Count."""
+            for number in numbers():
+                context.report(number)
+            await asyncio.sleep(0)
+            return -1
+
+        self.tools = {one.name: one for one in (generator, async_generator, plain, later)}
+
+    def looks(self) -> Iterator[float]:
+        """How long to wait before it is looked at again, until it counts no more, or too far."""
+        before = -1
+        while self.count < MAX_AHEAD - 100 or before < self.count < MAX_AHEAD * 3:
+            before = self.count
+            yield 0.2
+
+
+@both_colours
+@pytest.mark.parametrize("kind", ["generator", "async_generator", "plain"])
+def test_a_tool_waits_for_a_reader_who_does_not_read(kind: str, colour: str) -> None:
+    counting = Counting(10**6)
+    agent = made([Reply(call(kind)), Reply("Done.")], counting.tools[kind])
+    if colour == "sync":
+        with agent.stream("Go.") as running:
+            for seconds in counting.looks():
+                time.sleep(seconds)
+            early = counting.count
+    else:
+
+        async def wait_and_leave() -> tuple[int, Any]:
+            async with agent.astream("Go.") as running:
+                for seconds in counting.looks():
+                    await asyncio.sleep(seconds)
+                early = counting.count
+            return early, running
+
+        early, running = asyncio.run(wait_and_leave())
+    assert early < MAX_AHEAD + 100
+    assert running.finish_reason == "cancelled"
+    if kind != "plain":  # which nobody can stop
+        time.sleep(0.05)
+        assert counting.count < early + 100
+    check_history(running.messages)
+
+
+@both_colours
+@pytest.mark.parametrize("kind", ["generator", "async_generator", "plain"])
+def test_no_progress_is_lost_by_waiting(kind: str, colour: str) -> None:
+    most = MAX_AHEAD * 2
+    events, _ = drive(streaming(made([Reply(call(kind)), Reply("Done.")], Counting(most).tools[kind])), colour)
+    last = [-1] if "generator" in kind else []  # what they yield last is their result, and told as well
+    assert [event.data for event in events if isinstance(event, ToolProgress)] == [*range(most), *last]
+
+
+@both_colours
+def test_where_a_tool_cannot_wait_its_newest_report_takes_the_place_of_the_last(colour: str) -> None:
+    most = MAX_AHEAD * 3
+    events, _ = drive(streaming(made([Reply(call("later")), Reply("Done.")], Counting(most).tools["later"])), colour)
+    told = [event.data for event in events if isinstance(event, ToolProgress)]
+    assert told == sorted(set(told))
+    assert (told[:100], told[-1]) == (list(range(100)), most - 1)
+    assert len(told) == most if colour == "sync" else len(told) < MAX_AHEAD + 100
+    assert [event.result.text for event in events if isinstance(event, ToolEnd)] == ["-1"]
+    assert isinstance(events[-1], Done)
+
+
+# -- what is no JSON ---------------------------------------------------------------------------------------------------
+
+
+class Rude:
+    def __str__(self) -> str:
+        raise ValueError("no")
+
+
+def _odd() -> Iterator[Any]:
+    endless: dict[str, Any] = {"name": "me"}
+    endless["self"] = endless
+    yield from (
+        {"half": "\ud800"},
+        endless,
+        {(1, 2): 3},
+        Rude(),
+        {"big": 10**40},
+        object(),
+        "\udfff",
+        [Rude(), {"\ud800": 1}],
+    )
+
+
+@both_colours
+def test_whatever_a_tool_reports_can_be_told(colour: str) -> None:
+    @tool
+    def odd() -> Iterator[Any]:
+        """Report what is no JSON."""
+        yield from _odd()
+        yield {"half": "\ud800", "self": list(_odd())}
+
+    events = events_of(made([Reply(call("odd")), Reply("Done.")], odd), colour)
+    reports = [event for event in events if isinstance(event, ToolProgress)]
+    assert len(reports) == len(list(_odd())) + 1
+    for event in events:
+        told: Any = decode(encode(event))
+        assert type(told) is type(event)
+    assert json.loads(encode(reports[0]))["data"] == {"half": "\ufffd"}
+    assert json.loads(encode(reports[1]))["data"] == {"name": "me", "self": "<this dict again>"}

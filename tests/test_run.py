@@ -1,0 +1,355 @@
+"""The machine of a run, without I/O: what it says to do for what it is told."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from penstock.commands import Ask, Command, Start, Tell
+from penstock.events import (
+    Finish,
+    Retry,
+    StreamChunk,
+    Text,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallDelta,
+    ToolCallInvalid,
+    ToolCallStart,
+    Usage,
+)
+from penstock.execution import ToolPolicy
+from penstock.happenings import ToolEnd
+from penstock.limits import Limits
+from penstock.messages import user
+from penstock.run import Run
+from penstock.tool_outcome import Outcome
+from penstock.tools import tool
+from tests.growth import assert_linear
+from tests.leaks import nothing_is_left  # noqa: F401
+from tests.runs import LOOK, Machine, check_ends, check_history, made, texts_of
+
+# -- calls that change -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_done_early", [False, True])
+def test_a_call_that_changes_after_it_closed_has_one_execution_with_the_final_arguments(is_done_early: bool) -> None:
+    machine = Machine(look=LOOK)
+    machine.feed(ToolCallStart(0, "c", "look"), ToolCallDelta(0, "{}"), ToolCallClosed(0, "c", "look", {}))
+    early = machine.starts[0].key
+    if is_done_early:
+        machine.done(early, "early")
+    machine.feed(ToolCall("c", "look", {"city": "Rome"}, sealed_by="call_end"), Finish("tool_calls"))
+    machine.done(early, "too late")
+    assert [start.arguments for start in machine.starts] == [{}, {"city": "Rome"}]
+    assert machine.cancelled == ([] if is_done_early else [early])
+    machine.commands += machine.run.ended()
+    machine.done(machine.starts[1].key, "final")
+    assert [result.text for result in machine.asked[1][-1].results] == ["final"]
+    assert [event.ending for event in machine.told if isinstance(event, ToolEnd)] == ["discarded", "done"]
+    check_ends(machine.told)
+
+
+def test_a_call_that_closes_twice_with_the_same_arguments_runs_once() -> None:
+    machine = Machine(look=LOOK)
+    closed = ToolCallClosed(0, "c", "look", {"city": "Rome"})
+    machine.feed(ToolCallStart(0, "c", "look"), closed, closed)
+    machine.feed(ToolCall("c", "look", {"city": "Rome"}), Finish("tool_calls"))
+    assert len(machine.starts) == 1
+    assert not machine.cancelled
+
+
+def test_a_call_whose_arguments_change_their_kind_has_changed() -> None:
+    machine = Machine(look=LOOK)
+    machine.feed(ToolCallStart(0, "c", "look"), ToolCallClosed(0, "c", "look", {"number": 1}))
+    machine.feed(ToolCall("c", "look", {"number": True}), Finish("tool_calls"))
+    assert [start.arguments["number"] is True for start in machine.starts] == [False, True]
+    assert machine.cancelled == ["1.0"]
+
+
+def test_a_withdrawn_answer_discards_what_it_started() -> None:
+    machine = Machine(look=LOOK)
+    machine.feed(ToolCallStart(0, "c", "look"), ToolCallClosed(0, "c", "look", {"city": "Rome"}), Retry("broken"))
+    assert machine.cancelled == [machine.starts[0].key]
+    machine.feed(Text(0, "Never mind."), Finish("stop"))
+    machine.commands += machine.run.ended()
+    assert [message.role for message in machine.run.messages] == ["user", "assistant"]
+    check_ends(machine.told)
+
+
+def test_a_call_without_an_end_is_told_to_be_cut() -> None:
+    machine = Machine(look=LOOK)
+    machine.feed(ToolCallStart(0, "c", "look"), ToolCallDelta(0, "{}"), ToolCallClosed(0, "c", "look", {}))
+    machine.feed(ToolCallStart(1, "d", "look"), Finish("tool_calls"))
+    machine.commands += machine.run.ended()
+    assert [event.ending for event in machine.told if isinstance(event, ToolEnd)] == ["discarded", "failed", "failed"]
+    assert all("the call is cut" in result.text for result in machine.asked[1][-1].results)
+
+
+def test_a_cut_call_does_not_run_whatever_is_wanted() -> None:
+    run = Run([user("Go.")], {"look": ToolPolicy()}, run_repaired=["cut"])
+    run.begin()
+    told = [*run.chunk(ToolCallInvalid(0, "c", "look", "{", "cut", repaired={})), *run.chunk(Finish("tool_calls"))]
+    assert not any(isinstance(command, Start) for command in [*told, *run.ended()])
+
+
+def test_no_call_starts_early_when_the_tokens_are_known_to_be_used_up() -> None:
+    machine = Machine(look=LOOK)
+    machine.run = Run([user("Go.")], {"look": LOOK}, Limits(tokens=100))
+    machine.run.begin()
+    machine.feed(ToolCallClosed(0, "a", "look", {}), Usage(90, 20), ToolCallClosed(1, "b", "look", {"city": "Rome"}))
+    assert [start.call_id for start in machine.starts] == ["a"]
+
+
+# -- words that are true -----------------------------------------------------------------------------------------------
+
+
+CLOSED = (ToolCallStart(0, "c", "look"), ToolCallDelta(0, "{}"), ToolCallClosed(0, "c", "look", {}))
+
+
+WHOLE = (*CLOSED, ToolCall("c", "look", {}, "{}", sealed_by="call_end"))
+
+
+def cancelled(policy: ToolPolicy, *chunks: StreamChunk) -> list[str]:
+    machine = Machine(look=policy)
+    machine.feed(*chunks)
+    machine.commands += machine.run.cancel()
+    check_ends(machine.told)
+    return [result.text for result in machine.run.messages[-1].results]
+
+
+def test_what_is_said_of_a_cancelled_call_is_true() -> None:
+    started = "Cancelled after it had been started"
+    assert cancelled(LOOK, *CLOSED) == [f"{started}: the run was cancelled."]
+    assert cancelled(LOOK, *WHOLE) == [f"{started}: the run was cancelled."]
+    effect = f"{started}, so it may have had an effect: the run was cancelled."
+    assert cancelled(ToolPolicy(start="call"), *WHOLE) == [effect]
+    assert cancelled(ToolPolicy(start="call", is_read_only=True), *WHOLE) == [f"{started}: the run was cancelled."]
+    assert cancelled(ToolPolicy(), *WHOLE) == ["Not run: the run was cancelled."]
+    assert cancelled(ToolPolicy(), *CLOSED[:1]) == ["Not run: the run was cancelled."]
+
+
+@pytest.mark.parametrize("is_done_early", [False, True])
+def test_a_cancel_discards_what_ran_for_a_call_that_was_never_confirmed(is_done_early: bool) -> None:
+    machine = Machine(look=LOOK)
+    machine.feed(ToolCallStart(0, "c", "look"), ToolCallDelta(0, "{}"), ToolCallClosed(0, "c", "look", {}))
+    if is_done_early:
+        machine.done(machine.starts[0].key, "early")
+    machine.commands += machine.run.cancel()
+    told = (
+        "It ran, but the call was never confirmed" if is_done_early else "Cancelled after it had been started: the run"
+    )
+    [result] = machine.run.messages[-1].results
+    assert result.text.startswith(told)
+    check_ends(machine.told)
+    check_history(machine.run.messages)
+
+
+def test_while_a_call_is_not_confirmed_the_history_says_how_far_it_is() -> None:
+    machine = Machine(look=LOOK)
+    machine.feed(*CLOSED)
+    assert texts_of(machine.run.history) == ["It was still running when this was written."]
+    machine.done(machine.starts[0].key, "early")
+    assert texts_of(machine.run.history) == ["It ran, but its call was not confirmed yet when this was written."]
+
+
+# -- decisions ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_decision_is_checked_once_where_it_is_made() -> None:
+    checked: list[int] = []
+
+    @tool(approval=True)
+    def risky(number: int) -> str:
+        """Do it."""
+        return f"did {number}"
+
+    policy = made([], risky).policies["risky"]
+
+    def check(arguments: dict[str, Any]) -> dict[str, Any]:
+        checked.append(arguments["number"])
+        return arguments
+
+    run = Run([user("Go.")], {"risky": type(policy)(needs_approval=lambda given: True, check=check)})
+    run.begin()
+    run.chunk(ToolCall("c", "risky", {"number": 1}, sealed_by="call_end"))
+    run.chunk(Finish("tool_calls"))
+    run.ended()
+    run.decide("c", True, {"number": 2})
+    assert checked.count(2) == 1
+
+
+# -- stored anywhere ---------------------------------------------------------------------------------------------------
+
+
+def answer(step: int) -> list[StreamChunk]:
+    """What the model says at each of three steps."""
+
+    def one(block: int, name: str, arguments: dict[str, Any]) -> list[StreamChunk]:
+        id, raw = f"c{step}{block}", json.dumps(arguments)
+        return [
+            ToolCallStart(block, id, name), ToolCallDelta(block, raw), ToolCallClosed(block, id, name, arguments),
+            ToolCall(id, name, arguments, raw, sealed_by="call_end", block=block),
+        ]  # fmt: skip
+
+    if step == 3:
+        return [Text(0, "All "), Text(0, "done."), Usage(5, 3), Finish("stop")]
+    calls = [*one(1, "look", {"city": "Rome"}), *one(2, "write", {"text": f"{step}"}), *one(3, "shell", {"step": step})]
+    return [Text(0, "Hm."), *calls, Usage(10, 7), Finish("tool_calls")]
+
+
+POLICIES = {
+    "look": LOOK, "write": ToolPolicy(start="turn"), "shell": ToolPolicy(start="turn", is_parallel=False),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Said:
+    chunk: StreamChunk
+
+
+@dataclass(frozen=True)
+class Ended:
+    pass
+
+
+@dataclass(frozen=True)
+class Worked:
+    key: str
+
+
+def play(store_at: int, policies: dict[str, ToolPolicy] = POLICIES) -> tuple[Run, Counter[str], int]:
+    """Three steps; before the input of that number the run is stored, and another one goes on with it."""
+    machine = Run([user("Go.")], policies)
+    ran: Counter[str] = Counter()
+    inputs: list[Said | Ended | Worked] = []
+    fed = 0
+
+    def carry_out(commands: list[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Ask):
+                # As a model does: it goes on from what the history holds.
+                step = 1 + sum(message.role == "tool" for message in command.messages)
+                inputs.extend(Said(chunk) for chunk in answer(min(step, 3)))
+                inputs.append(Ended())
+            elif isinstance(command, Start):
+                ran[f"{command.name} {json.dumps(command.arguments)}"] += 1
+                inputs.insert(len(inputs) // 2, Worked(command.key))
+
+    carry_out(machine.begin())
+    while inputs:
+        if fed == store_at:
+            machine = Run.load(machine.dump(), policies)
+            inputs.clear()
+            carry_out(machine.begin())
+            if machine.is_over:
+                break
+        fed += 1
+        match inputs.pop(0):
+            case Said(chunk):
+                carry_out(machine.chunk(chunk))
+            case Ended():
+                carry_out(machine.ended())
+            case Worked(key):
+                carry_out(machine.tool_done(key, Outcome((Text(0, "ok"),))))
+    return machine, ran, fed
+
+
+def test_a_run_can_be_stored_between_any_two_inputs_and_comes_to_the_same_end() -> None:
+    whole, ran, count = play(-1)
+    assert whole.output == "All done."
+    assert all(times == 1 for key, times in ran.items() if not key.startswith("look"))
+    for at in range(count + 1):
+        stored, again, _ = play(at)
+        assert stored.is_over, at
+        assert stored.output == "All done.", at
+        check_history(stored.messages)
+        assert all(times == 1 for key, times in again.items() if not key.startswith("look")), (at, again)
+        assert [message.role for message in stored.messages] == [message.role for message in whole.messages], at
+        assert stored.step == whole.step, at
+
+
+def test_what_started_while_the_model_spoke_is_not_started_again_by_a_loaded_run() -> None:
+    policies = {name: ToolPolicy(start="call") for name in POLICIES}
+    _, _, count = play(-1, policies)
+    for at in range(count + 1):
+        stored, again, _ = play(at, policies)
+        assert stored.is_over
+        check_history(stored.messages)
+        assert all(times <= 1 for key, times in again.items() if not key.startswith("look")), (at, again)
+
+
+def test_what_ran_for_an_answer_that_is_asked_for_again_is_told_to_count_for_nothing() -> None:
+    policies = {"look": ToolPolicy(start="closed")}
+    machine = Run([user("Go.")], policies)
+    machine.begin()
+    for chunk in (ToolCallStart(0, "c", "look"), ToolCallClosed(0, "c", "look", {})):
+        machine.chunk(chunk)
+    begun = Run.load(machine.dump(), policies).begin()
+    ends = [command.event for command in begun if isinstance(command, Tell) and isinstance(command.event, ToolEnd)]
+    assert [(end.key, end.ending) for end in ends] == [("1.0", "discarded")]
+
+
+def test_a_stored_run_knows_the_ids_that_were_used() -> None:
+    machine = Machine(write=ToolPolicy())
+    written = ToolCall("c", "write", {}, "{}", sealed_by="call_end")
+    machine.feed(written, Finish("tool_calls"))
+    machine.commands += machine.run.ended()
+    machine.run = Run.load(machine.run.dump(), {"write": ToolPolicy()})
+    machine.commands += machine.run.begin()
+    machine.feed(written, Finish("tool_calls"))
+    machine.commands += machine.run.ended()
+    assert [start.call_id for start in machine.starts] == ["c", "c_2"]
+
+
+# -- many calls --------------------------------------------------------------------------------------------------------
+
+
+def many_calls(count: int, policy: ToolPolicy) -> None:
+    """The machine's work for an answer of so many calls."""
+    run = Run([user("Go.")], {"look": policy}, Limits(repeats=None))
+    due = run.begin()
+    for at in range(count):
+        arguments = {"at": at}
+        due += run.chunk(ToolCallClosed(at, f"c{at}", "look", arguments))
+        due += run.chunk(ToolCall(f"c{at}", "look", arguments, sealed_by="call_end", block=at))
+    run.chunk(Finish("tool_calls"))
+    due += run.ended()
+    ended = 0
+    while starts := [command for command in due if isinstance(command, Start)]:
+        due = []
+        for start in starts:
+            assert not run.is_waiting
+            ended += 1
+            due += run.tool_done(start.key, Outcome((Text(0, "ok"),)))
+    assert ended == count
+    assert run.step == 2
+
+
+@pytest.mark.parametrize("policy", [LOOK, ToolPolicy(), ToolPolicy(is_parallel=False)], ids=["early", "turn", "alone"])
+def test_many_calls_in_one_answer_take_time_in_proportion(policy: ToolPolicy) -> None:
+    assert_linear(lambda count: lambda: many_calls(count, policy), 500, 8)
+
+
+def test_many_approvals_take_time_in_proportion() -> None:
+    def work(count: int) -> Callable[[], object]:
+        run = Run([user("Go.")], {"pay": ToolPolicy(needs_approval=lambda given: True)}, Limits(repeats=None))
+        run.begin()
+        for at in range(count):
+            run.chunk(ToolCall(f"c{at}", "pay", {"at": at}, sealed_by="call_end", block=at))
+        run.chunk(Finish("tool_calls"))
+        run.ended()
+
+        def decide() -> None:
+            for at in range(count):
+                run.decide(f"c{at}", False)
+            assert run.step == 2
+
+        return decide
+
+    assert_linear(work, 500, 8)

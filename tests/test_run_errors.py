@@ -1,0 +1,237 @@
+"""What goes wrong in a run: it is told, it ends the run or is tried again, and what was done is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from penstock.agent import Agent
+from penstock.errors import AuthenticationError, BadRequestError, MissingKeyError, ProviderError
+from penstock.events import Error, Text, Usage
+from penstock.happenings import Done, StepEnd
+from penstock.limits import Limits
+from penstock.messages import assistant, user
+from penstock.model import Model
+from penstock.run import Run
+from penstock.testing import Loopback, Reply, Status, call, drop, fail, say
+from penstock.tools import tool
+from penstock.transport.policy import Retries
+from tests.leaks import nothing_is_left  # noqa: F401
+from tests.runs import (
+    COLOURS,
+    NAMES,
+    Bench,
+    both_colours,
+    check_pairs,
+    drive,
+    end_of,
+    events_of,
+    every_wire,
+    made,
+    on,
+    pay,
+    results,
+    run_of,
+    streaming,
+    texts_of,
+)
+
+# -- the model cannot be asked -----------------------------------------------------------------------------------------
+
+
+def test_a_wrong_key_is_raised_by_run_and_told_by_stream() -> None:
+    with pytest.raises(AuthenticationError):
+        made([Status(401)], *Bench().tools).run("Go.")
+    events, running = drive(streaming(made([Status(401)], *Bench().tools)), "sync")
+    assert end_of(events).reason == "error"
+    assert [message.role for message in running.messages] == ["user"]
+
+
+@both_colours
+def test_a_model_that_cannot_be_asked_is_told_before_the_end(colour: str) -> None:
+    with Loopback([Status(401), Reply(call("look", {"city": "Rome"})), Status(400, "no such field")]) as server:
+        model = Model("openai:gpt", server.base_url("openai-responses"), "sk-wrong")
+        events, running = drive(streaming(Agent(model, Bench().tools)), colour)
+        assert isinstance(running.error, AuthenticationError)
+        error, step_end, done = events[-3:]
+        assert error == Error(running.error.message, running.error.code or "AuthenticationError")
+        assert isinstance(step_end, StepEnd)
+        assert isinstance(done, Done)
+        assert (done.reason, done.why) == ("error", running.error.message)
+        events, running = drive(streaming(Agent(model, Bench().tools)), colour)
+    assert isinstance(running.error, BadRequestError)
+    assert [event.message for event in events if isinstance(event, Error)] == [running.error.message]
+
+
+@both_colours
+def test_an_agent_is_made_without_a_key_and_told_so_when_it_runs(colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    agent = Agent("openai:gpt")
+    events, running = drive(streaming(agent), colour)
+    assert isinstance(running.error, MissingKeyError)
+    assert Error(str(running.error), "MissingKeyError") in events
+    assert end_of(events).reason == "error"
+    with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):
+        run_of(agent, colour, "Go.")
+
+
+def test_whatever_keeps_the_model_from_being_asked_ends_the_run() -> None:
+    class Broken:
+        def connect(self) -> Any:
+            raise ZeroDivisionError("oh")
+
+        aconnect = connect
+
+    agent = Agent(Model("openai-compatible:m", via=Broken()))
+    for colour in COLOURS:
+        done = end_of(events_of(agent, colour))
+        assert (done.reason, done.why) == ("error", "oh")
+    with pytest.raises(ZeroDivisionError):
+        agent.run("Go.")
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(agent.arun("Go."))
+
+
+@both_colours
+def test_after_tools_had_effects_a_run_comes_out_with_its_error_and_its_history(colour: str) -> None:
+    bench = Bench()
+    result = run_of(made([Reply(call("write", {"text": "a"})), Status(400)], *bench.tools), colour, "Go.")
+    assert isinstance(result.error, BadRequestError)
+    assert (result.reason, str(result.error)) == ("error", result.why)
+    assert texts_of(result.messages) == ["written"]
+    with pytest.raises(BadRequestError):
+        run_of(made([Status(400)]), colour, "Go.", [user("Hm?"), assistant("Well."), user("So?"), assistant("Yes.")])
+    assert run_of(made([Reply("Hi.")]), colour, "Go.").error is None
+
+
+# -- errors that come in band ------------------------------------------------------------------------------------------
+
+
+def test_an_error_in_the_stream_ends_the_run() -> None:
+    agent = made([Reply(say("Hm."), fail("overloaded", "Too much."))], *Bench().tools)
+    events, running = drive(streaming(agent), "sync")
+    done = end_of(events)
+    assert (done.reason, done.why) == ("error", "Too much.")
+    assert [part for part in running.messages[-1].parts if isinstance(part, Text)]
+
+
+@both_colours
+def test_an_error_in_band_is_raised_where_nothing_was_said_and_else_kept(colour: str) -> None:
+    never = Retries(attempts=0)
+    with pytest.raises(ProviderError, match="Too much"):
+        run_of(made([Reply(fail("overloaded_error", "Too much."))], retries=never), colour, "Go.")
+    result = run_of(made([Reply(say("One."), fail("overloaded_error", "Too much."))], retries=never), colour, "Go.")
+    assert isinstance(result.error, ProviderError)
+    assert (result.output, result.reason, str(result.error)) == ("One.", "error", "Too much.")
+
+
+@both_colours
+@every_wire
+def test_an_answer_that_begins_with_an_error_that_passes_is_asked_for_again(wire: str, colour: str) -> None:
+    quick = Retries(attempts=2, first_delay=0.0)
+    busy = "overloaded_error" if wire == "anthropic" else "server_error"
+    with Loopback([Reply(fail(busy, "The server is overloaded.")), Reply("Here I am.")]) as server:
+        model = Model(NAMES[wire], server.base_url(wire), "a-key-of-mine", retries=quick)
+        result = run_of(Agent(model), colour, "Go.")
+    assert (result.output, result.reason, len(server.requests)) == ("Here I am.", "answered", 2)
+
+
+@both_colours
+def test_what_was_withdrawn_has_been_paid_for(colour: str) -> None:
+    usage = Usage(input_tokens=10, output_tokens=3)
+    replies = [Reply(say("One."), drop(), usage=usage), Reply(say("Two."), usage=usage)]
+    agent = on("anthropic", replies, retries=Retries(after_start=True, first_delay=0.0))
+    done = end_of(events_of(agent, colour))
+    assert done.output == "Two."
+    assert done.usage.input_tokens == 20
+
+
+# -- what is told ------------------------------------------------------------------------------------------------------
+
+
+@both_colours
+@pytest.mark.parametrize("reply", [Reply("x", drop()), Reply(say("x"), fail("overloaded", "Too much.")), Status(400)])
+def test_on_error_is_called_when_there_is_no_whole_answer(reply: Any, colour: str) -> None:
+    told: list[str] = []
+    done = end_of(events_of(made([reply], on_error=told.append), colour))
+    assert done.reason in ("cut", "error")
+    assert told == [done.why]
+    assert told[0]
+
+
+def test_on_error_is_not_called_for_other_ends() -> None:
+    told: list[str] = []
+    end_of(events_of(made([Reply("Hi.")], on_error=told.append), "sync"))
+    end_of(events_of(made([Reply("Hi.")], on_error=told.append, limits=Limits(steps=0)), "sync"))
+    assert not told
+
+
+@both_colours
+@pytest.mark.parametrize(
+    "replies",
+    [
+        [Reply(call("look", {"city": "Rome"}), call("write", {"text": "a"})), Status(400)],
+        [Reply(call("look", {"city": "Rome"}), call("write", {"text": "a"}), drop())],
+        [Reply(call("look", {"city": "Rome"}), call("write", {"text": "a"}), fail("overloaded", "Too much."))],
+        [Reply(call("look", {"city": "Rome"}), call("write", {"text": "a"}), finish="content_filter")],
+        [Reply(call("look", {"city": "Rome"}), call("write", '{"text": '), finish="length"), Reply("Done.")],
+        [Reply(call("look", {"city": "Rome"}), call("nope"), call("broken"))] * 5,
+        [Reply(*[call("write", {"text": "a"})] * 12)],
+    ],
+    ids=["refused", "dropped", "failed", "filtered", "cut", "worn out", "repeated"],
+)  # fmt: skip
+def test_whatever_begins_is_told_to_end_however_a_run_ends(replies: Any, colour: str) -> None:
+    for wire in ("openai-chat", "anthropic"):
+        events = events_of(on(wire, replies, *Bench().tools), colour)
+        check_pairs(events)
+        end_of(events)
+
+
+# -- the run itself ----------------------------------------------------------------------------------------------------
+
+
+@both_colours
+def test_a_run_that_breaks_within_itself_ends_and_says_so(colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Any, *_: Any) -> Any:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(Run, "tool_done", broken)
+    done = end_of(events_of(made([Reply(call("pay")), Reply("Done.")], pay), colour))
+    assert (done.reason, done.why) == ("error", "too deep")
+    monkeypatch.setattr(Run, "ended", broken)
+    done = end_of(events_of(made([Reply("Hi.")], pay), colour))
+    assert (done.reason, done.why) == ("error", "too deep")
+
+
+def test_without_threads_for_its_tools_a_run_still_comes_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+    for parallel in (True, False):
+
+        @tool(parallel=parallel, timeout=5, retries=None)
+        def work(at: int) -> str:
+            """Work."""
+            return "worked"
+
+        def refuse(thread: threading.Thread) -> None:
+            if "work" in thread.name:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        replies = [Reply(*(call("work", {"at": at}) for at in range(400))), Reply("Done.")]
+        done = end_of(events_of(made(replies, work), "sync"))
+        assert done.reason == "answered"
+        assert results(done) == ["RuntimeError: can't start new thread"] * 400
+
+
+def test_without_a_thread_for_the_model_a_run_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    agent = made([Reply("Hi.")])
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    done = end_of(events_of(agent, "sync"))
+    assert (done.reason, done.why) == ("error", "can't start new thread")
