@@ -1,4 +1,4 @@
-"""A stored history that somebody has tampered with: what is no state of a provider's is left out, and nothing breaks."""
+"""A stored history that somebody tampered with: what is no state of a provider is left out, and nothing breaks."""
 
 from __future__ import annotations
 
