@@ -20,7 +20,7 @@ LAYERS = {
     "answer": 2, "pairing": 2,
     "wires": 3, "dialects": 3, "requests": 3,
     "turn": 4, "accumulator": 4, "decoder": 4, "providers": 4,
-    "consume": 5, "callbacks": 5, "shapes": 5, "transport": 5,
+    "consuming": 5, "callbacks": 5, "shapes": 5, "transport": 5,
     "happenings": 3, "commands": 4, "call_ids": 3, "execution": 4, "executions": 5, "limits": 5, "run": 6,
     "recording": 6, "stream": 6,
     "tool_problems": 1, "tool_signature": 1, "tool_outcome": 2, "tool_raw": 2, "tool_schema": 2, "tool_options": 5,

@@ -13,7 +13,7 @@ __version__: str
 if TYPE_CHECKING:
     from penstock.accumulator import StreamingToolCallAccumulator
     from penstock.agent import Agent, AgentStreamer, RunResult
-    from penstock.consume import aconsume, consume
+    from penstock.consuming import aconsume, consume
     from penstock.decoder import Decoder, decode
     from penstock.dialects.parser import TextParser
     from penstock.dialects.prompt import render
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "accumulator": ("StreamingToolCallAccumulator",),
     "agent": ("Agent", "AgentStreamer", "RunResult"),
-    "consume": ("aconsume", "consume"),
+    "consuming": ("aconsume", "consume"),
     "decoder": ("Decoder", "decode"),
     "dialects.parser": ("TextParser",),
     "dialects.prompt": ("render",),

@@ -41,7 +41,7 @@ class NumberedWire(Wire):
 
     def begin(self, number: Any, part: OpenPart) -> None:
         """A block began; one that has its number already can get no more."""
-        self._settle()
+        self._go_on()
         label = number if isinstance(number, int | float | str) else None
         if label in self.parts:
             self._displace(self.parts[label], label)
@@ -51,7 +51,7 @@ class NumberedWire(Wire):
     def begin_call(self, number: Any, id: Any, name: Any, input: str = "") -> OpenTool | None:
         """A call for the client began, unless that was told before; `input` is what its start said of the arguments."""
         given_id, name = "" if id is None else heal(str(id)), heal(name) if isinstance(name, str) else ""
-        self._settle()
+        self._go_on()
         known = self.parts.get(number) if isinstance(number, int | float | str) else None
         if isinstance(known, OpenTool) and known.is_begun_again(given_id, name, input):
             return None
@@ -160,6 +160,13 @@ class NumberedWire(Wire):
                 self.unknown({key: field}, note)
 
     # How a block ends.
+
+    def _go_on(self) -> None:
+        """Another block begins: what was held of those before it is told first."""
+        self._settle()
+        last = self.parts.get(self._last)
+        if isinstance(last, OpenWords):
+            self._flush(last)
 
     def _say(self, part: OpenWords, piece: str) -> None:
         if part.block < 0:
