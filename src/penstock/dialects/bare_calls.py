@@ -13,6 +13,18 @@ from functools import cache, partial
 from penstock.answer.arguments import strict_object
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import Block, Dialect
+from penstock.dialects.json_in_text import (
+    as_text,
+    at_key,
+    colon,
+    ignore,
+    json_text,
+    next_key,
+    short_string,
+    string_text,
+    unwrapped,
+    value,
+)
 from penstock.dialects.line import FENCE
 from penstock.dialects.objects_in_text import (
     ALIASES,
@@ -20,21 +32,11 @@ from penstock.dialects.objects_in_text import (
     Keys,
     ReadCall,
     arguments,
-    as_text,
-    at_key,
     call_array,
-    colon,
     fields,
-    ignore,
-    json_text,
-    next_key,
     object_calls,
     only_key,
-    short_string,
     skip_fields,
-    string_text,
-    unwrapped,
-    value,
 )
 from penstock.dialects.raw import told
 from penstock.dialects.schema import Tools, quote

@@ -6,16 +6,15 @@ import re
 from functools import partial
 
 from penstock.dialects.dialect import THINK, Dialect
+from penstock.dialects.json_in_text import colon, short_string
 from penstock.dialects.objects_in_text import (
     Keys,
     ReadCall,
     arguments,
     call_array,
-    colon,
     object_call,
     object_calls,
     only_calls,
-    short_string,
 )
 from penstock.dialects.raw import raw_value
 from penstock.dialects.source import Reading, Source

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import THINK, Dialect
+from penstock.dialects.json_in_text import value
 from penstock.dialects.marks import marks_of
 from penstock.dialects.named_calls import (
     FUNCTIONARY_TOKENS,
@@ -20,7 +21,7 @@ from penstock.dialects.named_calls import (
     named_call,
     text_call,
 )
-from penstock.dialects.objects_in_text import another, only_calls, value
+from penstock.dialects.objects_in_text import another, only_calls
 from penstock.dialects.raw import Writer, json_or_text, raw_value
 from penstock.dialects.source import Mismatch, Reading, Source
 from penstock.dialects.xml_calls import Tags, invoke_body, named_tag, next_invoke

@@ -10,9 +10,10 @@ from msgspec import Struct
 
 from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import THINK, Dialect
+from penstock.dialects.json_in_text import value
 from penstock.dialects.line import FENCE
 from penstock.dialects.marks import marks_of
-from penstock.dialects.objects_in_text import another, arguments, object_calls, only_calls, only_key, value
+from penstock.dialects.objects_in_text import another, arguments, object_calls, only_calls, only_key
 from penstock.dialects.raw import told
 from penstock.dialects.source import Mismatch, Over, Reading, Source
 from penstock.events import Reasoning, Text
