@@ -178,7 +178,11 @@ class Json:
 
     def string(self, text: str) -> None:
         """A piece of a string."""
-        self.add(encode_basestring(text)[1:-1])
+        piece = encode_basestring(text)[1:-1]
+        if self._undecided:
+            self.add(piece)
+        else:  # as nearly always
+            self._add(piece)
 
     def parenthesis(self) -> None:
         self._undecided.append(len(self._held))
