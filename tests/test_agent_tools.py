@@ -16,9 +16,10 @@ import pytest
 
 from penstock.agent import Agent
 from penstock.errors import ToolError, UsageError
-from penstock.happenings import ToolEnd, ToolProgress, ToolStart
+from penstock.happenings import StreamEvent, ToolEnd, ToolProgress, ToolStart
 from penstock.json_values import copied
 from penstock.model import Model
+from penstock.run_view import MAX_AHEAD
 from penstock.testing import Reply, Scripted, call, say, wait
 from penstock.tools import Context, Tool, as_tool, tool
 from tests.leaks import nothing_is_left  # noqa: F401
@@ -154,18 +155,24 @@ def test_async_tools_of_one_run_share_a_loop(colour: str) -> None:
 
 
 def test_tools_run_side_by_side_and_the_history_is_in_order() -> None:
-    @tool
-    def slow(seconds: float) -> str:
-        """Take a while."""
-        time.sleep(seconds)
-        return f"{seconds}"
+    both, second_has_ended = threading.Barrier(2, timeout=SOON), threading.Event()
 
-    replies = [Reply(call("slow", {"seconds": 1.0}), call("slow", {"seconds": 0.6})), Reply("Done.")]
-    began = time.monotonic()
-    events, running = drive(streaming(made(replies, slow)), "sync")
-    assert time.monotonic() - began < 1.5
-    assert [event.result.text for event in events if isinstance(event, ToolEnd)] == ["0.6", "1.0"]
-    assert [result.text for result in running.messages[2].results] == ["1.0", "0.6"]
+    @tool
+    def meet(which: str) -> str:
+        """Wait for the other."""
+        both.wait()
+        if which == "first":
+            assert second_has_ended.wait(SOON)
+        return which
+
+    def on_event(running: Any, event: StreamEvent) -> None:
+        if isinstance(event, ToolEnd):
+            second_has_ended.set()
+
+    replies = [Reply(call("meet", {"which": "first"}), call("meet", {"which": "second"})), Reply("Done.")]
+    events, running = drive(streaming(made(replies, meet)), "sync", on_event)
+    assert [event.result.text for event in events if isinstance(event, ToolEnd)] == ["second", "first"]
+    assert [result.text for result in running.messages[2].results] == ["first", "second"]
 
 
 @both_colours
@@ -461,3 +468,88 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
     with pytest.raises(UsageError, match="two tools are called 'look'"):
         made([], look, tool(name="look")(lambda: None))
+
+
+# -- the loop of a plain run -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_a_tool_that_reports_much_does_not_stop_the_callbacks_that_share_its_loop(kind: str) -> None:
+    async def later(context: Context[Any]) -> str:
+        """Report."""
+        for at in range(2 * MAX_AHEAD):
+            context.report(at)
+        return "done"
+
+    def now(context: Context[Any]) -> Any:
+        """Report from a coroutine."""
+        return later(context)
+
+    async def on_tool_start(*_: Any) -> None:
+        await asyncio.sleep(0)
+
+    function = tool(name="report")(later if kind == "async" else now)
+    agent = made([Reply(call("report")), Reply("Done.")], function, on_tool_start=on_tool_start)
+    assert results(end_of(events_of(agent, "sync"))) == ["done"]
+
+
+def test_without_a_loop_for_its_async_tools_a_run_comes_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_loop(main: Any) -> None:
+        main.close()
+        raise OSError(24, "Too many open files")
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    monkeypatch.setattr("penstock.own_loop.asyncio.run", no_loop)
+    [told] = results(end_of(events_of(made([Reply(call("look")), Reply("Done.")], look), "sync")))
+    assert "no loop to be had" in told
+
+
+def test_a_tool_that_leaves_the_program_leaves_the_loop_to_the_others() -> None:
+    async def leave() -> None:
+        sys.exit(3)
+
+    @tool
+    def rude() -> Any:
+        """Leave."""
+        return leave()
+
+    @tool
+    async def other() -> str:
+        """Stay."""
+        await asyncio.sleep(0.05)
+        return "stayed"
+
+    done = end_of(
+        events_of(made([Reply(call("rude"), call("other")), Reply(call("other")), "Done."], rude, other), "sync")
+    )
+    assert results(done) == ["SystemExit: 3", "stayed", "stayed"]
+
+
+def test_what_a_plain_tool_gives_to_a_run_that_was_left_begins_no_loop() -> None:
+    has_begun, released = threading.Event(), threading.Event()
+
+    async def never() -> None:
+        raise AssertionError("nobody wants it")
+
+    @tool
+    def slow() -> Any:
+        """Take a while."""
+        has_begun.set()
+        released.wait(SOON)
+        return never()
+
+    with made([Reply(call("slow")), Reply("Done.")], slow).stream("Go.") as running:
+        for event in running:
+            if isinstance(event, ToolStart):
+                assert has_begun.wait(SOON)
+                break
+    released.set()
+    end = time.monotonic() + SOON
+    while any(thread.name == "penstock-slow" for thread in threading.enumerate()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert not [thread for thread in threading.enumerate() if thread.name == "penstock-loop"]

@@ -267,11 +267,12 @@ class Deaf:
     """A tool that goes on when it is told to end, until it is released."""
 
     def __init__(self) -> None:
-        self.released, self.has_ended = threading.Event(), threading.Event()
+        self.has_begun, self.released, self.has_ended = threading.Event(), threading.Event(), threading.Event()
         self._net = threading.Timer(SOON, self.released.set)
 
     async def __call__(self) -> str:
         """Go on."""
+        self.has_begun.set()
         while not self.released.is_set():
             try:
                 await asyncio.sleep(0.01)
@@ -303,11 +304,11 @@ async def beats(gaps: list[float]) -> None:
 def test_a_tool_that_does_not_listen_holds_nothing_up(way: str, colour: str) -> None:
     gaps: list[float] = []
 
-    def read_sync(agent: Agent) -> Any:
+    def read_sync(agent: Agent, deaf: Deaf) -> Any:
         with agent.stream("Go.") as running:
             for event in running:
                 if isinstance(event, ToolStart) and way != "timeout":
-                    time.sleep(0.1)
+                    assert deaf.has_begun.wait(SOON)
                     if way == "leave":
                         break
                     running.cancel()
@@ -318,7 +319,7 @@ def test_a_tool_that_does_not_listen_holds_nothing_up(way: str, colour: str) -> 
         async with agent.astream("Go.") as running:
             async for event in running:
                 if isinstance(event, ToolStart) and way != "timeout":
-                    await asyncio.sleep(0.1)
+                    assert await asyncio.to_thread(deaf.has_begun.wait, SOON)
                     if way == "leave":
                         break
                     running.cancel()
@@ -331,7 +332,7 @@ def test_a_tool_that_does_not_listen_holds_nothing_up(way: str, colour: str) -> 
         late = as_tool(deaf, timeout=0.1 if way == "timeout" else None, name="deaf")
         agent = made([Reply(call("deaf")), Reply("Done.")], late)
         began = time.monotonic()
-        running = read_sync(agent) if colour == "sync" else asyncio.run(read_async(agent, deaf))
+        running = read_sync(agent, deaf) if colour == "sync" else asyncio.run(read_async(agent, deaf))
         assert time.monotonic() - began < MAX_WAIT + SOON / 2
     assert running.finish_reason == ("answered" if way == "timeout" else "cancelled")
     [result] = running.messages[2].results
@@ -341,22 +342,14 @@ def test_a_tool_that_does_not_listen_holds_nothing_up(way: str, colour: str) -> 
 
 
 def test_what_does_not_listen_is_waited_for_once() -> None:
-    @tool
-    async def deaf() -> str:
-        """Hear nothing."""
-        for _ in range(100):
-            try:
-                await asyncio.sleep(0.05)
-            except asyncio.CancelledError:
-                pass
-        return "late"
-
-    began = time.monotonic()
-    with made([Reply(call("deaf")), Reply("Done.")], deaf).stream("Go.") as running:
-        for event in running:
-            if isinstance(event, ToolStart):
-                running.cancel()
-    assert time.monotonic() - began < 2 * MAX_WAIT - 0.1
+    with Deaf() as deaf:
+        with made([Reply(call("deaf")), Reply("Done.")], as_tool(deaf, name="deaf")).stream("Go.") as running:
+            for event in running:
+                if isinstance(event, ToolStart):
+                    assert deaf.has_begun.wait(SOON)
+                    running.cancel()
+            began = time.monotonic()  # the loop has ended, and waited
+        assert time.monotonic() - began < MAX_WAIT / 2
 
 
 # -- interrupts --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from penstock.agent import Agent
 from penstock.events import ToolCall, ToolCallInvalid
 from penstock.happenings import ToolEnd, ToolStart
 from penstock.model import Model
-from penstock.testing import Raw, Reply, Scripted, call, drop, fail, refuse, say, wait
+from penstock.testing import Raw, Reply, Scripted, call, drop, fail, refuse, say
 from penstock.tools import as_tool, tool
 from penstock.transport.policy import Retries
 from tests.leaks import nothing_is_left  # noqa: F401
@@ -51,7 +51,7 @@ def test_a_tool_that_may_start_early_does_so_whatever_the_agent_says_of_the_othe
         """Look."""
         return "seen"
 
-    agent = made([Reply(call("look"), wait(0.3), say("So.")), Reply("Done.")], look, pay, start="call")
+    agent = made([], look, pay, start="call")
     assert (agent.policies["look"].start, agent.policies["pay"].start) == ("closed", "call")
     assert made([], look, start="turn").policies["look"].start == "turn"
 

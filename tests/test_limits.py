@@ -40,7 +40,7 @@ def test_a_limit_ends_the_run_with_its_reason(limits: Limits, why: str) -> None:
 
 
 def test_the_time_of_a_run_is_limited() -> None:
-    agent = made([Reply(say("Hm."), wait(20))], *Bench().tools, limits=Limits(seconds=0.2))
+    agent = made([Reply(say("Hm."), wait(20))], *Bench().tools, limits=Limits(seconds=1))
     events, running = drive(streaming(agent), "sync")
     done = end_of(events)
     assert (done.reason, done.output) == ("limit", "Hm.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import gzip
+import json
 import logging
 import os
 import pickle
@@ -43,7 +44,7 @@ from penstock import (
     UnexpectedReplyError,
 )
 from penstock.decoder import Decoder
-from penstock.events import Error, Finish, Retry, ToolCallInvalid
+from penstock.events import Error, Finish, Retry, ToolCallInvalid, Usage
 from penstock.testing import (
     Hang,
     Loopback,
@@ -1089,11 +1090,12 @@ print(turn.text)
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+@pytest.mark.parametrize("form", ["{}", "http://{}"])
 @pytest.mark.parametrize("is_exempt", [False, True])
-def test_the_proxy_of_the_environment_is_used(colour: str, name: str, is_exempt: bool) -> None:
+def test_the_proxy_of_the_environment_is_used(colour: str, name: str, form: str, is_exempt: bool) -> None:
     with Loopback(always("Through the proxy.")) as server:
         others = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
-        proxy = {name: server.base_url("openai-chat").removesuffix("/v1")}
+        proxy = {name: form.format(urlsplit(server.base_url("openai-chat")).netloc)}
         exempt = {"NO_PROXY": "far.invalid"} if is_exempt else {}
         command = [sys.executable, "-c", PROXIED, colour]
         done = subprocess.run(
@@ -1101,3 +1103,22 @@ def test_the_proxy_of_the_environment_is_used(colour: str, name: str, is_exempt:
         )
     assert done.stdout.strip() == ("" if is_exempt else "Through the proxy."), done.stderr
     assert ("ConnectionFailed" in done.stderr) == is_exempt
+
+
+@both_colours
+def test_tokens_alone_are_no_beginning(colour: str) -> None:
+    """What goes wrong before anything was said is tried again without a word, though tokens were counted."""
+    start = {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 9, "output_tokens": 1}}}
+    broken = Raw(f"event: message_start\ndata: {json.dumps(start)}\n\n".encode())
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": f"Overloaded, {KEY}."}}
+    busy = Raw(broken.body + f"event: error\ndata: {json.dumps(error)}\n\n".encode())
+    quick = Retries(attempts=1, first_delay=0.0)
+    with Loopback([busy, "Hi."]) as server:
+        chunks, stream = read(colour, model_at(server, "anthropic", retries=quick))
+    assert stream.turn.text == "Hi."
+    assert not any(isinstance(chunk, Retry) for chunk in chunks)
+    assert len([chunk for chunk in chunks if isinstance(chunk, Usage) and chunk.input_tokens == 9]) == 0
+    with Loopback(always(busy)) as server:
+        chunks, stream = read(colour, model_at(server, "anthropic", retries=quick))
+    assert KEY not in repr(chunks)
+    assert stream.error.code == "overloaded_error"

@@ -601,3 +601,55 @@ def test_made_up_ids_count_from_nothing_past_those_that_are_given() -> None:
     assert [blocks.unique_id(id) for id in given] == ["call_0", "call_1", "call_2", "call_1_2", "call_3"]
     blocks.release("call_0")
     assert [blocks.unique_id(""), blocks.unique_id("")] == ["call_0", "call_4"]
+
+
+# -- what is no piece of anything --------------------------------------------------------------------------------------
+
+NOISE = {
+    "a field of no stream": b"ts: 1\n", "a word": b"ping\n\n", "a word as data": b"data: ping\n\n",
+    "an event": b"event: ping\ndata: ping\n\n", "a heartbeat": b"event: heartbeat\ndata: {}\n\n",
+    "a typed heartbeat": b'data: {"type": "heartbeat"}\n\n',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("noise", NOISE)
+@pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "openai-responses", "cohere", "gemini"])
+def test_what_keeps_a_connection_alive_harms_no_call(wire: str, noise: str) -> None:
+    parts = frames(wire, Reply("Look.", call("weather", {"city": "Rome"}), call("now")))
+    events = decode_pieces(wire, [NOISE[noise] + part for part in parts])
+    calls = [event for event in events if isinstance(event, ToolCall)]
+    assert [(one.name, one.arguments) for one in calls] == [("weather", {"city": "Rome"}), ("now", {})]
+
+
+def chat(*choices: Any, **fields: Any) -> bytes:
+    return frame_bytes("openai-chat", {"choices": list(choices), **fields})
+
+
+def test_a_message_that_runs_ahead_of_its_deltas_is_not_told_twice() -> None:
+    ahead = {"index": 0, "delta": {"content": ""}, "message": {"content": "He"}}
+    deltas = [chat({"index": 0, "delta": {"content": piece}}) for piece in ("He", "llo")]
+    end = chat({"index": 0, "delta": {}, "message": {"content": "Hello"}, "finish_reason": "stop"})
+    turn = penstock.collect(decode_pieces("openai-chat", [chat(ahead), *deltas, end]))
+    assert (turn.text, turn.finish_reason) == ("Hello", "stop")
+
+
+def test_an_entry_of_another_kind_harms_no_call() -> None:
+    call_0 = {"index": 0, "id": "c", "function": {"name": "look", "arguments": '{"a"'}}
+    search = {"index": 1, "type": "web_search", "web_search": {"query": "x"}}
+    rest = {"index": 0, "function": {"arguments": ":1}"}}
+    deltas = [chat({"index": 0, "delta": {"tool_calls": [entry]}}) for entry in (call_0, search, rest)]
+    end = chat({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
+    turn = penstock.collect(decode_pieces("openai-chat", [*deltas, end]))
+    assert [one.arguments for one in turn.tool_calls] == [{"a": 1}]
+
+
+@pytest.mark.parametrize("good", [{"error_code": "0"}, {"base_resp": {"status_code": "0"}}, {"error_msg": "success"}])
+def test_a_code_of_nought_is_no_error(good: Any) -> None:
+    whole = chat({"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop"}, **good)
+    turn = penstock.collect(decode_pieces("openai-chat", [whole]))
+    assert (turn.text, turn.error, turn.finish_reason) == ("Hi.", None, "stop")
+
+
+def test_choices_that_say_nothing_are_no_answers() -> None:
+    events = decode_pieces("openai-chat", [chat(7, "x", [], {"delta": "no"}, {"delta": []})])
+    assert {event.choice for event in events if isinstance(event, Finish)} == {0}

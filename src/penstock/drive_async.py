@@ -219,6 +219,8 @@ class AsyncAgentRun(RunView):
         task.add_done_callback(partial(self._worked, start.key))
 
     def _worked(self, key: str, task: asyncio.Task[Outcome]) -> None:
+        if not task.cancelled() and isinstance(task.exception(), KeyboardInterrupt):
+            return  # it has ended the loop already
         self._end_work(key)
         self._tasks.pop(key, None)
         outcome = failure(asyncio.CancelledError()) if task.cancelled() else task.result()

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any, Self
 
 from penstock.commands import Ask, Cancel, Command, Hush, Start, Tell
-from penstock.happenings import ApprovalRequest, Done, RequestKind, StreamEvent
+from penstock.happenings import ApprovalRequest, Done, RequestKind, StreamEvent, ToolProgress
 from penstock.messages import Message
 from penstock.own_loop import OwnLoop
 from penstock.run import Run
@@ -37,6 +37,7 @@ class AgentRun(RunView):
         self._reader: threading.Thread | None = None
         self._reading: Iterator[StreamEvent] | None = None  # by `next`
         self._loop = OwnLoop()
+        self._newest: dict[str, tuple[ToolProgress, ToolProgress]] = {}  # a report that is unread, and what it is now
         self._stops: dict[str, Callable[[], None]] = {}  # how to cancel each tool that runs
         self._threads: dict[Work, threading.Thread] = {}
         self._timers: dict[str, threading.Timer] = {}
@@ -130,7 +131,7 @@ class AgentRun(RunView):
                 with self._lock:
                     if self._out.empty() and self._should_pause:
                         self._carry_out(self._run.pause())
-                event = self._shown(self._out.get())
+                event = self._shown(self._newest_of(self._out.get()))
                 if self._is_resolved(event):
                     continue
                 called = self._settings.callbacks.call(event)
@@ -148,7 +149,7 @@ class AgentRun(RunView):
             match command := due.popleft():
                 case Tell():
                     self._note(command.event)
-                    self._out.put(command.event)
+                    self._tell(command.event)
                 case Ask():
                     due += self._begin_reading(command.messages)
                 case Start():
@@ -158,6 +159,25 @@ class AgentRun(RunView):
                 case Hush():
                     if self._stream is not None:
                         self._stream.cancel()
+
+    def _tell(self, event: StreamEvent) -> None:
+        """Where too much is unread already, the newest report of a tool takes the place of the last one."""
+        if isinstance(event, ToolProgress) and self._out.qsize() > MAX_AHEAD:
+            place, _ = self._newest.get(event.key, (event, event))
+            self._newest[event.key] = place, event
+            if place is not event:
+                return
+        self._out.put(event)
+
+    def _newest_of(self, event: StreamEvent) -> StreamEvent:
+        if not isinstance(event, ToolProgress):
+            return event
+        with self._lock:
+            place, newest = self._newest.get(event.key, (None, event))
+            if place is not event:
+                return event
+            del self._newest[event.key]
+            return newest
 
     def _begin_reading(self, messages: tuple[Message, ...]) -> list[Command]:
         """Ask the model in a thread of its own; what is to be done if there is none to be had."""
@@ -197,7 +217,8 @@ class AgentRun(RunView):
         """Run a tool, on the loop of the run or in a thread; what is to be done if there is none to be had."""
 
         def report(data: Any) -> None:
-            self._wait_for_room(lambda: start.key in self._stops)
+            if not self._loop.is_here:  # where nothing may wait: a callback may be what the reader waits for
+                self._wait_for_room(lambda: start.key in self._stops)
             with self._lock:
                 self._carry_out(self._happened(partial(self._run.tool_progress, start.key, data)))
 
@@ -218,23 +239,24 @@ class AgentRun(RunView):
             return self._ended(start.key, failure(error))
         return []
 
-    def _begin_on_loop(self, key: str, work: Work) -> None:
-        async def room() -> None:
-            while self._out.qsize() > MAX_AHEAD and key in self._stops:  # noqa: ASYNC110  # room is made elsewhere
-                await asyncio.sleep(PAUSE)
+    async def _room(self, key: str) -> None:
+        while self._out.qsize() > MAX_AHEAD and key in self._stops:  # noqa: ASYNC110  # room is made elsewhere
+            await asyncio.sleep(PAUSE)
 
+    def _begin_on_loop(self, key: str, work: Work) -> None:
         def end(begun: Future[Any]) -> None:
             error = begun.exception()
             with self._lock:
                 self._carry_out(self._ended(key, begun.result() if error is None else failure(error)))
 
-        begun = self._loop.begin(work.perform_async(room), self._variables.copy())
+        begun = self._loop.begin(work.perform_async(partial(self._room, key)), self._variables.copy())
         self._stops[key] = begun.stop
         begun.add_done_callback(end)
 
     def _begin_in_thread(self, start: Start, work: Work) -> None:
         def perform() -> None:
-            outcome = work.perform(lambda awaited: self._loop.begin(awaited, copy_context()))
+            begin = partial(self._loop.begin, variables=copy_context())
+            outcome = work.perform(begin, partial(self._room, start.key))
             with self._lock:
                 self._threads.pop(work, None)
                 self._carry_out(self._ended(start.key, outcome))

@@ -48,11 +48,15 @@ class Work:
         """Whether it ends soon when it is cancelled, as what is awaited does; a plain function cannot be told."""
         return self._awaited is not None
 
-    def perform(self, begin: Callable[[Coroutine[Any, Any, Any]], Begun]) -> Outcome:
+    def perform(self, begin: Callable[[Coroutine[Any, Any, Any]], Begun], room: Room) -> Outcome:
         """Run it in this thread; what it gives that has to be awaited is begun elsewhere."""
 
         def waited(value: Awaited) -> Any:
-            self._awaited = begin(_result(value, self._report, _no_wait))
+            if self._is_cancelled.is_set():
+                if inspect.iscoroutine(value):
+                    value.close()
+                raise Unwanted("nobody wants the result any more")
+            self._awaited = begin(_result(value, self._context.report, room))
             if self._is_cancelled.is_set():
                 self._awaited.stop()
             return self._awaited.result()
@@ -162,7 +166,3 @@ async def _result(value: Awaited, report: Report, room: Room) -> Any:
             await room()
             report(last)
     return last
-
-
-async def _no_wait() -> None:
-    """Room where `report` itself waits."""

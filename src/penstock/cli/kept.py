@@ -40,6 +40,7 @@ class KeptFile:
                 beside.chmod(target.stat().st_mode)
             beside.replace(target)
         except OSError as error:
+            beside.unlink(missing_ok=True)
             return f"the {self._what} could not be kept in {self.path}: {error.strerror}"
         return ""
 

@@ -149,7 +149,15 @@ def environment_proxy(url: str) -> str | None:
     """
     parts, proxies = urlsplit(url), getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
-    return None if not proxy or proxy_bypass(parts.netloc) else proxy
+    if not proxy or proxy_bypass(parts.netloc):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if not proxy.startswith(("http://", "https://")):
+        kind = proxy.partition(":")[0]
+        raise UsageError(
+            f"the environment names a proxy of the kind {kind}: give Model(..., client=...) one that has it"
+        )
+    return proxy
 
 
 async def _send(client: Any, command: Open) -> Any:

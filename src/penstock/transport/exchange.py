@@ -171,6 +171,7 @@ class Exchange:
 
     def _answer(self, decoder: Stage, first: float | None) -> Commands:
         is_empty, read = True, Read(self._left(first))
+        held: list[StreamChunk] = []  # what is no beginning yet
         while data := (yield read):
             is_empty = False
             if self._tape is not None:
@@ -178,7 +179,10 @@ class Exchange:
             if chunks := decoder.feed(data):
                 self._has_event = True
                 if not self._has_begun:
-                    self._begin_with(chunks)
+                    held += chunks
+                    self._has_begun = is_begun = self._begins_with(held)
+                    chunks, held = (held, []) if is_begun else ([], held)
+            if chunks:
                 yield Tell(self._fit_to_tell(chunks))
             if read is not self._idle:
                 read = self._next_read(first)
@@ -186,19 +190,20 @@ class Exchange:
             raise ConnectionFailed("the provider closed the connection without an answer", retryable=True)
         if self._tape is not None:
             self._tape.end(self._clock())
-        yield Tell(self._fit_to_tell(decoder.close()))
+        yield Tell(self._fit_to_tell([*held, *decoder.close()]))
 
-    def _begin_with(self, chunks: list[StreamChunk]) -> None:
-        """An answer begins, unless it is an error that may go away, and there is to be another attempt: that is raised.
+    def _begins_with(self, chunks: list[StreamChunk]) -> bool:
+        """Whether an answer begins. An error that may go away is raised, if there is to be another attempt.
 
         Tokens alone are no beginning: they are counted before anything is said.
         """
         first = next((chunk for chunk in chunks if not isinstance(chunk, Usage)), None)
         if isinstance(first, Error) and first.retryable:
+            first = self._masked(first)
             error = ProviderError(first.message, code=first.code, retryable=True, raw=first.raw)
             if self._delay(self._attempt, error) is not None:
                 raise error
-        self._has_begun = first is not None
+        return first is not None
 
     def _next_read(self, first: float | None) -> Read:
         if not self._has_event:  # keep-alives are no events

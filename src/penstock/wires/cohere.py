@@ -217,7 +217,8 @@ class Cohere(Wire):
                 self._end_call(at, "whole")
             self._finish(frame)
         elif kind:
-            self._harm(index)
+            if index is not None:  # else it is no piece of a call: a keep-alive, say
+                self._harm(index)
             self.unknown(value, "a frame of a kind that we do not know")
         else:
             self.bare_error(value)

@@ -36,11 +36,11 @@ def error_in(value: Any) -> Error | None:
             return _error(value, value)
         case {"error_message": message, **rest} if message:
             return _error({"message": message, "code": rest.get("error_type")}, value)
-        case {"error_code": code, **rest} if code:
+        case {"error_code": code, **rest} if code and code != "0":
             return _worded(code, rest.get("error_msg"), value)
-        case {"error_msg": str(message), **rest} if message and "error_code" not in rest:
+        case {"error_msg": str(message), **rest} if message and not rest.keys() & {"error_code", "choices"}:
             return _error({"message": message}, value)
-        case {"base_resp": {"status_code": code, **rest}} if code:
+        case {"base_resp": {"status_code": code, **rest}} if code and code != "0":
             return _worded(code, rest.get("status_msg"), value)
         case {"detail": detail, **rest} if detail and "choices" not in rest:
             return _error({"message": detail if isinstance(detail, str) else shown(detail)}, value)

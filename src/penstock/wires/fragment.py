@@ -178,7 +178,9 @@ def place_of(entry: Any) -> tuple[Label | None, str]:
     if not isinstance(entry, dict):
         return None, ""
     fragment = fragment_of({"index": entry.get("index"), "id": entry.get("id")})
-    return fragment.index, fragment.id or ""
+    kind = entry.get("type")
+    is_other = isinstance(kind, str) and kind not in ("", "function", "custom")  # it was for no call of ours
+    return fragment.index, fragment.id or (str(kind) if is_other and fragment.index is not None else "")
 
 
 def read_entry(entry: dict[str, Any]) -> tuple[Fragment, dict[str, Any]]:

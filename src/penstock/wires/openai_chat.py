@@ -216,10 +216,12 @@ class OpenAIChat(Wire):
         self.unknown(raw, note)
 
     def _loose_choice(self, choice: dict[str, Any], at: int) -> None:
-        reply = self.reply(_number(choice.get("index"), at))
         delta, message = choice.get("delta"), choice.get("message")
+        says_something = any(isinstance(said, dict) and said for said in (delta, message))
+        reply = self.reply(_number(choice.get("index"), at if says_something else 0))
         self._loose_delta(reply, delta)
-        self._loose_message(reply, message)
+        if not delta or choice.get("finish_reason"):  # before that, what streams may run after it (QUIRKS 75)
+            self._loose_message(reply, message)
         if not delta and not message and ("delta" not in choice or reply.is_untouched):
             self._loose_content(reply, choice.get("text"))
         error = error_in({"error": choice.get("error")})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -27,6 +28,8 @@ DONE = b"[DONE]"
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 """What decoding a frame may raise; UnicodeDecodeError is a ValueError."""
+
+_OF_JSON = re.compile(r'[{}\[\]"]')
 
 
 class Wire:
@@ -140,11 +143,16 @@ class Wire:
     def _stray(self, stray: Stray) -> None:
         """What the framing could not make a frame of."""
         text = stray.data.decode("utf-8", "replace")
-        self.lose()
+        self._lose_piece(text)
         if stray.code:
             self.error(Error(stray.note, stray.code, raw=text))
         else:
             self.unknown(text, stray.note)
+
+    def _lose_piece(self, text: str) -> None:
+        """What could not be read may have been a piece of a frame, if it looks like one; a `ping` does not."""
+        if _OF_JSON.search(text):
+            self.lose()
 
     def close(self, rest: Sequence[Framed] = ()) -> list[StreamChunk]:
         """The bytes are over, but for the rest. What was not ended by the provider is cut, and says so."""
@@ -260,7 +268,7 @@ class Wire:
             if text.startswith(":"):
                 self.out.append(Unknown(plain(text), "a comment that was sent as data"))  # QUIRKS 104
             elif text.strip() not in ("", "[DONE]"):
-                self.lose()
+                self._lose_piece(text)
                 self.unknown(text, "a frame that is not JSON")
             return None
         if self._mender is None and "\\ud" in text.lower():
