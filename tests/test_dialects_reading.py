@@ -115,8 +115,8 @@ def test_an_agent_does_not_run_half_an_input(ending: str, is_read_only: bool) ->
 # -- code ----------------------------------------------------------------------------------------------------------
 
 CALL = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
-CODE = ["`", "``", "```", "````", "~", "~~~", "\n", "\r\n", " ", "    ", "\t", "- ", "1. ", "> ", "py", "a b", CALL,
-        "<think>", "</think>", f"```json\n{CALL[11:-12]}\n```", "\nAction: f\nAction Input: {}\n"]  # fmt: skip
+CODE = ["`", "``", "```", "````", "~", "~~~", "\n", "\r\n", " ", "    ", "\t", "- ", "1. ", "> ", ":", "py", "a b",
+        CALL, "<think>", "</think>", f"```json\n{CALL[11:-12]}\n```", "\nAction: f\nAction Input: {}\n"]  # fmt: skip
 
 
 @pytest.mark.parametrize("dialect", ["hermes", "qwen3_coder", "md_json_fence", "react", "smol_code"])
@@ -127,15 +127,19 @@ def test_cuts_do_not_show_in_code(dialect: str, text: str, splits: bool) -> None
         assert parse(TextParser(dialect, ["f"], splits), pieces) == whole, pieces
 
 
-@given(text=st.lists(st.sampled_from(CODE[:16]), max_size=12).map("".join))
+@given(text=st.lists(st.sampled_from(CODE[:17]), max_size=12).map("".join))
 def test_nothing_of_a_text_without_calls_is_lost(text: str) -> None:
     assert text_of(parse(TextParser("hermes", ["f"]), [text])) == text
 
 
-@pytest.mark.parametrize("unit", ["- ```py\n  x\n  ```\n", "a ```b``` ~ `c\n", "~~~\n`\n~~~\n", "`" + CALL + "\n"])
-def test_code_takes_linear_time(unit: str) -> None:
+LINES = ["- ```py\n  x\n  ```\n", "a ```b``` ~ `c\n", "~~~\n`\n~~~\n", "`" + CALL + "\n", "> ```\n> x\n\n", "a: ```\n"]
+
+
+@pytest.mark.parametrize("start", ["", "```\n", "> ~~~\n"])
+@pytest.mark.parametrize("unit", LINES)
+def test_code_takes_linear_time(unit: str, start: str) -> None:
     def work(length: int) -> Callable[[], object]:
-        text = unit * (length // len(unit))
+        text = start + unit * (length // len(unit))
         pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
         return lambda: parse(TextParser("hermes", ["f"]), pieces)
 
@@ -180,6 +184,33 @@ def test_an_argument_beside_the_others_can_be_seen_in_what_is_invalid() -> None:
     ]
     assert invalid.arguments_raw == '{}{"what": "Rome"}'
     assert invalid.message == "write all arguments as one object: 'what' stood beside it"
+
+
+def test_what_the_tool_does_not_have_is_not_in_what_was_meant() -> None:
+    text = '<tool_call>{"name": "f", "explanation": "I look", "what": "Rome"}</tool_call>'
+    [invalid] = [
+        event for event in parse(TextParser("hermes", [tool("f")]), [text]) if isinstance(event, ToolCallInvalid)
+    ]
+    assert invalid.repaired == {"what": "Rome"}
+    assert invalid.message == "write all arguments as one object: 'what' stood beside it"
+
+
+def test_a_field_that_is_too_long_to_be_compared_is_not_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '<tool_call>{"name": "f", "arguments": {"what": null}, "note": "xxxxxxxx", "what": "Rome"}</tool_call>'
+    monkeypatch.setattr("penstock.dialects.objects_in_text.MAX_HELD", 5)
+    assert calls_of(parse(TextParser("hermes", [tool("f")]), [text])) == []
+
+
+def test_fields_beside_arguments_take_linear_time() -> None:
+    def work(length: int) -> Callable[[], object]:
+        fields = "".join(f', "a{number}": {number}' for number in range(length // 10))
+        arguments = fields.removeprefix(", ")
+        properties = {f"a{number}": {"type": "integer"} for number in range(length // 10)}
+        tools = [{"name": "f", "parameters": {"type": "object", "properties": properties}}]
+        text = f'<tool_call>{{"name": "f", "arguments": {{{arguments}}}{fields}}}</tool_call>'
+        return lambda: parse(TextParser("hermes", tools), [text])
+
+    assert_linear(work, 10_000)
 
 
 def test_of_flat_arguments_no_more_is_kept_than_may_be_held(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from penstock import StreamingXMLParser, TextParser, ToolCallInvalid
 from penstock.dialects.call import TextCall
+from penstock.dialects.recovery import MAX_INDENT
 from penstock.dialects.schema import Tools
 from penstock.events import StreamChunk
 from tests.growth import assert_linear
@@ -33,6 +34,11 @@ class TestGuesses:
             ("qwen3_coder", "<function=mail>\n<parameter=to>\nann\n<parameter=copies>\n2\n</parameter>\n</function>"),
             ("glm45", "<tool_call>mail\n<arg_key>to</arg_key><arg_value>ann\n"
              "<arg_key>copies</arg_key><arg_value>2</arg_value></tool_call>"),
+            ("xml", '<invoke name="mail">\n      <parameter name="to">ann\n      <parameter name="copies">2</parameter>'
+             "\n</invoke>"),
+            ("qwen3_coder", "<function=mail>\n  <parameter=to>ann\r\n\t<parameter=copies>2</parameter>\n</function>"),
+            ("glm45", "<tool_call>mail\n  <arg_key>to</arg_key>\n  <arg_value>ann\n  <arg_key>copies</arg_key>\n"
+             "  <arg_value>2</arg_value>\n</tool_call>"),
         ],
     )  # fmt: skip
     def test_where_an_end_tag_was_left_out_it_is_told_what_is_probably_meant(self, dialect: str, text: str) -> None:
@@ -46,6 +52,30 @@ class TestGuesses:
             call.message == "where the value of 'to' ends is a guess, as it has tags in it: end it with '</parameter>'"
         )
         assert call.repaired is None
+
+    def test_a_key_that_stands_in_a_value_and_nowhere_else_is_named(self) -> None:
+        call = broken(
+            "xml", '<invoke name="mail"><parameter name="to">ann<parameter name="copies">2</parameter></invoke>'
+        )
+        why = "the tag of 'copies' is in it and nowhere else"
+        assert call.message == f"where the value of 'to' ends is a guess, as {why}: end it with '</parameter>'"
+        assert call.repaired is None
+
+    @pytest.mark.parametrize(("blanks", "to"), [(MAX_INDENT - 1, "ann"), (MAX_INDENT, None)])
+    @pytest.mark.parametrize("size", [1, 7, 10_000])
+    def test_a_line_may_be_indented_so_far(self, blanks: int, to: str | None, size: int) -> None:
+        indent = "\n" + " " * blanks
+        text = f'<invoke name="mail"><parameter name="to">ann{indent}<parameter name="copies">2</parameter></invoke>'
+        call = parse(TextParser("xml", [MAIL]), [text[at : at + size] for at in range(0, len(text), size)])[-1]
+        assert isinstance(call, ToolCallInvalid)
+        assert (call.repaired or {}).get("to") == to
+
+    def test_values_that_are_only_equal_in_python_are_not_the_same(self) -> None:
+        tool = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": ["integer", "boolean"]}}}}
+        text = "<function=f><parameter=a>1</parameter><parameter=a>true</parameter></function>"
+        event = parse(TextParser("qwen3_coder", [tool]), [text])[-1]
+        assert isinstance(event, ToolCallInvalid)
+        assert event.arguments_raw == '{"a":1,"a":true}'
 
     def test_nothing_is_plain_where_an_argument_is_given_twice(self) -> None:
         text = '<invoke name="mail"><parameter name="to">ann</parameter><parameter name="to">bob</parameter></invoke>'
@@ -112,6 +142,9 @@ class TestTime:
             "</parameter></invoke>" + " " * 30,
             '\n<parameter name="to">',
             "</function_calls><function_calls>",
+            'x <parameter name="copies">',
+            "\n" + " " * 30,
+            " \r",
         ],
     )
     def test_tags_in_a_value_cost_the_same_each(self, piece: str) -> None:
@@ -127,11 +160,20 @@ class TestStreamingXMLParser:
     @pytest.mark.parametrize("size", [1, 5, 1000])
     def test_calls_in_reasoning_are_talk(self, size: int) -> None:
         text = '<think>Or <invoke name="mail"></invoke>?</think>No need. <invoke name="now"></invoke>'
-        parser = StreamingXMLParser()
+        parser = StreamingXMLParser(reasoning=True)
         told = [parser.feed(text[at : at + size]) for at in range(0, len(text), size)] + [parser.close()]
         assert "".join(shown for shown, _ in told) == "No need. "
         assert [call.name for _, calls in told for call in calls] == ["now"]
         assert parser.reasoning == 'Or <invoke name="mail"></invoke>?'
+
+    def test_unless_it_is_asked_for_reasoning_is_text(self) -> None:
+        parser = StreamingXMLParser()
+        text, calls = parser.feed('Use the <think> tag. <thinking>Hm.\n<invoke name="now"></invoke>')
+        assert (text, [call.name for call in calls], parser.reasoning) == (
+            "Use the <think> tag. <thinking>Hm.\n",
+            ["now"],
+            "",
+        )
 
 
 def test_a_call_behind_a_guess_is_still_read() -> None:

@@ -12,7 +12,7 @@ from penstock.dialects.raw import Ends, Sink, Writer, raw_text, raw_value, told
 from penstock.dialects.recovery import header
 from penstock.dialects.schema import Schema, Tools, quote
 from penstock.dialects.source import Mismatch, Reading, Source
-from penstock.dialects.xml_calls import TAGGED_THINK, Tags, tagged
+from penstock.dialects.xml_calls import Tags, tagged
 
 Keys = Mapping[str, str]
 """The opening tags that there may be, and the names in them."""
@@ -320,7 +320,7 @@ DIALECTS = {
     "langchain_xml": Dialect(
         block=langchain_xml, opens=("<tool>",), tokens=("<final_answer>", "</final_answer>"), closes=("</tool_input>",)
     ),
-    "cline_xml": Dialect(block=cline_xml, opens=tool_tags, think=TAGGED_THINK),
+    "cline_xml": Dialect(block=cline_xml, opens=tool_tags),
     "minimax_m3": Dialect(
         block=tagged(MINIMAX, parameter=element_parameter),
         opens=MINIMAX.opening_marks,

@@ -10,7 +10,7 @@ from penstock.dialects.call import TextCall
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.objects_in_text import object_call
 from penstock.dialects.raw import Ends
-from penstock.dialects.recovery import ValueEnds, expected, header, tagged_value
+from penstock.dialects.recovery import KeyTags, ValueEnds, awaited, expected, header, tagged_value
 from penstock.dialects.source import Mismatch, Reading, Source
 
 # -- functions and parameters --------------------------------------------------------------------------------------
@@ -18,6 +18,7 @@ from penstock.dialects.source import Mismatch, Reading, Source
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 _TAG_NAME = re.compile(r"[^<>\n]*")
+_KEY = re.compile(r".*\S")
 
 
 class Functions(Struct, frozen=True):
@@ -88,8 +89,7 @@ class Functions(Struct, frozen=True):
         return ValueEnds(
             own=self.laid_out({PARAMETER_END: self.next}),
             call_ends=self.laid_out({FUNCTION_END: self.after}),
-            next_keys=next_keys(call, (PARAMETER,), (">",)),
-            tags=(PARAMETER,),
+            keys=KeyTags((PARAMETER,), (">",), _KEY, awaited(call)),
             calls=(FUNCTION,),
             call_starts=(_TAG_NAME, (">",), (PARAMETER, FUNCTION_END)),
             blocks={self.opens: (FUNCTION,)},
@@ -98,16 +98,6 @@ class Functions(Struct, frozen=True):
 
     def laid_out(self, ends: Ends) -> Ends:
         return {line + mark: after for line in ("", *self.layout) for mark, after in ends.items()}
-
-
-def next_keys(call: TextCall, tags: tuple[str, ...], ends: tuple[str, ...]) -> Ends:
-    """The key tags that end a value: they begin a line, and the tool has the key and the call not yet.
-
-    Of an unknown tool, any that begins a line.
-    """
-    known = call.schema.keys
-    follow = tuple(key + end for key in known if key not in call.keys for end in ends)
-    return {line + tag: follow for line in ("\n", "\r\n") for tag in tags} if follow or not known else {}
 
 
 def tag_name(source: Source) -> Reading[str]:
@@ -232,8 +222,7 @@ class Pairs(Struct, frozen=True):
         return ValueEnds(
             own=dict.fromkeys(self.value_end, self.next),
             call_ends=call_ends | {f"\n{mark}": after for mark, after in call_ends.items()},
-            next_keys=next_keys(call, self.key, self.key_end),
-            tags=self.key,
+            keys=KeyTags(self.key, (*self.key_end, *self.value), _KEY, awaited(call)),
             calls=self.call,
             call_starts=(_WORD, *([self.separator] if self.separator else ()), self.key, _WORD, self.key_end),
             blocks=dict.fromkeys(self.opens, self.call),

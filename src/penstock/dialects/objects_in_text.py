@@ -7,10 +7,12 @@ from functools import partial
 
 from msgspec import Struct
 
+from penstock.answer.arguments import strict_object
 from penstock.dialects.call import TextCall
 from penstock.dialects.held import MAX_HELD
 from penstock.dialects.json_in_text import (
     as_text,
+    as_value,
     ignore,
     json_text,
     next_key,
@@ -130,10 +132,6 @@ class Unread:
         if self._room >= 0:
             pieces.append(piece)
 
-    def written(self) -> str:
-        """The fields as an object."""
-        return "{" + ", ".join(f"{quote(key)}: {raw}" for key, raw in self.fields.items()) + "}"
-
 
 META = ("type", "id", "index", "call_id", "tool_call_id", "thought", "thoughts", "reasoning")
 """Fields that say something about a call, and are no arguments of it."""
@@ -141,16 +139,41 @@ META = ("type", "id", "index", "call_id", "tool_call_id", "thought", "thoughts",
 
 def end_object(source: Source, call: TextCall, unread: Unread, *, is_empty: bool) -> None:
     """A call object has ended. Fields beside the arguments may belong there: then nobody knows what it meant."""
-    beside = [key for key in unread.fields if is_empty or key in call.schema.keys or key in ARGUMENTS]
+    beside = arguments_beside(source, call, unread, is_empty=is_empty)
     why = f"write all arguments as one object: {', '.join(map(repr, beside))} stood beside it"
     if is_empty or beside:
-        call.add(unread.written())
+        call.add("{" + ", ".join(f"{quote(key)}: {raw}" for key, raw in beside.items()) + "}")
     if beside and not is_empty:
         call.fail("malformed", why)
         source.call = None
     elif beside:
         call.doubt(why, is_plain=True)
     source.end()
+
+
+def arguments_beside(source: Source, call: TextCall, unread: Unread, *, is_empty: bool) -> dict[str, str]:
+    """The fields of a call object that may be arguments, with their JSON; `is_empty` says that it has no others.
+
+    Of a tool that is not known, any may be one if there are no others. What says nothing, or nothing new, is left out.
+    """
+    if not unread.fields:
+        return {}
+    own = set(call.schema.keys)
+    is_unknown = is_empty and not (call.name in source.tools and call.schema.types)
+    usual = {*ARGUMENTS, *(ALIASES if is_empty else ())}
+    found = {key: raw for key, raw in unread.fields.items() if is_unknown or key in own or key in usual}
+    written = call.raw if found else ""
+    given = strict_object(written) or {}
+
+    def is_new(key: str, raw: str) -> bool:
+        meant = as_value(raw)
+        if meant is None:  # too long, perhaps
+            return raw != "null"
+        if meant in ("", {}, []):
+            return is_empty and key in own
+        return key not in given or given[key] != meant
+
+    return {key: raw for key, raw in found.items() if is_new(key, raw)}
 
 
 def has_arguments(source: Source, keys: Keys, key: str) -> Reading[bool]:

@@ -29,9 +29,12 @@ class Reader:
 
     def feed(self, text: str) -> list[StreamChunk]:
         """What this piece completes."""
-        self._source.push(text)
+        source = self._source
+        source.push(text)
         next(self._reading, None)
-        return self._source.take_out()
+        events = source.out.copy()  # as `take_out` does, without a call for each piece
+        source.out.clear()
+        return events
 
     def close(self, *, is_cut: bool = False) -> list[StreamChunk]:
         """What was still held back; `is_cut` says that the model had not ended its text."""
@@ -63,6 +66,13 @@ class Reader:
         if mark in self._tokens:
             return False
         return line.is_in_fence if mark[0] in "\r\n" else line.is_in_code
+
+    def _is_talk_in_thoughts(self, mark: str) -> Reading[bool]:
+        """Whether the mark stands in code within reasoning; there it must be plain, as code is often left open."""
+        if not self._is_in_code(mark):
+            return False
+        is_last = yield from self._source.sees("\n", "\r")
+        return self._source.line.surely_holds(is_last=is_last)
 
     def _tell_code(self, mark: str) -> None:
         self._source.tell(mark)
@@ -113,7 +123,7 @@ class Reader:
                 source.line.end_code()
                 yield from source.space()
                 return
-            if self._is_in_code(mark):
+            if (yield from self._is_talk_in_thoughts(mark)):
                 self._tell_code(mark)
             elif (yield from self._block(mark)):
                 break

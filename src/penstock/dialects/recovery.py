@@ -81,6 +81,13 @@ def rest_of_call(source: Source, call: TextCall, depth: int, quote: str = "") ->
 
 # -- values between tags -------------------------------------------------------------------------------------------
 
+MAX_INDENT = 256
+"""How long a line break and the blanks behind it may be, before a tag that counts as the first in its line."""
+
+_IN_TAG = re.compile(r"[^<>\n]*")
+_BLANKS = " \t\r"
+_LINE_START = frozenset(_BLANKS + "\n")
+
 Expected = tuple[str, ...] | re.Pattern[str]
 """One of some marks, or a text that a pattern matches character by character."""
 
@@ -88,34 +95,51 @@ Expected = tuple[str, ...] | re.Pattern[str]
 class ValueEnds(Struct, frozen=True):
     """How a raw value between tags may end. Marks stand with what must follow them, white space aside.
 
-    It ends at one of its `own` end tags, or if that was left out at one of the `call_ends`, or at one of the
-    `next_keys`; `tags` are those of keys that do not end it. A value may show another call, which is in it with all its
-    tags: one of the `calls`, and then each of `call_starts`. `blocks` and `block_ends` are the tags around calls.
+    It ends at one of its `own` end tags, or if that was left out at one of the `call_ends`, or at the tag of a key that
+    is awaited: `keys` says which. A value may show another call, which is in it with all its tags: one of the `calls`,
+    and then each of `call_starts`. `blocks` and `block_ends` are the tags around calls.
     """
 
     own: Ends
     call_ends: Ends
-    next_keys: Ends
-    tags: tuple[str, ...]
+    keys: KeyTags
     calls: tuple[str, ...]
     call_starts: tuple[Expected, ...]
     blocks: Ends = {}
     block_ends: tuple[str, ...] = ()
 
-    @property
-    def all(self) -> Ends:
-        return {**self.own, **self.call_ends, **self.next_keys}
+
+class KeyTags(Struct, frozen=True):
+    """The tags of keys: how they begin and end, and the pattern of a key within them.
+
+    They end a value where they begin a line, if the tool has the key and the call not yet. Of an unknown tool
+    (`awaited` is None) any key counts. Tags that are tokens end it wherever they stand, whatever the key.
+    """
+
+    begin: tuple[str, ...]
+    end: tuple[str, ...]
+    key: re.Pattern[str]
+    awaited: frozenset[str] | None
+    is_token: bool = False
+
+
+def awaited(call: TextCall) -> frozenset[str] | None:
+    """The keys that the tool has and the call not yet; None if nobody knows which the tool has."""
+    known = call.schema.keys
+    return frozenset(known) - call.keys if known else None
 
 
 def tagged_value(source: Source, call: TextCall, write: Writer, ends: ValueEnds) -> Reading[str]:
     """A raw value of a call; returns the mark that ended it. If that is a guess, the call will not be whole."""
     text = ValueText(source, ends)
     mark = yield from told(call, write, text.read)
-    if mark in ends.next_keys or text.is_guess:
-        why = "the next one begins in it" if mark in ends.next_keys else "it has tags in it"
-        end = next(iter(ends.own))
-        message = f"where the value of {call.argument!r} ends is a guess, as {why}: end it with {end!r}"
-        call.doubt(message, is_plain=not text.is_guess)
+    guess = f"where the value of {call.argument!r} ends is a guess, as {{}}: end it with {next(iter(ends.own))!r}"
+    if mark in ends.keys.begin:
+        call.doubt(guess.format("the next one begins in it"), is_plain=not text.is_guess)
+    elif text.is_guess:
+        call.doubt(guess.format("it has tags in it"))
+    for key in text.mentioned:
+        call.mention(key, guess.format(f"the tag of {key!r} is in it and nowhere else"))
     return mark
 
 
@@ -125,29 +149,68 @@ class ValueText:
     def __init__(self, source: Source, ends: ValueEnds) -> None:
         self._source = source
         self._ends = ends
-        self._marks = ends.all
+        self._marks = {**ends.own, **ends.call_ends}
         self._calls = 0  # that the value shows and that are open
         self._blocks = 0
         self._has_ended = False  # whether the block of the call has ended in the value
         self._has_tags = False  # whether there was a tag of a parameter in it, not counting those in calls
         self._has_call_tags = False  # whether there was one in the calls that are open
         self.is_guess = False  # whether the value may as well end elsewhere
+        self.mentioned: dict[str, None] = {}  # the keys of the tool that have tags in it, not counting those in calls
 
     def read(self, sink: Sink) -> Reading[str]:
-        ends, source = self._ends, self._source
-        marks = marks_of(*self._marks, *ends.tags, *ends.calls, *ends.blocks, *ends.block_ends)
+        ends, source, lines = self._ends, self._source, Lines(sink)
+        begin = ends.keys.begin
+        marks = marks_of(*self._marks, *begin, *ends.calls, *ends.blocks, *ends.block_ends)
         while True:
             text, mark = source.take(marks)
-            if text:
+            if not text:
+                pass
+            elif lines.kept or (text[-1] in _LINE_START and (lines.is_blank or "\n" in text or "\r" in text)):
+                lines.add(text)
+            else:  # as in most pieces: no call for each
+                lines.is_blank = False
                 sink(text)
-            if mark and (yield from self._is_end(mark)):
-                return mark
-            if mark:
-                sink(mark)
-            elif source.is_over:
-                raise Over("the text ended inside a value")
-            else:
+            if not mark and not source.is_over:
                 yield
+            elif mark in begin:
+                if (yield from self._is_next_key(is_first=lines.is_blank)):
+                    lines.end()
+                    return mark
+                lines.add_tag(mark)
+            elif mark:
+                lines.flush()
+                if (yield from self._is_end(mark)):
+                    return mark
+                lines.add_tag(mark)
+            else:
+                lines.flush()
+                raise Over("the text ended inside a value")
+
+    def _is_next_key(self, *, is_first: bool) -> Reading[bool]:
+        """Whether the value ends at a key's tag, which is the first in its line or not. If not, it is a mention."""
+        keys = self._ends.keys
+        if self._calls:
+            return False
+        key = yield from self._key()
+        if key and (keys.is_token or (is_first and (keys.awaited is None or key in keys.awaited))):
+            self.is_guess = self._has_tags
+            return True
+        self._has_tags = True
+        if keys.awaited and key in keys.awaited:
+            self.mentioned[key] = None
+        return False
+
+    def _key(self) -> Reading[str]:
+        """The key in the tag that was just begun, the empty string if it is no whole tag; nothing is read."""
+        source, keys = self._source, self._ends.keys
+        spaces = yield from source.space()
+        inner = yield from source.match(_IN_TAG)
+        more = yield from source.space()
+        end = yield from source.ahead(*keys.end)
+        source.unread(spaces + inner + more + end)
+        found = keys.key.search(inner) if end else None
+        return found[found.lastindex or 0] if found else ""
 
     def _is_end(self, mark: str) -> Reading[bool]:
         ends = self._ends
@@ -160,7 +223,7 @@ class ValueText:
             self._blocks -= bool(self._blocks)
         elif self._calls:
             return (yield from self._is_end_in_call(mark))
-        elif mark in self._marks and (yield from self._follows(mark)):
+        elif (yield from self._follows(mark)):
             self.is_guess = self._has_tags and mark not in ends.own
             return True
         else:
@@ -214,3 +277,56 @@ class ValueText:
                 break
         source.unread(read)
         return bool(found)
+
+
+class Lines:
+    """Passes a text on, all but the line break and the blanks at its end: if a tag ends it there, they are layout."""
+
+    __slots__ = ("_sink", "is_blank", "kept")
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.kept = ""
+        self.is_blank = True  # whether its last line has only blanks so far
+
+    def add(self, text: str) -> None:
+        if text[-1] not in _LINE_START:
+            self.flush()
+            self.is_blank = False
+            self._sink(text)
+        else:
+            self._add_start(self.kept + text)
+
+    def _add_start(self, text: str) -> None:
+        """A text that may end with the start of a line."""
+        full = text.rstrip(_BLANKS)
+        end = len(text) - text.endswith("\r")  # it may be half a line break
+        if full.endswith("\n"):
+            self.is_blank = True
+            end = len(full) - (2 if full.endswith("\r\n") else 1)
+        elif full:
+            self.is_blank = False
+        elif self.is_blank:
+            end = 0
+        if len(text) - end > MAX_INDENT:
+            self.is_blank = False
+            end = len(text)
+        self.kept = text[end:]
+        if end:
+            self._sink(text[:end])
+
+    def add_tag(self, tag: str) -> None:
+        self.flush()
+        self._sink(tag)
+        self.is_blank = False
+
+    def flush(self) -> None:
+        """What was kept is part of the text."""
+        if self.kept:
+            self._sink(self.kept)
+            self.kept = ""
+
+    def end(self) -> None:
+        """The text ends at a tag."""
+        if not self.is_blank:
+            self.flush()

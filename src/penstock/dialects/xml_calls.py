@@ -10,17 +10,16 @@ import msgspec
 from msgspec import Struct
 
 from penstock.dialects.call import TextCall
-from penstock.dialects.dialect import THINK, Block, Dialect
+from penstock.dialects.dialect import Block, Dialect
 from penstock.dialects.marks import marks_of
 from penstock.dialects.objects_in_text import object_calls
-from penstock.dialects.raw import Ends, Writer, json_or_text, raw_value
-from penstock.dialects.recovery import ValueEnds, expected, give_up, header, tagged_value
+from penstock.dialects.raw import Writer, json_or_text, raw_value
+from penstock.dialects.recovery import KeyTags, ValueEnds, awaited, expected, give_up, header, tagged_value
 from penstock.dialects.schema import Schema, quote
 from penstock.dialects.source import Mismatch, Over, Reading, Source
 
-_LINES = ("\n", "\r\n", "\n  ", "\n    ", "\n\t")
-"""How the line of a tag may begin."""
 _ATTRIBUTES = re.compile(r"[^<>\n]*")
+_KEY = re.compile(r"""(?<![\w:.-])name\s*=\s*(?:"([^"]+)"|'([^']+)'|([^\s"'/]+))""")
 
 
 class Tags(Struct, frozen=True):
@@ -97,25 +96,12 @@ class Tags(Struct, frozen=True):
         return ValueEnds(
             own={self.value_end: (*self.keys, nameless, *self.call_ends, *after)},
             call_ends={self.call_end: after},
-            next_keys=self.next_keys(call),
-            tags=spaced(self.key),
+            keys=KeyTags(spaced(self.key), (">",), _KEY, awaited(call), self.is_token),
             calls=spaced(self.call),
             call_starts=(_ATTRIBUTES, (">",), (*spaced(self.key), self.call_end)),
             blocks=dict.fromkeys(self.opens, (*self.calls, *self.layout)) if has_block else {},
             block_ends=self.closes if has_block else (),
         )
-
-    def next_keys(self, call: TextCall) -> Ends:
-        """The key tags that end a value: they begin a line, and the tool has the key and the call not yet.
-
-        Of an unknown tool, any that begins a line; if it is a token, any at all.
-        """
-        known = call.schema.keys
-        follow = tuple(f"name={quotes}{key}{quotes}" for key in known if key not in call.keys for quotes in "\"'")
-        if self.is_token or not known:
-            follow = ("name",)
-        lines = ("", *_LINES) if self.is_token else _LINES
-        return {line + key: follow for line in lines for key in spaced(self.key)} if follow else {}
 
 
 def spaced(tag: str) -> tuple[str, ...]:
@@ -309,9 +295,6 @@ def _json_for(schema: Schema, raw: str) -> str:
 
 # -- dialects ------------------------------------------------------------------------------------------------------
 
-TAGGED_THINK = (*THINK, ("<thinking>", "</thinking>"))
-"""The marks around reasoning where a prompt has asked for tags."""
-
 
 def tagged(*variants: Tags, parameter: Parameter = parameter) -> Block:
     """The block of a dialect that has these tags, in one of several variants."""
@@ -374,7 +357,6 @@ DIALECTS = {
         block=tagged(ANTHROPIC, ANTML),
         opens=ANTHROPIC.opening_marks + ANTML.opening_marks,
         closes=_closing(ANTHROPIC, ANTML),
-        think=TAGGED_THINK,
     ),
     "deepseek_dsml": _dsml(DSML),
     "deepseek_dsml_v4": _dsml(DSML_V4),

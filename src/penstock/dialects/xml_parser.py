@@ -18,12 +18,12 @@ class StreamingXMLParser:
         text, calls = parser.close()
 
     The text can be shown at once: no piece of a tag is ever in it. A call is given when its `</invoke>` has come; one
-    that was cut or broken is never given, it is in `invalid_calls`. What stands between reasoning marks is `reasoning`:
-    it is not in the text, and calls in it are talk.
+    that was cut or broken is never given, it is in `invalid_calls`. With `reasoning`, what stands between `<think>` and
+    `</think>` is in the property of that name and not in the text, and calls in it are talk.
     """
 
-    def __init__(self, tools: Iterable[Any] | None = None) -> None:
-        self._parser = TextParser("anthropic_xml", tools, reasoning=True)
+    def __init__(self, tools: Iterable[Any] | None = None, reasoning: bool = False) -> None:
+        self._parser = TextParser("anthropic_xml", tools, reasoning)
         self._thoughts: list[str] = []
         self.invalid_calls: list[ToolCallInvalid] = []
 
