@@ -1,6 +1,7 @@
 """What holds for all tests: how much hypothesis tries, and that ctrl-C is heeded.
 
-By default hypothesis tries what a test run can bear; with `--hypothesis-profile=deep`, more.
+By default hypothesis tries what a test run can bear, and the same each time, so that a red run can be repeated; with
+`--hypothesis-profile=deep` it tries more, and something else each time.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("tests.runs", "tests.leaks", "tests.growth")  # their asserts say what differs
 
-settings.register_profile("usual", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("deep", settings.get_profile("usual"), max_examples=3_000)
+settings.register_profile("usual", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("deep", settings.get_profile("usual"), derandomize=False, max_examples=3_000)
 settings.load_profile("usual")
 
 # A shell that runs something in the background has it, and all that it starts, ignore ctrl-C.

@@ -161,12 +161,17 @@ class AgentRun(RunView):
                         self._stream.cancel()
 
     def _tell(self, event: StreamEvent) -> None:
-        """Where too much is unread already, the newest report of a tool takes the place of the last one."""
-        if isinstance(event, ToolProgress) and self._out.qsize() > MAX_AHEAD:
-            place, _ = self._newest.get(event.key, (event, event))
-            self._newest[event.key] = place, event
-            if place is not event:
+        """Where too much is unread already, the newest report of a tool takes the place of the last one.
+
+        Until that one is read, all that follow it do: none may come before an older one.
+        """
+        if isinstance(event, ToolProgress):
+            if event.key in self._newest:
+                place, _ = self._newest[event.key]
+                self._newest[event.key] = place, event
                 return
+            if self._out.qsize() > MAX_AHEAD + len(self._stops):  # tools that waited may have been let in together
+                self._newest[event.key] = event, event
         self._out.put(event)
 
     def _newest_of(self, event: StreamEvent) -> StreamEvent:
