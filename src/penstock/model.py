@@ -186,13 +186,9 @@ class Model:
         leaked into the text of a model with native calls are found. `extra` is merged into the request as it stands.
         `id_prefix` begins the ids of calls that come without one.
         """
-        if unknown := options.keys() - OPTIONS:
-            raise UnknownOptionError(min(unknown), keywords(Model.ask, OPTIONS)[1:], "a request")
+        _check_options(options)
         known = declared(_with_schemas(tools))
-        asked = as_messages(messages) if messages != "" else []
-        if not asked and not extra:
-            raise UsageError("there is nothing to answer: give a prompt, or messages")
-        said = [*([system(system_prompt)] if system_prompt else []), *asked]
+        said = [*([system(system_prompt)] if system_prompt else []), *_asked(messages, extra)]
         merged = {**self._options, **options}
         if calls != "native":
             said, merged = _in_text(calls, said, known, merged)
@@ -258,6 +254,19 @@ def _check_given(name: Any, via: Any, options: Mapping[str, Any]) -> None:
         raise UsageError(f"the name of a model is {name!r}: give 'provider:model'")
     if via is not None and not (hasattr(via, "connect") and hasattr(via, "aconnect")):
         raise UsageError(f"via is {via!r}: give a way to the provider, such as Scripted or Replay of penstock.testing")
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    if unknown := options.keys() - OPTIONS:
+        raise UnknownOptionError(min(unknown), keywords(Model.ask, OPTIONS)[1:], "a request")
+
+
+def _asked(messages: Any, extra: Mapping[str, Any] | None) -> list[Message]:
+    """What the model is asked; what is in `extra` may be enough."""
+    asked = as_messages(messages) if messages != "" else []
+    if not asked and not extra:
+        raise UsageError("there is nothing to answer: give a prompt, or messages")
+    return asked
 
 
 def keywords(kind: Callable[..., Any], options: Iterable[str]) -> list[str]:
