@@ -13,8 +13,8 @@ from benchmarks import early
 from benchmarks.clock import race
 from benchmarks.report import Report, Table, say
 from penstock import Agent, Model, tool
-from penstock.limits import Limits
 from penstock.messages import Message
+from penstock.run.limits import Limits
 from penstock.testing import Reply, Scripted, call, wait
 
 STEPS = 50

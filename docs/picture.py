@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from penstock.cli.demo import WIRE
-from penstock.cli.performance import cast, play
+from penstock.cli.commands.demo import WIRE
+from penstock.cli.demo_run import cast, play
 
 WIDTH = 86
 THEME = TerminalTheme(

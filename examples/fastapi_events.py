@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 import penstock
-from penstock.happenings import encode
+from penstock.run.events import encode
 
 PAGE = """<!doctype html><meta charset="utf-8"><title>An agent</title><pre id="shown"></pre><script>
   const source = new EventSource("/ask?question=How is the weather in Rome and in Oslo?")

@@ -39,15 +39,15 @@ The families:
 """
 
 FAMILY = {
-    "json_calls": ("marked object", "a JSON object with the name and the arguments, between marks"),
-    "bare_calls": ("bare object", "the same object with no marks, or none that prose does not have"),
-    "named_calls": ("named", "a name between marks, then the JSON of the arguments"),
-    "message_calls": ("message", "a sequence of messages, and a call is one that goes to a tool"),
-    "xml_calls": ("tags", "tags with the names of tool and arguments as attributes, and raw values"),
-    "element_calls": ("elements", "tags that are named like the tool or the arguments, and raw values"),
-    "keyed_calls": ("keys", "each argument after a tag with its key, as a raw value"),
-    "gemma_calls": ("Gemma", "a notation of its own, with a token for quotes"),
-    "python_calls": ("Python", "a call of a function with keywords"),
+    "marked": ("marked object", "a JSON object with the name and the arguments, between marks"),
+    "bare": ("bare object", "the same object with no marks, or none that prose does not have"),
+    "named": ("named", "a name between marks, then the JSON of the arguments"),
+    "message": ("message", "a sequence of messages, and a call is one that goes to a tool"),
+    "tags": ("tags", "tags with the names of tool and arguments as attributes, and raw values"),
+    "elements": ("elements", "tags that are named like the tool or the arguments, and raw values"),
+    "keys": ("keys", "each argument after a tag with its key, as a raw value"),
+    "gemma": ("Gemma", "a notation of its own, with a token for quotes"),
+    "python": ("Python", "a call of a function with keywords"),
 }
 """What the families are called, and what they have in common."""
 
@@ -146,7 +146,7 @@ def told(table: Mapping[str, Any], name: str, where: str) -> Any:
 def _names() -> Iterator[tuple[str, str]]:
     """The dialects, each after its family; families as they are told, and then what has no calls at all."""
     for family in FAMILIES:
-        for name in import_module(f"penstock.dialects.{family}").DIALECTS:
+        for name in import_module(f"penstock.dialects.grammars.{family}").DIALECTS:
             yield told(FAMILY, family, "FAMILY in tests/dialect_page.py")[0], name
     yield "–", "plain"
 

@@ -8,10 +8,11 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.declared import Declared
+from penstock.declarations import Declared
 from penstock.events import Text, ToolCall
 from penstock.messages import Message, assistant, image, result, system, tool_results, user
-from penstock.requests import Request, Sent, find_encoder
+from penstock.wires import find_encoder
+from penstock.wires.shared.request import Request, Sent
 
 WIRES = ("anthropic", "bedrock", "gemini", "ollama", "cohere")
 MODELS = {

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from penstock.declared import declared
+from penstock.declarations import declared
 from penstock.errors import UsageError
 from penstock.messages import file, image, user
 from penstock.providers import ALIASES, PROVIDERS, Provider
-from penstock.requests import Request, find_encoder
-from penstock.requests.openai_chat import QUIRKS_IN_WORDS
-from penstock.requests.request import Sent
+from penstock.wires import find_encoder
+from penstock.wires.openai_chat.encode_request import QUIRKS_IN_WORDS
+from penstock.wires.shared.request import Request, Sent
 
 HEAD = """# Providers
 

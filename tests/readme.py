@@ -32,7 +32,7 @@ def dialects() -> str:
     rows = ["| family | a call is | dialects |", "|---|---|---|"]
     for family in FAMILIES:
         name, what = told(FAMILY, family, "FAMILY in tests/dialect_page.py")
-        found = import_module(f"penstock.dialects.{family}").DIALECTS
+        found = import_module(f"penstock.dialects.grammars.{family}").DIALECTS
         rows.append(f"| {name} | {what} | {', '.join(f'`{dialect}`' for dialect in sorted(found))} |")
     return "\n".join(rows) + "\n"
 

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from penstock.agent import Agent, RunResult
-from penstock.commands import Ask, Cancel, Command, Start, Tell
+from penstock.agent.agent import Agent, RunResult
 from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid
-from penstock.execution import ToolPolicy
-from penstock.happenings import ApprovalRequest, Done, StepEnd, StepStart, StreamEvent, ToolEnd, ToolStart
 from penstock.messages import Message, user
-from penstock.model import Model
-from penstock.run import Run
+from penstock.model.model import Model
+from penstock.run.commands import Ask, Cancel, Command, Start, Tell
+from penstock.run.events import ApprovalRequest, Done, StepEnd, StepStart, StreamEvent, ToolEnd, ToolStart
+from penstock.run.machine import Run
 from penstock.testing import Hang, Reply, Scripted, call, say, think
 from penstock.testing.faults import Reset
 from penstock.testing.reply import Drop
 from penstock.testing.response import Response
-from penstock.tool_outcome import Outcome
-from penstock.tools import tool
+from penstock.tools.outcome import Outcome
+from penstock.tools.policy import ToolPolicy
+from penstock.tools.tool import tool
 from penstock.transport.exchange import Open
 
 NAMES = {

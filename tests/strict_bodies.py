@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.testing.seal import CLAUDE, GEMINI, OPENAI, sealed
+from penstock.testing.wires.signatures import CLAUDE, GEMINI, OPENAI, sealed
 
 Json = dict[str, Any]
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from penstock.agent import Agent, AgentStreamer
+from penstock.agent.agent import Agent, AgentStreamer
 from penstock.errors import UsageError
 from penstock.events import Text, Usage
-from penstock.happenings import Done, StreamEvent, ToolEnd, decode, encode
-from penstock.limits import Limits
-from penstock.model import Model
+from penstock.model.model import Model
+from penstock.run.events import Done, StreamEvent, ToolEnd, decode, encode
+from penstock.run.limits import Limits
 from penstock.testing import Hang, Loopback, Reply, Scripted, Status, call, say
-from penstock.tools import tool
+from penstock.tools.tool import tool
 from penstock.transport.policy import Retries, Timeouts
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (

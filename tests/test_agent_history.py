@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from penstock.agent import Agent
+from penstock.agent.agent import Agent
 from penstock.errors import UsageError
 from penstock.events import Text, ToolCall, ToolCallStart
-from penstock.happenings import StreamEvent, ToolEnd, ToolStart
 from penstock.messages import user
-from penstock.model import Model
+from penstock.model.model import Model
+from penstock.run.events import StreamEvent, ToolEnd, ToolStart
 from penstock.testing import Reply, Scripted, call, say
-from penstock.tools import tool
+from penstock.tools.tool import tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
     NAMES,

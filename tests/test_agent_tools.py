@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from penstock.agent import Agent
+from penstock.agent.agent import Agent
+from penstock.agent.run_reader import MAX_AHEAD
 from penstock.errors import ToolError, UsageError
-from penstock.happenings import StreamEvent, ToolEnd, ToolProgress, ToolStart
-from penstock.json_values import copied
-from penstock.model import Model
-from penstock.run_view import MAX_AHEAD
+from penstock.jsontext.values import copied
+from penstock.model.model import Model
+from penstock.run.events import StreamEvent, ToolEnd, ToolProgress, ToolStart
 from penstock.testing import Reply, Scripted, call, say, wait
-from penstock.tools import Context, Tool, as_tool, tool
+from penstock.tools.tool import Context, Tool, as_tool, tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import SOON, Bench, both_colours, drive, end_of, events_of, made, on, results, streaming
 
@@ -503,7 +503,7 @@ def test_without_a_loop_for_its_async_tools_a_run_comes_to_its_end(monkeypatch: 
         """Look."""
         return "seen"
 
-    monkeypatch.setattr("penstock.own_loop.asyncio.run", no_loop)
+    monkeypatch.setattr("penstock.agent.loop_thread.asyncio.run", no_loop)
     [told] = results(end_of(events_of(made([Reply(call("look")), Reply("Done.")], look), "sync")))
     assert "no loop to be had" in told
 

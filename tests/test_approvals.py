@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from penstock.agent import Agent
+from penstock.agent.agent import Agent
 from penstock.errors import UsageError
-from penstock.happenings import ApprovalRequest, Done, StreamEvent, ToolEnd, decode, encode
-from penstock.limits import Limits
+from penstock.run.events import ApprovalRequest, Done, StreamEvent, ToolEnd, decode, encode
+from penstock.run.limits import Limits
 from penstock.testing import Reply, call
-from penstock.tools import Tool, tool
+from penstock.tools.tool import Tool, tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
     SOON,

@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 import penstock
 from penstock.errors import PenstockError, UnknownWireError
 from penstock.events import Error, Finish, Opaque, Retry, StreamChunk, Unknown
-from penstock.framing import aws, frame, json_array, ndjson, sse
-from penstock.wires import ALIASES, WIRES, call, openai_chat
+from penstock.framing import aws, json_array, ndjson, sse
+from penstock.framing import frames as frame
+from penstock.wires import ALIASES, WIRES
+from penstock.wires.openai_chat import decode_response as openai_chat
+from penstock.wires.shared import open_call as call
 from tests import streams
 from tests.sanity import assert_sane, said
 from tests.support import aws_message, decode_pieces, frame_bytes, joined, pieces_of, random_pieces, vectors

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from penstock.agent import Agent
+from penstock.agent.agent import Agent
+from penstock.agent.run_reader import MAX_WAIT
 from penstock.events import Text
-from penstock.happenings import Done, StreamEvent, ToolStart
-from penstock.limits import Limits
 from penstock.messages import Message
-from penstock.model import Model
-from penstock.run_view import MAX_WAIT
+from penstock.model.model import Model
+from penstock.run.events import Done, StreamEvent, ToolStart
+from penstock.run.limits import Limits
 from penstock.testing import Hang, Loopback, Reply, always, call, say, wait
-from penstock.tools import as_tool, tool
+from penstock.tools.tool import as_tool, tool
 from tests.asking import serving
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (

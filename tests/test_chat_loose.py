@@ -15,10 +15,11 @@ from msgspec import Struct
 import penstock
 from penstock import messages
 from penstock.events import Finish, StreamChunk, Unknown
-from penstock.history import check
+from penstock.history.check import check
 from penstock.messages import Message
-from penstock.requests import Request, find_encoder
-from penstock.wires import fragment
+from penstock.wires import find_encoder
+from penstock.wires.openai_chat import fragments as fragment
+from penstock.wires.shared.request import Request
 from tests.growth import assert_linear
 from tests.support import decode_pieces, frame_bytes, joined, pieces_of, random_pieces
 from tests.test_laws import assert_expected

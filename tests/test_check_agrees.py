@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from penstock.errors import UsageError
-from penstock.history import check, repair
+from penstock.history.check import check
+from penstock.history.export import export_messages
+from penstock.history.repair import repair
 from penstock.messages import user
 from penstock.providers import PROVIDERS
-from penstock.shapes import export_messages
-from penstock.testing.strict import JUDGES
+from penstock.testing.wires.judge import JUDGES
 from tests.strict_bodies import BAD, GOOD
 
 PROVIDER = {

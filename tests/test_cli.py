@@ -23,9 +23,9 @@ from rich.console import Console
 
 from penstock import events
 from penstock.cli.app import penstock as command
-from penstock.cli.choices import Choices
 from penstock.cli.oddities import Oddities
-from penstock.cli.view import View
+from penstock.cli.screen.choices import Choices
+from penstock.cli.screen.response_view import View
 from penstock.events import Finish, Retry, Text, ToolCallDelta, ToolCallInvalid, ToolCallStart, Unknown
 from penstock.wires import WIRES
 from tests.support import Vector, decode_pieces, pieces_of, vectors
@@ -226,7 +226,7 @@ def test_choices_stand_one_after_the_other() -> None:
 
 
 def test_choices_wait_no_longer_than_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cli.choices.MAX_HELD", 2)
+    monkeypatch.setattr("penstock.cli.screen.choices.MAX_HELD", 2)
     choices = Choices()
     assert choices.feed(Text(0, "a")) == [Text(0, "a")]
     held = [Text(1, str(number), 1) for number in range(3)]

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from penstock.cli.card import Card
-from penstock.cli.log import Log
-from penstock.cli.screen import as_text, harmless
-from penstock.cli.show import Show
+from penstock.cli.screen.call_card import Card
+from penstock.cli.screen.live_run import Show
+from penstock.cli.screen.log import Log
+from penstock.cli.screen.terminal import as_text, harmless
 from penstock.events import Text, ToolCallDelta, ToolCallStart
-from penstock.happenings import ToolProgress
 from penstock.messages import decode_messages
+from penstock.run.events import ToolProgress
 from penstock.testing import Loopback, Status
 from tests.growth import assert_linear
 from tests.test_run_command import Terminal

@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 
 from penstock.errors import UsageError
-from penstock.history import check, repair
+from penstock.history.check import check
+from penstock.history.export import HISTORY, export_messages
+from penstock.history.file import read_history
+from penstock.history.read import as_messages
+from penstock.history.repair import repair
 from penstock.messages import Media, Message, decode_messages, encode_messages
 from penstock.providers import ALIASES, PROVIDERS
-from penstock.requests.ids import ids_for
-from penstock.shapes import as_messages, export_messages, read_history
-from penstock.shapes.export import HISTORY
 from penstock.wires import WIRES
+from penstock.wires.shared.ids import ids_for
 from tests.test_corpus import ALL, NOT_SPOKEN, Case
 
 Json = dict[str, Any]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from penstock.agent import Agent
+from penstock.agent.agent import Agent
 from penstock.errors import UsageError
-from penstock.happenings import ApprovalRequest, StreamEvent, ToolEnd, decode, encode
-from penstock.limits import Limits
-from penstock.model import Model
+from penstock.model.model import Model
+from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd, decode, encode
+from penstock.run.limits import Limits
 from penstock.testing import Reply, Scripted, call, drop, say
-from penstock.tools import as_tool, tool
+from penstock.tools.tool import as_tool, tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import Bench, both_colours, check_history, drive, made, resuming, streaming
 

@@ -19,15 +19,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from penstock.cli.card import Card, Span
-from penstock.cli.chart import chart, savings
-from penstock.cli.incident import ANSWER, PROMPT, TOOLS
-from penstock.cli.page import Page
-from penstock.cli.performance import cast, ourselves
-from penstock.cli.region import Region
-from penstock.cli.rows import wrapped
-from penstock.cli.show import Show, shown
-from penstock.cli.timeline import Timeline
+from penstock.cli.demo_run import cast, ourselves
+from penstock.cli.demo_script import ANSWER, PROMPT, TOOLS
+from penstock.cli.screen.call_card import Card, Span
+from penstock.cli.screen.live_region import Region
+from penstock.cli.screen.live_run import Show, shown
+from penstock.cli.screen.page import Page
+from penstock.cli.screen.rows import wrapped
+from penstock.cli.screen.timeline import Timeline
+from penstock.cli.screen.timeline_chart import chart, savings
 from penstock.dialects.prompt import prompts
 from penstock.events import (
     Error,
@@ -40,7 +40,8 @@ from penstock.events import (
     ToolCallStart,
     Usage,
 )
-from penstock.happenings import (
+from penstock.messages import result
+from penstock.run.events import (
     ApprovalRequest,
     Done,
     StepEnd,
@@ -51,7 +52,6 @@ from penstock.happenings import (
     ToolStart,
     decode,
 )
-from penstock.messages import result
 from penstock.wires import ALIASES, WIRES
 
 PENSTOCK = [sys.executable, "-m", "penstock.cli", "demo"]
@@ -245,7 +245,7 @@ def test_the_last_words_name_a_command_that_can_be_started_from_here(
         (tmp_path / folder / "penstock").touch(mode=0o755)
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("PATH", str(tmp_path / path) if path else "")
-    monkeypatch.setattr("penstock.cli.performance.get_path", lambda _: str(tmp_path / scripts))
+    monkeypatch.setattr("penstock.cli.demo_run.get_path", lambda _: str(tmp_path / scripts))
     assert ourselves() == told
 
 

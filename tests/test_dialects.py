@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock import StreamingXMLParser, TextParser, ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
-from penstock.dialects import held
+from penstock.dialects.reading import held
 from penstock.dialects.registry import ALIASES, dialects, find_dialect
 from penstock.errors import UnknownDialectError, UsageError
 from tests.growth import assert_linear, cpu
@@ -101,7 +101,7 @@ def test_what_is_held_back_is_capped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_arguments_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.dialects.call.MAX_ARGUMENTS", 10_000)
+    monkeypatch.setattr("penstock.dialects.reading.text_call.MAX_ARGUMENTS", 10_000)
     [broken] = [
         event
         for event in feed_all("xml", [LONG["anthropic_xml"] % ("x" * 50_000)])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock import Finish, Reasoning, Text, TextCalls, TextParser, ToolCallInvalid
-from penstock.declared import declared
+from penstock.declarations import declared
 from penstock.dialects.prompts.described import python_stubs
 from penstock.events import FinishReason, StreamChunk
 from penstock.testing import Reply, Scripted, drop, say
@@ -197,7 +197,7 @@ def test_what_the_tool_does_not_have_is_not_in_what_was_meant() -> None:
 
 def test_a_field_that_is_too_long_to_be_compared_is_not_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     text = '<tool_call>{"name": "f", "arguments": {"what": null}, "note": "xxxxxxxx", "what": "Rome"}</tool_call>'
-    monkeypatch.setattr("penstock.dialects.objects_in_text.MAX_HELD", 5)
+    monkeypatch.setattr("penstock.dialects.reading.call_objects.MAX_HELD", 5)
     assert calls_of(parse(TextParser("hermes", [tool("f")]), [text])) == []
 
 
@@ -214,7 +214,7 @@ def test_fields_beside_arguments_take_linear_time() -> None:
 
 
 def test_of_flat_arguments_no_more_is_kept_than_may_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.dialects.objects_in_text.MAX_HELD", 100)
+    monkeypatch.setattr("penstock.dialects.reading.call_objects.MAX_HELD", 100)
     text = f'<tool_call>{{"name": "f", "a": "{"x" * 500}", "arguments": {{"b": 1}}}}</tool_call>'
     assert calls_of(parse(TextParser("hermes"), [text])) == [("f", {"b": 1})]
     pieces = list(text.replace('"arguments"', '"c"'))

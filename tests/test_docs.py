@@ -22,13 +22,13 @@ from penstock.cli.app import penstock as command_line
 from penstock.dialects.registry import ALIASES as DIALECT_ALIASES
 from penstock.dialects.registry import FAMILIES, dialects
 from penstock.events import Fault, FinishReason, SealedBy
-from penstock.happenings import EndReason, RequestKind, ToolEnding
 from penstock.providers import ALIASES as PROVIDER_ALIASES
 from penstock.providers import PROVIDERS, Provider
-from penstock.requests.reasoning import EFFORTS
-from penstock.requests.request import OPTIONS
+from penstock.run.events import EndReason, RequestKind, ToolEnding
 from penstock.testing import Asked, Loopback, Reply, demo
 from penstock.wires import ALIASES, WIRES
+from penstock.wires.shared.reasoning import EFFORTS
+from penstock.wires.shared.request import OPTIONS
 from tests import dialect_page, provider_page, quirks, readme
 from tests.support import vectors
 
@@ -209,7 +209,7 @@ def test_the_page_of_dialects_is_up_to_date() -> None:
 @pytest.mark.parametrize(
     ("table", "name", "where"),
     [("WRITERS", "hermes", "WRITERS in tests"), ("UNWRITTEN_CALLS", "smol_code", "UNWRITTEN_CALLS in tests"),
-     ("FAMILY", "named_calls", "FAMILY in tests")],
+     ("FAMILY", "named", "FAMILY in tests")],
 )  # fmt: skip
 def test_what_the_page_of_dialects_is_not_told_it_asks_for(
     monkeypatch: pytest.MonkeyPatch, table: str, name: str, where: str

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from penstock.agent import Agent
+from penstock.agent.agent import Agent
 from penstock.events import ToolCall, ToolCallInvalid
-from penstock.happenings import ToolEnd, ToolStart
-from penstock.model import Model
+from penstock.model.model import Model
+from penstock.run.events import ToolEnd, ToolStart
 from penstock.testing import Raw, Reply, Scripted, call, drop, fail, refuse, say
-from penstock.tools import as_tool, tool
+from penstock.tools.tool import as_tool, tool
 from penstock.transport.policy import Retries
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (

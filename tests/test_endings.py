@@ -18,21 +18,21 @@ from typing import Any
 
 import pytest
 
-from penstock.agent import Agent
+from penstock.agent.agent import Agent
 from penstock.events import ToolCall, ToolCallInvalid
-from penstock.happenings import Done, StreamEvent
-from penstock.history import check
-from penstock.limits import Limits
+from penstock.history.check import check
 from penstock.messages import Message, decode_messages, encode_messages, user
-from penstock.model import Model
-from penstock.pairing import Hosted
+from penstock.model.model import Model
 from penstock.providers import PROVIDERS
+from penstock.run.events import Done, StreamEvent
+from penstock.run.limits import Limits
 from penstock.testing import Asked, Reply, Scripted, Status, call, fail, refuse, say, think
 from penstock.testing.faults import Hang, Reset
 from penstock.testing.response import Response
-from penstock.tools import tool
+from penstock.tools.tool import tool
 from penstock.transport.exchange import Open
 from penstock.transport.policy import Retries
+from penstock.wires.shared.pairing import Hosted
 from tests.runs import Cut, check_history
 
 TARGETS = {

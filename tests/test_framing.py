@@ -26,11 +26,11 @@ from penstock.framing import (
     JSONValues,
     Stray,
     aws,
-    frame,
     json_array,
     ndjson,
     sse,
 )
+from penstock.framing import frames as frame
 from tests.support import pieces_of
 
 Seen = list[tuple[str, bytes]]

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from penstock.errors import UnknownProviderError
 from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
-from penstock.history import Problem, check, repair
+from penstock.history.check import check
+from penstock.history.problem import Problem
+from penstock.history.repair import repair
 from penstock.messages import File, Image, Message, ToolResult, assistant, image, result, system, tool_results, user
 from penstock.providers import PROVIDERS
-from penstock.requests import Request, find_encoder
+from penstock.wires import find_encoder
+from penstock.wires.shared.request import Request
 from tests.growth import assert_linear
 
 ROME = ToolCall("call_1", "weather", {"city": "Rome"}, block=1)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import PartialJSON
-from penstock.jsonstream import MAX_DEPTH, JSONPiece, ValueScanner
+from penstock.jsontext.partial import MAX_DEPTH, JSONPiece, ValueScanner
 from tests.growth import assert_linear
 from tests.sanity import mended
 

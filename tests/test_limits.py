@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from penstock.agent import Agent
+from penstock.agent.agent import Agent
 from penstock.errors import UsageError
-from penstock.happenings import Done
-from penstock.limits import Limits
-from penstock.model import Model
+from penstock.model.model import Model
+from penstock.run.events import Done
+from penstock.run.limits import Limits
 from penstock.testing import Reply, Scripted, always, call, say, wait
-from penstock.tools import tool
+from penstock.tools.tool import tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import SOON, Bench, both_colours, check_history, drive, end_of, events_of, made, on, results, streaming
 

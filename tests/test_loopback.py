@@ -47,7 +47,7 @@ from penstock.testing import (
     think,
     wait,
 )
-from penstock.testing.encoders import ENCODERS
+from penstock.testing.wires.play import ENCODERS
 from penstock.wires import find_wire
 from tests.sanity import assert_sane
 from tests.support import SHARED, decode_pieces, joined

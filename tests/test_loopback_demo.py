@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.testing import Asked, Reply, Result, demo
-from penstock.testing.encoders import ENCODERS
+from penstock.testing.wires.play import ENCODERS
 
 every_wire = pytest.mark.parametrize("wire", sorted(ENCODERS))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.masking import Mask, is_secret, without_secrets
+from penstock.redaction import Mask, is_secret, without_secrets
 from penstock.testing import Cutting, Loopback, Raw
 from penstock.transport.policy import Outgoing
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.declared import declared
+from penstock.declarations import declared
 from penstock.events import StreamChunk
 from penstock.testing import Reply, Scripted, call
 

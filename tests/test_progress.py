@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from penstock.happenings import Done, StreamEvent, ToolEnd, ToolProgress, ToolStart, decode, encode
-from penstock.run_view import MAX_AHEAD
+from penstock.agent.run_reader import MAX_AHEAD
+from penstock.run.events import Done, StreamEvent, ToolEnd, ToolProgress, ToolStart, decode, encode
 from penstock.testing import Reply, call
-from penstock.tools import Context, tool
+from penstock.tools.tool import Context, tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import SOON, both_colours, check_history, drive, events_of, made, streaming
 

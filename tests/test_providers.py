@@ -15,7 +15,6 @@ import pytest
 import penstock
 from penstock import MissingKeyError, Model, UnknownProviderError, UsageError
 from penstock.cli.app import penstock as command
-from penstock.masking import without_secrets
 from penstock.providers import (
     ALIASES,
     PROVIDERS,
@@ -25,11 +24,11 @@ from penstock.providers import (
     find_provider,
     split_model,
 )
-from penstock.requests import find_encoder
+from penstock.redaction import without_secrets
 from penstock.testing import Loopback, Scripted
-from penstock.transport.aws import signature
+from penstock.transport.aws_signature import signature
 from penstock.transport.exchange import Open
-from penstock.wires import WIRES
+from penstock.wires import WIRES, find_encoder
 from tests.asking import KEY
 
 NAMES = (
@@ -85,12 +84,12 @@ def test_every_row_can_be_used(name: str) -> None:
 def test_every_quirk_is_one_that_a_wire_knows(name: str) -> None:
     known: set[str] = set()
     for wire in WIRES:
-        known |= getattr(import_module(f"penstock.requests.{wire.replace('-', '_')}"), "QUIRKS", set())
+        known |= getattr(import_module(f"penstock.wires.{wire.replace('-', '_')}.encode_request"), "QUIRKS", set())
     assert PROVIDERS[name].quirks <= known
 
 
 def test_every_quirk_is_someone_s() -> None:
-    from penstock.requests.openai_chat import NO_PARALLEL_SWITCH, QUIRKS
+    from penstock.wires.openai_chat.encode_request import NO_PARALLEL_SWITCH, QUIRKS
 
     assert frozenset().union(*(row.quirks for row in PROVIDERS.values())) >= QUIRKS - {NO_PARALLEL_SWITCH}
 

@@ -15,7 +15,7 @@ import pytest
 import penstock
 from penstock import Model, ReplayMissError, Retries, Timeouts, events
 from penstock.cli.app import penstock as command
-from penstock.recording import Recording, read_recordings
+from penstock.model.recording import Recording, read_recordings
 from penstock.testing import (
     Asked,
     Loopback,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.declared import Declared, declared
+from penstock.declarations import Declared, declared
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import Message, ToolResult, assistant, file, image, result, tool_results, user

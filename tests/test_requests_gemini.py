@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.declared import Declared, declared
+from penstock.declarations import Declared, declared
 from penstock.events import Opaque, Reasoning, Text, ToolCall
 from penstock.messages import Message, assistant, file, image, result, tool_results, user
 from tests.judges import OSLO, PICTURE, ROME, WEATHER, answer, body

@@ -22,7 +22,7 @@ from openai.types.responses.response_create_params import (
 from pydantic import TypeAdapter
 
 import penstock
-from penstock.declared import declared
+from penstock.declarations import declared
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, ToolCall, ToolCallInvalid
 from penstock.messages import (
@@ -38,9 +38,11 @@ from penstock.messages import (
     tool_results,
     user,
 )
-from penstock.requests import Request, find_encoder, openai_chat
-from penstock.requests.history import NO_ANSWER, settled, split_system
-from penstock.requests.ids import LETTERS_AND_DIGITS, WORD, Ids, fit_id, fit_name
+from penstock.wires import find_encoder
+from penstock.wires.openai_chat import encode_request as openai_chat
+from penstock.wires.shared.ids import LETTERS_AND_DIGITS, WORD, Ids, fit_id, fit_name
+from penstock.wires.shared.request import Request
+from penstock.wires.shared.settle import NO_ANSWER, settled, split_system
 from tests.support import SHARED, decode_pieces, vectors
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.declared import Declared
+from penstock.declarations import Declared
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
 from penstock.messages import Message, assistant, file, image, result, tool_results, user
-from penstock.requests import Request, find_encoder
+from penstock.wires import find_encoder
+from penstock.wires.shared.request import Request
 from tests.judges import (
     CITY,
     HISTORY,

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from penstock.commands import Ask, Command, Start, Tell
 from penstock.events import (
     Finish,
     Retry,
@@ -23,13 +22,14 @@ from penstock.events import (
     ToolCallStart,
     Usage,
 )
-from penstock.execution import ToolPolicy
-from penstock.happenings import ToolEnd
-from penstock.limits import Limits
 from penstock.messages import user
-from penstock.run import Run
-from penstock.tool_outcome import Outcome
-from penstock.tools import tool
+from penstock.run.commands import Ask, Command, Start, Tell
+from penstock.run.events import ToolEnd
+from penstock.run.limits import Limits
+from penstock.run.machine import Run
+from penstock.tools.outcome import Outcome
+from penstock.tools.policy import ToolPolicy
+from penstock.tools.tool import tool
 from tests.growth import assert_linear
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import LOOK, Machine, check_ends, check_history, made, texts_of

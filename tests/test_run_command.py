@@ -19,8 +19,8 @@ import click
 import pytest
 
 from penstock.cli.app import COMMANDS, penstock
-from penstock.happenings import Done, decode
 from penstock.messages import decode_messages
+from penstock.run.events import Done, decode
 
 PENSTOCK = [sys.executable, "-m", "penstock.cli"]
 PATIENCE = 30

@@ -12,8 +12,8 @@ import pytest
 import penstock
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
+from penstock.history.read import as_messages
 from penstock.messages import File, Image, Message, ToolResult, assistant, result, system, tool_results, user
-from penstock.shapes import as_messages
 from tests import streams
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="

@@ -8,10 +8,12 @@ import pytest
 
 from penstock.errors import UsageError
 from penstock.events import ToolCall
-from penstock.history import check, repair
+from penstock.history.check import check
+from penstock.history.export import export_messages
+from penstock.history.read import as_messages, read
+from penstock.history.repair import repair
 from penstock.messages import Message, ToolResult
 from penstock.providers import PROVIDERS
-from penstock.shapes import as_messages, export_messages, read
 from penstock.wires import WIRES
 
 Json = dict[str, Any]

@@ -11,10 +11,11 @@ import pytest
 
 import penstock
 from penstock.events import Opaque, Text, ToolCall
+from penstock.history.export import export_messages, with_history
+from penstock.history.file import parse_history
 from penstock.history.problem import ProblemKind
+from penstock.history.read import as_messages
 from penstock.messages import Message, ToolResult, assistant, encode_messages, result, tool_results, user
-from penstock.shapes import as_messages, export_messages, with_history
-from penstock.shapes.file import parse_history
 from penstock.wires import WIRES
 
 PAGE = Path(__file__).parent.parent / "docs" / "histories.md"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.events import Text, ToolCall
+from penstock.history.read import as_messages, read
 from penstock.messages import ToolResult, assistant, encode_messages, tool_results, user
-from penstock.shapes import as_messages, read
 from penstock.turn import Turn
 from tests.test_shapes_wires import BODIES
 

@@ -10,9 +10,11 @@ import pytest
 
 import penstock
 from penstock.errors import UsageError
+from penstock.history.export import export_messages
+from penstock.history.file import read_history
+from penstock.history.read import as_messages
+from penstock.jsontext.scan import MAX_DEPTH
 from penstock.messages import MARK, decode_messages, encode_messages, image, user
-from penstock.scanner import MAX_DEPTH
-from penstock.shapes import as_messages, export_messages, read_history
 from penstock.wires import WIRES
 
 FEATURE = {"type": "Feature", "geometry": {"type": "Point", "coordinates": [1, 2]}}

@@ -9,6 +9,8 @@ import pytest
 
 from penstock.errors import UsageError
 from penstock.events import Opaque, Text
+from penstock.history.export import export_messages
+from penstock.history.read import as_messages
 from penstock.messages import (
     Image,
     Message,
@@ -19,7 +21,6 @@ from penstock.messages import (
     tool_results,
     user,
 )
-from penstock.shapes import as_messages, export_messages
 from penstock.wires import WIRES
 from tests.test_shapes import PIXEL, ROME
 

@@ -15,6 +15,9 @@ import pytest
 import penstock
 from penstock.errors import UnknownProviderError, UnknownWireError, UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
+from penstock.history.export import export_messages
+from penstock.history.file import read_history
+from penstock.history.read import as_messages
 from penstock.messages import (
     MARK,
     VERSION,
@@ -30,7 +33,6 @@ from penstock.messages import (
     tool_results,
     user,
 )
-from penstock.shapes import as_messages, export_messages, read_history
 from penstock.wires import WIRES
 
 Json = dict[str, Any]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from penstock.agent import Agent
+from penstock.agent.agent import Agent
 from penstock.errors import ArgumentsError, UsageError
-from penstock.happenings import ApprovalRequest, StreamEvent, ToolEnd
+from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd
 from penstock.testing import Reply, call
-from penstock.tools import tool
+from penstock.tools.tool import tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
     SOON,

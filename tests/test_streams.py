@@ -43,7 +43,7 @@ from penstock.testing import (
     say,
 )
 from penstock.testing.player import Player
-from penstock.transport import aio
+from penstock.transport import async_http as aio
 from tests.asking import (
     FOREVER,
     KEY,

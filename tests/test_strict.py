@@ -17,10 +17,10 @@ import pytest
 from penstock import Agent, tool
 from penstock.errors import ProviderError
 from penstock.testing import Asked, Loopback, Reply, Scripted, call, frames, say, think
-from penstock.testing import strict as strict_package
-from penstock.testing.encoders import ENCODERS
-from penstock.testing.seal import CLAUDE, GEMINI, OPENAI, is_sealed
-from penstock.testing.strict import JUDGES, refusal
+from penstock.testing.wires import judge as strict_package
+from penstock.testing.wires.judge import JUDGES, refusal
+from penstock.testing.wires.play import ENCODERS
+from penstock.testing.wires.signatures import CLAUDE, GEMINI, OPENAI, is_sealed
 from tests.asking import ONCE, WIRES, every_wire, model_on
 from tests.judges import HISTORY, WEATHER
 from tests.strict_bodies import (
@@ -100,7 +100,7 @@ def test_newer_geminis_take_less(body: Json, words: str) -> None:
 
 def test_every_wire_has_a_judge_that_knows_nothing_of_our_requests() -> None:
     assert set(JUDGES) == set(ENCODERS)
-    for path in Path(strict_package.__file__).parent.glob("*.py"):
+    for path in Path(strict_package.__file__).parent.rglob("judge.py"):
         modules = [
             node.module or "" for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
         ]

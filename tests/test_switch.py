@@ -11,7 +11,8 @@ import pytest
 
 from penstock.errors import UsageError
 from penstock.events import Opaque
-from penstock.history import check, repair
+from penstock.history.check import check
+from penstock.history.repair import repair
 from penstock.messages import Message, image, user
 from penstock.providers import PROVIDERS
 from penstock.testing import Reply, Scripted, call, say, think

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.events import Opaque, Reasoning, Text, ToolCall
 from penstock.messages import Message, assistant, result, tool_results, user
-from penstock.requests import Request, find_encoder
-from penstock.wires import WIRES
+from penstock.wires import WIRES, find_encoder
+from penstock.wires.shared.request import Request
 
 KINDS = (
     "message", "fields", "block", "reasoning", "reasoning_details", "reasoning_fields", "function_call", "signature",

@@ -20,11 +20,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import tool_outcome
 from penstock.errors import ArgumentsError, PenstockError, ToolError
 from penstock.events import Text
 from penstock.messages import File, Image, ToolResult, image
-from penstock.tools import MAX_RESULT, Outcome, ToolOutput, failure, outcome
+from penstock.tools import outcome as tool_outcome
+from penstock.tools.tool import MAX_RESULT, Outcome, ToolOutput, failure, outcome
 from tests.tool_types import ID, NOON, Color, Level, Pair, Path, Person, Point, Word
 
 PNG = base64.b64decode(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from penstock.errors import ArgumentsError, UsageError
-from penstock.tools import Tool, as_tool, outcome, tool
+from penstock.tools.tool import Tool, as_tool, outcome, tool
 from tests.tool_types import PARAMETERS, VECTORS, Address, Color, Json, Person, Point, Vector, google, taking
 
 each_vector = pytest.mark.parametrize("vector", VECTORS.values(), ids=VECTORS)

@@ -17,10 +17,10 @@ from typing import Annotated, Any, NamedTuple, assert_type
 import anthropic
 import pytest
 
-from penstock.declared import declared
+from penstock.declarations import declared
 from penstock.errors import ArgumentsError, UsageError
-from penstock.jsonstream import PartialJSON
-from penstock.tools import Context, Tool, as_tool, as_tools, tool, tool_table
+from penstock.jsontext.partial import PartialJSON
+from penstock.tools.tool import Context, Tool, as_tool, as_tools, tool, tool_table
 from tests.tool_types import PARAMETERS, Json, Person, google, taking
 
 
@@ -386,14 +386,14 @@ def test_progress_is_reported_through_the_context() -> None:
 def test_the_import_is_light_and_the_first_tool_brings_the_rest() -> None:
     code = """
 import sys
-import penstock.tools
+import penstock.tools.tool
 heavy = {"pydantic", "docstring_parser", "asyncio"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
-@penstock.tools.tool
+@penstock.tools.tool.tool
 def nothing(anything):
     "Do nothing."
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
-@penstock.tools.tool
+@penstock.tools.tool.tool
 def weather(city: str):
     "Look up the weather."
 assert "pydantic" in sys.modules

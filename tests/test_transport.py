@@ -66,7 +66,7 @@ from penstock.testing import (
 )
 from penstock.transport.exchange import Close, Exchange, Head, Open, Pause, Read, ReadTimedOut, Tell
 from penstock.transport.policy import Outgoing, error_of, retry_after
-from penstock.transport.sync import Connection
+from penstock.transport.sync_http import Connection
 from penstock.transport.watchdog import Watchdog
 from tests.asking import (
     FOREVER,

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import pytest
 
 import penstock
-from penstock.answer.blocks import Blocks
-from penstock.answer.free_ids import FreeIds
+from penstock.calls.numbering import Blocks
+from penstock.calls.unique_ids import FreeIds
 from penstock.events import Error, Finish, Retry, StreamChunk, ToolCall, ToolCallInvalid, Unknown, Usage
 from penstock.testing import Reply, call, frames
 from penstock.wires import WIRES

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from penstock.dialects.parser import TextParser
 from penstock.dialects.prompt import UNWRITTEN, find_prompt, prompts
+from penstock.dialects.reading.schema import Tools
 from penstock.dialects.registry import dialects, find_dialect
-from penstock.dialects.schema import Tools
 from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid
 from tests.texts import calls_of, parse
 

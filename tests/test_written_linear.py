@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.shapes import as_messages, export_messages
+from penstock.history.export import export_messages
+from penstock.history.read import as_messages
 from penstock.wires import WIRES
 from tests.growth import assert_linear
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 __version__: str
 
 if TYPE_CHECKING:
-    from penstock.accumulator import StreamingToolCallAccumulator
-    from penstock.agent import Agent, AgentStreamer, RunResult
-    from penstock.consuming import aconsume, consume
+    from penstock.adapters.accumulator import StreamingToolCallAccumulator
+    from penstock.adapters.consume import aconsume, consume
+    from penstock.adapters.xml_parser import StreamingXMLParser
+    from penstock.agent.agent import Agent, AgentStreamer, RunResult
     from penstock.decoder import Decoder, decode
     from penstock.dialects.parser import TextParser
     from penstock.dialects.prompt import render
     from penstock.dialects.stage import Rescue, TextCalls
-    from penstock.dialects.xml_parser import StreamingXMLParser
     from penstock.errors import (
         AlreadyReadError,
         ArgumentsError,
@@ -60,7 +60,17 @@ if TYPE_CHECKING:
         Unknown,
         Usage,
     )
-    from penstock.happenings import (
+    from penstock.history.check import check
+    from penstock.history.export import export_messages
+    from penstock.history.problem import Problem
+    from penstock.history.read import as_messages
+    from penstock.history.repair import repair
+    from penstock.history.repaired import Repaired
+    from penstock.jsontext.partial import JSONPiece, PartialJSON
+    from penstock.messages import File, Image, Message, ToolResult
+    from penstock.model.model import Model
+    from penstock.model.stream import AsyncStream, Stream
+    from penstock.run.events import (
         ApprovalRequest,
         Done,
         StepEnd,
@@ -70,26 +80,20 @@ if TYPE_CHECKING:
         ToolProgress,
         ToolStart,
     )
-    from penstock.history import Problem, Repaired, check, repair
-    from penstock.jsonstream import JSONPiece, PartialJSON
-    from penstock.limits import Limits
-    from penstock.messages import File, Image, Message, ToolResult
-    from penstock.model import Model
-    from penstock.shapes import as_messages, export_messages
-    from penstock.stream import AsyncStream, Stream
-    from penstock.tools import Context, Tool, ToolOutput, as_tool, tool
+    from penstock.run.limits import Limits
+    from penstock.tools.tool import Context, Tool, ToolOutput, as_tool, tool
     from penstock.transport.policy import Retries, Timeouts
     from penstock.turn import Turn, classify, collect, extract
 
 _HOMES = {
-    "accumulator": ("StreamingToolCallAccumulator",),
-    "agent": ("Agent", "AgentStreamer", "RunResult"),
-    "consuming": ("aconsume", "consume"),
+    "adapters.accumulator": ("StreamingToolCallAccumulator",),
+    "agent.agent": ("Agent", "AgentStreamer", "RunResult"),
+    "adapters.consume": ("aconsume", "consume"),
     "decoder": ("Decoder", "decode"),
     "dialects.parser": ("TextParser",),
     "dialects.prompt": ("render",),
     "dialects.stage": ("Rescue", "TextCalls"),
-    "dialects.xml_parser": ("StreamingXMLParser",),
+    "adapters.xml_parser": ("StreamingXMLParser",),
     "errors": (
         "AlreadyReadError", "ArgumentsError", "AuthenticationError", "BadRequestError",
         "ConnectionFailed", "ContextLengthError", "MissingKeyError", "NotFoundError",
@@ -102,17 +106,21 @@ _HOMES = {
         "Error", "Finish", "Opaque", "Reasoning", "Refusal", "Retry", "StreamChunk", "Text", "ToolCall",
         "ToolCallClosed", "ToolCallDelta", "ToolCallInvalid", "ToolCallStart", "Unknown", "Usage",
     ),
-    "happenings": (
+    "run.events": (
         "ApprovalRequest", "Done", "StepEnd", "StepStart", "StreamEvent", "ToolEnd", "ToolProgress", "ToolStart",
     ),
-    "history": ("Problem", "Repaired", "check", "repair"),
-    "jsonstream": ("JSONPiece", "PartialJSON"),
+    "history.check": ("check",),
+    "history.export": ("export_messages",),
+    "history.problem": ("Problem",),
+    "history.read": ("as_messages",),
+    "history.repair": ("repair",),
+    "history.repaired": ("Repaired",),
+    "jsontext.partial": ("JSONPiece", "PartialJSON"),
     "messages": ("File", "Image", "Message", "ToolResult"),
-    "model": ("Model",),
-    "limits": ("Limits",),
-    "shapes": ("as_messages", "export_messages"),
-    "stream": ("AsyncStream", "Stream"),
-    "tools": ("Context", "Tool", "ToolOutput", "as_tool", "tool"),
+    "model.model": ("Model",),
+    "run.limits": ("Limits",),
+    "model.stream": ("AsyncStream", "Stream"),
+    "tools.tool": ("Context", "Tool", "ToolOutput", "as_tool", "tool"),
     "transport.policy": ("Retries", "Timeouts"),
     "turn": ("Turn", "classify", "collect", "extract"),
 }  # fmt: skip

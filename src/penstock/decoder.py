@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, overload
 
-from penstock.declared import tool_names
+from penstock.declarations import tool_names
 from penstock.errors import UsageError
 from penstock.events import StreamChunk
 from penstock.framing import Body, Frames
-from penstock.objects import payload_of
+from penstock.framing.sdk_objects import payload_of
 from penstock.wires import find_wire
 
 

@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 from msgspec import Struct
 
 from penstock.errors import MissingKeyError, UnknownProviderError, UsageError
-from penstock.masking import without_secrets
+from penstock.redaction import without_secrets
 
 Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "aws"]
 

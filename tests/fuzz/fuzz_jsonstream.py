@@ -14,7 +14,7 @@ import atheris
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 with atheris.instrument_imports(include=["penstock"]):
-    from penstock.jsonstream import PartialJSON, ValueScanner, is_too_deep
+    from penstock.jsontext.partial import PartialJSON, ValueScanner, is_too_deep
     from tests.sanity import mended
 
 

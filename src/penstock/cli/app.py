@@ -59,7 +59,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"penstock.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+        command: click.Command = getattr(import_module(f"penstock.cli.commands.{COMMANDS[cmd_name][0]}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

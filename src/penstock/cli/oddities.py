@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from penstock.cli.screen import has_control, one_line
+from penstock.cli.screen.terminal import has_control, one_line
 from penstock.events import (
     Error,
     Finish,

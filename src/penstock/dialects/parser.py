@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.answer.blocks import Blocks
-from penstock.dialects.reader import Reader
+from penstock.calls.numbering import Blocks
+from penstock.dialects.reading.reader import Reader
+from penstock.dialects.reading.schema import Tools
+from penstock.dialects.reading.source import Source
 from penstock.dialects.registry import find_dialect
-from penstock.dialects.schema import Tools
-from penstock.dialects.source import Source
 from penstock.errors import UsageError
 from penstock.events import StreamChunk
-from penstock.halves import Halves
+from penstock.jsontext.surrogates import Halves
 
 
 class TextParser:

@@ -15,12 +15,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from penstock.declared import Declared, declared
-from penstock.dialects.line import FENCE
+from penstock.declarations import Declared, declared
+from penstock.dialects.reading.code_spans import FENCE
 from penstock.dialects.registry import ALIASES
 from penstock.errors import UnknownDialectError, UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
-from penstock.jsonstream import PartialJSON
+from penstock.jsontext.partial import PartialJSON
 from penstock.messages import File, Image, Media, Message, Role, ToolResult
 
 FAMILIES = ("objects", "named", "tagged", "keyed", "gemma", "python")

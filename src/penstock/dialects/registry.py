@@ -9,8 +9,8 @@ from penstock.dialects.dialect import PLAIN, Dialect
 from penstock.errors import UnknownDialectError
 
 FAMILIES = (
-    "json_calls", "bare_calls", "named_calls", "message_calls", "xml_calls", "element_calls", "keyed_calls",
-    "gemma_calls", "python_calls",
+    "marked", "bare", "named", "message", "tags", "elements", "keys",
+    "gemma", "python",
 )  # fmt: skip
 """The modules that hold dialects, each in a table `DIALECTS`."""
 ALIASES = {"xml": "anthropic_xml", "bare_json_array": "bare_json", "deepseek_v3_ascii": "deepseek_v3"}
@@ -21,7 +21,7 @@ def dialects() -> dict[str, Dialect]:
     """All dialects: name to row."""
     found: dict[str, Dialect] = {"plain": PLAIN}
     for family in FAMILIES:
-        found |= import_module(f"penstock.dialects.{family}").DIALECTS
+        found |= import_module(f"penstock.dialects.grammars.{family}").DIALECTS
     return found
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from penstock.answer.blocks import Blocks
+from penstock.calls.numbering import Blocks
 from penstock.dialects.dialect import Dialect
-from penstock.dialects.reader import Reader
+from penstock.dialects.reading.reader import Reader
+from penstock.dialects.reading.schema import Tools
+from penstock.dialects.reading.source import Source
 from penstock.dialects.registry import find_dialect
-from penstock.dialects.schema import Tools
-from penstock.dialects.source import Source
 from penstock.errors import UsageError
 from penstock.events import (
     Finish,

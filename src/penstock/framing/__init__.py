@@ -1,10 +1,10 @@
 """Bytes to frames: SSE, NDJSON, JSON values and AWS frames, cut anywhere."""
 
 from penstock.framing.aws import AWSFrames
-from penstock.framing.body import Body, FramingName
-from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, Framing, Stray
+from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, Framing, Stray
 from penstock.framing.json_array import JSONValues
 from penstock.framing.ndjson import NDJSON
+from penstock.framing.sniff import Body, FramingName
 from penstock.framing.sse import SSE
 
 __all__ = [

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large
+from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large
 
 PRELUDE = struct.Struct(">III")
 _OVERHEAD = 16

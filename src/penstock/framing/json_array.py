@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Stray, add_frame, too_large
-from penstock.scanner import ValueScanner
+from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Stray, add_frame, too_large
+from penstock.jsontext.scan import ValueScanner
 
 _BETWEEN = re.compile(rb"[\s,\[\]]*")
 _MAX_LISTS = 16  # how many lists may begin before the first value in them

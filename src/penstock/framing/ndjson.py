@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, add_frame, too_large, without_line_ends
-from penstock.scanner import ValueScanner
+from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, add_frame, too_large, without_line_ends
+from penstock.jsontext.scan import ValueScanner
 
 
 class NDJSON:

@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-from penstock.framing.frame import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large, without_line_ends
+from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large, without_line_ends
 
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|[\r\n]")  # and nothing else: U+2028 is text (QUIRKS 107)

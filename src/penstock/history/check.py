@@ -11,10 +11,11 @@ from penstock.history.repaired import reading_of
 from penstock.history.rules import AS_IT_STANDS, RULES, History
 from penstock.messages import File, Image, Message
 from penstock.providers import Provider, find_provider
-from penstock.requests import Request, find_encoder
-from penstock.requests.history import ALLOWED
-from penstock.requests.ids import fit_name, ids_for
-from penstock.requests.openai_chat import MEDIA_IN_RESULTS
+from penstock.wires import find_encoder
+from penstock.wires.openai_chat.encode_request import MEDIA_IN_RESULTS
+from penstock.wires.shared.ids import fit_name, ids_for
+from penstock.wires.shared.request import Request
+from penstock.wires.shared.settle import ALLOWED
 
 
 def check(messages: Any, provider: str | None = None) -> list[Problem]:

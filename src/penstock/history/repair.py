@@ -12,12 +12,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.answer.free_ids import FreeIds
+from penstock.calls.unique_ids import FreeIds
 from penstock.events import Opaque, Text, ToolCallInvalid
 from penstock.history.check import name_for, problems_of, why_not_taken, wire_to
 from penstock.history.repaired import Repaired, reading_of
 from penstock.history.rules import History
-from penstock.history.states import empty_parts, item_id, misplaced_states
+from penstock.history.state_places import empty_parts, item_id, misplaced_states
 from penstock.messages import (
     MESSAGE,
     Content,
@@ -31,11 +31,11 @@ from penstock.messages import (
     tool_results,
     user,
 )
-from penstock.pairing import Pair, Pairing, Place
 from penstock.providers import find_provider
-from penstock.requests.foreign import words_of
-from penstock.requests.history import ALLOWED
-from penstock.requests.media import noted
+from penstock.wires.shared.foreign_blocks import words_of
+from penstock.wires.shared.media import noted
+from penstock.wires.shared.pairing import Pair, Pairing, Place
+from penstock.wires.shared.settle import ALLOWED
 
 NO_RESULT = "There is no result: the run was interrupted before the tool had ended, so it may have had an effect."
 NOT_RUN = "Not run: the call was cut off or malformed."

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from penstock.history.read import Reading, read
 from penstock.messages import Message
-from penstock.shapes import Reading, read
 
 
 class Repaired(list[Message]):

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 from penstock.events import Opaque, Reasoning, Text, ToolCallInvalid
 from penstock.history.problem import CLAUDE, GEMINI, OPENAI, REFUSED_BY, Problem, ProblemKind
-from penstock.history.states import SIGNATURES, empty_parts, item_id, misplaced_states, wearers
+from penstock.history.read import Reading
+from penstock.history.state_places import SIGNATURES, empty_parts, item_id, misplaced_states, wearers
 from penstock.messages import FIELDS, Message, ToolResult
-from penstock.pairing import Hosted, Pair, Pairing, Place
-from penstock.requests.history import ALLOWED
-from penstock.shapes import Reading
+from penstock.wires.shared.pairing import Hosted, Pair, Pairing, Place
+from penstock.wires.shared.settle import ALLOWED
 
 FIELDED = {"bedrock": "system", "gemini": "system"}
 """The wires on which the system speaks in a field of its own alone, and how that begins."""

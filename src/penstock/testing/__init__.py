@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.testing.asked import Asked, Result
 from penstock.testing.cuts import Cutting, cuts, cuttings
 from penstock.testing.demo import demo
-from penstock.testing.encoders import frames
 from penstock.testing.faults import Fault, Hang, Mislabelled, Page, Raw, Redirect, Reset, Status
-from penstock.testing.line import Scripted
+from penstock.testing.in_process import Scripted
 from penstock.testing.replay import Replay
 from penstock.testing.reply import Reply, call, drop, fail, refuse, say, think, wait
+from penstock.testing.request import Asked, Result
 from penstock.testing.script import Script, Step, always, recorded
+from penstock.testing.wires.play import frames
 
 if TYPE_CHECKING:
     from penstock.testing.server import Loopback

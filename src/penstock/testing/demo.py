@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from penstock.declared import Declared
-from penstock.testing.asked import Asked, Result
+from penstock.declarations import Declared
 from penstock.testing.reply import Call, Reply, call, say
+from penstock.testing.request import Asked, Result
 from penstock.testing.sample import Sampler, names_in
 
 MAX_CALLS = 3

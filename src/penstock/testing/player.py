@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from penstock.testing.asked import Asked, asked_at
 from penstock.testing.cuts import Cutting, cuts
 from penstock.testing.faults import Hang, Reset
 from penstock.testing.reply import Drop, Wait
+from penstock.testing.request import Asked, asked_at
 from penstock.testing.response import Response, recut, respond
 from penstock.testing.script import Answer
 

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from penstock.errors import ReplayMissError, UnknownProviderError, UsageError
+from penstock.model.recording import Recording, read_recordings
 from penstock.providers import Provider, find_provider, split_model
-from penstock.recording import Recording, read_recordings
 from penstock.testing.cuts import Cutting
-from penstock.testing.encoders import Beat
-from penstock.testing.line import AsyncPlayedConnection, PlayedConnection
+from penstock.testing.in_process import AsyncPlayedConnection, PlayedConnection
 from penstock.testing.reply import Drop, Wait
 from penstock.testing.response import Response, recut
+from penstock.testing.wires.play import Beat
 from penstock.transport.exchange import Open
 
 

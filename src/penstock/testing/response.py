@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Struct
 
 from penstock.errors import UsageError
-from penstock.testing.asked import Asked
 from penstock.testing.cuts import Cutting, cuts
-from penstock.testing.encoders import Beat, find_encoder
 from penstock.testing.faults import Hang, Mislabelled, Page, Raw, Redirect, Reset, Status
 from penstock.testing.reply import Drop, Reply, Wait
+from penstock.testing.request import Asked
 from penstock.testing.script import Answer, Step, as_step
-from penstock.testing.strict import refusal
+from penstock.testing.wires.judge import refusal
+from penstock.testing.wires.play import Beat, find_encoder
 
 
 class Response(Struct, frozen=True):

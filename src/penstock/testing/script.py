@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import UsageError
-from penstock.recording import read_recordings
-from penstock.testing.asked import Asked
+from penstock.model.recording import read_recordings
 from penstock.testing.faults import Fault, Raw, Status
 from penstock.testing.reply import Part, Reply
+from penstock.testing.request import Asked
 
 Step = Reply | Fault
 """What one request gets."""

@@ -16,11 +16,11 @@ from typing import Self
 from aiohttp import web
 
 from penstock.errors import UnknownWireError, UsageError
-from penstock.testing.asked import Asked
 from penstock.testing.cuts import Cutting
-from penstock.testing.encoders import ENCODERS
 from penstock.testing.player import Player
+from penstock.testing.request import Asked
 from penstock.testing.script import Answer, Step, as_script
+from penstock.testing.wires.play import ENCODERS
 
 _BASES = {"openai-chat": "/v1", "openai-responses": "/v1", "mistral": "/mistral"}
 _MAX_REQUEST = 64 * 1024 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.errors import UsageError
 from penstock.providers import Provider
 from penstock.testing.demo import demo
-from penstock.testing.line import Scripted
+from penstock.testing.in_process import Scripted
 
 PACES = {"demo": 0.02, "fast": 0.0}
 """The names of the models, and how long each waits between two pieces."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from penstock.errors import ConnectionFailed, ProviderError, TimedOut
 from penstock.events import Error, Retry, StreamChunk, ToolCall, Usage
-from penstock.masking import Mask
+from penstock.redaction import Mask
 from penstock.transport.policy import Outgoing, Retries, Timeouts, error_of
 
 MAX_ERROR_BODY = 64 * 1024

@@ -24,7 +24,7 @@ from penstock.errors import (
     UnexpectedReplyError,
     UsageError,
 )
-from penstock.masking import without_secrets
+from penstock.redaction import without_secrets
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from penstock.errors import UnknownWireError
 
 if TYPE_CHECKING:
-    from penstock.wires.wire import Wire
+    from penstock.wires.shared.request import Encode
+    from penstock.wires.shared.wire import Wire
 
 WIRES = {
     "anthropic": "Anthropic",
@@ -30,8 +31,14 @@ def find_wire(name: object) -> type[Wire]:
     known = ALIASES.get(name, name) if isinstance(name, str) else ""
     if known not in WIRES:
         raise UnknownWireError(name, (*WIRES, *ALIASES))
-    wire: type[Wire] = getattr(import_module(f"penstock.wires.{known.replace('-', '_')}"), WIRES[known])
+    wire: type[Wire] = getattr(import_module(f"penstock.wires.{known.replace('-', '_')}.decode_response"), WIRES[known])
     return wire
 
 
-__all__ = ["ALIASES", "WIRES", "find_wire"]
+def find_encoder(wire: str) -> Encode:
+    """The function that encodes requests for a wire."""
+    encode: Encode = import_module(f"penstock.wires.{wire.replace('-', '_')}.encode_request").encode
+    return encode
+
+
+__all__ = ["ALIASES", "WIRES", "find_encoder", "find_wire"]

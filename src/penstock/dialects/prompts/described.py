@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from penstock.declared import Declared
+from penstock.declarations import Declared
 from penstock.dialects.prompts.templates import schema_of, to_json
 
 Schema = Mapping[str, Any]

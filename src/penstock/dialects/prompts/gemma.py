@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from penstock.declared import Declared
+from penstock.declarations import Declared
 from penstock.dialects.prompt import Prompt
 from penstock.dialects.prompts.templates import Calls, schema_of, to_json
 from penstock.messages import ToolResult

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.dialects.line import FENCE
 from penstock.dialects.prompt import Prompt
 from penstock.dialects.prompts.described import python_stubs
 from penstock.dialects.prompts.templates import IN_WORDS, JSON_LIST, Calls, Listing, to_json
+from penstock.dialects.reading.code_spans import FENCE
 from penstock.messages import ToolResult
 
 RULE = (

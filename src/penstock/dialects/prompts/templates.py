@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.declared import Declared
+from penstock.declarations import Declared
 from penstock.events import ToolCall
 from penstock.messages import ToolResult
 

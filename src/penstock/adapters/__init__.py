@@ -1,0 +1,1 @@
+"""Other ways to read a stream, for code that exists already."""

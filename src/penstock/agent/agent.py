@@ -1,0 +1,267 @@
+"""Agents: a model, its tools, and the loop between them. The drivers here carry out what the machine says, no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.agent.callbacks import Callbacks
+from penstock.agent.settings import Settings
+from penstock.errors import UnknownOptionError, UsageError
+from penstock.events import Fault, Usage
+from penstock.history.read import as_messages
+from penstock.messages import Message, joined
+from penstock.model.model import Model, check_kinds, keywords
+from penstock.run.events import ApprovalRequest, EndReason
+from penstock.run.limits import Limits
+from penstock.run.machine import Run
+from penstock.tools.policy import StartPolicy, ToolPolicy
+from penstock.tools.tool import Tool, tool_table
+from penstock.transport.policy import Retries, Timeouts
+from penstock.wires.shared.request import OPTIONS
+
+if TYPE_CHECKING:
+    from penstock.agent.async_driver import AsyncAgentRun
+    from penstock.agent.sync_driver import AgentRun
+
+
+ASKED = ("tool_choice", "parallel", "streaming", "extra", *OPTIONS)
+"""The keywords that an agent passes on with every request to its model: see `Model.ask`."""
+
+MENDABLE: frozenset[Fault] = frozenset(get_args(Fault)) - {"cut"}
+"""The faults with which a call may be run all the same, if the agent is told so and what was meant is plain."""
+
+
+class RunResult(Struct, frozen=True):
+    """How a run came out; `error` is what kept the model from being asked again, if it was that.
+
+    Of a run that is `paused`, `waiting` has the calls that wait, and `state` is the run as `Agent.resume` takes it.
+    """
+
+    output: str
+    messages: tuple[Message, ...]
+    usage: Usage
+    reason: EndReason
+    why: str = ""
+    error: Exception | None = None
+    waiting: tuple[ApprovalRequest, ...] = ()
+    state: bytes = b""
+
+    @property
+    def finish_reason(self) -> EndReason:
+        """The `reason`, as a run that is read calls it."""
+        return self.reason
+
+
+class Agent:
+    """A model with tools, which are run as it calls them, until it has its answer.
+
+        agent = Agent(Model("openai:gpt-5"), tools=[weather], instructions="Be brief.")
+        with agent.stream("What is the weather in Rome?") as run:
+            for event in run: ...
+        run.output, run.messages
+
+    `calls` says how the model calls: natively, or in its text in a dialect; with `rescue`, calls that leaked into the
+    text of a native model are found. `start` is the start policy of tools that have none of their own. A call that is
+    damaged is not run; with `run_repaired` it is, with the arguments that were probably meant, if it has one of these
+    faults (`duplicated`, `cumulative` ...) or, with True, any but `cut`. A run that only waits for approvals or for
+    deferred results ends as `paused`, to be stored (`dump`) and resumed; with `approvals="wait"` a stream goes on
+    waiting. `timeouts` and `retries` stand in for the model's. Other keywords go with every request: `temperature`,
+    `max_tokens`, `tool_choice` ...
+    """
+
+    def __init__(
+        self,
+        model: Model | str,
+        tools: Iterable[Any] = (),
+        instructions: str = "",
+        *,
+        calls: str = "native",
+        rescue: bool | Iterable[str] = False,
+        start: StartPolicy | None = None,
+        run_repaired: bool | Iterable[Fault] = False,
+        limits: Limits | None = None,
+        timeouts: Timeouts | None = None,
+        retries: Retries | None = None,
+        approvals: Literal["pause", "wait"] = "pause",
+        separate_text: bool = False,
+        on_text: Callable[[str], Any] | None = None,
+        on_reasoning: Callable[[str], Any] | None = None,
+        on_tool_start: Callable[[str, str, dict[str, Any]], Any] | None = None,
+        on_tool_end: Callable[[str, Any], Any] | None = None,
+        on_error: Callable[[str], Any] | None = None,
+        **options: Any,
+    ) -> None:
+        _check_choices(start, approvals, options)
+        check_kinds(instructions=(instructions, str), limits=(limits, Limits), timeouts=(timeouts, Timeouts),
+                    retries=(retries, Retries))  # fmt: skip
+        self.settings = Settings(
+            model=_model(model).with_patience(timeouts, retries),
+            tools=tool_table(tools),
+            instructions=instructions,
+            limits=limits or Limits(),
+            run_repaired=_faults(run_repaired),
+            approvals=approvals,
+            separate_text=separate_text,
+            callbacks=Callbacks(on_text, on_reasoning, on_tool_start, on_tool_end, on_error),
+            options={**options, "calls": calls, "rescue": _dialects(calls, rescue)},
+        )
+        self._start: StartPolicy | None = start
+        self._patience = timeouts, retries
+
+    def with_model(self, model: Model | str) -> Self:
+        """The same agent with another model: a scripted one for a test, say."""
+        other = copy(self)
+        other.settings = replace(self.settings, model=_model(model).with_patience(*self._patience))
+        return other
+
+    @property
+    def policies(self) -> dict[str, ToolPolicy]:
+        """What the machine is told of the tools."""
+        return {name: self._policy(tool) for name, tool in self.settings.tools.items() if not tool.is_hosted}
+
+    def _policy(self, tool: Tool[..., Any]) -> ToolPolicy:
+        usual: StartPolicy = "closed" if tool.read_only and not tool.is_deferred else "turn"
+        wanted = None if self._start == "call" and usual == "closed" else self._start  # which would start it later
+        approval = tool.approval
+        needs = approval if callable(approval) else (lambda arguments: True) if approval else None
+        return ToolPolicy(
+            start=tool.start or wanted or usual,
+            needs_approval=needs,
+            timeout=tool.timeout,
+            retries=tool.retries,
+            is_parallel=tool.parallel,
+            is_deferred=tool.is_deferred,
+            is_read_only=tool.read_only,
+            check=tool.given,
+        )
+
+    def stream(self, prompt: Any = None, messages: Any = None, *, deps: Any = None) -> AgentRun:
+        """Run in plain code: events as they come. `messages` is a history to go on from."""
+        from penstock.agent.sync_driver import AgentRun
+
+        return AgentRun(self.settings, self._new_run(prompt, messages), deps)
+
+    def astream(self, prompt: Any = None, messages: Any = None, *, deps: Any = None) -> AsyncAgentRun:
+        """Run in async code: events as they come. `messages` is a history to go on from."""
+        from penstock.agent.async_driver import AsyncAgentRun
+
+        return AsyncAgentRun(self.settings, self._new_run(prompt, messages), deps)
+
+    def run(self, prompt: Any = None, messages: Any = None, *, deps: Any = None) -> RunResult:
+        """Run to the end in plain code. What waits for somebody pauses the run: nobody could answer here."""
+        from penstock.agent.sync_driver import AgentRun
+
+        with AgentRun(self._pausing, self._new_run(prompt, messages), deps) as run:
+            for _ in run:
+                pass
+        return _result(run)
+
+    async def arun(self, prompt: Any = None, messages: Any = None, *, deps: Any = None) -> RunResult:
+        """Run to the end in async code. What waits for somebody pauses the run: nobody could answer here."""
+        from penstock.agent.async_driver import AsyncAgentRun
+
+        async with AsyncAgentRun(self._pausing, self._new_run(prompt, messages), deps) as run:
+            async for _ in run:
+                pass
+        return _result(run)
+
+    def resume(self, stored: bytes | str, *, deps: Any = None) -> AgentRun:
+        """Go on in plain code with a run that was stored."""
+        from penstock.agent.sync_driver import AgentRun
+
+        return AgentRun(self.settings, self._stored_run(stored), deps)
+
+    def aresume(self, stored: bytes | str, *, deps: Any = None) -> AsyncAgentRun:
+        """Go on in async code with a run that was stored."""
+        from penstock.agent.async_driver import AsyncAgentRun
+
+        return AsyncAgentRun(self.settings, self._stored_run(stored), deps)
+
+    @property
+    def _pausing(self) -> Settings:
+        return replace(self.settings, approvals="pause")
+
+    def _stored_run(self, stored: bytes | str) -> Run:
+        return Run.load(stored, self.policies, self.settings.limits, self.settings.run_repaired)
+
+    def _new_run(self, prompt: Any, messages: Any) -> Run:
+        said = [] if messages is None else as_messages(messages)
+        asked = [] if prompt is None or prompt == "" else as_messages(prompt)
+        if not said and not asked:
+            raise UsageError("there is nothing to answer: give a prompt, or messages to go on from")
+        if said and asked and said[-1].role == asked[0].role == "user":  # the last question was never answered
+            said[-1:], asked[:1] = [joined(said[-1], asked[0])], []
+        return Run([*said, *asked], self.policies, self.settings.limits, self.settings.run_repaired)
+
+
+def _result(run: AgentRun | AsyncAgentRun) -> RunResult:
+    """How the run came out; what kept the model from saying anything at all is raised."""
+    if run.error is not None and not run.has_answer:
+        raise run.error
+    assert run.done is not None
+    ended = RunResult(run.output, run.done.messages, run.usage, run.done.reason, run.done.why, run.error)
+    return replace(ended, waiting=tuple(run.waiting), state=run.dump()) if ended.reason == "paused" else ended
+
+
+# What an agent is made of.
+
+
+def _model(given: Any) -> Model:
+    if isinstance(given, str):
+        return Model(given)
+    if isinstance(given, Model):
+        return given
+    raise UsageError(f"the model of an agent is {given!r}: give a Model, or its name: 'provider:model'")
+
+
+def _check_choices(start: Any, approvals: Any, options: Mapping[str, Any]) -> None:
+    if start not in (None, "call", "turn"):
+        raise UsageError(f"start is {start!r}: give 'call' or 'turn'; only tools with read_only=True start before that")
+    if approvals not in ("pause", "wait"):
+        raise UsageError(f"approvals is {approvals!r}: give 'pause' or 'wait'")
+    for option in options:
+        if option not in ASKED:
+            raise UnknownOptionError(option, keywords(Agent, ASKED), "an agent")
+
+
+def _dialects(calls: Any, rescue: Any) -> bool | tuple[str, ...]:
+    """What is rescued; a `UsageError` if there is no such dialect, or none that `calls` could be written in."""
+    names = () if isinstance(rescue, bool) else (rescue,) if isinstance(rescue, str) else tuple(rescue)
+    if calls != "native" or names:
+        from penstock.dialects.prompt import find_prompt
+        from penstock.dialects.stage import TextCalls
+
+        if calls != "native":
+            find_prompt(str(calls))
+        TextCalls(names)
+    return rescue if isinstance(rescue, bool) else names
+
+
+def _faults(given: bool | Iterable[Fault]) -> frozenset[Fault]:
+    if isinstance(given, bool):
+        return MENDABLE if given else frozenset()
+    names: frozenset[Any] = frozenset([given] if isinstance(given, str) else given)
+    if unknown := names - MENDABLE:
+        raise UsageError(f"run_repaired has {', '.join(map(repr, unknown))}: give {', '.join(sorted(MENDABLE))}")
+    return names
+
+
+class AgentStreamer(Agent):
+    """An agent whose model writes its calls into its text, in XML, and whose tools start as soon as a call is whole."""
+
+    def __init__(
+        self,
+        model: Model | str,
+        tools: Iterable[Any] = (),
+        instructions: str = "",
+        *,
+        calls: str = "xml",
+        start: StartPolicy | None = "call",
+        **options: Any,
+    ) -> None:
+        super().__init__(model, tools, instructions, calls=calls, start=start, **options)

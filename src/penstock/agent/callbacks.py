@@ -1,0 +1,48 @@
+"""What is called as a run goes on, for those who would rather be called than loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.errors import UsageError
+from penstock.events import Reasoning, Text
+from penstock.run.events import Done, StreamEvent, ToolEnd, ToolStart
+
+
+class Callbacks(Struct, frozen=True):
+    """The functions to call.
+
+    `on_tool_end` is called once for every `on_tool_start`, and for calls that came to their end without a start.
+    `on_error` is called when a run ends because the model could not be asked or its answer broke off.
+    """
+
+    on_text: Callable[[str], Any] | None = None
+    on_reasoning: Callable[[str], Any] | None = None
+    on_tool_start: Callable[[str, str, dict[str, Any]], Any] | None = None
+    on_tool_end: Callable[[str, Any], Any] | None = None
+    on_error: Callable[[str], Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            given: Any = getattr(self, name)
+            if given is not None and not callable(given):
+                raise UsageError(f"{name} is {given!r}: give a function")
+
+    def call(self, event: StreamEvent) -> Any:
+        """Call what is to be called for an event; what it returned, which may want to be awaited."""
+        match event:
+            case Text() if self.on_text:
+                return self.on_text(event.text)
+            case Reasoning() if self.on_reasoning:
+                return self.on_reasoning(event.text)
+            case ToolStart() if self.on_tool_start:
+                return self.on_tool_start(event.call_id, event.name, event.arguments)
+            case ToolEnd() if self.on_tool_end:
+                return self.on_tool_end(event.call_id, event.result)
+            case Done(reason="error" | "cut") if self.on_error:
+                return self.on_error(event.why)
+            case _:
+                return None

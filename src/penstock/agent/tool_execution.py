@@ -1,0 +1,168 @@
+"""One execution of a tool: its arguments checked, its kind minded, and whatever comes of it an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from contextlib import aclosing
+from contextvars import Context as Variables
+from contextvars import copy_context
+from functools import partial
+from typing import Any, TypeGuard
+
+from penstock.agent.loop_thread import Begun
+from penstock.jsontext.values import copied
+from penstock.run.commands import Start
+from penstock.tools.outcome import Outcome, failure, outcome
+from penstock.tools.tool import Context, Tool
+
+Report = Callable[[Any], None]
+Room = Callable[[], Awaitable[None]]
+Awaited = Awaitable[Any] | AsyncGenerator[Any, Any]
+
+
+class Unwanted(Exception):
+    """Ends a generator whose run is over."""
+
+
+class Work:
+    """A tool about to be run with some arguments; it ends in an `Outcome`, whatever the tool does."""
+
+    def __init__(self, tool: Tool[..., Any], start: Start, context: Context[Any]) -> None:
+        self._tool = tool
+        self._start = start
+        self._context = context
+        self._is_cancelled = threading.Event()
+        self._awaited: Begun | None = None  # what this thread waits for
+
+    def cancel(self) -> None:
+        """Nobody wants it any more: what can be stopped from another thread is, a coroutine or a generator."""
+        self._is_cancelled.set()
+        if self._awaited is not None:
+            self._awaited.stop()
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether it ends soon when it is cancelled, as what is awaited does; a plain function cannot be told."""
+        return self._awaited is not None
+
+    def perform(self, begin: Callable[[Coroutine[Any, Any, Any]], Begun], room: Room) -> Outcome:
+        """Run it in this thread; what it gives that has to be awaited is begun elsewhere."""
+
+        def waited(value: Awaited) -> Any:
+            if self._is_cancelled.is_set():
+                if inspect.iscoroutine(value):
+                    value.close()
+                raise Unwanted("nobody wants the result any more")
+            self._awaited = begin(_result(value, self._context.report, room))
+            if self._is_cancelled.is_set():
+                self._awaited.stop()
+            return self._awaited.result()
+
+        value = self._plain(self._call)
+        while not isinstance(value, Outcome):
+            value = self._plain(partial(waited, value))
+        return value
+
+    async def perform_async(self, room: Room) -> Outcome:
+        """Run it on this loop, or, if it is plain code, in a thread of its own; a generator awaits `room`."""
+        try:
+            value = self._call() if self._tool.is_async else await self._in_thread(self._call)
+            while not isinstance(value, Outcome):
+                if _is_awaited(value):
+                    value = await _result(value, self._context.report, room)
+                elif isinstance(value, Generator):
+                    value = await self._in_thread(partial(_drained, value, self._report))
+                else:
+                    value = outcome(value)
+        except BaseException as error:  # whatever a tool does is its result
+            if _is_from_outside(error):
+                raise
+            return failure(error)
+        return value
+
+    def _plain(self, call: Callable[[], Any]) -> Outcome | Awaited:
+        """What a call in this thread comes to; what has to be awaited is given as it is."""
+        try:
+            value = call()
+            while isinstance(value, Generator):
+                value = _drained(value, self._report)
+            return value if _is_awaited(value) else outcome(value)
+        except BaseException as error:  # noqa: BLE001  # whatever a tool does is its result
+            return failure(error)
+
+    def _report(self, data: Any) -> None:
+        if self._is_cancelled.is_set():
+            raise Unwanted("nobody wants the result any more")
+        self._context.report(data)
+
+    def _call(self) -> Any:
+        # A copy, because the history holds the arguments too, and a tool may change what it is given.
+        arguments = self._tool.check(copied(self._start.arguments))
+        return self._tool.function(**self._tool.bound(arguments, self._context))
+
+    async def _in_thread(self, call: Callable[[], Any]) -> Outcome | Awaited:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Outcome | Awaited] = loop.create_future()
+
+        def settle(value: Outcome | Awaited) -> None:
+            if not done.done():
+                done.set_result(value)
+
+        def run() -> None:
+            value = self._plain(call)
+            try:
+                loop.call_soon_threadsafe(settle, value)
+            except RuntimeError:  # the loop is gone, and with it whoever wanted to know
+                pass
+
+        in_thread(run, self._start.name, copy_context())
+        try:
+            return await done
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+
+
+def in_thread(work: Callable[[], None], name: str, variables: Variables) -> threading.Thread:
+    """Run this in a thread, with these context variables; one that never ends does not keep the process alive."""
+    thread = threading.Thread(target=variables.copy().run, args=(work,), name=f"penstock-{name}", daemon=True)
+    thread.start()
+    return thread
+
+
+def _is_awaited(value: Any) -> TypeGuard[Awaited]:
+    return isinstance(value, AsyncGenerator) or inspect.isawaitable(value)
+
+
+def _is_from_outside(error: BaseException) -> bool:
+    """Whether somebody ended the task, or the program, and not the tool itself."""
+    if isinstance(error, KeyboardInterrupt):
+        return threading.current_thread() is threading.main_thread()
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def _drained(generator: Generator[Any, Any, Any], report: Report) -> Any:
+    """What a generator comes to: what it returns, or else the last thing that it yields; all that it yields is told."""
+    last: Any = None
+    while True:
+        try:
+            last = next(generator)
+        except StopIteration as stop:
+            return last if stop.value is None else stop.value
+        report(last)
+
+
+async def _result(value: Awaited, report: Report, room: Room) -> Any:
+    """What comes of something that has to be awaited; before each report of a generator there is to be room for it."""
+    if not isinstance(value, AsyncGenerator):
+        return await value
+    last: Any = None
+    async with aclosing(value):
+        async for last in value:
+            await room()
+            report(last)
+    return last

@@ -1,0 +1,1 @@
+"""What is shown in a terminal: a fold over events."""

@@ -1,0 +1,1 @@
+"""The grammars of the dialects, one module per family."""

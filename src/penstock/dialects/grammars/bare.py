@@ -1,0 +1,373 @@
+"""Dialects that write a call as a JSON object with no marks around it, or with none that prose and code do not have.
+
+Only its keys tell such an object from other JSON, and, if tools were declared, its name. So a call begins when both are
+known, and an object is text from the first key or value on that a call does not have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache, partial
+
+from penstock.calls.arguments import strict_object
+from penstock.dialects.dialect import Block, Dialect
+from penstock.dialects.reading.call_objects import (
+    ALIASES,
+    ARGUMENTS,
+    Keys,
+    ReadCall,
+    arguments,
+    call_array,
+    fields,
+    object_calls,
+    only_key,
+    skip_fields,
+)
+from penstock.dialects.reading.code_spans import FENCE
+from penstock.dialects.reading.json import (
+    as_text,
+    at_key,
+    colon,
+    ignore,
+    json_text,
+    next_key,
+    short_string,
+    string_text,
+    unwrapped,
+    value,
+)
+from penstock.dialects.reading.raw_values import told
+from penstock.dialects.reading.schema import Tools, quote
+from penstock.dialects.reading.source import Mismatch, Reading, Source
+from penstock.dialects.reading.text_call import TextCall
+from penstock.events import Reasoning, Text
+
+# -- one call ------------------------------------------------------------------------------------------------------
+
+
+class BareKeys(Keys, frozen=True):
+    """How the fields of a bare call object are called.
+
+    The value of a `text` field is the arguments if it is an object, else the one argument there is. `answers` are the
+    names under which the model writes no call but its answer. A `thoughts` field is reasoning.
+    """
+
+    arguments: tuple[str, ...] = (*ARGUMENTS, *ALIASES)
+    text: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+    thoughts: tuple[str, ...] = ()
+
+
+USUAL = BareKeys()
+FENCED = BareKeys(("name", "action", "tool"), (*ARGUMENTS, "args", "params", "kwargs"), ("id",),
+                  text=("action_input", "tool_input", "input"), answers=("final answer", "final_answer"),
+                  thoughts=("thought", "thoughts", "reasoning"))  # fmt: skip
+
+ONE_ARGUMENT = "__arg1"
+"""What the only argument is called where the model gives it no name."""
+
+_OBJECT = ('{"', "{}", "{ ", "{\n", "{\r", "{\t")
+_NUMBER = tuple("-0123456789")
+
+Accepts = Callable[[Source, str], bool]
+"""Whether a name can be a tool's."""
+
+
+class NotACall(Exception):
+    """The object is no call, and has been told as text."""
+
+
+def declared(source: Source, name: str) -> bool:
+    """If tools were declared, only these are called."""
+    return name in source.tools if source.tools else bool(name)
+
+
+def anything(source: Source, name: str) -> bool:
+    """Where its place tells a call, any tool is called."""
+    return bool(name)
+
+
+@cache
+def beginnings(keys: BareKeys) -> dict[str, tuple[str, ...]]:
+    """The keys of a call, with their quotes, and what the value of each begins with."""
+    begins = dict.fromkeys(keys.name, ('"',)) | dict.fromkeys(keys.id, ('"', *_NUMBER)) | {"type": ('"function"',)}
+    begins |= dict.fromkeys(keys.arguments, (*_OBJECT, '"{', "null"))
+    begins |= dict.fromkeys(keys.thoughts, ('"',))
+    begins |= dict.fromkeys(keys.text, (*_OBJECT, '"', "[", "true", "false", "null", *_NUMBER))
+    return {f'"{key}"': begin for key, begin in begins.items()}
+
+
+def bare_call(source: Source, keys: BareKeys = USUAL, accepts: Accepts = declared) -> Reading[None]:
+    """`{"name": …, "arguments": {…}}`"""
+    yield from source.expect("{")
+    yield from bare_fields(source, keys, accepts)
+
+
+def bare_fields(source: Source, keys: BareKeys = USUAL, accepts: Accepts = declared) -> Reading[None]:
+    """A bare call object, from after its brace on."""
+    name = id = early = thought = ""
+    is_text = False
+    while (yield from at_key(source)):
+        key = yield from call_key(source, keys)
+        if key in keys.name:
+            name = yield from short_string(source)
+            if name.lower() in keys.answers and name not in source.tools and not (early or source.is_strict):
+                yield from answer(source, keys, thought)
+                return
+            if not accepts(source, name):
+                yield from refuse(source)
+        elif key in keys.id:
+            id = as_text((yield from json_text(source)))
+        elif key in keys.thoughts:
+            thought = as_text((yield from json_text(source)))
+        elif key == "type":
+            yield from value(source, ignore)
+        elif name:
+            tell_thought(source, thought)
+            call = source.begin(name, id)
+            yield from (one_argument if key in keys.text else arguments)(source, call)
+            yield from skip_fields(source)
+            source.end()
+            return
+        else:
+            early, is_text = (yield from json_text(source)), key in keys.text
+    if not name or not (early or name in source.tools):
+        source.fail("expected a call")
+    tell_thought(source, thought)
+    call = source.begin(name, id)
+    call.add((one_argument_of(call, early) if is_text else unwrapped(early)) or "{}")
+    source.end()
+
+
+def call_key(source: Source, keys: BareKeys) -> Reading[str]:
+    """The next key and its colon, if it is one of a call's and a call's value follows."""
+    begins = beginnings(keys)
+    quoted = yield from source.ahead(*begins)
+    if not quoted:
+        yield from tell_field(source)
+        yield from refuse(source)
+    yield from colon(source)
+    if not (yield from source.sees(*begins[quoted])):
+        if (yield from source.sees("{")) and not (yield from source.sees(*_OBJECT)):
+            source.fail("expected a JSON value")
+        yield from tell_value(source)
+        yield from refuse(source)
+    return quoted.strip('"')
+
+
+def one_argument(source: Source, call: TextCall) -> Reading[None]:
+    """The value of a field that is the arguments if it is an object, and else the one argument there is."""
+    if (yield from source.peek()) == "{":
+        yield from value(source, call.add)
+    elif (yield from source.sees('"{')):  # an object in a string, or text that begins like one
+        yield from told(call, partial(one_argument_of, call), partial(quoted, source))
+    else:
+        call.key(only_key(call, ONE_ARGUMENT))
+        if (yield from source.ahead('"')):
+            call.add('"')
+            yield from string_text(source, call.string)
+            call.add('"')
+        else:
+            yield from value(source, call.add)
+        call.end_keys()
+
+
+def quoted(source: Source, sink: Callable[[str], None]) -> Reading[str]:
+    """A string as it is written, quotes and all."""
+    yield from value(source, sink)
+    return ""
+
+
+def one_argument_of(call: TextCall, raw: str) -> str:
+    """The same, of a value that has been read."""
+    raw = raw if strict_object(inner := unwrapped(raw)) is None else inner
+    return raw if raw.startswith("{") else f"{{{quote(only_key(call, ONE_ARGUMENT))}:{raw}}}"
+
+
+def tell_thought(source: Source, thought: str) -> None:
+    """What the model thought before it called, as reasoning; the object that it stood in is a call."""
+    if thought:
+        source.drop()
+        source.voice = Reasoning
+        source.tell(thought)
+        source.voice = Text
+
+
+def answer(source: Source, keys: BareKeys, thought: str) -> Reading[None]:
+    """The rest of `{"action": "Final Answer", "action_input": "…"}`: the input is text, what is around it is markup.
+
+    Whatever other field there is, its value is text too, in a line of its own.
+    """
+    is_empty = True
+    while (key := (yield from next_key(source))) is not None:
+        if key in keys.id or key == "type":
+            yield from value(source, ignore)
+            continue
+        if key in keys.thoughts and (yield from source.sees('"')):
+            tell_thought(source, as_text((yield from json_text(source))))
+            source.hold()
+            continue
+        tell_thought(source, thought if is_empty else "")
+        source.drop()
+        if not is_empty:
+            source.tell("\n")
+        is_empty = False
+        if (yield from source.ahead('"')):
+            yield from string_text(source, source.tell)
+        else:
+            yield from value(source, source.tell)
+        source.hold()
+    if is_empty:
+        source.release()
+        raise NotACall
+
+
+# -- objects that are no calls -------------------------------------------------------------------------------------
+
+
+def refuse(source: Source) -> Reading[None]:
+    """The object is no call: its other fields are text too, so that nothing in them is taken for a call."""
+    while (yield from at_key(source)):
+        yield from tell_field(source)
+    source.release()
+    raise NotACall
+
+
+def tell_field(source: Source) -> Reading[None]:
+    """A field, as text; what was held before it is text too."""
+    source.release()
+    if (yield from source.peek()) != '"':
+        source.fail("expected a key")
+    yield from source.value(source.tell)
+    source.hold()
+    yield from colon(source)
+    yield from tell_value(source)
+
+
+def tell_value(source: Source) -> Reading[None]:
+    """The value of a field, as text; what was held before it is text too."""
+    source.release()
+    yield from source.value(source.tell)
+    source.hold()
+
+
+# -- the dialects --------------------------------------------------------------------------------------------------
+
+
+def or_text(block: Block) -> Block:
+    """A block that ends where an object proved to be no call."""
+
+    def read(source: Source, mark: str) -> Reading[None]:
+        try:
+            yield from block(source, mark)
+        except NotACall:
+            return
+
+    return read
+
+
+def bare_json(source: Source, mark: str) -> Reading[None]:
+    """`{"name": …, "arguments": {…}}`, or an array of such objects, anywhere."""
+    if mark == "[":
+        yield from source.space()
+        yield from call_array(source, bare_call)
+    else:
+        yield from bare_fields(source)
+
+
+def xlam(source: Source, mark: str) -> Reading[None]:
+    """`[{"name": …, "arguments": {…}}, …]`, bare, in a fence, or after a mark."""
+    if mark == FENCE:
+        yield from fenced(source, mark, USUAL)
+    elif mark == "[":
+        yield from bare_json(source, mark)
+    else:
+        yield from object_calls(source)
+        yield from source.close("[/TOOL_CALLS]", "</tool_call>")
+
+
+def fenced(source: Source, mark: str, keys: BareKeys = FENCED) -> Reading[None]:
+    """Call objects in a fence, `json` or not; where there are none, the fence is text with all that is in it."""
+    calls = source.calls
+    try:
+        yield from source.ahead("json", "JSON")
+        yield from object_calls(source, partial(bare_call, keys=keys))
+        yield from source.close(FENCE)
+    except Mismatch:
+        if source.calls > calls:
+            raise
+        source.release()
+
+
+def llama3_json(source: Source, mark: str) -> Reading[None]:
+    """`{"name": …, "parameters": {…}}; …` at the start or after `<|python_tag|>`, which built-in calls may follow too.
+
+    Elsewhere it is a call if it names a declared tool. An array of such objects will do.
+    """
+    read = READERS[mark]
+    if mark not in ("{", "["):
+        yield from source.space()
+        if mark and not (yield from source.sees("{", "[")):
+            yield from built_in_call(source)
+            return
+        mark = yield from source.expect("{", "[")
+    if mark == "[":
+        yield from source.space()
+        yield from call_array(source, partial(from_brace, read=read))
+        return
+    yield from read(source)
+    while separator := (yield from source.close(";", "{")):
+        if separator == ";":
+            yield from source.space()
+            yield from source.expect("{")
+        yield from read(source)
+
+
+def from_brace(source: Source, read: ReadCall) -> Reading[None]:
+    yield from source.expect("{")
+    yield from read(source)
+
+
+_WORD = re.compile(r"\w*")
+
+
+def built_in_call(source: Source) -> Reading[None]:
+    """`brave_search.call(query="…")`"""
+    name = yield from source.match(_WORD)
+    yield from source.expect(".call(")
+    call = source.begin(name)
+    while not (yield from source.close(")")):
+        yield from source.space()
+        call.key((yield from source.match(_WORD)))
+        _ = (yield from source.close("=")) or source.fail("expected '='")
+        yield from source.space()
+        if (yield from source.sees('"', "{", "[")):
+            yield from source.value(call.add)
+        else:
+            text, mark = yield from source.upto(",", ")")
+            call.add(text.strip())
+            source.unread(mark)
+        yield from source.close(",")
+    call.end_keys()
+    source.end()
+
+
+def llama3_opens(tools: Tools) -> tuple[str, ...]:
+    """Without declared tools, an object that does not stand at the start is no call."""
+    return ("<|python_tag|>", "{", "[") if tools else ("<|python_tag|>",)
+
+
+READERS: dict[str, ReadCall] = {"": partial(bare_fields, accepts=anything), "{": bare_fields, "[": bare_fields,
+                                "<|python_tag|>": fields}  # fmt: skip
+
+DIALECTS = {
+    "bare_json": Dialect(block=or_text(bare_json), opens=("{", "[")),
+    "xlam": Dialect(
+        block=or_text(xlam), opens=("[", FENCE, "[TOOL_CALLS]", "<tool_call>"), closes=("[/TOOL_CALLS]", "</tool_call>")
+    ),
+    "llama3_json": Dialect(
+        block=or_text(llama3_json), opens=llama3_opens, tokens=("<|eom_id|>", "<|eot_id|>"), begins_inside=True
+    ),
+    "md_json_fence": Dialect(block=or_text(fenced), opens=(FENCE,)),
+}

@@ -1,0 +1,332 @@
+"""Dialects in which the names of the tags are those of tools and parameters: `<path>…</path>`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+
+from penstock.dialects.dialect import Dialect
+from penstock.dialects.grammars.tags import Tags, tagged
+from penstock.dialects.reading.raw_values import Ends, Sink, Writer, raw_text, raw_value, told
+from penstock.dialects.reading.recovery import header
+from penstock.dialects.reading.schema import Schema, Tools, quote
+from penstock.dialects.reading.source import Mismatch, Reading, Source
+from penstock.dialects.reading.text_call import TextCall
+
+Keys = Mapping[str, str]
+"""The opening tags that there may be, and the names in them."""
+ANY: Keys = {"<": ""}
+
+_NAME = re.compile(r"[^\s<>/]*")
+
+
+def next_key(source: Source, keys: Keys, *ends: str) -> Reading[tuple[str, str]]:
+    """The name in the opening tag that stands next, or the empty string and the mark that stands there instead."""
+    yield from source.space()
+    mark = yield from source.expect(*keys, *ends)
+    if mark in ends:
+        return "", mark
+    return keys[mark] or (yield from tag_name(source, mark)), ""
+
+
+def tag_name(source: Source, start: str) -> Reading[str]:
+    """The name in an opening tag, and the end of the tag: `path>`. What is none is there to be read again."""
+    name = yield from source.match(_NAME)
+    end = yield from source.peek()
+    if end and (end != ">" or not name):
+        source.refuse(start + name, "expected an opening tag")
+    yield from source.expect(">")
+    return name
+
+
+# -- `<invoke><tool_name>N</tool_name><parameters><P>raw</P></parameters></invoke>` ----------------------------------
+
+AFTER_INVOKE = ("<invoke>", "</function_calls>")
+
+
+def anthropic_legacy(source: Source, mark: str) -> Reading[None]:
+    """`<function_calls><invoke>…</invoke>…</function_calls>`"""
+    if mark != "<invoke>":
+        yield from source.space()
+        yield from source.expect("<invoke>")
+    yield from legacy_invoke(source)
+    while (yield from source.close("<invoke>")):
+        yield from legacy_invoke(source)
+    yield from source.close("</function_calls>")
+
+
+def legacy_invoke(source: Source) -> Reading[None]:
+    """A call: `<tool_name>N</tool_name><parameters>…</parameters></invoke>`"""
+    yield from source.space()
+    yield from source.expect("<tool_name>")
+    call = source.begin((yield from content_name(source, "</tool_name>")))
+    if (yield from source.close("<parameters>")):
+        yield from legacy_parameters(source, call)
+    yield from source.space()
+    if not (yield from source.ahead("</invoke>")) and not (yield from source.sees(*AFTER_INVOKE)):
+        source.fail("expected '</invoke>'")
+    call.end_keys()
+    source.end()
+
+
+def content_name(source: Source, end: str) -> Reading[str]:
+    """A name that stands between tags: `N</tool_name>`"""
+    name, mark = yield from source.upto(end, "<")
+    if mark != end:
+        raise Mismatch(f"expected {end!r} before {mark!r}")
+    return name
+
+
+def legacy_parameters(source: Source, call: TextCall) -> Reading[None]:
+    """The parameters of a call: `<P>raw</P>…</parameters>`"""
+    ended_by = ""
+    while not ended_by:
+        key, ended_by = yield from next_key(source, ANY, "</parameters>", "</invoke>", *AFTER_INVOKE)
+        if key:
+            call.key(key)
+            own_end = f"</{key}>"
+            ends = {"</parameters>": ("</invoke>",), own_end: ("<",)}
+            mark = yield from raw_value(source, call, call.schema.field(key).writer, ends)
+            ended_by = mark if mark != own_end else ""
+    if ended_by != "</parameters>":
+        source.unread(ended_by)
+
+
+# -- `<tool>N</tool><tool_input>text</tool_input>` -------------------------------------------------------------------
+
+
+def langchain_xml(source: Source, mark: str) -> Reading[None]:
+    """`<tool>N</tool><tool_input>…</tool_input>`, the input being a text or the JSON object of the arguments."""
+    name = yield from content_name(source, "</tool>")
+    yield from source.space()
+    yield from source.expect("<tool_input>")
+    call = source.begin(name)
+    if (yield from is_object(source)):
+        yield from source.value(call.add)
+        yield from source.space()
+        yield from source.expect("</tool_input>")
+    else:
+        call.key("__arg1")
+        call.add('"')
+        yield from raw_text(source, call.string, {"</tool_input>": ()})
+        call.add('"')
+        call.end_keys()
+    source.end()
+
+
+def is_object(source: Source) -> Reading[bool]:
+    """Whether a JSON object stands next; nothing is read."""
+    read = yield from source.space()
+    found = False
+    if (yield from source.ahead("{")):
+        read += "{" + (yield from source.space())
+        found = (yield from source.peek()) in ('"', "}")
+    if read:
+        source.unread(read)
+    return found
+
+
+# -- `<TOOL><P>raw</P></TOOL>` ---------------------------------------------------------------------------------------
+
+
+def cline_xml(source: Source, mark: str) -> Reading[None]:
+    """`<TOOL><P>raw</P>…</TOOL>`: only declared names are tags, and a tool's counts only if one of these follows."""
+    name = mark[1:-1]
+    keys, end = {f"<{key}>": key for key in source.tools.schema(name).keys}, f"</{name}>"
+    key = yield from declared_key(source, keys, end)
+    call = source.begin(name)
+    while key:
+        call.key(key)
+        follow = (*keys, end) if key == "content" and keys else ("<",)
+        yield from trimmed_value(source, call, key, {f"</{key}>": follow})
+        key = yield from declared_key(source, keys, end)
+    call.end_keys()
+    source.end()
+
+
+def declared_key(source: Source, keys: Keys, end: str) -> Reading[str]:
+    """The next key that the tool has, if it tells them; the empty string at its end. Other elements are left out."""
+    while True:
+        key, _ = yield from next_key(source, {**ANY, **keys}, end)
+        if not keys or not key or key in keys.values():
+            return key
+        if source.call is None:
+            yield from source.upto(f"</{key}>")
+        else:
+            yield from left_out(source, source.call, key, end)
+
+
+def left_out(source: Source, call: TextCall, key: str, end: str) -> Reading[None]:
+    """An element that the tool does not have. If it has no end tag, nobody knows what belongs to it."""
+
+    def element(sink: Sink) -> Reading[str]:
+        sink(f"<{key}>")
+        return (yield from raw_text(source, sink, {f"</{key}>": (), end: ()}))
+
+    if (yield from told(call, lambda raw: "", element)) == end:
+        source.unread(end)
+        call.doubt(f"the element {key!r} has no end tag")
+
+
+def trimmed_value(source: Source, call: TextCall, key: str, ends: Ends) -> Reading[None]:
+    """A raw value without its layout: a line break at each end if it is `content`, else all white space there."""
+
+    def trimmed(sink: Sink) -> Reading[str]:
+        out = Unframed(sink) if key == "content" else Trimmed(sink)
+        mark = yield from raw_text(source, out.add, ends)
+        out.end()
+        return mark
+
+    yield from told(call, call.schema.field(key).writer, trimmed)
+
+
+class Trimmed:
+    """Passes text on without the white space at its two ends."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._spaces: list[str] | None = None  # that came last; None as long as nothing else has come
+
+    def add(self, text: str) -> None:
+        if self._spaces is None:
+            text = text.lstrip()
+        if kept := text.rstrip():
+            self._sink("".join([*(self._spaces or ()), kept]))
+            self._spaces = [text[len(kept) :]]
+        elif self._spaces is not None:
+            self._spaces.append(text)
+
+    def end(self) -> None:
+        """What is still kept back is white space at the end."""
+
+
+class Unframed:
+    """Passes text on without a line break at its beginning and one at its end."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._held = ""  # what may be the last line break, or at the beginning half of one
+        self._has_begun = False
+
+    def add(self, text: str) -> None:
+        text = self._held + text
+        if not self._has_begun:
+            self._has_begun = text != "\r"
+            text = text.removeprefix("\r\n") if text.startswith("\r\n") else text.removeprefix("\n")
+        kept = text.removesuffix("\n").removesuffix("\r")
+        self._held = text[len(kept) :]
+        if kept:
+            self._sink(kept)
+
+    def end(self) -> None:
+        if self._held == "\r":
+            self._sink(self._held)
+
+
+# -- `NS<invoke name="N">NS<P>raw NS</P>NS</invoke>`, nested ---------------------------------------------------------
+
+NS = "]<]minimax[>["
+ANY_ELEMENT: Keys = {f"{NS}<": ""}
+MAX_NESTING = 64
+"""How deep the elements of a call may be nested."""
+MINIMAX = Tags(
+    opens=(f"{NS}<tool_call>",),
+    call=f"{NS}<invoke ",
+    key=f"{NS}<",
+    value_end="",  # it has the name of the parameter in it
+    call_end=f"{NS}</invoke>",
+    closes=(f"{NS}</tool_call>",),
+    bare=True,
+)
+
+
+def element_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
+    """A parameter, raw or with elements in it: `P>raw NS</P>`, or `P>NS<Q>…NS</Q>NS</P>`"""
+    key = yield from header(source, call, tags.key, tag_name(source, ""))
+    call.key(key)
+    yield from element(source, call, key, call.schema.field(key), 0)
+
+
+def element(source: Source, call: TextCall, name: str, schema: Schema, depth: int) -> Reading[None]:
+    """What stands in an element, and its end. Where a string may stand it is one, whatever it looks like."""
+    if "string" not in schema.types and (yield from has_elements(source)):
+        yield from elements(source, call, name, schema, depth)
+        return
+    own_end = f"{NS}</{name}>"
+    ends = {MINIMAX.call_end: MINIMAX.after, own_end: (NS,)}
+    if (yield from raw_value(source, call, leaf_writer(schema), ends)) != own_end:
+        raise Mismatch(f"the call ended within {name!r}")
+
+
+def has_elements(source: Source) -> Reading[bool]:
+    """Whether an opening tag stands next; if not, nothing is read."""
+    spaces = yield from source.space()
+    if (yield from source.sees(f"{NS}<")) and not (yield from source.sees(f"{NS}</")):
+        return True
+    if spaces:
+        source.unread(spaces)
+    return False
+
+
+def elements(source: Source, call: TextCall, name: str, schema: Schema, depth: int) -> Reading[None]:
+    """The elements in an element, as a list or an object, and its end: `NS<Q>…NS</Q>…NS</P>`"""
+    if depth == MAX_NESTING:
+        raise Mismatch(f"the elements are nested deeper than MAX_NESTING ({MAX_NESTING})")
+    key, _ = yield from next_key(source, ANY_ELEMENT, f"{NS}</{name}>")
+    is_items = is_list(schema, key)
+    call.add("[" if is_items else "{")
+    while key:
+        if not is_items:
+            call.add(quote(key) + ":")
+        yield from element(source, call, key, schema.items() if is_items else schema.field(key), depth + 1)
+        key, _ = yield from next_key(source, ANY_ELEMENT, f"{NS}</{name}>")
+        if key:
+            call.add(",")
+    call.add("]" if is_items else "}")
+
+
+def is_list(schema: Schema, first: str) -> bool:
+    """Whether elements are the items of a list; where the schema does not tell, the name of the first does."""
+    if ("array" in schema.types) != ("object" in schema.types):
+        return "array" in schema.types
+    return first == "item" and "item" not in schema.keys
+
+
+def leaf_writer(schema: Schema) -> Writer:
+    return None if schema.is_text else partial(write_leaf, schema)
+
+
+def write_leaf(schema: Schema, raw: str) -> str:
+    """Raw text as JSON; where a list or an object should stand, nothing at all is an empty one."""
+    if not raw.strip() and "string" not in schema.types:
+        for kind, empty in (("array", "[]"), ("object", "{}")):
+            if kind in schema.types:
+                return empty
+    return schema.write(raw)
+
+
+# -- dialects ------------------------------------------------------------------------------------------------------
+
+
+def tool_tags(tools: Tools) -> tuple[str, ...]:
+    return tuple(f"<{name}>" for name in tools.names)
+
+
+DIALECTS = {
+    "anthropic_legacy": Dialect(
+        block=anthropic_legacy, opens=("<function_calls>", "<invoke>"), closes=("</function_calls>",)
+    ),
+    "langchain_xml": Dialect(
+        block=langchain_xml, opens=("<tool>",), tokens=("<final_answer>", "</final_answer>"), closes=("</tool_input>",)
+    ),
+    "cline_xml": Dialect(block=cline_xml, opens=tool_tags),
+    "minimax_m3": Dialect(
+        block=tagged(MINIMAX, parameter=element_parameter),
+        opens=MINIMAX.opening_marks,
+        closes=(*MINIMAX.closes, MINIMAX.call_end),
+        tokens=("[e~[",),
+        think=(("<mm:think>", "</mm:think>"),),
+        call_ends_reasoning=True,
+    ),
+}

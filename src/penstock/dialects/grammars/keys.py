@@ -1,0 +1,277 @@
+"""Dialects that write each argument between tags, as raw text: `<parameter=K>…`, or `<arg_key>K</arg_key>…`."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from penstock.dialects.dialect import Dialect
+from penstock.dialects.reading.call_objects import object_call
+from penstock.dialects.reading.raw_values import Ends
+from penstock.dialects.reading.recovery import KeyTags, ValueEnds, awaited, expected, header, tagged_value
+from penstock.dialects.reading.source import Mismatch, Reading, Source
+from penstock.dialects.reading.text_call import TextCall
+
+# -- functions and parameters --------------------------------------------------------------------------------------
+
+FUNCTION, FUNCTION_END = "<function=", "</function>"
+PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
+_TAG_NAME = re.compile(r"[^<>\n]*")
+_KEY = re.compile(r".*\S")
+
+
+class Functions(Struct, frozen=True):
+    """A block of functions. The line breaks in `layout` belong to the tags, one at each side of a value."""
+
+    opens: str
+    closes: str
+    layout: tuple[str, ...] = ()
+
+    def block(self, source: Source, mark: str) -> Reading[None]:
+        """`<tool_call><function=N>…</function></tool_call>`, of which the outer tags may be missing."""
+        if mark == self.opens:
+            yield from source.space()
+            yield from source.expect(FUNCTION)
+            yield from self.function(source, source.begin((yield from tag_name(source))))
+        else:
+            yield from self.bare(source)
+        while (yield from source.close(FUNCTION)):
+            yield from self.function(source, source.begin((yield from tag_name(source))))
+        yield from source.close(self.closes)
+
+    def bare(self, source: Source) -> Reading[None]:
+        """A function without a block around it: it must go on as calls do, or it is only text about one."""
+        name = yield from tag_name(source)
+        yield from source.space()
+        if not (yield from source.sees(PARAMETER, FUNCTION_END)):
+            source.fail(f"expected {PARAMETER!r} or {FUNCTION_END!r}")
+        yield from self.function(source, source.begin(name))
+
+    def function(self, source: Source, call: TextCall) -> Reading[None]:
+        """The parameters of a call, and its end: `<parameter=K>…</parameter></function>`"""
+        mark = yield from self.tag(source)
+        while mark == PARAMETER:
+            mark = yield from self.parameter(source, call)
+        if mark != FUNCTION_END:
+            source.unread(mark)
+        call.end_keys()
+        source.end()
+
+    def parameter(self, source: Source, call: TextCall) -> Reading[str]:
+        """A parameter, from its key on; returns the mark after it."""
+        source.hold(PARAMETER)
+        key = yield from header(source, call, "<", tag_name(source))
+        call.key(key)
+        if self.layout:
+            yield from source.ahead(*self.layout)
+        write = call.schema.field(key).writer
+        mark = (yield from tagged_value(source, call, write, self.ends(call))).lstrip()
+        return (yield from self.tag(source)) if mark == PARAMETER_END else mark
+
+    def tag(self, source: Source) -> Reading[str]:
+        """The tag that must stand next, where a parameter may, white space aside."""
+        yield from source.space()
+        return (yield from expected(source, self.next, PARAMETER, FUNCTION_END))
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """What can only follow a call: it ends one the end tag of which was left out."""
+        return (FUNCTION, self.closes, self.opens)
+
+    @property
+    def next(self) -> tuple[str, ...]:
+        """What may stand where a parameter may."""
+        return (PARAMETER, FUNCTION_END, *self.after)
+
+    def ends(self, call: TextCall) -> ValueEnds:
+        """Where a value ends: at its tag, or, if that was left out, at the call's or at a line with the next key."""
+        return ValueEnds(
+            own=self.laid_out({PARAMETER_END: self.next}),
+            call_ends=self.laid_out({FUNCTION_END: self.after}),
+            keys=KeyTags((PARAMETER,), (">",), _KEY, awaited(call)),
+            calls=(FUNCTION,),
+            call_starts=(_TAG_NAME, (">",), (PARAMETER, FUNCTION_END)),
+            blocks={self.opens: (FUNCTION,)},
+            block_ends=(self.closes,),
+        )
+
+    def laid_out(self, ends: Ends) -> Ends:
+        return {line + mark: after for line in ("", *self.layout) for mark, after in ends.items()}
+
+
+def tag_name(source: Source) -> Reading[str]:
+    """The name in a tag, and the tag's end: `N>`. It does not go on over a line break or another tag."""
+    name, mark = yield from source.upto(">", "\n", "<")
+    if mark != ">" or not name.strip():
+        source.refuse(mark, f"expected the end of the tag after {name!r}")
+    return name.strip()
+
+
+# -- keys and values -----------------------------------------------------------------------------------------------
+
+_NAME = re.compile(r"\w[\w.:/-]*")
+_WORD = re.compile(r"[\w.:/-]*")
+
+
+class Pairs(Struct, frozen=True):
+    """The tags of calls with a key and a value in turn, each in all its forms; `opens` and `closes` stand around."""
+
+    opens: tuple[str, ...] = ()
+    call: tuple[str, ...] = ("<tool_call>",)
+    separator: tuple[str, ...] = ()
+    key: tuple[str, ...] = ("<arg_key>",)
+    key_end: tuple[str, ...] = ("</arg_key>",)
+    value: tuple[str, ...] = ("<arg_value>",)
+    value_end: tuple[str, ...] = ("</arg_value>",)
+    call_end: tuple[str, ...] = ("</tool_call>",)
+    closes: tuple[str, ...] = ()
+
+    def block(self, source: Source, mark: str) -> Reading[None]:
+        """`<tool_call>N<arg_key>K</arg_key><arg_value>…</arg_value></tool_call>`, or several of them in a block."""
+        if mark in self.opens:
+            yield from source.space()
+            yield from source.expect(*self.call)
+        yield from self.one(source)
+        while self.opens and (yield from source.close(*self.call)):
+            yield from self.one(source)
+        if self.closes:
+            yield from source.close(*self.closes)
+
+    def one(self, source: Source) -> Reading[None]:
+        """A call, from its name on; it may also be a call object, or a name and a JSON object."""
+        yield from source.space()
+        if (yield from source.peek()) == "{":
+            yield from object_call(source)
+            yield from source.close(*self.call_end)
+            return
+        name, mark = yield from self.name(source)
+        call = source.begin(name)
+        if mark:
+            yield from self.pairs(source, call, mark)
+        else:
+            yield from source.value(call.add)
+        source.end()
+        if not mark:
+            yield from source.close(*self.call_end)
+
+    def name(self, source: Source) -> Reading[tuple[str, str]]:
+        """The name of a call, and the mark after it, which tells it from prose; no mark if a JSON object follows."""
+        marks = (*self.separator, *self.key, *self.call_end)
+        name, mark = yield from source.upto(*marks, "\n", "<")
+        if mark == "\n":
+            yield from source.space()
+            mark = yield from source.ahead(*marks)
+            if not mark and (yield from source.peek()) != "{":
+                source.fail("expected a key")
+        if mark == "<" or not _NAME.fullmatch(name.strip()):
+            source.refuse(mark, "expected a name and a key")
+        if mark in self.call_end and source.tools and name.strip() not in source.tools:
+            raise Mismatch(f"{name!r} is not a tool")  # prose about the tags, most likely
+        return name, mark
+
+    def pairs(self, source: Source, call: TextCall, mark: str) -> Reading[None]:
+        """The keys and values of a call, up to its end."""
+        if mark in self.separator:
+            mark = yield from self.tag(source)
+        while mark in self.key:
+            mark = yield from self.pair(source, call, mark)
+        if mark not in self.call_end:
+            source.unread(mark)
+        call.end_keys()
+
+    def pair(self, source: Source, call: TextCall, mark: str) -> Reading[str]:
+        """A key, and its value if it has one; returns the mark after it."""
+        source.hold(mark)
+        key, mark = yield from header(source, call, mark, self.key_name(source), self.key_end)
+        if mark not in self.value:
+            return mark
+        call.key(key)
+        write = call.schema.field(key).writer
+        mark = (yield from tagged_value(source, call, write, self.ends(call))).lstrip()
+        return (yield from self.tag(source)) if mark in self.value_end else mark
+
+    def key_name(self, source: Source) -> Reading[tuple[str, str]]:
+        """A key, and the mark behind its end tag: that of its value, or another where it has none."""
+        key, mark = yield from source.upto(*self.key_end, *self.value, *self.call_end)
+        if mark in self.call_end:
+            source.refuse(mark, f"expected the end of the key {key!r}")
+        if mark in self.key_end:
+            yield from source.space()
+            mark = yield from expected(source, (*self.value, *self.next), self.value[0], self.call_end[0])
+        return key.strip(), mark
+
+    def tag(self, source: Source) -> Reading[str]:
+        """The tag that must stand next, where a key may, white space aside."""
+        yield from source.space()
+        return (yield from expected(source, self.next, self.key[0], self.call_end[0]))
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """What can only follow a call: it ends one the end tag of which was left out."""
+        return (*self.call, *self.closes)
+
+    @property
+    def next(self) -> tuple[str, ...]:
+        """What may stand where a key may."""
+        return (*self.key, *self.call_end, *self.after)
+
+    def ends(self, call: TextCall) -> ValueEnds:
+        """Where a value ends: at its tag, or, if that was left out, at the call's or at a line with the next key."""
+        call_ends = dict.fromkeys(self.call_end, self.after)
+        return ValueEnds(
+            own=dict.fromkeys(self.value_end, self.next),
+            call_ends=call_ends | {f"\n{mark}": after for mark, after in call_ends.items()},
+            keys=KeyTags(self.key, (*self.key_end, *self.value), _KEY, awaited(call)),
+            calls=self.call,
+            call_starts=(_WORD, *([self.separator] if self.separator else ()), self.key, _WORD, self.key_end),
+            blocks=dict.fromkeys(self.opens, self.call),
+            block_ends=self.closes,
+        )
+
+
+# -- dialects ------------------------------------------------------------------------------------------------------
+
+
+def _forms(*tags: str) -> tuple[str, ...]:
+    """The tags, and the same with the suffix that some releases of a model put on each."""
+    return (*tags, *(f"{tag[:-1]}:opensource>" for tag in tags))
+
+
+GLM = Pairs()
+HUNYUAN = Pairs(
+    opens=_forms("<tool_calls>"),
+    call=_forms("<tool_call>"),
+    separator=_forms("<tool_sep>"),
+    key=_forms("<arg_key>"),
+    key_end=_forms("</arg_key>"),
+    value=_forms("<arg_value>"),
+    value_end=_forms("</arg_value>"),
+    call_end=_forms("</tool_call>"),
+    closes=_forms("</tool_calls>"),
+)
+QWEN = Functions("<tool_call>", "</tool_call>", layout=("\n", "\r\n"))
+SEED = Functions("<seed:tool_call>", "</seed:tool_call>")
+
+DIALECTS = {
+    "qwen3_coder": Dialect(
+        block=QWEN.block,
+        opens=(QWEN.opens, FUNCTION),
+        closes=(QWEN.closes, FUNCTION_END, PARAMETER_END),
+        call_ends_reasoning=True,
+    ),
+    "seed_oss": Dialect(
+        block=SEED.block,
+        opens=(SEED.opens, FUNCTION),
+        closes=(SEED.closes, FUNCTION_END, PARAMETER_END),
+        think=(("<seed:think>", "</seed:think>"),),
+        call_ends_reasoning=True,
+    ),
+    "glm45": Dialect(block=GLM.block, opens=GLM.call, closes=GLM.call_end),
+    "hunyuan_v3": Dialect(
+        block=HUNYUAN.block,
+        opens=(*HUNYUAN.opens, *HUNYUAN.call),
+        closes=(*HUNYUAN.closes, *HUNYUAN.call_end),
+        think=(("<think>", "</think>"), ("<think:opensource>", "</think:opensource>")),
+    ),
+}

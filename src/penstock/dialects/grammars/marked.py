@@ -1,0 +1,227 @@
+"""Dialects that write a call as a JSON object between marks of their own."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from penstock.dialects.dialect import THINK, Dialect
+from penstock.dialects.reading.call_objects import (
+    Keys,
+    ReadCall,
+    arguments,
+    call_array,
+    object_call,
+    object_calls,
+    only_calls,
+)
+from penstock.dialects.reading.json import colon, short_string
+from penstock.dialects.reading.raw_values import raw_value
+from penstock.dialects.reading.source import Reading, Source
+
+# -- a tag, and call objects ---------------------------------------------------------------------------------------
+
+
+def tagged(source: Source, mark: str) -> Reading[None]:
+    """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`; where the next tag opens, the last one is closed."""
+    read = READERS.get(mark, object_call)
+    yield from object_calls(source, read)
+    while not (yield from source.close(*CLOSERS.get(mark, ()))) and (yield from source.close(mark)):
+        yield from object_calls(source, read)
+
+
+def functools(source: Source, mark: str) -> Reading[None]:
+    """`functools[{"name": …, "arguments": {…}}, …]`"""
+    yield from source.space()
+    yield from call_array(source, object_call)
+
+
+def internlm2(source: Source, mark: str) -> Reading[None]:
+    """`<|action_start|><|plugin|>{"name": …, "parameters": {…}}<|action_end|>`"""
+    yield from source.space()
+    yield from source.expect("<|plugin|>")
+    yield from object_calls(source)
+    yield from source.close("<|action_end|>")
+
+
+def gigachat3(source: Source, mark: str) -> Reading[None]:
+    """`<|function_call|>{"name": …, "arguments": {…}}`, or a message of its own with the header `function call`."""
+    if mark == "<|message_sep|>":
+        if not (yield from source.close("function call")):
+            only_calls(source)
+            return  # the end of another message
+        yield from source.close("<|role_sep|>")
+    yield from object_calls(source)
+
+
+def cohere_r_plus(source: Source, mark: str) -> Reading[None]:
+    """`Action:`, and in a fence `[{"tool_name": …, "parameters": {…}}, …]`"""
+    yield from source.space()
+    yield from source.expect("```")
+    yield from source.ahead("json")
+    yield from object_calls(source, partial(object_call, keys=COHERE))
+    yield from source.close("```")
+
+
+# -- names as keys -------------------------------------------------------------------------------------------------
+
+
+def apertus(source: Source, mark: str) -> Reading[None]:
+    """`<|tools_prefix|>[{"NAME": {…}}, …]<|tools_suffix|>`"""
+    yield from object_calls(source, named_values)
+    yield from source.close("<|tools_suffix|>")
+
+
+def named_values(source: Source) -> Reading[None]:
+    """`{"NAME": {…}}`: each key is the name of a call, its value the arguments."""
+    separator = yield from source.expect("{")
+    while separator != "}":
+        yield from source.space()
+        name = yield from short_string(source)
+        yield from colon(source)
+        yield from arguments(source, source.begin(name))
+        separator = (yield from source.close(",", "}")) or source.fail("expected the end of a call")
+        source.end()
+
+
+# -- answers -------------------------------------------------------------------------------------------------------
+
+GRANITE_OPENS = ("<|tool_call|>", "<tool_call>")
+
+
+def granite3(source: Source, mark: str) -> Reading[None]:
+    """`<|tool_call|>[…]`; and `<response>…</response>` around the answer, which is markup only there."""
+    if mark in GRANITE_OPENS:
+        yield from tagged(source, mark)
+        return
+    only_calls(source)
+    if mark == "<response>":
+        if source.has_answered:
+            source.fail("expected the start of the answer")
+        return
+    spaces = yield from source.space()
+    if (yield from source.peek()) and not (yield from source.sees(*GRANITE_OPENS, "<|end_of_text|>")):
+        source.fail("expected the end of the answer")
+    source.unread(spaces)
+
+
+# -- messages ------------------------------------------------------------------------------------------------------
+
+_HEADER = re.compile(r"[\w.:/-]*")
+_INVOKES = ("<|content_invoke_tool_json|>", "<|content_invoke_tool_text|>")
+_KINDS = ("<|content_text|>", "<|content_thinking|>", "<|content_tool_error|>", "<|content_xml|>", "<|content_image|>",
+          "<|content_audio_input|>")  # fmt: skip
+_MESSAGE_ENDS = ("<|end_message|>", "<|content_model_end_sampling|>")
+_MESSAGES = ("<|message_user|>", "<|message_system|>", "<|message_tool|>", "<|audio_end|>", *_MESSAGE_ENDS)
+
+
+def inkling(source: Source, mark: str) -> Reading[None]:
+    """`<|message_model|>NAME<|content_invoke_tool_json|>{"name": …, "args": {…}}<|end_message|>`"""
+    if not source.is_strict:
+        source.hold()  # the marks are markup, even where there is no call
+    name, kind = "", mark
+    if mark not in _INVOKES:
+        name = yield from source.match(_HEADER)
+        kind = yield from source.ahead(*_INVOKES)
+    if not kind:
+        only_calls(source)
+        if not (yield from source.sees(*_KINDS)):
+            source.release()
+        elif not source.reasoning:
+            yield from source.ahead("<|content_thinking|>")
+        return
+    if not source.is_strict:
+        source.hold(name)
+    if kind == "<|content_invoke_tool_json|>":
+        yield from source.space()
+        yield from object_call(source, INKLING, name)
+        yield from source.close(*_MESSAGE_ENDS)
+    else:
+        call = source.begin(name)
+        call.key("input")
+        yield from raw_value(source, call, None, dict.fromkeys(_MESSAGE_ENDS, ()))
+        call.end_keys()
+        source.end()
+
+
+# -- the tables ----------------------------------------------------------------------------------------------------
+
+COHERE = Keys(("tool_name",), ("parameters",), ("tool_call_id",), no_calls=("directly-answer", "directly_answer"))
+INKLING = Keys(("name",), ("args", "arguments"))
+GRANITE_20B = Keys(no_calls=("no_function",))
+
+CLOSERS = {
+    "<tool_call>": ("</tool_call>",),
+    "<longcat_tool_call>": ("</longcat_tool_call>",),
+    "<tool_calls>": ("</tool_calls>",),
+    "<TOOLCALL>": ("</TOOLCALL>",),
+    "[TOOL_CALLS]": ("[/TOOL_CALLS]",),
+    "<|START_ACTION|>": ("<|END_ACTION|>",),
+}
+READERS: dict[str, ReadCall] = {
+    "<function_call>": partial(object_call, keys=GRANITE_20B),
+    "<|START_ACTION|>": partial(object_call, keys=COHERE),
+}
+RESPONSE = ("<response>\n", "<response>", "\n</response>", "</response>")
+COHERE_TURNS = ("<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>")
+COHERE_ANSWERS = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>")
+APRIEL = ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")
+
+
+def _row(
+    *opens: str, tokens: tuple[str, ...] = (), think: tuple[tuple[str, str], ...] = THINK, ends_reasoning: bool = False
+) -> Dialect:
+    closes = tuple(closer for mark in opens for closer in CLOSERS.get(mark, ()))
+    return Dialect(
+        block=tagged, opens=opens, closes=closes, tokens=tokens, think=think, call_ends_reasoning=ends_reasoning
+    )
+
+
+DIALECTS = {
+    "hermes": _row("<tool_call>"),
+    "longcat": _row("<longcat_tool_call>", think=(*THINK, ("<longcat_think>", "</longcat_think>"))),
+    "ernie45": _row("<tool_call>", tokens=RESPONSE),
+    "tool_calls_json_array": _row("<tool_calls>", think=(*THINK, APRIEL), tokens=("[END FINAL RESPONSE]", "<|end|>")),
+    "minimax_m1": _row("<tool_calls>"),
+    "nemotron_v2": _row("<TOOLCALL>", tokens=("<SPECIAL_12>",)),
+    "granite3": Dialect(
+        block=granite3,
+        opens=(*GRANITE_OPENS, "<response>", "</response>"),
+        closes=("</tool_call>",),
+        tokens=("<|end_of_text|>",),
+    ),
+    "granite_20b": _row("<function_call>", tokens=("<|end_of_text|>", "<|endoftext|>")),
+    "mistral_array": _row("[TOOL_CALLS]"),
+    "cohere_action": _row(
+        "<|START_ACTION|>",
+        tokens=COHERE_ANSWERS + COHERE_TURNS,
+        think=(("<|START_THINKING|>", "<|END_THINKING|>"),),
+        ends_reasoning=True,
+    ),
+    "cohere_r_plus": Dialect(block=cohere_r_plus, opens=("Action:",), tokens=COHERE_TURNS),
+    "functools": Dialect(block=functools, opens=("functools[",)),
+    "internlm2": Dialect(
+        block=internlm2, opens=("<|action_start|>",), closes=("<|action_end|>",), call_ends_reasoning=True
+    ),
+    "gigachat3": Dialect(
+        block=gigachat3,
+        opens=("<|function_call|>", "<|message_sep|>", "function call<|role_sep|>"),
+        tokens=("<|role_sep|>", "</s>"),
+    ),
+    "apertus": Dialect(
+        block=apertus,
+        opens=("<|tools_prefix|>",),
+        closes=("<|tools_suffix|>",),
+        tokens=("<|assistant_start|>", "<|assistant_end|>"),
+        think=(("<|inner_prefix|>", "<|inner_suffix|>"),),
+        call_ends_reasoning=True,
+    ),
+    "inkling": Dialect(
+        block=inkling,
+        opens=("<|message_model|>", *_INVOKES),
+        tokens=_KINDS + _MESSAGES,
+        think=(("<|content_thinking|>", "<|end_message|>"),),
+        begins_inside=True,
+        call_ends_reasoning=True,
+    ),
+}

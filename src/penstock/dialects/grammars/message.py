@@ -1,0 +1,315 @@
+"""Dialects that write a text as a sequence of messages, each of which says to whom it goes: a call goes to a tool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from msgspec import Struct
+
+from penstock.dialects.dialect import THINK, Dialect
+from penstock.dialects.grammars.named import (
+    FUNCTIONARY_TOKENS,
+    NAME,
+    json_arguments,
+    last_text,
+    more_arguments,
+    named_call,
+    text_call,
+)
+from penstock.dialects.grammars.tags import Tags, invoke_body, named_tag, next_invoke
+from penstock.dialects.grammars.tags import value as tag_value
+from penstock.dialects.reading.call_objects import another, only_calls
+from penstock.dialects.reading.json import value
+from penstock.dialects.reading.marks import marks_of
+from penstock.dialects.reading.raw_values import Writer, json_or_text, raw_value
+from penstock.dialects.reading.source import Mismatch, Reading, Source
+from penstock.dialects.reading.text_call import TextCall
+from penstock.events import Reasoning, Text
+
+# -- headers and bodies --------------------------------------------------------------------------------------------
+
+MESSAGE = "<|message|>"
+_RECIPIENT = re.compile(r"to=([^\s<]+)")
+
+
+class Routing(Struct, frozen=True):
+    """The tokens of a sequence of messages.
+
+    A header begins with one of `starts`, or goes on with one of `inside` where its beginning was in the prompt. A
+    message ends with one of `ends`. `reasoning` is the usual header of reasoning.
+    """
+
+    starts: tuple[str, ...]
+    inside: tuple[str, ...]
+    ends: tuple[str, ...]
+    reasoning: str
+
+
+def header(source: Source, mark: str, routing: Routing) -> Reading[str]:
+    """The text of a header, from its opening mark to `<|message|>`, if it is one; else it ends where that is seen."""
+    if mark.endswith(MESSAGE):
+        return mark
+    text, end = yield from source.upto(MESSAGE, "<|start|>", "{", "\n", *routing.ends)
+    if end == MESSAGE:
+        return mark + text + end
+    source.unread(end)
+    return mark + text
+
+
+def recipient(text: str) -> str:
+    """To whom the message of this header goes."""
+    found = _RECIPIENT.search(text)
+    return found[1] if found else ""
+
+
+def told(source: Source, text: str, routing: Routing, *, is_reasoning: bool) -> Reading[None]:
+    """The body of a message that is no call. Reasoning that is not asked for stays as it is written, marks and all."""
+    if not text.endswith(MESSAGE) or source.is_strict:
+        raise Mismatch("it is no message to a tool")
+    is_verbatim = is_reasoning and not source.reasoning
+    if is_verbatim:
+        source.release()
+    source.drop()
+    source.voice = Reasoning if is_reasoning and source.reasoning else Text
+    mark = yield from source.flow(source.tell, marks_of(*routing.ends, *routing.starts))
+    if mark in routing.starts:
+        source.unread(mark)
+    elif is_verbatim:
+        source.tell(mark)
+    source.voice = Text
+
+
+# -- Harmony -------------------------------------------------------------------------------------------------------
+
+HARMONY = Routing(
+    starts=("<|start|>", "<|channel|>"),
+    inside=(
+        "to=",
+        "assistant to=",
+        "assistant<|channel|>",
+        "final<|message|>",
+        "analysis<|message|>",
+        "commentary<|message|>",
+    ),
+    ends=("<|end|>", "<|call|>", "<|return|>"),
+    reasoning="<|channel|>analysis<|message|>",
+)
+PLAIN_HEADERS = ("commentary to=functions.", "assistantcommentary to=functions.")
+"""How the header of a call begins where its tokens were lost."""
+PEOPLE = ("", "user", "assistant", "all")
+"""Recipients that are no tools."""
+
+_ANALYSIS = re.compile(r"(?:\A|<\|channel\|>)\s*analysis\b")
+_BEFORE_OBJECT = re.compile(r"to=functions\.[^\s<]+\s*(?:(?:<\|constrain\|>)?\s*(?:json|code))?\s*\Z")
+
+
+def harmony(source: Source, mark: str) -> Reading[None]:
+    """`<|start|>assistant<|channel|>commentary to=functions.N <|constrain|>json<|message|>{…}<|call|>`
+
+    The recipient may also stand before the channel, and the start in the prompt. What goes to nobody is visible, but
+    for the analysis.
+    """
+    if not mark and not (mark := (yield from source.close(*HARMONY.inside))):
+        return
+    text = yield from header(source, mark, HARMONY)
+    name = recipient(text)
+    if name in PEOPLE:
+        yield from told(source, text, HARMONY, is_reasoning=bool(_ANALYSIS.search(text)))
+    elif text.endswith(MESSAGE) or ((yield from source.sees("{")) and _BEFORE_OBJECT.search(text)):
+        yield from harmony_call(source, name.removeprefix("functions."))
+    else:
+        source.fail(f"expected {MESSAGE!r}")
+
+
+def harmony_call(source: Source, name: str) -> Reading[None]:
+    """The body of a call: a JSON object. Tools that take other text than JSON are told as they are, and are invalid."""
+    call = source.begin(name)
+    yield from source.space()
+    if not (yield from source.peek()):
+        source.fail("expected the arguments")
+    if (yield from source.sees(*HARMONY.ends)):
+        call.add("{}")
+    elif (yield from source.sees("{")):
+        yield from value(source, call.add)
+        yield from more_arguments(source, call, *HARMONY.ends, *HARMONY.starts)
+    else:
+        mark = yield from source.flow(call.add, marks_of(*HARMONY.ends, *HARMONY.starts))
+        source.unread(mark)
+    source.end()
+    yield from source.close(*HARMONY.ends)
+
+
+# -- Muse Glimmer --------------------------------------------------------------------------------------------------
+
+MUSE = Routing(
+    starts=("<|start|>",),
+    inside=("to=", "assistant to="),
+    ends=("<|eom|>", "<|eot|>"),
+    reasoning=" to=self<|message|>",
+)
+ATEM = Tags().prefixed("atem:")
+
+
+def muse(source: Source, mark: str) -> Reading[None]:
+    """`<|start|>assistant to=R<|message|>…<|eom|>`, where `self` gets reasoning, `user` text and a tool its calls."""
+    if not mark and not (mark := (yield from source.close(*MUSE.inside))):
+        return
+    text = yield from header(source, mark, MUSE)
+    to = recipient(text)
+    if to in PEOPLE or to == "self" or not text.endswith(MESSAGE):
+        yield from told(source, text, MUSE, is_reasoning=to == "self")
+        return
+    yield from source.space()
+    yield from source.expect(*ATEM.opens)
+    if not (yield from next_invoke(source, ATEM)):
+        source.fail(f"expected {ATEM.call!r}")
+    yield from muse_call(source)
+    while (yield from next_invoke(source, ATEM)):
+        yield from muse_call(source)
+    yield from source.close(*ATEM.closes)
+    yield from source.close(*MUSE.ends)
+
+
+def muse_call(source: Source) -> Reading[None]:
+    """`name="NAMESPACE.N">…</atem:invoke>`, where a tool that was declared without a namespace is called with one."""
+    name, _, end = yield from named_tag(source)
+    if name not in source.tools and (last := name.rpartition(".")[2]) in source.tools:
+        name = last
+    yield from invoke_body(source, source.begin(name), ATEM, end, muse_parameter)
+
+
+def muse_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
+    """`name="P">raw</atem:parameter>`; where the tool does not say what it is, it is JSON if it can be."""
+    key, _, end = yield from named_tag(source)
+    call.key(key)
+    schema = call.schema.field(key)
+    yield from tag_value(source, call, schema.writer if schema.types else json_or_text, end, tags)
+
+
+# -- Functionary v3.2 ----------------------------------------------------------------------------------------------
+
+TO = ">>>"
+_BLANKS = re.compile(r"[ \t\r]*")
+
+
+def functionary_v32(source: Source, mark: str) -> Reading[None]:
+    """`>>>RECIPIENT` and a line break, then text for `all`, code for `python`, and for any other its arguments."""
+    name = yield from source.match(NAME)
+    yield from source.match(_BLANKS)
+    yield from source.expect("\n")
+    if name == "all":
+        only_calls(source)
+        return
+    if not mark and source.tools and name not in source.tools:
+        source.fail("expected a declared tool")
+    if (yield from another(source, "{")):
+        yield from named_call(source, name)
+    elif name == "python" and (yield from source.peek()):
+        yield from text_call(source, source.begin(name), "code", partial(code, source))
+    else:
+        source.fail("expected the arguments")
+
+
+def code(source: Source, sink: Callable[[str], None]) -> Reading[str]:
+    """Code, up to the next line with a recipient or to the end of the text."""
+    while mark := (yield from last_text(source, sink, TO)):
+        name = yield from source.match(NAME)
+        blanks = yield from source.match(_BLANKS)
+        if name and (yield from source.sees("\n")):
+            source.unread(mark + name + blanks)
+            break
+        sink(mark + name + blanks)
+    return mark
+
+
+# -- Kimi K3 -------------------------------------------------------------------------------------------------------
+
+SEP = "<|sep|>"
+TOOLS, TOOLS_END = "<|open|>tools<|sep|>", "<|close|>tools<|sep|>"
+CALL, CALL_END = "<|open|>call ", "<|close|>call<|sep|>"
+ARGUMENT, ARGUMENT_END = "<|open|>argument ", "<|close|>argument<|sep|>"
+OBJECT, OBJECT_END = "<|open|>json", "<|close|>json<|sep|>"
+RESPONSE, RESPONSE_END = "<|open|>response<|sep|>", "<|close|>response<|sep|>"
+ASSISTANT, ASSISTANT_END = "<|open|>message ", "<|close|>message<|sep|>"
+
+_ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
+
+
+def kimi_k3(source: Source, mark: str) -> Reading[None]:
+    """`<|open|>call tool="N" index="1"<|sep|>…<|close|>call<|sep|>`, in a section of tools or bare."""
+    if mark == ASSISTANT:
+        only_calls(source)
+        yield from attributes(source)
+        return
+    if mark == TOOLS and not (yield from source.close(CALL)):
+        source.fail(f"expected {CALL!r}")
+    yield from kimi_k3_call(source)
+    while (yield from source.close(CALL)):
+        yield from kimi_k3_call(source)
+    yield from source.close(TOOLS_END)
+
+
+def kimi_k3_call(source: Source) -> Reading[None]:
+    """A call, from its attributes on; `<|open|>json<|sep|>{…}<|close|>json<|sep|>` may stand for its arguments."""
+    call = source.begin((yield from attributes(source)).get("tool", ""))
+    yield from source.space()
+    if (yield from source.ahead(OBJECT)):
+        yield from attributes(source)
+        yield from json_arguments(source, call, OBJECT_END)
+        yield from source.close(OBJECT_END)
+        yield from source.space()
+        yield from source.expect(CALL_END)
+    else:
+        while (yield from source.expect(ARGUMENT, CALL_END)) == ARGUMENT:
+            yield from kimi_k3_argument(source, call)
+        call.end_keys()
+    source.end()
+
+
+def kimi_k3_argument(source: Source, call: TextCall) -> Reading[None]:
+    """`key="K" type="T"<|sep|>raw<|close|>argument<|sep|>`, where only a string is not written as JSON."""
+    found = yield from attributes(source)
+    if not (key := found.get("key", "")):
+        raise Mismatch("an argument has no key")
+    call.key(key)
+    writers: dict[str, Writer] = {"string": None, "": call.schema.field(key).writer}
+    write = writers.get(found.get("type", ""), json_or_text)
+    yield from raw_value(source, call, write, {ARGUMENT_END: (ARGUMENT, CALL_END)})
+
+
+def attributes(source: Source) -> Reading[dict[str, str]]:
+    """The attributes of a tag, and its end: `tool="N" index="1"<|sep|>`"""
+    header, end = yield from source.upto(SEP, "\n")
+    if end != SEP:
+        raise Mismatch(f"a line ended before {SEP!r}")
+    return {key: text.replace("&quot;", '"').replace("&amp;", "&") for key, text in _ATTRIBUTE.findall(header)}
+
+
+DIALECTS = {
+    "harmony": Dialect(
+        block=harmony,
+        opens=(*HARMONY.starts, HARMONY.reasoning, *PLAIN_HEADERS),
+        tokens=HARMONY.ends,
+        think=((HARMONY.reasoning, HARMONY.ends[0]),),
+        begins_inside=True,
+    ),
+    "muse_glimmer": Dialect(
+        block=muse,
+        opens=(*MUSE.starts, MUSE.reasoning),
+        closes=(*ATEM.closes, ATEM.call_end, ATEM.value_end),
+        tokens=MUSE.ends,
+        think=((MUSE.reasoning, MUSE.ends[0]),),
+        begins_inside=True,
+    ),
+    "functionary_v32": Dialect(block=functionary_v32, opens=(TO,), tokens=FUNCTIONARY_TOKENS, begins_inside=True),
+    "kimi_k3": Dialect(
+        block=kimi_k3,
+        opens=(TOOLS, CALL, ASSISTANT),
+        closes=(CALL_END, ARGUMENT_END, OBJECT_END),
+        tokens=(RESPONSE, RESPONSE_END, TOOLS_END, ASSISTANT_END, "<|end_of_msg|>"),
+        think=(("<|open|>think<|sep|>", "<|close|>think<|sep|>"), *THINK),
+        call_ends_reasoning=True,
+    ),
+}

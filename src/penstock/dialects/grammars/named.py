@@ -1,0 +1,356 @@
+"""Dialects that write a call as a name between marks, and then the JSON of its arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from msgspec import Struct
+
+from penstock.dialects.dialect import THINK, Dialect
+from penstock.dialects.reading.call_objects import another, arguments, object_calls, only_calls, only_key
+from penstock.dialects.reading.code_spans import FENCE
+from penstock.dialects.reading.json import value
+from penstock.dialects.reading.marks import marks_of
+from penstock.dialects.reading.raw_values import told
+from penstock.dialects.reading.source import Mismatch, Over, Reading, Source
+from penstock.dialects.reading.text_call import TextCall
+from penstock.events import Reasoning, Text
+
+NAME = re.compile(r"[^\s<>\[\]{}()\"'`]*")
+"""A name or an id, where no mark of its own ends it."""
+
+# -- what several of them share ------------------------------------------------------------------------------------
+
+
+def name_ahead(source: Source) -> Reading[str]:
+    """The name that stands next, white space around it aside."""
+    yield from source.space()
+    name = yield from source.match(NAME)
+    yield from source.space()
+    return name or source.fail("expected a name")
+
+
+def named_call(source: Source, name: str, id: str = "", ends: tuple[str, ...] = ()) -> Reading[None]:
+    """A call of which the name is known, from its arguments on; one of the `ends` follows if there are none."""
+    call = source.begin(name, id)
+    yield from json_arguments(source, call, *ends)
+    source.end()
+
+
+def closed_call(source: Source, name: str, id: str, ends: tuple[str, ...], following: tuple[str, ...]) -> Reading[None]:
+    """The same, where one of the `ends` follows the arguments, or what is `following` if that was left out."""
+    call = source.begin(name, id)
+    yield from json_arguments(source, call, *ends)
+    yield from more_arguments(source, call, *ends, *following)
+    source.end()
+
+
+def more_arguments(source: Source, call: TextCall, *ends: str) -> Reading[None]:
+    """What follows the arguments up to their end, if that is JSON too: nobody knows which of it was meant."""
+    spaces = yield from source.space()
+    if (yield from source.sees(*_JSON)):
+        call.add(spaces)
+        source.unread((yield from source.flow(call.add, marks_of(*ends))))
+    else:
+        source.unread(spaces)
+
+
+_JSON = tuple("{}[],")
+
+
+def json_arguments(source: Source, call: TextCall, *ends: str) -> Reading[None]:
+    """The JSON of a call's arguments; none at all if one of the `ends` comes at once, which is not read."""
+    yield from source.space()
+    if (yield from source.sees(*ends)):
+        call.add("{}")
+    elif (yield from source.sees("{", "[", '"', "null")):
+        yield from arguments(source, call)
+    else:
+        source.fail("expected the arguments")
+
+
+Body = Callable[[Callable[[str], None]], Reading[str]]
+"""Reads raw text, which it gives to a sink, and returns the mark that ended it."""
+
+
+def text_call(source: Source, call: TextCall, key: str, body: Body) -> Reading[str]:
+    """A call that has nothing but text: the value of the one argument that its tool has, or else of `key`."""
+    key = only_key(call, key)
+    call.key(key)
+    mark = yield from told(call, call.schema.field(key).writer, body)
+    call.end_keys()
+    source.end()
+    return mark
+
+
+def last_text(source: Source, sink: Callable[[str], None], *marks: str) -> Reading[str]:
+    """Text up to a mark, or to the end of all, which counts only if the model ended there."""
+    mark = yield from source.flow(sink, marks_of(*marks))
+    if not mark and source.is_cut:
+        raise Over("the text was cut off inside a value")
+    return mark
+
+
+class Section(Struct, frozen=True):
+    """The tokens around calls, and around each of them."""
+
+    opens: tuple[str, ...]
+    call: tuple[str, ...]
+    call_end: tuple[str, ...]
+    closes: tuple[str, ...]
+
+
+def calls(source: Source, tokens: Section, call: Callable[[Source], Reading[None]]) -> Reading[None]:
+    """The calls of a section, from what follows the token that begins the first."""
+    yield from call(source)
+    yield from source.close(*tokens.call_end)
+    while (yield from source.close(*tokens.call)):
+        yield from call(source)
+        yield from source.close(*tokens.call_end)
+    yield from source.close(*tokens.closes)
+
+
+def first_call(source: Source, tokens: Section, mark: str) -> Reading[None]:
+    """The token that begins the first call, which may be the opening mark itself."""
+    if mark in tokens.opens:
+        yield from source.space()
+        yield from source.expect(*tokens.call)
+
+
+# -- the dialects --------------------------------------------------------------------------------------------------
+
+
+def mistral(source: Source, mark: str) -> Reading[None]:
+    """`[TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{…}`, of which only the name and the object must be there; or call objects."""
+    yield from source.space()
+    if (yield from source.peek()) in ("{", "[") and not (yield from source.sees("[CALL_ID]", "[ARGS]")):
+        yield from object_calls(source)
+        return
+    name, id = (yield from name_ahead(source)), ""
+    if (yield from source.ahead("[CALL_ID]")):
+        id = yield from name_ahead(source)
+    if not (yield from source.ahead("[ARGS]")) and not (yield from source.sees("{")):
+        source.fail("expected the arguments")
+    yield from named_call(source, name, id, (mark,))
+
+
+PYTHON_TAG = "<|python_tag|>"
+
+
+def functionary_v31(source: Source, mark: str) -> Reading[None]:
+    """`<function=N>{…}</function>`; and `<|python_tag|>` with code up to the end, which is a call of `python`."""
+    if mark == PYTHON_TAG:
+        if not (yield from source.peek()):
+            source.fail("expected code")
+        yield from text_call(source, source.begin("python"), "code", partial(python_code, source))
+        return
+    name = yield from source.match(NAME)
+    yield from source.expect(">")
+    yield from source.space()
+    if not (yield from source.sees("{", "</function>")):  # others write tags here
+        source.fail("expected an object")
+    yield from closed_call(source, name, "", ("</function>",), ("<function=",))
+    yield from source.close("</function>")
+
+
+def python_code(source: Source, sink: Callable[[str], None]) -> Reading[str]:
+    """Code, up to the end of the message."""
+    return (yield from last_text(source, sink, *FUNCTIONARY_TOKENS))
+
+
+FUNCTIONARY_TOKENS = ("<|eom_id|>", "<|eot_id|>")
+
+
+def solar(source: Source, mark: str) -> Reading[None]:
+    """`<|tool_call:begin|>ID<|tool_call:name|>N<|tool_call:args|>{…}<|tool_call:end|>`, in a section or bare."""
+    yield from first_call(source, SOLAR, mark)
+    yield from calls(source, SOLAR, solar_call)
+
+
+def solar_call(source: Source) -> Reading[None]:
+    id = yield from source.match(NAME)
+    yield from source.expect("<|tool_call:name|>")
+    name = yield from name_ahead(source)
+    yield from source.expect("<|tool_call:args|>")
+    yield from closed_call(source, name, id, SOLAR.call_end, SOLAR.call + SOLAR.closes)
+
+
+SOLAR = Section(("<|tool_calls|>",), ("<|tool_call:begin|>",), ("<|tool_call:end|>",), ("<|calls|>",))
+SOLAR_THINK = (("<|think|>", "<|end|>"),)
+SOLAR_TOKENS = ("<|begin|>assistant", "<|content|>", "<|end|>", "<|flush|>", "<|calls|>")
+
+
+def deepseek(source: Source, mark: str) -> Reading[None]:
+    """`<｜tool▁call▁begin｜>…<｜tool▁call▁end｜>`, in a section or bare."""
+    yield from first_call(source, DEEPSEEK, mark)
+    yield from calls(source, DEEPSEEK, deepseek_call)
+
+
+def deepseek_call(source: Source) -> Reading[None]:
+    """`NAME<｜tool▁sep｜>{…}`; or, in the older way, `function<｜tool▁sep｜>NAME` and the object in a fence."""
+    name = yield from name_ahead(source)
+    yield from source.expect(*DEEPSEEK_SEP)
+    if name != "function" or (yield from another(source, "{")):
+        yield from closed_call(source, name, "", DEEPSEEK.call_end, DEEPSEEK.call + DEEPSEEK.closes)
+        return
+    name = yield from name_ahead(source)
+    if not (yield from source.ahead(f"{FENCE}json", FENCE)) and not (yield from source.sees("{")):
+        source.fail("expected a fence")
+    yield from closed_call(source, name, "", (FENCE, *DEEPSEEK.call_end), DEEPSEEK.call + DEEPSEEK.closes)
+    yield from source.close(FENCE)
+
+
+def spellings(*tokens: str) -> tuple[str, ...]:
+    """Tokens of DeepSeek's in all the spellings in which they come: with other bars, and with other blanks."""
+    return tuple(f"<{bar}{blank.join(token.split())}{bar}>" for token in tokens for bar in "｜|" for blank in "▁_")
+
+
+DEEPSEEK = Section(*map(spellings, ("tool calls begin", "tool call begin", "tool call end", "tool calls end")))
+DEEPSEEK_SEP = spellings("tool sep")
+DEEPSEEK_TOKENS = spellings(
+    "tool outputs begin", "tool output begin", "tool output end", "tool outputs end", "end of sentence"
+)
+
+
+def kimi(source: Source, mark: str) -> Reading[None]:
+    """`<|tool_call_begin|>ID<|tool_call_argument_begin|>{…}<|tool_call_end|>`, in a section, with noise before it."""
+    if mark in KIMI.opens:
+        noise, end = yield from source.upto(*KIMI.call, *KIMI.closes)
+        if end in KIMI.closes:
+            if noise.strip():
+                raise Mismatch("there is no call in the section")
+            only_calls(source)
+            return
+    yield from calls(source, KIMI, kimi_call)
+
+
+def kimi_call(source: Source) -> Reading[None]:
+    """`functions.NAME:INDEX<|tool_call_argument_begin|>{…}`, where all that stands before the token is the id."""
+    id = yield from name_ahead(source)
+    yield from source.expect("<|tool_call_argument_begin|>")
+    yield from closed_call(source, _AROUND_NAME.sub("", id), id, KIMI.call_end, KIMI.call + KIMI.closes)
+
+
+_AROUND_NAME = re.compile(r"^functions\.|:\d+$")
+KIMI = Section(
+    ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"),
+    ("<|tool_call_begin|>",),
+    ("<|tool_call_end|>",),
+    ("<|tool_calls_section_end|>", "<|tool_call_section_end|>"),
+)
+
+# -- ReAct ---------------------------------------------------------------------------------------------------------
+
+_LINE = re.compile(r"[^\n]*")
+OBSERVATION = "Observation:"
+LABELS = ("Thought:", "Action:", OBSERVATION, "Final Answer:")
+
+
+def react(source: Source, mark: str) -> Reading[None]:
+    """A line that begins with a label: thoughts and observations are reasoning, a final answer is all that follows."""
+    before = mark + (yield from source.space())
+    label = yield from source.ahead(*LABELS)
+    if not label:
+        source.fail("expected a label")
+    while label == "Action:":
+        if not (yield from react_call(source)):
+            return
+        mark, before = "", (yield from source.space())
+        label = yield from source.ahead(*LABELS)
+    only_calls(source)
+    yield from source.space()
+    source.drop()
+    if label == "Final Answer:":
+        if mark and source.voice is Text:  # the answer goes on in another line
+            source.tell(before)
+        source.voice = Text
+        yield from source.flow(source.tell, marks_of())
+        return
+    if source.voice is Reasoning:
+        source.tell("\n")
+    source.voice = Reasoning
+
+
+def react_call(source: Source) -> Reading[bool]:
+    """`NAME` and `Action Input: …` on lines of their own; what is no object is text, up to the observation.
+
+    It says whether another label follows.
+    """
+    yield from source.space()
+    name = yield from source.match(_LINE)
+    if not (yield from source.close("Action Input:")):
+        source.fail("expected an action input")
+    call, ended_by = source.begin(name), (yield from source.close(OBSERVATION))
+    if ended_by:
+        call.add("{}")
+        source.end()
+    elif not (yield from react_object(source, call)):
+        ended_by = yield from text_call(source, call, "__arg1", partial(react_input, source))
+    source.voice = Reasoning if ended_by else Text
+    if ended_by:
+        yield from source.space()
+        return False
+    return (yield from label_ahead(source))
+
+
+def react_object(source: Source, call: TextCall) -> Reading[bool]:
+    """The input as an object, which may stand in a fence; if it is none, nothing is read."""
+    fence = yield from source.close(f"{FENCE}json", FENCE)
+    if not (yield from another(source, "{")):
+        source.unread(fence)
+        return False
+    yield from value(source, call.add)
+    source.end()
+    if fence:
+        yield from source.close(FENCE)
+    return True
+
+
+def label_ahead(source: Source) -> Reading[bool]:
+    """Whether the next line, blank ones aside, begins with a label; nothing is read."""
+    spaces = yield from source.space()
+    is_label = "\n" in spaces and (yield from source.sees(*LABELS))
+    source.unread(spaces)
+    return is_label
+
+
+def react_input(source: Source, sink: Callable[[str], None]) -> Reading[str]:
+    """An input that is text: up to the observation, or to the end of all."""
+    yield from source.space()
+    if not (yield from source.peek()):
+        source.fail("expected an input")
+    return (yield from last_text(source, sink, f"\n{OBSERVATION}", f"\r\n{OBSERVATION}"))
+
+
+DIALECTS = {
+    "mistral_v11": Dialect(block=mistral, opens=("[TOOL_CALLS]",), think=(("[THINK]", "[/THINK]"), *THINK)),
+    "functionary_v31": Dialect(
+        block=functionary_v31,
+        opens=("<function=", PYTHON_TAG),
+        closes=("</function>",),
+        tokens=FUNCTIONARY_TOKENS,
+    ),
+    "solar_open": Dialect(
+        block=solar,
+        opens=SOLAR.opens + SOLAR.call,
+        closes=SOLAR.call_end,
+        tokens=SOLAR_TOKENS,
+        think=SOLAR_THINK,
+    ),
+    "deepseek_v3": Dialect(
+        block=deepseek,
+        opens=DEEPSEEK.opens + DEEPSEEK.call,
+        closes=DEEPSEEK.call_end + DEEPSEEK.closes,
+        tokens=DEEPSEEK_TOKENS,
+    ),
+    "kimi_k2": Dialect(
+        block=kimi,
+        opens=KIMI.opens + KIMI.call,
+        closes=KIMI.call_end + KIMI.closes,
+        call_ends_reasoning=True,
+    ),
+    "react": Dialect(block=react, opens=("\n", "\r\n"), begins_inside=True),
+}
+DIALECTS["deepseek_v31"] = DIALECTS["deepseek_v3"]

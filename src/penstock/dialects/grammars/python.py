@@ -1,0 +1,237 @@
+"""Dialects that write a call as Python does: `f(k=LITERAL, …)`"""
+
+from __future__ import annotations
+
+import re
+
+from penstock.dialects.dialect import Dialect
+from penstock.dialects.reading.call_objects import object_calls
+from penstock.dialects.reading.literals import Json, literal
+from penstock.dialects.reading.recovery import give_up, rest_of_call
+from penstock.dialects.reading.source import Mismatch, Over, Reading, Source
+from penstock.dialects.reading.text_call import TextCall
+from penstock.events import StreamChunk, ToolCallDelta
+
+# -- calls ---------------------------------------------------------------------------------------------------------
+
+_WORD = re.compile(r"[\w.-]*")
+_NAME = re.compile(r"[^\W\d][\w.-]*")
+
+
+def name_of(source: Source) -> Reading[str]:
+    """The name of a call, and the parenthesis after it: `f(`"""
+    name = yield from source.match(_WORD)
+    if not _NAME.fullmatch(name):
+        source.fail("expected a name")
+    yield from source.expect("(")
+    return name
+
+
+def call(source: Source) -> Reading[None]:
+    """A call: `f(k=LITERAL, …)`"""
+    name = yield from name_of(source)
+    yield from arguments(source, source.begin(name))
+    source.end()
+
+
+def arguments(source: Source, call: TextCall, key: str = "") -> Reading[None]:
+    """The arguments of a call, and its end: `k=LITERAL, …)`. What breaks a call is in it too, up to its end."""
+    out = Json(call.add)
+    try:
+        yield from argument_list(source, call, out, key)
+    except Mismatch as why:
+        out.flush()  # for whoever looks at the broken call
+        if isinstance(why, Over) or source.call is None:
+            raise
+        yield from rest_of_call(source, call, len(out.opened) + 1, out.quote)
+        give_up(source, why)
+
+
+def argument_list(source: Source, call: TextCall, out: Json, key: str) -> Reading[None]:
+    """`k=LITERAL, …)`. Arguments without a key are the tool's first parameters."""
+    names = iter(call.schema.keys)
+    yield from source.space()
+    while key or not (yield from source.ahead(")")):
+        key = key or (yield from keyword(source)) or next(names, "") or source.fail("expected a keyword")
+        if key in call.keys and source.call is None:
+            raise Mismatch(f"the argument {key!r} is given twice")
+        call.key(key)
+        key = ""
+        yield from literal(source, out)
+        yield from source.space()
+        if not (yield from source.ahead(",")):
+            yield from source.expect(")")
+            break
+        yield from source.space()
+    call.end_keys()
+
+
+def keyword(source: Source) -> Reading[str]:
+    """The key of an argument, and the sign after it: `k=`. The empty string, and nothing is read, if there is none."""
+    word = yield from source.match(_WORD)
+    spaces = (yield from source.space()) if word else ""
+    if word and (yield from source.ahead("=")):
+        yield from source.space()
+        return word
+    source.unread(word + spaces)
+    return ""
+
+
+def call_list(source: Source) -> Reading[None]:
+    """The calls of a list, from behind its bracket on: `f(…), g(…)]`"""
+    yield from call(source)
+    yield from rest_of_list(source)
+
+
+def rest_of_list(source: Source) -> Reading[None]:
+    """The other calls of a list, and its end."""
+    while (yield from source.close(",")):
+        yield from source.space()
+        if (yield from source.sees("]")):
+            break
+        yield from call(source)
+    yield from source.close("]")
+
+
+def call_lines(source: Source) -> Reading[None]:
+    """Calls that stand in a row, each on a line of its own or separated by commas."""
+    yield from call(source)
+    yield from source.close(",", ";")
+    while (yield from another_name(source)):
+        yield from call(source)
+        yield from source.close(",", ";")
+
+
+def another_name(source: Source) -> Reading[bool]:
+    """Whether, white space aside, a name comes next."""
+    spaces = yield from source.space()
+    if _NAME.match((yield from source.peek())):
+        return True
+    source.unread(spaces)
+    return False
+
+
+# -- dialects ------------------------------------------------------------------------------------------------------
+
+
+def pythonic(source: Source, mark: str) -> Reading[None]:
+    """`[f(k=LITERAL), g()]` anywhere: of a declared tool, or else with keywords, so that prose is not taken for it."""
+    yield from source.space()
+    name = yield from name_of(source)
+    key = ""
+    if source.tools and name not in source.tools:
+        raise Mismatch(f"{name!r} is not a tool")
+    if not source.tools:
+        yield from source.space()
+        key = yield from keyword(source)
+        if not key and not (yield from source.sees(")")):
+            source.fail("expected a keyword")
+    yield from arguments(source, source.begin(name), key)
+    source.end()
+    yield from rest_of_list(source)
+
+
+def lfm2(source: Source, mark: str) -> Reading[None]:
+    """`<|tool_call_start|>[f(k=LITERAL)]<|tool_call_end|>`; calls without the list, or call objects, in there too."""
+    while (yield from source.close(LFM_OPEN)):
+        pass
+    yield from source.space()
+    if (yield from source.peek()) == "{":
+        yield from object_calls(source)
+    elif (yield from source.ahead("[")):
+        yield from lfm2_list(source)
+    elif not (yield from source.sees(LFM_CLOSE)):
+        yield from call_lines(source)
+    yield from source.close(LFM_CLOSE)
+
+
+def lfm2_list(source: Source) -> Reading[None]:
+    """A list of calls or of call objects, from behind its bracket on; it may be empty."""
+    spaces = yield from source.space()
+    if (yield from source.peek()) == "{":
+        source.unread("[" + spaces)
+        yield from object_calls(source)
+    elif not (yield from source.ahead("]")):
+        yield from call_list(source)
+
+
+def olmo3(source: Source, mark: str) -> Reading[None]:
+    """`<function_calls>f(k=LITERAL)</function_calls>`, each call on a line of its own, or in a list."""
+    yield from source.space()
+    if (yield from source.ahead("[")):
+        yield from source.space()
+        yield from call_list(source)
+    else:
+        yield from call_lines(source)
+    yield from source.close(OLMO_CLOSE)
+
+
+# -- code ----------------------------------------------------------------------------------------------------------
+
+_COMMENT = re.compile(r"[^\n]*")
+
+
+def tool_code(source: Source, mark: str) -> Reading[None]:
+    """A fence with calls in it, a statement each, printed or not: ```` ```tool_code ````"""
+    while not (yield from code_ends(source, FENCE)):
+        name, wraps = yield from printed_name(source)
+        yield from arguments(source, source.begin(name))
+        source.end()
+        yield from code_parentheses(source, wraps)
+
+
+def smol_code(source: Source, mark: str) -> Reading[None]:
+    """`<code>print(f(k=LITERAL))</code>`, if all of the code is calls of declared tools; any other code is text."""
+    found: list[tuple[str, str]] = []
+    while not (yield from code_ends(source, CODE_CLOSE[mark])):
+        name, wraps = yield from printed_name(source)
+        if source.tools and name not in source.tools:
+            raise Mismatch(f"{name!r} is not a tool")
+        events: list[StreamChunk] = []
+        yield from arguments(source, TextCall(events, 0, "", name, "", source.tools.schema(name)))
+        yield from code_parentheses(source, wraps)
+        found.append((name, "".join(event.piece for event in events if isinstance(event, ToolCallDelta))))
+    if not found:
+        source.fail("expected a call")
+    for name, raw in found:
+        source.begin(name).add(raw)
+        source.end()
+
+
+def code_ends(source: Source, closer: str) -> Reading[bool]:
+    """Whether the code ends here, at its closing mark or with a text that was not cut; comments before it are read."""
+    yield from source.space()
+    while mark := (yield from source.ahead("#", ";")):
+        if mark == "#":
+            yield from source.match(_COMMENT)
+        yield from source.space()
+    return bool((yield from source.ahead(closer))) or not ((yield from source.peek()) or source.is_cut)
+
+
+def printed_name(source: Source) -> Reading[tuple[str, int]]:
+    """The name of a call, and how many calls of `print` stand around it. A tool's module is left out."""
+    wraps = 0
+    while (name := (yield from name_of(source))) == "print" and name not in source.tools:
+        wraps += 1
+        yield from source.space()
+    last = name.rpartition(".")[2]
+    return last if name not in source.tools and last in source.tools else name, wraps
+
+
+def code_parentheses(source: Source, count: int) -> Reading[None]:
+    for _ in range(count):
+        yield from source.close(")")
+
+
+FENCE = "```"
+LFM_OPEN, LFM_CLOSE = "<|tool_call_start|>", "<|tool_call_end|>"
+OLMO_OPEN, OLMO_CLOSE = "<function_calls>", "</function_calls>"
+CODE_CLOSE = {"<code>": "</code>", "```python": FENCE, "```py": FENCE}
+
+DIALECTS = {
+    "pythonic": Dialect(block=pythonic, opens=("[",), tokens=("<|python_start|>", "<|python_end|>")),
+    "lfm2": Dialect(block=lfm2, opens=(LFM_OPEN,), closes=(LFM_CLOSE,)),
+    "olmo3": Dialect(block=olmo3, opens=(OLMO_OPEN,), closes=(OLMO_CLOSE,)),
+    "gemma_tool_code": Dialect(block=tool_code, opens=(f"{FENCE}tool_code",)),
+    "smol_code": Dialect(block=smol_code, opens=tuple(CODE_CLOSE), tokens=("<end_code>",)),
+}

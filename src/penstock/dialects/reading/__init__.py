@@ -1,0 +1,1 @@
+"""How text is read for calls: the source, marks, and values."""

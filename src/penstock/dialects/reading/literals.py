@@ -1,0 +1,313 @@
+"""Python literals, told as JSON while they come: strings as models write them, numbers, constants, brackets."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable
+from json.encoder import encode_basestring
+from math import isfinite
+
+from penstock.dialects.reading.held import MAX_HELD
+from penstock.dialects.reading.marks import marks_of
+from penstock.dialects.reading.schema import quote as quoted
+from penstock.dialects.reading.source import Mismatch, Reading, Source
+from penstock.jsontext.scan import MAX_DEPTH
+
+# -- strings -------------------------------------------------------------------------------------------------------
+
+QUOTES = ("'''", '"""', "'", '"')
+PREFIXES = ("", "r", "b", "u", "f", "rb", "br", "rf", "fr")
+AFTER_VALUE = (",", ")", "]", "}")
+"""What may follow a string, white space aside. A quote that something else follows is a character of its string."""
+
+_STARTS = tuple(prefix + quote for prefix in (*PREFIXES, "R", "B", "U", "F") for quote in QUOTES)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", "'": "'",
+            '"': '"', "\n": ""}  # fmt: skip
+_HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
+_HEX, _OCTAL = "0123456789abcdefABCDEF", "01234567"
+_CHARACTER = re.compile(r"[A-Za-z0-9 -]*")
+
+
+def string(
+    source: Source, sink: Callable[[str], None], quote: str, after: tuple[str, ...], prefix: str = ""
+) -> Reading[None]:
+    """A string, from its opening quote on, given to `sink` as it comes; and the white space after it."""
+    is_raw, is_format = "r" in prefix, "f" in prefix
+    marks = marks_of(quote, "\\", *(("{{", "}}", "{") if is_format else ()))
+    is_clean = True
+    while True:
+        text, mark = source.take(marks)
+        if text:
+            sink(text)
+        if not mark and not source.is_over:
+            yield
+            continue
+        match mark:
+            case "":
+                yield from source.more()
+            case "\\" if is_raw:
+                sink("\\" + (yield from source.ahead(quote[0], "\\")))
+            case "\\":
+                sink((yield from escape(source)))
+            case "{":
+                source.refuse(mark, "expected a string without expressions")
+            case "{{" | "}}":
+                sink(mark[0])
+            case _:
+                if (yield from ends(source, sink, quote, after, is_clean)):
+                    return
+                is_clean = False
+
+
+def ends(
+    source: Source, sink: Callable[[str], None], quote: str, after: tuple[str, ...], is_clean: bool
+) -> Reading[bool]:
+    """Whether the quote that was just read ends its string; if not, it belongs to it. `"it"s"` has one that does not.
+
+    Another string may follow, which continues this one, but not if a quote was taken for a character before.
+    """
+    while len(quote) == 3 and (yield from source.ahead(quote[0])):
+        sink(quote[0])
+    text = quote + (yield from source.space())
+    if (yield from source.sees(*after)) or not (yield from source.peek()):
+        return True
+    if text == quote and (yield from source.ahead(quote)):  # `"5' 11""`
+        sink(quote)
+        text = quote + (yield from source.space())
+        if (yield from source.sees(*after)) or not (yield from source.peek()):
+            return True
+    elif is_clean and (text != quote or (yield from source.sees("+"))):
+        if plus := (yield from source.ahead("+")):
+            text += plus + (yield from source.space())
+        if (yield from source.sees(*_STARTS)):
+            return True
+    sink(text)
+    return False
+
+
+def escape(source: Source) -> Reading[str]:
+    """The character that an escape stands for, from behind its backslash on; an unknown one stays as it is."""
+    letter = yield from source.ahead(*_ESCAPES, *_HEX_DIGITS, *_OCTAL, "N{")
+    if letter in _ESCAPES:
+        return _ESCAPES[letter]
+    if letter in _HEX_DIGITS:
+        return (yield from hex_escape(source, letter))
+    if letter == "N{":
+        return (yield from named_escape(source))
+    if letter:
+        return chr(int(letter + (yield from digits(source, _OCTAL, 2)), 8))
+    return "\\"
+
+
+def hex_escape(source: Source, letter: str) -> Reading[str]:
+    """`\\x41`, `\\u0041`, `\\U00000041`; two halves of a character in a row are one."""
+    found = yield from digits(source, _HEX, _HEX_DIGITS[letter])
+    if len(found) < _HEX_DIGITS[letter] or (code := int(found, 16)) > 0x10FFFF:
+        return f"\\{letter}{found}"
+    if 0xD800 <= code < 0xDC00 and (yield from source.ahead("\\u")):
+        rest = yield from digits(source, _HEX, 4)
+        if len(rest) == 4 and 0xDC00 <= int(rest, 16) < 0xE000:
+            return chr(0x10000 + ((code - 0xD800) << 10) + int(rest, 16) - 0xDC00)
+        source.unread("\\u" + rest)
+    return "\ufffd" if 0xD800 <= code < 0xE000 else chr(code)
+
+
+def named_escape(source: Source) -> Reading[str]:
+    """`\\N{BULLET}`"""
+    name = yield from source.match(_CHARACTER)
+    closer = yield from source.ahead("}")
+    try:
+        return unicodedata.lookup(name) if closer else f"\\N{{{name}"
+    except KeyError:
+        return f"\\N{{{name}}}"
+
+
+def digits(source: Source, alphabet: str, most: int) -> Reading[str]:
+    """So many digits, or fewer."""
+    found = ""
+    while len(found) < most and (digit := (yield from source.ahead(*alphabet))):
+        found += digit
+    return found
+
+
+# -- literals ------------------------------------------------------------------------------------------------------
+
+_CLOSERS = {"[": "]", "{": "}", "(": ")", "(,": ")"}
+"""The brackets that may be open, and what closes them. A parenthesis with a comma in it is a tuple."""
+_JSON_CLOSERS = {"[": "]", "{": "}", "(": "", "(,": "]"}
+_ATOM = re.compile(r"[\w.+-]*")
+_CONSTANTS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_INTEGER = re.compile(r"([+-]?)([0-9]+)")
+_FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_BASED = re.compile(r"[+-]?0(?:[xX][0-9a-fA-F]{1,64}|[oO][0-7]{1,64}|[bB][01]{1,64})")
+
+
+class Json:
+    """JSON in the making. What a parenthesis holds is kept back until it shows whether it is a tuple.
+
+    One that holds too much to be kept back is taken for none. `opened` are the brackets of the literal that are open,
+    and `quote` is that of the string that is being read.
+    """
+
+    __slots__ = ("_add", "_held", "_held_size", "_undecided", "opened", "quote")
+
+    def __init__(self, add: Callable[[str], None]) -> None:
+        self._add = add
+        self._held: list[str] = []
+        self._held_size = 0
+        self._undecided: list[int] = []  # where in what is held the brackets of parentheses would stand; -1 if nowhere
+        self.opened: list[str] = []
+        self.quote = ""
+
+    @property
+    def _holds(self) -> bool:
+        return bool(self._undecided) and self._undecided[-1] >= 0
+
+    def add(self, piece: str) -> None:
+        if not self._holds:
+            self._add(piece)
+            return
+        self._held.append(piece)
+        self._held_size += len(piece)
+        if self._held_size > MAX_HELD:
+            self._undecided = [-1] * len(self._undecided)
+            self._pass_on()
+
+    def string(self, text: str) -> None:
+        """A piece of a string."""
+        piece = encode_basestring(text)[1:-1]
+        if self._undecided:
+            self.add(piece)
+        else:  # as nearly always
+            self._add(piece)
+
+    def parenthesis(self) -> None:
+        self._undecided.append(len(self._held))
+        self._held.append("")
+
+    def decide(self, bracket: str) -> None:
+        """What the last parenthesis is in JSON: a bracket, or nothing at all."""
+        if (at := self._undecided.pop()) >= 0:
+            self._held[at] = bracket
+            if not self._holds:
+                self._pass_on()
+        elif bracket:
+            raise Mismatch(f"the first item of a tuple is longer than MAX_HELD ({MAX_HELD} characters)")
+
+    def flush(self) -> None:
+        self._undecided.clear()
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        held, self._held, self._held_size = "".join(self._held), [], 0
+        if held:
+            self._add(held)
+
+
+def literal(source: Source, out: Json) -> Reading[None]:
+    """A Python literal, told as JSON. The open brackets are a list, so that a piece costs the same at every depth."""
+    opened = out.opened
+    while True:
+        if bracket := (yield from source.ahead("[", "{", "(")):
+            nest(opened, bracket, out)
+        else:
+            yield from scalar(source, out)
+        is_item = not bracket
+        while opened and (yield from closes(source, out, opened, is_item)):
+            is_item = True
+        if not opened:
+            return
+        if is_item:
+            out.add(",")
+        if opened[-1] == "{":
+            yield from dict_key(source, out)
+
+
+def nest(opened: list[str], bracket: str, out: Json) -> None:
+    opened.append(bracket)
+    if len(opened) >= MAX_DEPTH:  # the arguments are one level too
+        raise Mismatch(f"nested deeper than MAX_DEPTH ({MAX_DEPTH})")
+    if bracket == "(":
+        out.parenthesis()
+    else:
+        out.add(bracket)
+
+
+def closes(source: Source, out: Json, opened: list[str], is_item: bool) -> Reading[bool]:
+    """Whether the innermost bracket closes here. If not, another item comes; after an item the comma is read."""
+    yield from source.space()
+    has_comma = is_item and bool((yield from source.ahead(",")))
+    if has_comma:
+        yield from source.space()
+    if opened[-1] == "(" and (has_comma or (not is_item and (yield from source.sees(")")))):
+        out.decide("[")
+        opened[-1] = "(,"
+    if (yield from source.ahead(_CLOSERS[opened[-1]])):
+        bracket = opened.pop()
+        if bracket == "(":
+            out.decide("")
+        out.add(_JSON_CLOSERS[bracket])
+        return True
+    if is_item and not has_comma:
+        source.fail(f"expected ',' or {_CLOSERS[opened[-1]]!r}")
+    return False
+
+
+def dict_key(source: Source, out: Json) -> Reading[None]:
+    """A key and its colon. What is no string becomes one, as in JSON."""
+    word = yield from source.match(_ATOM)
+    if quote := (yield from source.ahead(*QUOTES)):
+        yield from strings(source, out, word, quote, (":", ",", "}"))  # the last two break it: that is a set
+    else:
+        out.add(quoted(atom(word) or source.refuse(word, "expected a key")))
+    yield from source.space()
+    yield from source.expect(":")
+    yield from source.space()
+    out.add(":")
+
+
+def scalar(source: Source, out: Json) -> Reading[None]:
+    """A string, a number, or `True`, `False`, `None`."""
+    word = yield from source.match(_ATOM)
+    if quote := (yield from source.ahead(*QUOTES)):
+        yield from strings(source, out, word, quote, AFTER_VALUE)
+    else:
+        out.add(atom(word) or source.refuse(word, "expected a value"))
+
+
+def strings(source: Source, out: Json, prefix: str, quote: str, after: tuple[str, ...]) -> Reading[None]:
+    """A string, or several in a row, which are one."""
+    out.add('"')
+    while quote:
+        if prefix.lower() not in PREFIXES:
+            source.refuse(prefix + quote, "expected a value")
+        out.quote = quote[0]
+        yield from string(source, out.string, quote, after, prefix.lower())
+        out.quote = ""
+        prefix = yield from source.match(_ATOM)
+        quote = yield from source.ahead(*QUOTES)
+    if prefix:
+        source.fail(f"expected {' or '.join(map(repr, after))}")
+    out.add('"')
+
+
+def plain_atom(word: str) -> str:
+    """The JSON of a constant, or of a number as JSON has them; the empty string if it is neither."""
+    return _CONSTANTS.get(word, "") or (word if _JSON_NUMBER.fullmatch(word) else "")
+
+
+def atom(word: str) -> str:
+    """The JSON of a number or a constant; the empty string if it is neither."""
+    if plain := plain_atom(word):
+        return plain
+    word = word.replace("_", "")
+    if whole := _INTEGER.fullmatch(word):
+        return whole[1].strip("+") + (whole[2].lstrip("0") or "0")
+    if _BASED.fullmatch(word):
+        return str(int(word, 0))
+    if _FLOAT.fullmatch(word) and isfinite(float(word)):
+        return json.dumps(float(word))
+    return ""

@@ -1,0 +1,220 @@
+"""What a tool's schema says about raw text: whether `2` is a number or a string, and where lists and objects stand.
+
+Many dialects write values without quotes. The declared types decide how they are read: null, integer, number, boolean,
+object, array and string are tried in this order, but only those that are declared. What fits none stays a string, and
+so does what has no schema: a call is never dropped for a type, whoever runs the tool checks its arguments anyway.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from penstock.declarations import declared
+from penstock.jsontext.scan import is_too_deep
+
+MAX_ALTERNATIVES = 256
+"""How many `$ref`s and alternatives of one value are looked at."""
+MAX_DIGITS = 1000
+"""How many digits a number may have; one with more stays a string."""
+
+_ALIASES = {
+    "str": "string", "text": "string", "int": "integer", "long": "integer", "float": "number", "double": "number",
+    "bool": "boolean", "dict": "object", "list": "array", "tuple": "array", "none": "null",
+}  # fmt: skip
+_INTEGER = re.compile(r"[+-]?\d+(?:\.0*)?\Z")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z")
+
+
+class Tools:
+    """The declared tools, by name."""
+
+    def __init__(self, tools: Iterable[Any] | None) -> None:
+        self._schemas = {tool.name: tool.parameters for tool in declared(tools) if tool.name}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._schemas
+
+    def __bool__(self) -> bool:
+        return bool(self._schemas)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._schemas)
+
+    def schema(self, name: str) -> Schema:
+        """The schema of a tool's arguments; that of anything at all if the tool was not declared."""
+        node = self._schemas.get(name, {})
+        return Schema(node, node)
+
+
+class Schema:
+    """What is known about a value: its possible types, its properties, its items."""
+
+    __slots__ = ("_nodes", "_root", "types")
+
+    def __init__(self, node: Any, root: Any) -> None:
+        self._root = root
+        self._nodes = list(_alternatives(node, root, set()))
+        self.types = frozenset(name for node in self._nodes for name in _types_of(node))
+
+    @property
+    def is_text(self) -> bool:
+        """Whether raw text is the value as it stands, so that it can be told before it is complete."""
+        return self.types <= {"string"}
+
+    @property
+    def keys(self) -> list[str]:
+        return [key for node in self._nodes for key in _mapping(node.get("properties"))]
+
+    def field(self, key: str) -> Schema:
+        """The schema of a property."""
+        for node in self._nodes:
+            if (found := _mapping(node.get("properties")).get(key)) is not None:
+                return Schema(found, self._root)
+        others = (node.get("additionalProperties") for node in self._nodes)
+        return Schema(next((found for found in others if isinstance(found, Mapping)), {}), self._root)
+
+    def items(self) -> Schema:
+        """The schema of a list's items."""
+        found = (node.get("items") for node in self._nodes)
+        return Schema(next((items for items in found if isinstance(items, Mapping)), {}), self._root)
+
+    @property
+    def writer(self) -> Callable[[str], str] | None:
+        """How raw text becomes JSON once it is complete; None if it is a string, which need not wait."""
+        return None if self.is_text else self.write
+
+    def write(self, raw: str) -> str:
+        """The raw text as JSON, read as the first of the declared types that it fits."""
+        if not self.is_text:
+            text = raw.strip()
+            for name, read in _READERS.items():
+                if name in self.types and (written := read(text)) is not None:
+                    return written
+        return quote(raw)
+
+
+def quote(text: str) -> str:
+    """The text as a JSON string."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _alternatives(node: Any, root: Any, seen: set[int]) -> Iterable[Mapping[str, Any]]:
+    """The schema and all that it refers to or chooses from, each to be looked at once, on its own."""
+    if not isinstance(node, Mapping) or id(node) in seen or len(seen) > MAX_ALTERNATIVES:
+        return
+    seen.add(id(node))
+    yield node
+    if isinstance(reference := node.get("$ref"), str):
+        yield from _alternatives(_resolve(reference, root), root, seen)
+    for word in ("anyOf", "oneOf", "allOf"):
+        for choice in node.get(word) or ():
+            yield from _alternatives(choice, root, seen)
+
+
+def _resolve(reference: str, root: Any) -> Any:
+    node = root
+    for step in reference.removeprefix("#").strip("/").split("/"):
+        node = _mapping(node).get(step.replace("~1", "/").replace("~0", "~"))
+    return node
+
+
+def _types_of(node: Mapping[str, Any]) -> Iterable[str]:
+    declared = node.get("type")
+    for name in [declared] if isinstance(declared, str) else declared or ():
+        yield _ALIASES.get(str(name).lower(), str(name).lower())
+    if node.get("nullable") is True:
+        yield "null"
+    if not declared:
+        yield from {
+            _type_of(value) for value in [*(node.get("enum") or ()), *([node["const"]] if "const" in node else ())]
+        }
+        if "properties" in node:
+            yield "object"
+        if "items" in node:
+            yield "array"
+
+
+def _type_of(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case Mapping():
+            return "object"
+        case str():
+            return "string"
+        case _:
+            return "array"
+
+
+def _null(text: str) -> str | None:
+    return "null" if text in ("null", "None") else None
+
+
+def _integer(text: str) -> str | None:
+    return str(int(text.partition(".")[0])) if len(text) <= MAX_DIGITS and _INTEGER.match(text) else None
+
+
+def _number(text: str) -> str | None:
+    if (whole := _integer(text)) is not None or len(text) > MAX_DIGITS or not _NUMBER.match(text):
+        return whole
+    number = float(text)
+    return json.dumps(number) if abs(number) != float("inf") else None
+
+
+def _boolean(text: str) -> str | None:
+    lower = text.lower()
+    return lower if lower in ("true", "false") else None
+
+
+def _container(kind: type[dict[Any, Any] | list[Any]]) -> Callable[[str], str | None]:
+    def read(text: str) -> str | None:
+        if is_too_deep(text):
+            return None
+        try:
+            value = json.loads(text, parse_constant=_refuse)
+        except (ValueError, RecursionError):
+            value = literal(text)
+            return json.dumps(value, ensure_ascii=False) if isinstance(value, kind) else None
+        return text if isinstance(value, kind) else None  # as the model wrote it
+
+    return read
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def literal(text: str) -> Any:
+    """The value of a Python literal, made of what JSON has; None if it is none, or more than that."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of escapes that Python does not know
+            value = json.loads(json.dumps(ast.literal_eval(text), allow_nan=False))
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return value
+
+
+_READERS: dict[str, Callable[[str], str | None]] = {
+    "null": _null,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "object": _container(dict),
+    "array": _container(list),
+}

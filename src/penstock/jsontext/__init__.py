@@ -1,0 +1,1 @@
+"""JSON and characters as they arrive: scanner, partial values, surrogates."""

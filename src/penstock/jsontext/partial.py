@@ -1,0 +1,337 @@
+"""Incremental JSON: what a value is so far, in one pass over what arrives.
+
+`PartialJSON` keeps the value as it grows, at the cost of the new piece, however long the whole is; it never raises on
+what it is fed. Its smaller sibling `ValueScanner`, which only finds where a value ends, stands in `scanner.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.errors import UsageError
+from penstock.jsontext.scan import MAX_DEPTH, SCALAR, SPACE, TO_QUOTE, ValueScanner, is_too_deep
+from penstock.jsontext.surrogates import Halves, heal
+
+__all__ = ["MAX_DEPTH", "JSONPiece", "PartialJSON", "ValueScanner", "is_too_deep"]
+
+
+class JSONPiece(Struct, frozen=True):
+    """What a fed piece added to the value at `path`.
+
+    For a string that is the new text; for a number, `true`, `false` or `null` it is the value, and for an object or
+    array it is the container, both told when complete. The empty path is the whole value.
+    """
+
+    path: tuple[str | int, ...]
+    piece: Any
+    is_complete: bool
+
+
+# Text that can be unescaped as it stands: no half escape, no half of a surrogate pair.
+_SAFE = re.compile(
+    r'(?:[^"\\]|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+'
+)
+_PAIR_LENGTH = 12  # of an escaped surrogate pair, the longest thing that cannot be read before it is whole
+_LONE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_MAY_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)?\Z")
+_HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z|\\u[dD][89abAB][0-9a-fA-F]{2}")
+_MAX_KEY = 16 * 1024  # how long a key may be
+_BETWEEN = -1  # the place in a container while no value is being written
+_MAX_SCALAR = 4096  # how long a number or a literal may be
+
+
+class PartialJSON:
+    """A JSON value while it is being written: feed it text, look at `value` at any time.
+
+        view = PartialJSON()
+        view.feed('{"city": "Par')
+        view.value              # {'city': 'Par'}
+        view.is_complete        # False
+
+    `value` is live: the containers grow in place, so copy them if you mean to keep a moment. Strings are shown while
+    they grow; numbers, `true`, `false` and `null` when they are complete; raw control characters in strings are let
+    through. `feed` also returns what is new, piece by piece. Text that is no JSON ends the view: `error` then says what
+    and where, and `value` stays what it was.
+    """
+
+    def __init__(self) -> None:
+        self.is_complete = False
+        self.error = ""
+        self._tree = Tree()
+        self._step: Callable[[str, int], int] = self._value
+        self._carry = ""  # the start of a token that needs more text
+        self._halves = Halves()
+        self._fed = 0
+
+    @property
+    def value(self) -> Any:
+        """What the value is so far; None while nothing of it is known."""
+        return self._tree.root
+
+    def feed(self, text: str) -> list[JSONPiece]:
+        """Read on; what this piece added, in order."""
+        given: Any = text
+        if not isinstance(given, str):
+            raise UsageError(f"PartialJSON reads text, and was fed {type(given).__name__}: decode bytes first")
+        if self._halves.first or not text.isascii():
+            text = self._halves.join(text)
+        self._fed += len(text)
+        if self._carry:
+            text, self._carry = self._carry + text, ""
+        at, size = 0, len(text)
+        while at < size and not self.error:
+            after = self._step(text, at)
+            if after < 0:
+                self._carry = text[at:]
+                break
+            at = after
+        return self._tree.take_pieces()
+
+    def close(self) -> list[JSONPiece]:
+        """Say that no more will come: a number that stands alone is complete only now."""
+        rest = self._halves.rest()
+        if self._carry and not self._tree.open:
+            rest += " "
+        pieces = self.feed(rest) if rest else []
+        if not self.is_complete and not self.error:
+            self._fail("", 0, "the text ended before the value did")
+        return pieces
+
+    def is_field_complete(self, *path: str | int) -> bool:
+        """Whether the field is there and will not change any more."""
+        return self._tree.has(path) and (self.is_complete or not self._tree.is_open(path))
+
+    # Each of the following reads one token at a position, and gives the position after it, or -1 if it needs more text.
+
+    def _value(self, text: str, at: int) -> int:
+        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        if at == len(text):
+            return at
+        match text[at]:
+            case "{":
+                return self._open({}, self._first_key, text, at)
+            case "[":
+                return self._open([], self._first_item, text, at)
+            case '"':
+                self._tree.put("")
+                self._step = self._string
+                return at + 1
+            case _:
+                return self._scalar(text, at)
+
+    def _open(self, container: Any, step: Callable[[str, int], int], text: str, at: int) -> int:
+        if len(self._tree.open) >= MAX_DEPTH:
+            return self._fail(text, at, f"nested deeper than MAX_DEPTH ({MAX_DEPTH})")
+        self._tree.push(container)
+        self._step = step
+        return at + 1
+
+    def _first_item(self, text: str, at: int) -> int:
+        return self._close_or(text, at, "]", self._value)
+
+    def _first_key(self, text: str, at: int) -> int:
+        return self._close_or(text, at, "}", self._key)
+
+    def _close_or(self, text: str, at: int, bracket: str, step: Callable[[str, int], int]) -> int:
+        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        if at == len(text):
+            return at
+        if text[at] == bracket:
+            return self._closed(at)
+        self._step = step
+        return at
+
+    def _key(self, text: str, at: int) -> int:
+        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        if at == len(text):
+            return at
+        if text[at] != '"':
+            return self._fail(text, at, "expected a key in quotes")
+        quote = TO_QUOTE.match(text, at + 1)
+        if quote is None:
+            return -1 if len(text) - at <= _MAX_KEY else self._fail(text, at, f"a key is longer than {_MAX_KEY}")
+        try:
+            key = json.loads(text[at : quote.end()], strict=False)
+        except ValueError:
+            return self._fail(text, at, "a key with a bad escape")
+        self._tree.name(heal(key))
+        self._step = self._colon
+        return quote.end()
+
+    def _colon(self, text: str, at: int) -> int:
+        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        if at == len(text):
+            return at
+        if text[at] != ":":
+            return self._fail(text, at, "expected a colon")
+        self._step = self._value
+        return at + 1
+
+    def _next(self, text: str, at: int) -> int:
+        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        if at == len(text):
+            return at
+        is_object = isinstance(self._tree.open[-1], dict)
+        match text[at]:
+            case ",":
+                self._step = self._key if is_object else self._value
+                self._tree.advance()
+                return at + 1
+            case "}" if is_object:
+                return self._closed(at)
+            case "]" if not is_object:
+                return self._closed(at)
+            case _:
+                return self._fail(text, at, "expected a comma or the end")
+
+    def _closed(self, at: int) -> int:
+        self._tree.pop()
+        self._after_value()
+        return at + 1
+
+    def _after_value(self) -> None:
+        self._tree.settle()
+        self.is_complete = not self._tree.open
+        self._step = self._trailing if self.is_complete else self._next
+
+    def _trailing(self, text: str, at: int) -> int:
+        at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        if at < len(text):
+            self.is_complete = False
+            self._fail(text, at, "expected nothing after the value")
+        return at
+
+    def _string(self, text: str, at: int) -> int:
+        end = _SAFE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        new = text[at:end]
+        if "\\" in new:
+            new = json.loads(f'"{new}"', strict=False)
+        is_end = text.startswith('"', end)
+        if is_end or new:
+            self._tree.grow(new, is_end)
+        if is_end:
+            self._after_value()
+            return end + 1
+        if new or end == len(text):
+            return end
+        return self._odd_escape(text, end)
+
+    def _odd_escape(self, text: str, at: int) -> int:
+        """A backslash that begins nothing readable: half an escape, a lone surrogate, or a mistake."""
+        if _LONE.match(text, at) and (len(text) - at >= _PAIR_LENGTH or not _MAY_PAIR.match(text, at)):
+            self._tree.grow("\ufffd", is_complete=False)
+            return at + 6
+        if len(text) - at < _PAIR_LENGTH and _HALF_ESCAPE.match(text, at):
+            return -1
+        return self._fail(text, at, "a bad escape in a string")
+
+    def _scalar(self, text: str, at: int) -> int:
+        end = SCALAR.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
+        if end - at > _MAX_SCALAR:
+            return self._fail(text, at, f"a number or literal is longer than {_MAX_SCALAR}")
+        if end == len(text):
+            return -1
+        try:
+            value = json.loads(text[at:end], parse_constant=_refuse)
+        except ValueError:
+            return self._fail(text, at, "expected a value")
+        self._tree.put(value, is_complete=True)
+        self._after_value()
+        return end
+
+    def _fail(self, text: str, at: int, what: str) -> int:
+        place = self._fed - len(text) + at
+        self.error = f"{what}, at character {place}" + (f": {text[at : at + 20]!r}" if text else "")
+        return len(text)
+
+
+class Tree:
+    """The value under construction: what is open, and where the next piece goes."""
+
+    def __init__(self) -> None:
+        self.root: Any = None
+        self.open: list[Any] = []
+        self._path: list[str | int] = []  # for each open container, the key or index that is being written
+        self._keys: dict[str, str] = {}  # one string object for a key, however often it comes
+        self._pieces: list[JSONPiece] = []
+
+    def take_pieces(self) -> list[JSONPiece]:
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def name(self, key: str) -> None:
+        """The next value is the one of this key."""
+        self._path[-1] = self._keys.setdefault(key, key)
+
+    def settle(self) -> None:
+        """A value has ended: for now nothing is being written."""
+        if self.open:
+            self._path[-1] = _BETWEEN
+
+    def advance(self) -> None:
+        """The next value comes after a comma."""
+        if isinstance(self.open[-1], list):
+            self._path[-1] = len(self.open[-1])
+
+    def put(self, value: Any, *, is_complete: bool = False) -> None:
+        """A value begins here."""
+        if not self.open:
+            self.root = value
+        elif isinstance(container := self.open[-1], dict):
+            container[self._path[-1]] = value
+        else:
+            container.append(value)
+        if is_complete:
+            self._pieces.append(JSONPiece(tuple(self._path), value, True))
+
+    def push(self, container: Any) -> None:
+        self.put(container)
+        self.open.append(container)
+        self._path.append(0 if isinstance(container, list) else "")
+
+    def pop(self) -> None:
+        container = self.open.pop()
+        self._path.pop()
+        self._pieces.append(JSONPiece(tuple(self._path), container, True))
+
+    def grow(self, new: str, is_complete: bool) -> None:
+        """Lengthen the string that is being written.
+
+        While nobody else holds the string it is taken out of its container first, so that CPython can extend it in
+        place; a copy a piece would make a long string cost the square of its length.
+        """
+        if not self.open:
+            text, self.root = self.root, None
+            text += new
+            self.root = text
+        else:
+            container, key = self.open[-1], self._path[-1]
+            text, container[key] = container[key], None
+            text += new
+            container[key] = text
+        self._pieces.append(JSONPiece(tuple(self._path), new, is_complete))
+
+    def has(self, path: tuple[str | int, ...]) -> bool:
+        value = self.root
+        for key in path:
+            match value:
+                case dict() if key in value:
+                    value = value[key]
+                case list() if isinstance(key, int) and 0 <= key < len(value):
+                    value = value[key]
+                case _:
+                    return False
+        return value is not None or bool(path)
+
+    def is_open(self, path: tuple[str | int, ...]) -> bool:
+        """Whether the value at `path` is, or holds, the place that is being written."""
+        return tuple(self._path[: len(path)]) == path
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)

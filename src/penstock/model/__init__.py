@@ -1,0 +1,1 @@
+"""Models: a name, a provider and a connection; the stream of one response; recordings."""

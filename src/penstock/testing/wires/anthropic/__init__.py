@@ -1,0 +1,1 @@
+"""`anthropic`: its scripted responses, and the rules for its requests."""

@@ -1,0 +1,1 @@
+"""`bedrock`: its scripted responses, and the rules for its requests."""

@@ -1,0 +1,23 @@
+"""What Claude refuses, whoever serves it."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.testing.wires.refusal import version_of
+
+PREFILL = "This model does not support assistant message prefill. The conversation must end with a user message."
+
+_VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
+_NEWEST = (99, 0)
+_WITHOUT_PREFILL, _WITH_SYSTEM = (4, 6), (4, 8)
+
+
+def takes_prefill(model: str) -> bool:
+    """Whether a history may end with words of the model: up to Claude 4.5, and with other makers' models."""
+    return "claude" not in model or version_of(model, _VERSION, _NEWEST) < _WITHOUT_PREFILL
+
+
+def takes_system(model: str) -> bool:
+    """Whether the system may speak among the messages: from Claude 4.8 on."""
+    return version_of(model, _VERSION, _NEWEST) >= _WITH_SYSTEM

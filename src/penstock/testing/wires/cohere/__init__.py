@@ -1,0 +1,1 @@
+"""`cohere`: its scripted responses, and the rules for its requests."""

@@ -1,0 +1,69 @@
+"""Cohere's chat, version 2.
+
+That calls need their results, and what each role's content may be, is known; the words of its refusals are not, beyond
+how they begin, and those here are ours.
+"""
+
+from __future__ import annotations
+
+from penstock.testing.wires.openai_chat.judge import answered_turns
+from penstock.testing.wires.refusal import Json, Refusal, Refusals, child, is_objects, objects, repeated, text
+
+_PARTS = {
+    "system": ("text",),
+    "user": ("text", "image_url"),
+    "assistant": ("text", "thinking"),
+    "tool": ("text", "document"),
+}
+
+
+def judge(body: Json, model: str) -> Refusals:
+    """What Cohere refuses a request for."""
+    if not body.get("model"):
+        yield _invalid("model is required")
+    if not is_objects(body.get("messages")) or not body["messages"]:
+        yield _invalid("must provide at least one message")
+    messages = objects(body["messages"])
+    for at, message in enumerate(messages):
+        yield from _message(f"messages[{at}]", message)
+    for at, called, results in answered_turns(messages):
+        yield from _answers(f"messages[{at}]", called, list(results.values()))
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(f"invalid request: {message}")
+
+
+def _message(at: str, message: Json) -> Refusals:
+    role, content = str(message.get("role")), message.get("content")
+    if role not in _PARTS:
+        yield _invalid(f"{at}: unknown role {role!r}")
+    if role == "user" and not content:
+        yield _invalid("message must be at least 1 token long or tool results must be specified.")
+    if role == "assistant" and not content and not message.get("tool_calls"):
+        yield _invalid(f"{at}: an assistant message must have content or tool calls")
+    for part in objects(content):
+        if part.get("type") not in _PARTS[role]:
+            yield _invalid(f"{at}: content of type {part.get('type')!r} is not supported for the role {role!r}")
+    for call in objects(message.get("tool_calls")):
+        yield from _call(at, call)
+
+
+def _call(at: str, call: Json) -> Refusals:
+    if not text(call, "id"):
+        yield _invalid(f"{at}: every tool call must have an id")
+    if not text(child(call, "function"), "name"):
+        yield _invalid(f"{at}: every tool call must have a name")
+    if not isinstance(child(call, "function").get("arguments"), str):
+        yield _invalid(f"{at}: the arguments of a tool call must be a string")
+
+
+def _answers(at: str, called: list[str], answered: list[str]) -> Refusals:
+    for id in answered:
+        if id not in called:
+            yield _invalid(f"tool message with tool_call_id {id!r} does not follow a message with that tool call")
+    for id in called:
+        if id not in answered:
+            yield _invalid(f"{at}: tool call {id!r} must be followed by a tool message with its result")
+    for id in repeated(called):
+        yield _invalid(f"{at}: tool call id {id!r} is not unique")

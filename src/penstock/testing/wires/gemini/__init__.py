@@ -1,0 +1,1 @@
+"""`gemini`: its scripted responses, and the rules for its requests."""

@@ -1,0 +1,164 @@
+"""Google Gemini.
+
+Calls stand in one content and their responses in the next, one for each (QUIRKS 148). Roles need not alternate, but a
+call comes only after the user, or after responses. Gemini 3 checks the turn that it is in: the first call of each step
+is signed, or bears one of the values that Google tells to put there (QUIRKS 147), and responses are named as the calls.
+From 3.7 on, words are not mixed with responses, and the model does not have the last word.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+from penstock.testing.wires.refusal import Json, Refusal, Refusals, child, is_objects, objects, text, version_of
+from penstock.testing.wires.signatures import GEMINI, is_sealed
+
+UNSIGNED = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
+"""What Google takes in place of a signature."""
+
+_VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
+_SIGNING, _SEPARATING, _NEWEST = (3, 0), (3, 7), (99, 0)
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
+_ROLES = ("user", "model", "function", None)
+_DATA = ("text", "inlineData", "fileData", "functionCall", "functionResponse", "executableCode", "codeExecutionResult",
+         "toolCall", "toolResponse")  # fmt: skip
+_OFFICE = re.compile(r"application/(msword|zip|octet-stream|vnd\..*)")
+_STRUCT = "(type.googleapis.com/google.protobuf.Struct)"
+
+
+def judge(body: Json, model: str) -> Refusals:
+    """What Gemini refuses a request for."""
+    if not is_objects(body.get("contents")) or not body["contents"]:
+        yield _invalid("contents", "contents is not specified")
+    contents = objects(body["contents"])
+    for at, content in enumerate(contents):
+        yield from _content(at, content)
+    version = version_of(model, _VERSION, _NEWEST) if "gemini" in model else (0, 0)  # of others nothing is known
+    if len(contents) == 1 and contents[0].get("role") == "model":
+        yield Refusal("Please ensure that single turn requests end with a user role or the role field is empty.")
+    yield from _turns(contents)
+    if version >= _SIGNING:
+        yield from _named_alike(contents)
+        yield from _signed(contents)
+    if version >= _SEPARATING:
+        yield from _separate(contents)
+    yield from _declared(body)
+
+
+def _invalid(at: str, told: str) -> Refusal:
+    return Refusal(f"* GenerateContentRequest.{at}: {told}\n")
+
+
+# Contents, one by one.
+
+
+def _content(at: int, content: Json) -> Refusals:
+    if content.get("role") not in _ROLES:
+        yield Refusal("Please use a valid role: user, model.")
+    if not is_objects(content.get("parts")) or not content["parts"]:
+        yield _invalid(f"contents[{at}].parts", "contents.parts must not be empty.")
+    for place, part in enumerate(objects(content["parts"])):
+        yield from _part(f"contents[{at}].parts[{place}]", part)
+
+
+def _part(at: str, part: Json) -> Refusals:
+    if not any(part.get(kind) is not None for kind in _DATA):
+        yield _invalid(f"{at}.data", "required oneof field 'data' must have one initialized field")
+    for kind, field, value in (
+        ("functionCall", "function_call", "args"),
+        ("functionResponse", "function_response", "response"),
+    ):
+        if kind in part:
+            yield from _named(f"{at}.{field}", child(part, kind), value)
+    signature = part.get("thoughtSignature")
+    if signature is not None and signature not in UNSIGNED and not is_sealed(signature, GEMINI):
+        yield Refusal("Corrupted thought signature.")
+    if _OFFICE.fullmatch(mime := text(child(part, "inlineData"), "mimeType")):
+        yield Refusal(f"Unsupported MIME type: {mime}")
+
+
+def _named(at: str, call: Json, value: str) -> Refusals:
+    if not text(call, "name"):
+        yield _invalid(f"{at}.name", "Name cannot be empty.")
+    if value == "response" and "response" not in call:
+        yield _invalid(f"{at}.response", "response is required.")
+    if not isinstance(call.get(value, {}), dict):
+        yield Refusal(f"Invalid value at '{at}.{value}' {_STRUCT}")
+
+
+# Contents among each other.
+
+
+def _names(content: Json, kind: str) -> list[str]:
+    return [text(child(part, kind), "name") for part in objects(content.get("parts")) if kind in part]
+
+
+def _turns(contents: list[Json]) -> Refusals:
+    for before, content in pairwise([{}, *contents, {}]):
+        called, answered = _names(before, "functionCall"), _names(content, "functionResponse")
+        if answered and not called:
+            yield Refusal("Please ensure that function response turn comes immediately after a function call turn.")
+        if len(answered) != len(called):
+            yield Refusal(
+                "Please ensure that the number of function response parts is equal to the number of function call "
+                "parts of the function call turn."
+            )
+        if _names(content, "functionCall") and (not before or before.get("role") == "model"):
+            yield Refusal(
+                "Please ensure that function call turn comes immediately after a user turn or after a function "
+                "response turn."
+            )
+
+
+def _named_alike(contents: list[Json]) -> Refusals:
+    for before, content in pairwise(contents):
+        if sorted(_names(before, "functionCall")) != sorted(_names(content, "functionResponse")):
+            yield Refusal("Request contains an invalid argument.")
+
+
+def _separate(contents: list[Json]) -> Refusals:
+    for content in contents:
+        parts = objects(content["parts"])
+        if _names(content, "functionResponse") and not all("functionResponse" in part for part in parts):
+            yield Refusal("Request contains an invalid argument.")
+        if content.get("role") != "model" and all(part.get("text") == "" for part in parts):
+            yield Refusal("Unable to submit request because Model input cannot be empty.")
+    if contents[-1].get("role") == "model":
+        yield Refusal("Requests ending with a model turn are not supported.")
+
+
+def _signed(contents: list[Json]) -> Refusals:
+    asked = [at for at, content in enumerate(contents) if _is_asked(content)]
+    current = asked[-1] if asked else 0
+    for at, content in enumerate(contents):
+        calls = [part for part in objects(content["parts"]) if "functionCall" in part]
+        if at > current and calls and not calls[0].get("thoughtSignature"):
+            yield Refusal(
+                "Function call is missing a thought_signature in functionCall parts. This is required for tools to "
+                "work correctly, and missing thought_signature may lead to degraded model performance. Additional "
+                f"data, function call `default_api:{text(child(calls[0], 'functionCall'), 'name')}` , position "
+                f"{at + 1}. Please refer to https://ai.google.dev/gemini-api/docs/thought-signatures for more details."
+            )
+
+
+def _is_asked(content: Json) -> bool:
+    """Whether a person speaks here, and no tool."""
+    return content.get("role") in ("user", None) and not _names(content, "functionResponse")
+
+
+# Tools.
+
+
+def _declared(body: Json) -> Refusals:
+    for at, tool in enumerate(objects(body.get("tools"))):
+        declarations: Any = tool.get("functionDeclarations")
+        for place, function in enumerate(objects(declarations)):
+            if not _NAME.fullmatch(text(function, "name")):
+                yield _invalid(
+                    f"tools[{at}].function_declarations[{place}].name",
+                    "[FIELD_INVALID] Invalid function name. Must start with a letter or an underscore. Must be a-z, "
+                    "A-Z, 0-9, or contain underscores (_), dots (.), colons (:), or dashes (-), with a maximum length "
+                    "of 64.",
+                )

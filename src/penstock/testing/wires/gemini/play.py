@@ -1,0 +1,113 @@
+"""Google Gemini's `generateContent`: chunks that look like the whole answer, calls in one piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from penstock.testing.reply import Call, Reply, Say, Think
+from penstock.testing.request import Asked
+from penstock.testing.wires.player_base import Encoder, Frame
+from penstock.testing.wires.signatures import GEMINI
+
+
+class Gemini(Encoder):
+    """Chunks of an answer, or the answer. If the model thought, the first call is signed, or else the end."""
+
+    FINISH: ClassVar = {
+        "stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY",
+        "error": "MALFORMED_FUNCTION_CALL", "other": "OTHER",
+    }  # fmt: skip
+    REFUSED = "content_filter"
+    CODES: ClassVar = {
+        400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
+        429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
+    }  # fmt: skip
+
+    def __init__(self, reply: Reply, asked: Asked) -> None:
+        super().__init__(reply, asked)
+        self._id = self.made("", 23)
+        self._signature = self.signed(GEMINI) if self.reply.reasoning else ""
+
+    def say(self, text: str) -> Iterator[Frame]:
+        for piece in self.words(text):
+            yield self._chunk([{"text": piece}])
+
+    def think(self, text: str) -> Iterator[Frame]:
+        for piece in self.words(text):
+            yield self._chunk([{"text": piece, "thought": True}])
+
+    def refuse(self, text: str) -> Iterator[Frame]:
+        yield from ()
+
+    def call(self, call: Call) -> Iterator[Frame]:
+        yield from ()
+
+    def call_end(self, call: Call) -> Iterator[Frame]:
+        yield self._chunk([self._call(call)])
+
+    def closing(self) -> Iterator[Frame]:
+        yield {**self._chunk([{"text": "", **self._signed()}], **self._ending()), "usageMetadata": self._usage()}
+
+    def whole(self) -> dict[str, Any]:
+        parts = list(self._parts())
+        if signed := self._signed():
+            parts.append({"text": "", **signed})
+        return {**self._chunk(parts, **self._ending()), "usageMetadata": self._usage()}
+
+    def error(self, code: str, message: str) -> dict[str, Any]:
+        return {"error": {"code": self.status_of(code), "message": message, "status": code}}
+
+    def http_error(self, status: int, message: str = "", retry_after: float | None = None) -> dict[str, Any]:
+        body = super().http_error(status, message)
+        if retry_after is not None:  # Google says it here, not in a header
+            kind = "type.googleapis.com/google.rpc.RetryInfo"
+            body["error"]["details"] = [{"@type": kind, "retryDelay": f"{retry_after:g}s"}]
+        return body
+
+    def _signed(self) -> dict[str, str]:
+        """The signature, for the one part that bears it."""
+        signature, self._signature = self._signature, ""
+        return {"thoughtSignature": signature} if signature else {}
+
+    def _parts(self) -> Iterator[dict[str, Any]]:
+        for part in self.reply.parts:
+            match part:
+                case Say():
+                    yield {"text": part.text}
+                case Think():
+                    yield {"text": part.text, "thought": True}
+                case Call():
+                    yield self._call(part)
+                case _:
+                    pass
+
+    def _call(self, call: Call) -> dict[str, Any]:
+        id = {"id": call.id} if call.id else {}
+        return {"functionCall": {"name": call.name, "args": self.arguments(call), **id}, **self._signed()}
+
+    def _ending(self) -> dict[str, str]:
+        message = {"finishMessage": self.reply.refusal} if self.reply.refusal else {}
+        return {"finishReason": self.raw_finish, **message}
+
+    def _chunk(self, parts: list[dict[str, Any]], **ending: str) -> dict[str, Any]:
+        candidate = {"content": {"parts": parts, "role": "model"}, **ending, "index": 0}
+        tokens = self.usage.input_tokens
+        usage = {
+            "promptTokenCount": tokens, "totalTokenCount": tokens,
+            "promptTokensDetails": [{"modality": "TEXT", "tokenCount": tokens}],
+        }  # fmt: skip
+        model = self.asked.model
+        return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": model, "responseId": self._id}
+
+    def _usage(self) -> dict[str, Any]:
+        usage = self.usage
+        told = {
+            "promptTokenCount": usage.input_tokens,
+            "candidatesTokenCount": usage.output_tokens,
+            "totalTokenCount": usage.input_tokens + usage.output_tokens + usage.reasoning_tokens,
+            "cachedContentTokenCount": usage.cached_tokens,
+            "thoughtsTokenCount": usage.reasoning_tokens,
+        }
+        counts: dict[str, Any] = {key: count for key, count in told.items() if count}
+        return {**counts, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": usage.input_tokens}]}

@@ -1,0 +1,38 @@
+"""Requests as the real providers judge them: what each refuses, and in which words.
+
+Each module judges one wire, by the raw JSON alone. Where the words of a provider are not known, the module says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.testing.request import Asked
+from penstock.testing.wires.anthropic import judge as anthropic
+from penstock.testing.wires.bedrock import judge as bedrock
+from penstock.testing.wires.cohere import judge as cohere
+from penstock.testing.wires.gemini import judge as gemini
+from penstock.testing.wires.mistral import judge as mistral
+from penstock.testing.wires.ollama import judge as ollama
+from penstock.testing.wires.openai_chat import judge as openai_chat
+from penstock.testing.wires.openai_responses import judge as openai_responses
+from penstock.testing.wires.refusal import Json, Refusal, Refusals
+
+JUDGES: dict[str, Callable[[Json, str], Refusals]] = {
+    "anthropic": anthropic.judge,
+    "bedrock": bedrock.judge,
+    "cohere": cohere.judge,
+    "gemini": gemini.judge,
+    "mistral": mistral.judge,
+    "ollama": ollama.judge,
+    "openai-chat": openai_chat.judge,
+    "openai-responses": openai_responses.judge,
+}
+
+
+def refusal(asked: Asked) -> Refusal | None:
+    """What the provider refuses a request for; None if it takes it."""
+    return next(JUDGES[asked.wire](asked.body, asked.model), None)
+
+
+__all__ = ["JUDGES", "Refusal", "refusal"]

@@ -1,0 +1,1 @@
+"""`mistral`: its scripted responses, and the rules for its requests."""

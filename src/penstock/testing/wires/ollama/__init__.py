@@ -1,0 +1,1 @@
+"""`ollama`: its scripted responses, and the rules for its requests."""

@@ -1,0 +1,47 @@
+"""Ollama: it puts whatever it gets into the model's template, as long as the JSON has the right types."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from penstock.testing.wires.refusal import Json, Refusal, Refusals, child, is_objects, json_type, objects
+
+
+def judge(body: Json, model: str) -> Refusals:
+    """What Ollama refuses a request for."""
+    if not body.get("model"):
+        yield Refusal("model is required")
+    if not is_objects(body.get("messages") or []):
+        yield _unfit(body["messages"], "messages", "[]api.Message")
+    for message in objects(body.get("messages")):
+        yield from _message(message)
+
+
+def _unfit(value: Any, place: str, kind: str) -> Refusal:
+    name = json_type(value).split()[-1].replace("boolean", "bool")
+    return Refusal(f"json: cannot unmarshal {name} into Go struct field ChatRequest.{place} of type {kind}")
+
+
+def _message(message: Json) -> Refusals:
+    for field in ("role", "content", "thinking", "tool_name", "tool_call_id"):
+        if not isinstance(message.get(field) or "", str):
+            yield _unfit(message[field], f"messages.{field}", "string")
+    for call in objects(message.get("tool_calls")):
+        arguments = child(call, "function").get("arguments")
+        if not isinstance(arguments, dict | None):
+            place = "messages.tool_calls.function.arguments"
+            yield _unfit(arguments, place, "api.ToolCallFunctionArguments")
+    images = message.get("images")
+    if not isinstance(images, list | None):
+        yield _unfit(images, "messages.images", "[]api.ImageData")
+    if not all(map(_is_base64, images or [])):
+        yield Refusal("illegal base64 data at input byte 0")
+
+
+def _is_base64(data: Any) -> bool:
+    try:
+        return isinstance(data, str) and bool(base64.b64decode(data, validate=True))
+    except binascii.Error:
+        return False

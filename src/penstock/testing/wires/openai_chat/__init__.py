@@ -1,0 +1,1 @@
+"""`openai-chat`: its scripted responses, and the rules for its requests."""

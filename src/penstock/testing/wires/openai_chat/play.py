@@ -1,0 +1,123 @@
+"""OpenAI Chat Completions; reasoning is told as DeepSeek does, since OpenAI tells none here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from penstock.testing.reply import Call, Reply
+from penstock.testing.request import Asked
+from penstock.testing.wires.player_base import CREATED, Encoder, Frame
+
+DONE = b"data: [DONE]\n\n"
+OPENAI_CODES = {
+    400: "invalid_request_error", 401: "invalid_api_key", 403: "permission_denied", 404: "model_not_found",
+    413: "request_too_large", 429: "rate_limit_exceeded", 500: "server_error", 503: "overloaded",
+}  # fmt: skip
+_ERROR_TYPES = {"rate_limit_exceeded": "requests", "server_error": "server_error", "overloaded": "server_error"}
+
+
+def openai_error(code: str, message: str) -> dict[str, Any]:
+    """The body of an error, the same for both of OpenAI's wires."""
+    kind = _ERROR_TYPES.get(code, "invalid_request_error")
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+class OpenAIChat(Encoder):
+    """Chunks of a completion, or the completion."""
+
+    FINISH: ClassVar = {
+        "stop": "stop", "tool_calls": "tool_calls", "length": "length", "content_filter": "content_filter",
+        "error": "error",
+    }  # fmt: skip
+    CODES: ClassVar = OPENAI_CODES
+
+    def __init__(self, reply: Reply, asked: Asked) -> None:
+        super().__init__(reply, asked)
+        self._id = self.made("chatcmpl-", 29)
+        self._calls = 0
+
+    def opening(self) -> Iterator[Frame]:
+        begins_with_call = bool(self.reply.parts) and isinstance(self.reply.parts[0], Call)
+        yield self._delta(role="assistant", content=None if begins_with_call else "", refusal=None)
+
+    def say(self, text: str) -> Iterator[Frame]:
+        for piece in self.words(text):
+            yield self._delta(content=piece)
+
+    def think(self, text: str) -> Iterator[Frame]:
+        for piece in self.words(text):
+            yield self._delta(content=None, reasoning_content=piece)
+
+    def refuse(self, text: str) -> Iterator[Frame]:
+        for piece in self.words(text):
+            yield self._delta(refusal=piece)
+
+    def call(self, call: Call) -> Iterator[Frame]:
+        index, self._calls = self._calls, self._calls + 1
+        function = {"name": call.name, "arguments": ""}
+        head = {"index": index, "id": self._call_id(call), "type": "function", "function": function}
+        yield self._delta(tool_calls=[head])
+        for piece in self.letters(call.arguments):
+            yield self._delta(tool_calls=[{"index": index, "function": {"arguments": piece}}])
+
+    def closing(self) -> Iterator[Frame]:
+        yield self._chunk([{"index": 0, "delta": {}, "logprobs": None, "finish_reason": self.raw_finish}])
+        if self._tells_usage:
+            yield {**self._chunk([]), "usage": self._usage()}
+        yield DONE
+
+    def whole(self) -> dict[str, Any]:
+        reply = self.reply
+        message: dict[str, Any] = {
+            "role": "assistant", "content": reply.text or None, "refusal": reply.refusal or None, "annotations": [],
+        }  # fmt: skip
+        if reply.reasoning:
+            message["reasoning_content"] = reply.reasoning
+        if reply.calls:
+            message["tool_calls"] = [self._whole_call(call) for call in reply.calls]
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.raw_finish}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": self._usage()}
+
+    def error(self, code: str, message: str) -> dict[str, Any]:
+        return openai_error(code, message)
+
+    def _call_id(self, call: Call) -> str:
+        return call.id or self.made("call_", 24)
+
+    def _whole_call(self, call: Call) -> dict[str, Any]:
+        function = {"name": call.name, "arguments": call.arguments}
+        return {"id": self._call_id(call), "type": "function", "function": function}
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {
+            "id": self._id, "object": kind, "created": CREATED, "model": self.asked.model, "service_tier": "default",
+            "system_fingerprint": None,
+        }  # fmt: skip
+
+    def _usage(self) -> dict[str, Any]:
+        usage = self.usage
+        return {
+            "prompt_tokens": usage.input_tokens,
+            "completion_tokens": usage.output_tokens,
+            "total_tokens": usage.input_tokens + usage.output_tokens,
+            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+            "completion_tokens_details": {
+                "reasoning_tokens": usage.reasoning_tokens, "audio_tokens": 0, "accepted_prediction_tokens": 0,
+                "rejected_prediction_tokens": 0,
+            },
+        }  # fmt: skip
+
+    @property
+    def _tells_usage(self) -> bool:
+        """Usage is streamed only to those who ask for it; if there is no request, it is."""
+        options = self.asked.body.get("stream_options")
+        return not self.asked.body or (isinstance(options, dict) and bool(options.get("include_usage")))
+
+    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        usage = {"usage": None} if self._tells_usage else {}
+        chunk = {**self._head("chat.completion.chunk"), "choices": choices, **usage}
+        return {**chunk, "obfuscation": self.padding()}
+
+    def _delta(self, **delta: Any) -> dict[str, Any]:
+        return self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}])

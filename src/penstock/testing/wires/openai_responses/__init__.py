@@ -1,0 +1,1 @@
+"""`openai-responses`: its scripted responses, and the rules for its requests."""

@@ -1,0 +1,190 @@
+"""OpenAI Responses.
+
+A call needs an output somewhere behind it, and an output its call before it, unless that is kept over there. A
+reasoning must be followed by what was reasoned about, and its encrypted content must be what was given out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.testing.wires.openai_rules import invalid, judge_name, judge_string, missing, not_a_string
+from penstock.testing.wires.openai_rules import unknown_value as unknown
+from penstock.testing.wires.refusal import Json, Refusal, Refusals, is_objects, json_type, objects, repeated, text
+from penstock.testing.wires.signatures import OPENAI, is_sealed
+
+MAX_ID = 64
+MAX_NAME = 128
+
+_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+_OUTPUTS = ("function_call_output", "custom_tool_call_output")
+_HOSTED = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
+"""The calls of tools that OpenAI describes itself, and others run."""
+_PAIRS = (*_CALLS, *_HOSTED)
+_PREFIXES = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc", "reasoning": "rs"}
+_SAID = ("output_text", "refusal")
+_ASKED = ("input_text", "input_image", "input_file")
+_ROLES = ("assistant", "system", "developer", "user")
+_STATUSES = ("in_progress", "completed", "incomplete")
+
+
+def judge(body: Json, model: str) -> Refusals:
+    """What OpenAI refuses a request for."""
+    yield from _request(body)
+    items = objects(body.get("input"))
+    for at, item in enumerate(items):
+        yield from _item(f"input[{at}]", item)
+    is_kept_there = bool(body.get("previous_response_id") or body.get("conversation"))
+    for id in repeated([text(item, "id") for item in items if item.get("id")]):
+        told = f"Duplicate item found with id {id}. Remove duplicate items from your input and try again."
+        yield invalid(told, "input", None)
+    yield from _reasoned(items, is_stored=body.get("store", True) is not False)
+    yield from _answered(items, is_kept_there)
+
+
+def _kind(item: Json) -> str:
+    return text(item, "type") or "message"
+
+
+# The request.
+
+
+def _request(body: Json) -> Refusals:
+    if not body.get("model"):
+        yield missing("model")
+    sources = ("input", "previous_response_id", "prompt", "conversation")
+    if not any(body.get(source) is not None for source in sources):
+        told = 'One of "input" or "previous_response_id" or "prompt" or "conversation_id" must be provided.'
+        yield invalid(told, "input", "missing_required_parameter")
+    given = body.get("input", "")
+    if not isinstance(given, str) and not is_objects(given):
+        told = (
+            f"Invalid type for 'input': expected a string or an array of objects, but got {json_type(given)} instead."
+        )
+        yield invalid(told, "input", "invalid_type")
+    for at, tool in enumerate(objects(body.get("tools"))):
+        if tool.get("type") in ("function", "custom"):
+            yield from judge_name(f"tools[{at}].name", tool.get("name"), MAX_NAME)
+
+
+# Items, one by one.
+
+
+def _item(at: str, item: Json) -> Refusals:
+    kind = _kind(item)
+    yield from _id(f"{at}.id", item.get("id"), _PREFIXES.get(kind, ""))
+    if "status" in item and item["status"] not in _STATUSES:
+        told = "expected one of 'in_progress', 'completed', or 'incomplete'"
+        got = json_type(item["status"])
+        yield invalid(f"Invalid type for '{at}.status': {told}, but got {got} instead.", f"{at}.status", "invalid_type")
+    if kind in _ITEMS:
+        yield from _ITEMS[kind](at, item)
+
+
+def _id(at: str, id: Any, prefix: str) -> Refusals:
+    if id is None:
+        return
+    yield from judge_string(at, id, MAX_ID)
+    if not id.startswith(prefix):
+        yield invalid(f"Invalid '{at}': '{id}'. Expected an ID that begins with '{prefix}'.", at)
+
+
+def _message(at: str, item: Json) -> Refusals:
+    role, content = item.get("role"), item.get("content")
+    if role not in _ROLES:
+        yield unknown(f"{at}.role", role, _ROLES)
+    if content is None:
+        yield missing(f"{at}.content")
+    known = _SAID if role == "assistant" else _ASKED
+    for place, part in enumerate(objects(content)):
+        if part.get("type") not in known:
+            yield unknown(f"{at}.content[{place}]", part.get("type"), known)
+
+
+def _call(at: str, item: Json) -> Refusals:
+    yield from judge_string(f"{at}.call_id", item.get("call_id"), MAX_ID)
+    yield from judge_name(f"{at}.name", item.get("name"), MAX_NAME)
+    field = _CALLS[_kind(item)]
+    if field not in item:
+        yield missing(f"{at}.{field}")
+    if not isinstance(item[field], str):
+        yield not_a_string(f"{at}.{field}", item[field])
+
+
+def _output(at: str, item: Json) -> Refusals:
+    yield from judge_string(f"{at}.call_id", item.get("call_id"), MAX_ID)
+    if "output" not in item:
+        yield missing(f"{at}.output")
+    output = item["output"]
+    if not isinstance(output, str) and not is_objects(output):
+        yield not_a_string(f"{at}.output", output)
+    for place, part in enumerate(objects(output)):
+        if part.get("type") not in _ASKED:
+            yield unknown(f"{at}.output[{place}]", part.get("type"), _ASKED)
+
+
+def _reasoning(at: str, item: Json) -> Refusals:
+    if "summary" not in item:
+        yield missing(f"{at}.summary")
+    secret = item.get("encrypted_content")
+    if secret is not None and not is_sealed(secret, OPENAI):
+        shown = f"{str(secret)[:4]}...{str(secret)[-4:]}"
+        yield invalid(
+            f"The encrypted content {shown} could not be verified. Reason: Encrypted content could not be decrypted or "
+            "parsed.",
+            None,
+            "invalid_encrypted_content",
+        )
+
+
+_ITEMS: dict[str, Callable[[str, Json], Refusals]] = {
+    "message": _message,
+    "reasoning": _reasoning,
+    **dict.fromkeys(_CALLS, _call),
+    **dict.fromkeys(_OUTPUTS, _output),
+}
+
+
+# Items among each other.
+
+
+def _reasoned(items: list[Json], *, is_stored: bool) -> Refusals:
+    for at, item in enumerate(items):
+        if _kind(item) != "reasoning":
+            continue
+        if not is_stored and not item.get("encrypted_content") and not item.get("content"):
+            yield Refusal(
+                f"Item with id '{text(item, 'id')}' not found. Items are not persisted when `store` is set to false. "
+                "Try again with `store` set to true, or remove this item from your input.",
+                404,
+                {"param": "input", "code": None},
+            )
+        following = next((other for other in items[at + 1 :] if _kind(other) != "reasoning"), None)
+        if following is None or not _is_said(following):
+            told = "of type 'reasoning' was provided without its required following item."
+            yield invalid(f"Item '{text(item, 'id')}' {told}", "input", None)
+
+
+def _is_said(item: Json) -> bool:
+    """Whether an item is one that the model makes."""
+    kind = _kind(item)
+    return item.get("role") == "assistant" if kind == "message" else not kind.endswith("_output")
+
+
+def _answered(items: list[Json], is_kept_there: bool) -> Refusals:
+    for at, item in enumerate(items):
+        kind, id = _kind(item), text(item, "call_id")
+        asked = kind.removesuffix("_output")
+        if kind in _PAIRS and not _has(items[at + 1 :], f"{kind}_output", id):
+            yield invalid(f"No tool output found for {_told(kind)} {id}.", "input", None)
+        if kind != asked and asked in _PAIRS and not is_kept_there and not _has(items[:at], asked, id):
+            yield invalid(f"No tool call found for {_told(kind)} with call_id {id}.", "input", None)
+
+
+def _has(items: list[Json], kind: str, call_id: str) -> bool:
+    return any(_kind(item) == kind and item.get("call_id") == call_id for item in items)
+
+
+def _told(kind: str) -> str:
+    return kind.replace("_", " ")

@@ -1,0 +1,58 @@
+"""What both of OpenAI's wires say of a value that does not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.testing.wires.refusal import Refusal, Refusals, is_word, json_type
+
+
+def invalid(message: str, param: str | None, code: str | None = "invalid_value") -> Refusal:
+    """A refusal that names the parameter."""
+    return Refusal(message, fields={"param": param, "code": code})
+
+
+def missing(at: str) -> Refusal:
+    """That something is not there."""
+    return invalid(f"Missing required parameter: '{at}'.", at, "missing_required_parameter")
+
+
+def empty_array(at: str) -> Refusal:
+    """That an array holds nothing."""
+    told = "Expected an array with minimum length 1, but got an empty array instead."
+    return invalid(f"Invalid '{at}': empty array. {told}", at, "empty_array")
+
+
+def not_a_string(at: str, value: Any) -> Refusal:
+    """That a value is no text."""
+    return invalid(
+        f"Invalid type for '{at}': expected a string, but got {json_type(value)} instead.", at, "invalid_type"
+    )
+
+
+def unknown_value(at: str, value: Any, values: tuple[str, ...]) -> Refusal:
+    """That a value is none of those that there are."""
+    known = ", ".join(f"'{known}'" for known in values[:-1]) + f", and '{values[-1]}'"
+    return invalid(f"Invalid value: '{value}'. Supported values are: {known}.", at)
+
+
+def judge_string(at: str, value: Any, longest: int) -> Refusals:
+    """What is wrong with a text that must be there, and not be too long."""
+    if value is None:
+        yield missing(at)
+    elif not isinstance(value, str):
+        yield not_a_string(at, value)
+    elif not value:
+        told = "Expected a string with minimum length 1, but got an empty string instead."
+        yield invalid(f"Invalid '{at}': empty string. {told}", at, "empty_string")
+    elif len(value) > longest:
+        told = f"Expected a string with maximum length {longest}, but got a string with length {len(value)} instead."
+        yield invalid(f"Invalid '{at}': string too long. {told}", at, "string_above_max_length")
+
+
+def judge_name(at: str, value: Any, longest: int) -> Refusals:
+    """What is wrong with a tool's name."""
+    yield from judge_string(at, value, longest)
+    if not is_word(value, longest):
+        told = "Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."
+        yield invalid(f"Invalid '{at}': string does not match pattern. {told}", at)

@@ -1,0 +1,1 @@
+"""Tools: a typed function becomes a schema, argument checks and a result."""

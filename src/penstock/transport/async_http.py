@@ -1,0 +1,181 @@
+"""HTTP for async code, on aiohttp, or on a client of the caller's: an aiohttp session, or an async httpx client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from inspect import iscoroutinefunction
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+from weakref import WeakKeyDictionary
+
+from penstock.errors import UsageError
+from penstock.transport.exchange import Head, Open, ReadTimedOut
+from penstock.transport.failures import failure_of
+
+_keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[Any, None]]] = WeakKeyDictionary()
+
+
+async def shared_session() -> Any:
+    """The session of the running loop: connections are kept open and used again.
+
+    It is held by an async generator, because a loop that shuts down closes those.
+    """
+    loop = asyncio.get_running_loop()
+    if loop not in _keepers or _keepers[loop][0].closed:
+        keeper = _keep_session()
+        _keepers[loop] = await anext(keeper), keeper
+    return _keepers[loop][0]
+
+
+async def _keep_session() -> AsyncGenerator[Any, None]:
+    import aiohttp
+
+    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session:
+        try:
+            yield session
+        finally:
+            _keepers.pop(asyncio.get_running_loop(), None)  # which the session holds, and so would be held for ever
+
+
+class AsyncConnection:
+    """The connection of one stream, which waits as long as it is told to.
+
+    One timer minds the time of all reads: it looks when the last deadline was due, and goes to sleep again if there is
+    a later one by then.
+    """
+
+    def __init__(self, client: Any = None) -> None:
+        if hasattr(client, "build_request") and not iscoroutinefunction(client.send):
+            raise UsageError(f"async code needs an async client, not {type(client).__module__}.Client; use stream()")
+        self._client = client
+        self._command: Open
+        self._response: Any = None
+        self._content: Any = None
+        self._deadline: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_expired = False
+        self._loop: asyncio.AbstractEventLoop
+
+    async def open(self, command: Open) -> Head:
+        """Send a request; how its answer begins."""
+        self._command, self._loop = command, asyncio.get_running_loop()
+        self._is_expired, self._deadline = False, None
+        try:
+            async with asyncio.timeout(command.first_byte):
+                self._response = await _send(self._client, command)
+        except Exception as error:
+            raise failure_of(error, command) from error
+        response = self._response
+        if hasattr(response, "aiter_bytes"):
+            self._content = _Pieces(response.aiter_bytes())
+            return Head(response.status_code, dict(response.headers))
+        self._content = response.content
+        return Head(response.status, dict(response.headers))
+
+    async def read(self, seconds: float | None) -> bytes:
+        """The next bytes, none at the end."""
+        if seconds is None:
+            self._deadline = None
+        else:
+            self._deadline = self._loop.time() + seconds
+            if self._timer is None or self._timer.when() > self._deadline:
+                self._set_timer()
+        try:
+            data: bytes = await self._content.readany()
+        except Exception as error:
+            if self._is_expired:
+                raise ReadTimedOut("nothing came in time") from None
+            if getattr(self._content, "_buffer", None):  # what came before the error; it will be raised again
+                return bytes(self._content._read_nowait(-1))
+            raise failure_of(error, self._command) from error
+        finally:
+            self._deadline = None  # what is done with the data may take its time
+        return data
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if self._deadline is None else self._loop.call_at(self._deadline, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._deadline is not None and self._loop.time() < self._deadline:
+            self._set_timer()
+        elif self._deadline is not None:
+            self._is_expired = True
+            self._content.set_exception(TimeoutError())
+
+    async def close(self) -> None:
+        """Close the connection; one that was not read to its end is not used again."""
+        response, self._response, self._deadline = self._response, None, None
+        self._set_timer()
+        if response is not None and hasattr(response, "aclose"):
+            await response.aclose()
+        elif response is not None:
+            response.close() if not response.content.at_eof() else response.release()
+
+
+class _Pieces:
+    """The pieces of an httpx response, read in the way of aiohttp's."""
+
+    def __init__(self, pieces: AsyncIterator[bytes]) -> None:
+        self._pieces = pieces
+        self._waiting: asyncio.Task[Any] | None = None
+        self._error: Exception | None = None
+
+    async def readany(self) -> bytes:
+        self._waiting = asyncio.ensure_future(anext(self._pieces, b""))
+        try:
+            data: bytes = await self._waiting
+        except asyncio.CancelledError:
+            if self._error is not None:
+                raise self._error from None
+            raise
+        return data
+
+    def set_exception(self, error: Exception) -> None:
+        self._error = error
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+
+def environment_proxy(url: str) -> str | None:
+    """The proxy that the environment names for an address, in `HTTPS_PROXY`, `ALL_PROXY` and so on, if any.
+
+    aiohttp can look for it too, but then in `.netrc` as well, in a thread, for each request.
+    """
+    parts, proxies = urlsplit(url), getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.netloc):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if not proxy.startswith(("http://", "https://")):
+        kind = proxy.partition(":")[0]
+        raise UsageError(
+            f"the environment names a proxy of the kind {kind}: give Model(..., client=...) one that has it"
+        )
+    return proxy
+
+
+async def _send(client: Any, command: Open) -> Any:
+    if client is None:
+        client, proxy = await shared_session(), environment_proxy(command.outgoing.url)
+    else:
+        proxy = None  # the caller's client minds its own
+    outgoing = command.outgoing
+    if hasattr(client, "build_request"):
+        waits = {"connect": command.connect, "pool": command.connect}
+        request = client.build_request(
+            "POST", outgoing.url, headers=dict(outgoing.headers), content=outgoing.body, extensions={"timeout": waits}
+        )
+        return await client.send(request, stream=True, follow_redirects=False)
+    import aiohttp
+
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=command.connect)
+    return await client.post(
+        outgoing.url, headers=outgoing.headers, data=outgoing.body, allow_redirects=False, raise_for_status=False,
+        timeout=timeout, proxy=proxy,
+    )  # fmt: skip

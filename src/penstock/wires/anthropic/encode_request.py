@@ -1,0 +1,206 @@
+"""Anthropic Messages: a request in its words.
+
+Messages of the user and of the assistant alternate, and results are content of the user, so neighbours are put
+together. Thoughts go back signed, block by block, in their order and unchanged (QUIRKS 126, 127); thoughts without a
+signature are another vendor's and stay out. `max_tokens` is required: if the caller gives none it is 16,000, of which
+`claude.USUAL_LENGTH` says why. `seed` and the penalties do not exist here and are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from penstock.declarations import Declared
+from penstock.errors import UsageError
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
+from penstock.messages import FIELDS, File, Image, Media, Message, ToolResult
+from penstock.wires.shared.body import Json, kept, merged, object_schema, renamed
+from penstock.wires.shared.claude import length_and_thinking, refused_options
+from penstock.wires.shared.ids import ids_for
+from penstock.wires.shared.media import IMAGES, check_type, is_uploaded, media_type, or_noted
+from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.settle import (
+    alternating,
+    called_tools,
+    chosen_tool,
+    marked_system,
+    misplaced,
+    settled,
+    split_system,
+)
+from penstock.wires.shared.vendor_state import fields_of, result_fields, telling_content
+
+WIRE = "anthropic"
+PATH = "/messages"
+
+_OPTIONS = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
+_TOOL_FIELDS = ("strict", "eager_input_streaming", "cache_control", "defer_loading", "allowed_callers",
+                "input_examples")  # fmt: skip
+_CALL_FIELDS = ("caller", "toolset_name")
+_ON_A_PART = ("signature", "citations", FIELDS, *_CALL_FIELDS)  # the states that are no block of their own
+_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
+
+
+def encode(request: Request, quirks: frozenset[str]) -> Sent:
+    """The request as a body for Messages."""
+    history = settled(request, WIRE, ids_for(WIRE, quirks), takes_blank=False)
+    system, messages = split_system(history)
+    length, thinking = length_and_thinking(request)
+    write = partial(_blocks, {})
+    body: Json = {"model": request.model, "max_tokens": length, "messages": alternating(messages, write)}
+    body |= {"system": marked_system(history, write) or system} if system else {}
+    body |= {"container": container} if (container := _container(messages)) else {}
+    body |= _tools(request) or _stubs(messages)
+    options = renamed(request, {name: _OPTIONS[name] for name in _OPTIONS if name not in refused_options(request)})
+    return Sent(PATH, merged({**body, **options, **thinking, "stream": request.is_streaming}, request.extra))
+
+
+# Messages.
+
+
+def _blocks(toolsets: dict[str, Any], message: Message) -> Iterator[Json]:
+    """What a message says; `toolsets` holds those of the calls that belong to one."""
+    write = _assistant if message.role == "assistant" else _user
+    return write(message, toolsets)
+
+
+def _user(message: Message, toolsets: Mapping[str, Any]) -> Iterator[Json]:
+    for part in message.parts:
+        match part:
+            case Opaque(kind="fields"):
+                pass  # written with the part that it belongs to
+            case Opaque(data=dict()):
+                yield part.data
+            case Opaque():
+                pass  # tampered with: no block
+            case ToolResult():
+                toolset = {"toolset_name": toolsets[part.call_id]} if part.call_id in toolsets else {}
+                yield _result(part) | toolset | result_fields(part, WIRE)
+            case Text() | Image() | File():
+                yield merged(_content(part), fields_of(part, message, WIRE))
+            case _:
+                raise misplaced(part, message.role, "give it in a message of the assistant")
+
+
+def _assistant(message: Message, toolsets: dict[str, Any]) -> Iterator[Json]:
+    told = {part.block for part in message.parts if isinstance(part, Text | Reasoning | ToolCall)}
+    for part in message.parts:
+        match part:
+            case Text() | Refusal():
+                beside = fields_of(part, message, WIRE)
+                yield _text(part.text) | kept(message.state_of(part.block, WIRE), ("citations",)) | beside
+            case Reasoning():
+                yield from _thought(part.text, message.state_of(part.block, WIRE))
+            case ToolCall():
+                state = kept(message.state_of(part.block, WIRE), _CALL_FIELDS)
+                toolsets |= {part.id: state["toolset_name"]} if "toolset_name" in state else {}
+                state |= fields_of(part, message, WIRE)
+                yield {"type": "tool_use", "id": part.id, "name": part.name, "input": part.arguments, **state}
+            case Opaque(kind="container"):
+                pass  # it is a field of the request
+            case Opaque(data=dict()) if part.kind not in _ON_A_PART:
+                yield part.data
+            case Opaque() if part.kind in _ON_A_PART and part.block not in told:
+                yield from _thought("", {part.kind: part.data})
+            case Image() | File():
+                raise misplaced(part, "assistant", "give it in a message of the user")
+            case _:
+                pass
+
+
+def _thought(text: str, state: Mapping[str, Any]) -> Iterator[Json]:
+    if "signature" in state:
+        yield {"type": "thinking", "thinking": text, "signature": state["signature"], **state.get(FIELDS, {})}
+
+
+def _result(result: ToolResult) -> Json:
+    """A result; it may be empty unless it is an error."""
+    written: Json = {"type": "tool_result", "tool_use_id": result.call_id}
+    if content := telling_content(result, WIRE) or _result_content(result):
+        written["content"] = content
+    elif result.is_error:
+        written["content"] = "The tool failed and did not say why."
+    return written | ({"is_error": True} if result.is_error else {})
+
+
+def _result_content(result: ToolResult) -> str | list[Json]:
+    match [part for part in result.content if not isinstance(part, Text) or part.text.strip()]:
+        case [Text(text=text)]:
+            return text
+        case telling:
+            return [or_noted(_content, part) for part in telling]
+
+
+def _container(messages: list[Message]) -> Any:
+    """The container in which Claude last ran code: it is used again."""
+    states = [part for message in messages for part in message.parts if isinstance(part, Opaque)]
+    last = next((state.data for state in reversed(states) if state.kind == "container"), None)
+    return last.get("id") if isinstance(last, dict) else last
+
+
+# Texts, pictures, documents.
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _content(part: Text | Image | File) -> Json:
+    match part:
+        case Text():
+            return _text(part.text)
+        case File() if not media_type(part).startswith("image/"):
+            title = {"title": part.name} if part.name else {}
+            return {"type": "document", "source": _document(part), **title}
+        case Image() | File():
+            check_type(part, media_type(part) in IMAGES, "give Anthropic JPEG, PNG, GIF or WebP")
+            return {"type": "image", "source": _source(part)}
+
+
+def _document(file: File) -> Json:
+    kind = media_type(file)
+    if not file.is_inline or kind == "application/pdf":
+        return _source(file)
+    if kind.startswith("text/") or kind == "application/json":
+        return {"type": "text", "media_type": "text/plain", "data": file.data.decode("utf-8", "replace")}
+    raise UsageError(f"{file!r} is {kind or 'of no known type'}: give Anthropic pictures, PDF or text")
+
+
+def _source(media: Media) -> Json:
+    if media.is_inline:
+        return {"type": "base64", "media_type": media_type(media), "data": media.base64}
+    if media.url.startswith(("http://", "https://")):
+        return {"type": "url", "url": media.url}
+    if is_uploaded(media):
+        return {"type": "file", "file_id": media.url}
+    raise UsageError(f"{media!r} cannot be fetched by Anthropic: give its bytes, or a URL on the web")
+
+
+# Tools.
+
+
+def _tools(request: Request) -> Json:
+    named = chosen_tool(request)
+    if not request.tools:
+        return {}
+    choice: Json = {"type": "tool", "name": named.name} if named else {}
+    if request.tool_choice and not named:
+        choice = {"type": _CHOICES[request.tool_choice]}
+    if request.is_parallel is False and request.tool_choice != "none":
+        choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
+    return {"tools": [_tool(tool) for tool in request.tools]} | ({"tool_choice": choice} if choice else {})
+
+
+def _stubs(messages: list[Message]) -> Json:
+    """Tools that were called before and are not declared any more: a history with calls needs some."""
+    called = [_tool(Declared(name)) for name in called_tools(messages)]
+    return {"tools": called, "tool_choice": {"type": "none"}} if called else {}
+
+
+def _tool(tool: Declared) -> Json:
+    if tool.hosted is not None:
+        return dict(tool.hosted)
+    described = {"description": tool.description} if tool.description else {}
+    return {"name": tool.name, **described, "input_schema": object_schema(tool), **kept(tool.extra, _TOOL_FIELDS)}

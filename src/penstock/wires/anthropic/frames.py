@@ -1,0 +1,61 @@
+"""The shapes of Anthropic's frames that are typed: pieces of blocks, and inputs whose spelling is kept."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct, field
+
+from penstock.wires.shared.loose import text_of
+from penstock.wires.shared.wire import UNREADABLE
+
+
+class TextDelta(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="text_delta"):
+    piece: str = field(name="text")
+
+
+class InputDelta(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="input_json_delta"):
+    piece: str = field(name="partial_json")
+
+
+class ThinkingDelta(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="thinking_delta"):
+    piece: str = field(name="thinking")
+    estimated_tokens: int | None = None
+
+
+class BlockDelta(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="content_block_delta"):
+    """What nearly all frames are."""
+
+    index: int
+    delta: TextDelta | InputDelta | ThinkingDelta
+
+
+class Spelled(Struct):
+    """A block of which only the spelling of its input counts."""
+
+    input: msgspec.Raw = msgspec.Raw()
+
+
+class SpelledMessage(Struct):
+    content: list[Spelled] = []
+
+
+class SpelledFrame(Struct):
+    """Wherever blocks may stand: in their start, in a message that starts, in a whole message."""
+
+    content_block: Spelled | None = None
+    message: SpelledMessage | None = None
+    content: list[Spelled] = []
+
+
+decode_delta = msgspec.json.Decoder(BlockDelta).decode
+_decode_spelled = msgspec.json.Decoder(SpelledFrame).decode
+
+
+def spelled_inputs(payload: bytes) -> list[str]:
+    """The inputs of the frame's blocks as they were spelled; none if the frame is too odd to tell."""
+    try:
+        frame = _decode_spelled(payload)
+    except UNREADABLE:
+        return []
+    blocks = frame.content or (frame.message.content if frame.message else []) or [frame.content_block or Spelled()]
+    return [text_of(block.input) for block in blocks]

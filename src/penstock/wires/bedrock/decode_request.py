@@ -1,0 +1,190 @@
+"""Bedrock's Converse: blocks that tell what they are by their one key. Bytes may be bytes, as boto3 has them."""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from penstock.messages import FIELDS, File, Image, ToolResult
+from penstock.wires.shared.fields import (
+    Json,
+    base64_text,
+    data_url,
+    kind_of,
+    mapping,
+    mappings,
+    nested,
+    nothing_else,
+    plain,
+    refused,
+    rest,
+    string,
+)
+from penstock.wires.shared.foreign_blocks import words_of
+from penstock.wires.shared.message_parts import Parts, result
+from penstock.wires.shared.places import Placed, answers
+from penstock.wires.shared.unnamed_calls import Calls
+
+WIRE = "bedrock"
+
+_SHOWN = ("text", "image", "document", "video", "audio")
+_WHOLE = ("cachePoint", "guardContent", "searchResult")
+_BLOCKS = {*_SHOWN, *_WHOLE, "toolUse", "toolResult", "reasoningContent", "citationsContent"}
+_THOUGHT = {"text", "signature"}
+_FORMATS = {
+    "txt": "text/plain", "md": "text/markdown", "three_gp": "video/3gpp", "mkv": "video/x-matroska",
+    "mov": "video/quicktime", "flv": "video/x-flv", "wmv": "video/x-ms-wmv", "mp3": "audio/mpeg",
+}  # fmt: skip
+"""Converse's names for formats, where the type is not guessed from them."""
+
+
+def is_message(message: Json) -> bool:
+    """Whether the content is made of Converse's blocks, which have no type."""
+    content: Any = message.get("content")
+    return isinstance(content, list) and any(map(is_block, content))
+
+
+def is_block(block: Any) -> bool:
+    return isinstance(block, Mapping) and "type" not in block and bool(_BLOCKS & block.keys())
+
+
+def read(message: Json, place: str, calls: Calls) -> Iterator[Placed]:
+    """The messages that a message is; results among what the user says are messages of their own, in the order."""
+    nothing_else(message, ("role", "content"), place)
+    given = _blocks(message.get("content"), f"{place}.content")
+    match message.get("role"):
+        case "assistant":
+            yield _assistant(given, place, calls)
+        case "user":
+            for is_result, group in groupby(given, key=lambda item: "toolResult" in item[1]):
+                if is_result:
+                    yield answers([(at, _result(block, at, calls)) for at, block in group], place)
+                else:
+                    yield _said([*group], place, calls, "user")
+        case role:
+            raise refused(place, f"has the role {role!r}: give user or assistant, and the system's as system")
+
+
+def system(blocks: Any, place: str) -> Placed:
+    """What the model is told before all else."""
+    return _said(_blocks(blocks, place), place, Calls(), "system")
+
+
+def _blocks(blocks: Any, place: str) -> list[tuple[str, Json]]:
+    """The blocks of a content; each is one thing."""
+    given = [*mappings(blocks, place)]
+    for at, block in given:
+        if len(block) != 1:
+            raise refused(at, f"{kind_of(block)} is no block: give one of them")
+    return given
+
+
+def _said(given: list[tuple[str, Json]], place: str, calls: Calls, role: Any) -> Placed:
+    parts = Parts(WIRE, calls, place)
+    for at, block in given:
+        parts.at = at
+        if role == "system" and not ("text" in block or set(_WHOLE) & block.keys()):
+            raise refused(at, f"{kind_of(block)} has no place in a message of the system: give text")
+        if role == "system" and not _is_text(block):
+            parts.whole(next(iter(block)), block)
+        else:
+            _show(parts, block, at)
+    return parts.build(role)
+
+
+def _is_text(block: Json) -> bool:
+    return "text" in block or (isinstance(guarded := block.get("guardContent"), Mapping) and "text" in guarded)
+
+
+def _show(parts: Parts, block: Json, at: str) -> None:
+    kind = next((key for key in (*_SHOWN, *_WHOLE) if key in block), "")
+    match block.get(kind):
+        case str(text) if kind == "text":
+            parts.text(text)
+        case {"text": {"text": str(text)}} if kind == "guardContent":
+            parts.state(parts.text(text), kind, block[kind])
+        case Mapping() as media if kind in _SHOWN:
+            found = _media(kind, media, f"{at}.{kind}")
+            beside = rest(media, ("format", "source", "name")) | nested("source", _source_fields(media["source"]))
+            parts.media(found, nested(kind, beside))
+        case {"image": {"source": {"bytes": _}} as picture} if kind == "guardContent":
+            found = _media("image", picture, f"{at}.{kind}.image")
+            parts.told(kind, block, "", [Image(found.url, found.media_type)])
+        case Mapping() if kind in _WHOLE:
+            parts.told(kind, block, words_of(plain(block)))
+        case _:
+            raise refused(at, f"{kind_of(block)} cannot be sent: give text, an image, a document or a toolResult")
+
+
+def _media(kind: str, media: Json, at: str) -> Image | File:
+    format, name = str(media.get("format") or ""), str(media.get("name") or "")
+    guessed = mimetypes.guess_type(f"file.{format}")[0] or f"{'application' if kind == 'document' else kind}/{format}"
+    media_type = _FORMATS.get(format, guessed)
+    make = Image if kind == "image" else File
+    match media.get("source"):
+        case {"bytes": str(data) | bytes(data)}:
+            return make(data_url(media_type, data), media_type, name)
+        case {"text": str(text)}:
+            return make(data_url(media_type, text.encode()), media_type, name)
+        case {"s3Location": {"uri": str(uri)}}:
+            return make(uri, media_type, name)
+        case _:
+            raise refused(at, "needs a source of bytes, text or s3Location")
+
+
+def _source_fields(source: Json) -> Json:
+    """What is said of a source beside where it is: whose bucket it is in, say."""
+    stored: Any = source.get("s3Location") or {}
+    return rest(source, ("bytes", "text", "s3Location")) | nested("s3Location", rest(stored, ("uri",)))
+
+
+def _result(block: Json, at: str, calls: Calls) -> ToolResult:
+    place = f"{at}.toolResult"
+    found = mapping(block["toolResult"], place)
+    shown = Parts(WIRE, calls, place)
+    for inner_at, inner in _blocks(found.get("content") or (), f"{place}.content"):
+        if "json" in inner:
+            shown.text(json.dumps(plain(inner["json"]), ensure_ascii=False), {"json": True})
+        else:
+            _show(shown, inner, inner_at)
+    fields = rest(found, ("toolUseId", "content", "status"))
+    return result(
+        string(found, "toolUseId", place),
+        shown,
+        calls,
+        is_error=found.get("status") == "error",
+        fields=nested("toolResult", fields),
+        content=found.get("content"),
+    )
+
+
+def _assistant(given: list[tuple[str, Json]], place: str, calls: Calls) -> Placed:
+    parts = Parts(WIRE, calls, place)
+    for at, block in given:
+        parts.at = at
+        match block:
+            case {"toolUse": Mapping() as call}:
+                id, name = (string(call, field, f"{at}.toolUse") for field in ("toolUseId", "name"))
+                made = parts.call(id, name, call.get("input"), at)
+                beside = rest(call, ("toolUseId", "name", "input"))
+                parts.state(made, FIELDS, nested("toolUse", beside))
+            case {"reasoningContent": {"reasoningText": {"text": str(text)} as thought, **more}} if (
+                thought.keys() <= _THOUGHT and not more
+            ):
+                parts.state(parts.reasoning(text), "signature", thought.get("signature"))
+            case {"reasoningContent": {"redactedContent": str(data) | bytes(data), **more}} if not more:
+                parts.state(parts.reasoning(""), "redactedContent", base64_text(data))
+            case {
+                "citationsContent": {"content": [{"text": str(text), **more}], "citations": [*citations], **others}
+            } if not more and not others:
+                parts.state(parts.text(text), "citations", citations)
+            case {"text": str(text)}:
+                parts.text(text)
+            case {"toolResult": _}:
+                parts.answer(_result(block, at, calls))
+            case _:  # what Bedrock, or the model, made by itself; new ones have names that we do not know
+                parts.whole(next(iter(block)), block)
+    return parts.build("assistant")

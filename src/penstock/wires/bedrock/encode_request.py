@@ -1,0 +1,262 @@
+"""Amazon Bedrock Converse: a request in its words.
+
+Converse is one shape for the models of many makers; what only some of them have goes into
+`additionalModelRequestFields`. Messages of the user and of the assistant alternate, and results are content of the
+user. Bytes are base64 in JSON. Converse cannot be told to use no tool: `tool_choice="none"` declares none, unless the
+history has calls, for then it insists on tools.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from penstock.declarations import Declared
+from penstock.errors import UsageError
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
+from penstock.messages import FIELDS, File, Image, Media, Message, ToolResult
+from penstock.wires.shared.body import Json, kept, merged, object_schema, renamed
+from penstock.wires.shared.claude import is_claude, length_and_thinking, refused_options
+from penstock.wires.shared.ids import ids_for
+from penstock.wires.shared.media import check_type, media_type, or_noted
+from penstock.wires.shared.reasoning import asked_reasoning, effort_of
+from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.settle import (
+    alternating,
+    called_tools,
+    chosen_tool,
+    marked_system,
+    misplaced,
+    settled,
+    split_system,
+)
+from penstock.wires.shared.vendor_state import fields_of, result_fields, telling_content
+
+WIRE = "bedrock"
+MAX_DOCUMENT_NAME = 200
+
+_INFERENCE = {"max_tokens": "maxTokens", "temperature": "temperature", "top_p": "topP", "stop": "stopSequences"}
+_ADDITIONAL = {"top_k": "top_k", "seed": "seed", "presence_penalty": "presence_penalty",
+               "frequency_penalty": "frequency_penalty"}  # fmt: skip
+GUARDED = "guardContent"
+"""The state of a text that Bedrock's guard is to look at: the block in which it stood."""
+_ON_A_PART = (FIELDS, "signature", "redactedContent", "citations")  # the states that are no block of their own
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+_FORMATS = {
+    "image/jpg": "jpeg", "video/3gpp": "three_gp", "video/quicktime": "mov", "video/x-matroska": "mkv",
+    "video/x-flv": "flv", "video/x-ms-wmv": "wmv", "audio/mpeg": "mp3", "audio/x-wav": "wav", "audio/wave": "wav",
+    "audio/x-m4a": "m4a", "application/msword": "doc", "application/vnd.ms-excel": "xls", "text/plain": "txt",
+    "text/markdown": "md", f"{_OFFICE}.wordprocessingml.document": "docx", f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
+}  # fmt: skip
+"""Converse's names for formats, where they are not the second half of the type."""
+_TAKEN = {
+    "image": ("png", "jpeg", "gif", "webp"),
+    "video": ("mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"),
+    "audio": (
+        "mp3",
+        "opus",
+        "wav",
+        "aac",
+        "flac",
+        "mp4",
+        "ogg",
+        "mkv",
+        "mka",
+        "x-aac",
+        "m4a",
+        "mpeg",
+        "mpga",
+        "pcm",
+        "webm",
+    ),
+    "document": ("pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md"),
+}
+"""The formats that Converse takes, by medium."""
+_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}  # models but Claude know three efforts
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9()\[\] -]+")
+
+
+def encode(request: Request, quirks: frozenset[str]) -> Sent:
+    """The request as a body for ConverseStream, or for Converse if the answer is to come whole."""
+    history = settled(request, WIRE, ids_for(WIRE, quirks), takes_blank=False)
+    system, messages = split_system(history)
+    spoken = alternating(messages, _Writer().blocks)
+    body: Json = {"messages": [{**one, "content": _with_words(one["content"])} for one in spoken]}
+    body |= {"system": marked_system(history, _Writer().blocks) or [{"text": system}]} if system else {}
+    tools = _tools(request, messages)
+    body |= {"toolConfig": tools} if tools else {}
+    inference, additional = _settings(request, tools)
+    body |= {"inferenceConfig": inference} if inference else {}
+    body |= {"additionalModelRequestFields": additional} if additional else {}
+    operation = "converse-stream" if request.is_streaming else "converse"
+    return Sent(f"/model/{quote(request.model, safe='')}/{operation}", merged(body, request.extra))
+
+
+# Messages.
+
+
+class _Writer:
+    """Writes the messages of one request, in which no two documents may have one name."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def blocks(self, message: Message) -> Iterator[Json]:
+        return _assistant(message) if message.role == "assistant" else self._user(message)
+
+    def _user(self, message: Message) -> Iterator[Json]:
+        for part in message.parts:
+            match part:
+                case ToolResult():
+                    yield self._result(part)
+                case Text() if guarded := message.state_of(part.block, WIRE).get(GUARDED):
+                    yield {GUARDED: guarded}
+                case Text() | Image() | File():
+                    yield merged(self._content(part), fields_of(part, message, WIRE))
+                case Opaque(kind="guardContent", data={"text": _}):
+                    pass  # written with the text that it guards
+                case Opaque(data=dict()):
+                    yield part.data
+                case Opaque():
+                    pass  # tampered with: no block
+                case _:
+                    raise misplaced(part, message.role, "give it in a message of the assistant")
+
+    def _result(self, result: ToolResult) -> Json:
+        """A result; blank text is refused."""
+        telling = [part for part in result.content if not isinstance(part, Text) or part.text.strip()]
+        written = [or_noted(self._content, part) for part in telling] or [{"text": "(no output)"}]
+        status = "error" if result.is_error else "success"
+        content = telling_content(result, WIRE) or written
+        answer = {"toolResult": {"toolUseId": result.call_id, "content": content, "status": status}}
+        return merged(answer, result_fields(result, WIRE))
+
+    def _content(self, part: Text | Image | File) -> Json:
+        if isinstance(part, Text):
+            return {"text": part.text}
+        kind = media_type(part)
+        medium = "image" if isinstance(part, Image) else kind.partition("/")[0]
+        format = _FORMATS.get(kind, kind.partition("/")[2])
+        taken = _TAKEN.get(medium, _TAKEN["document"])
+        check_type(part, format in taken, f"give Bedrock {', '.join(taken)}")
+        block = {"format": format, "source": _source(part)}
+        return {medium: block} if medium in _TAKEN else {"document": {**block, "name": self._name(part)}}
+
+    def _name(self, file: Media) -> str:
+        plain = " ".join(_NOT_IN_NAMES.sub("-", file.name).split())[:MAX_DOCUMENT_NAME] or "document"
+        name, times = plain, 1
+        while name in self._names:
+            times += 1
+            name = f"{plain[: MAX_DOCUMENT_NAME - 8]}-{times}"
+        self._names.add(name)
+        return name
+
+
+def _with_words(blocks: list[Json]) -> list[Json]:
+    """The blocks, with a text if there is a document and none: Bedrock insists on it."""
+    is_mute = any("document" in block for block in blocks) and not any("text" in block for block in blocks)
+    return [*blocks, {"text": "(See the document.)"}] if is_mute else blocks
+
+
+def _source(media: Media) -> Json:
+    if media.url.startswith("s3://"):
+        return {"s3Location": {"uri": media.url}}
+    if not media.is_inline:
+        raise UsageError(f"{media!r} cannot be fetched by Bedrock: give its bytes, or where it is in S3")
+    return {"bytes": media.base64}
+
+
+def _assistant(message: Message) -> Iterator[Json]:
+    told = {part.block for part in message.parts if isinstance(part, Text | Reasoning)}
+    for part in message.parts:
+        match part:
+            case Text() | Refusal():
+                yield _text(part.text, message.state_of(part.block, WIRE))
+            case Reasoning():
+                yield from _thought(part.text, message.state_of(part.block, WIRE))
+            case ToolCall():
+                call = {"toolUse": {"toolUseId": part.id, "name": part.name, "input": part.arguments}}
+                yield merged(call, fields_of(part, message, WIRE))
+            case Opaque(data=dict()) if part.kind not in _ON_A_PART:
+                yield part.data
+            case Opaque() if part.kind in _ON_A_PART and part.block not in told:
+                yield from _thought("", {part.kind: part.data})
+            case Image() | File():
+                raise misplaced(part, "assistant", "give it in a message of the user")
+            case _:
+                pass
+
+
+def _text(text: str, state: Mapping[str, Any]) -> Json:
+    if "citations" in state:
+        return {"citationsContent": {"content": [{"text": text}], "citations": state["citations"]}}
+    return {"text": text}
+
+
+def _thought(text: str, state: Mapping[str, Any]) -> Iterator[Json]:
+    """A thought goes back signed or encrypted; others are not Bedrock's."""
+    if "signature" in state:
+        yield {"reasoningContent": {"reasoningText": {"text": text, "signature": state["signature"]}}}
+    if "redactedContent" in state:
+        yield {"reasoningContent": {"redactedContent": state["redactedContent"]}}
+
+
+# Tools and settings.
+
+
+def _tools(request: Request, messages: Iterable[Message]) -> Json:
+    named = chosen_tool(request)
+    called = called_tools(messages)
+    if request.tool_choice == "none" and not called:
+        return {}
+    written = [_tool(tool) for tool in request.tools] or [_tool(Declared(name)) for name in called]
+    choice: Json = {"toolChoice": {"tool": {"name": named.name}}} if named else {}
+    if not named and request.tools and request.tool_choice in ("auto", "required"):
+        choice = {"toolChoice": {"any" if request.tool_choice == "required" else "auto": {}}}
+    return {"tools": written, **choice} if written else {}
+
+
+def _tool(tool: Declared) -> Json:
+    if tool.hosted is not None:
+        return dict(tool.hosted)
+    described = {"description": tool.description} if tool.description else {}
+    schema = {"inputSchema": {"json": object_schema(tool)}}
+    return {"toolSpec": {"name": tool.name, **described, **schema, **kept(tool.extra, ("strict",))}}
+
+
+def _settings(request: Request, tools: Json) -> tuple[Json, Json]:
+    """The settings that all models have, and those that only some have."""
+    if not is_claude(request.model):
+        return renamed(request, _INFERENCE), _additional(request) | _effort(request)
+    refused = refused_options(request)
+    inference = renamed(request, {name: _INFERENCE[name] for name in _INFERENCE if name not in refused})
+    additional = renamed(request, {} if "top_k" in refused else {"top_k": "top_k"})
+    length, thinking = length_and_thinking(request)
+    if "budget_tokens" in thinking.get("thinking", {}):
+        inference["maxTokens"] = length  # of which the budget is a part
+    if tools and request.is_parallel is False:  # merged with the choice that Bedrock writes, if it writes one
+        written = {} if "toolChoice" in tools else {"type": "auto"}
+        additional["tool_choice"] = {**written, "disable_parallel_tool_use": True}
+    return inference, additional | thinking
+
+
+def _additional(request: Request) -> Json:
+    fields = renamed(request, _ADDITIONAL)
+    if "top_k" in fields and "nova" in request.model:
+        fields["inferenceConfig"] = {"topK": fields.pop("top_k")}
+    return fields
+
+
+def _effort(request: Request) -> Json:
+    """How much a model that is no Claude is to think."""
+    reasoning = asked_reasoning(request)
+    if reasoning is None:
+        return {}
+    effort = effort_of(reasoning)
+    effort = _EFFORTS.get(effort, effort)
+    if "nova" not in request.model:
+        return {"reasoning_effort": effort} if reasoning else {}
+    config = {"type": "enabled", "maxReasoningEffort": effort} if reasoning else {"type": "disabled"}
+    return {"reasoningConfig": config}

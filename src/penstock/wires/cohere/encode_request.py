@@ -1,0 +1,163 @@
+"""Cohere's chat, version 2: a request in its words.
+
+A message with calls holds no text: what the model said before them is its `tool_plan`. Cohere's choice of tools is
+that one must be used or none, so to name a tool is to declare only that one and to require it; the switch for parallel
+calls has no counterpart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
+from penstock.messages import WHOLE, File, Image, Message, ToolResult
+from penstock.wires.shared.body import Json, function_tool, merged, renamed
+from penstock.wires.shared.ids import ids_for
+from penstock.wires.shared.media import noted
+from penstock.wires.shared.reasoning import asked_reasoning, budget_of
+from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.settle import arguments_text, chosen_tool, misplaced, settled, system_text
+from penstock.wires.shared.vendor_state import fields_of, message_fields, result_content, result_fields
+
+WIRE = "cohere"
+PATH = "/v2/chat"
+
+_OPTIONS = {
+    "max_tokens": "max_tokens", "temperature": "temperature", "top_p": "p", "top_k": "k", "stop": "stop_sequences",
+    "seed": "seed", "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty",
+}  # fmt: skip
+_BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 0, "xhigh": 0, "max": 0}  # 0 is no limit
+_CHOICES = {"required": "REQUIRED", "none": "NONE"}
+
+
+def encode(request: Request, quirks: frozenset[str]) -> Sent:
+    """The request as a body for /v2/chat."""
+    thinks = _thinks(request)
+    history = settled(request, WIRE, ids_for(WIRE, quirks))
+    messages = [written for message in history for written in _message(message, thinks)]
+    body: Json = {"model": request.model, "messages": messages, "stream": request.is_streaming}
+    body |= _tools(request)
+    return Sent(PATH, merged({**body, **renamed(request, _OPTIONS), **_thinking(request)}, request.extra))
+
+
+def _thinks(request: Request) -> bool:
+    """Whether thoughts are taken back: only by a model that thinks, and while it does."""
+    reasoning = asked_reasoning(request)
+    return bool(reasoning) or (reasoning is None and "reasoning" in request.model)
+
+
+def _thinking(request: Request) -> Json:
+    reasoning = asked_reasoning(request)
+    if reasoning is None:
+        return {}
+    if not reasoning:
+        return {"thinking": {"type": "disabled"}}
+    budget = budget_of(reasoning, _BUDGETS)
+    return {"thinking": {"type": "enabled", **({"token_budget": budget} if budget else {})}}
+
+
+# Messages.
+
+
+def _message(message: Message, thinks: bool) -> Iterator[Json]:
+    match message.role:
+        case "assistant":
+            written = _assistant(message, thinks)
+            if len(written) > 1:
+                yield message_fields(message) | written
+        case "tool":
+            yield from _results(message.results)
+        case "system":
+            yield message_fields(message) | {"role": "system", "content": system_text(message)}
+        case role:
+            yield message_fields(message) | {"role": role, "content": _content(message)}
+
+
+def _content(message: Message) -> str | list[Json]:
+    given = [part for part in message.parts if not isinstance(part, Opaque) or _is_block(part)]
+    parts = [_written(part, message) for part in given]
+    match parts:
+        case [{"type": "text", "text": str(text), **beside}] if not beside:
+            return text
+        case _:
+            return parts
+
+
+def _is_block(state: Opaque) -> bool:
+    return state.kind == WHOLE and isinstance(state.data, dict)
+
+
+def _written(part: Any, message: Message) -> Json:
+    return dict(part.data) if isinstance(part, Opaque) else merged(_said(part), fields_of(part, message, WIRE))
+
+
+def _said(part: Any) -> Json:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text}
+        case Image():
+            return {"type": "image_url", "image_url": {"url": part.url}}
+        case _:
+            raise misplaced(part, "user", "Cohere takes text and pictures; give a file's text")
+
+
+def _assistant(message: Message, thinks: bool) -> Json:
+    words = [part for part in message.parts if isinstance(part, Text | Refusal)]
+    said = [part.text for part in words]
+    thoughts = [part.text for part in message.parts if isinstance(part, Reasoning) and thinks]
+    states = [part for part in message.parts if isinstance(part, Opaque) and part.kind == "tool_plan"]
+    plans = [state.data for state in states if isinstance(state.data, str)]
+    calls = [merged(_call(call), fields_of(call, message, WIRE)) for call in message.tool_calls]
+    for part in message.parts:
+        if isinstance(part, Image | File):
+            raise misplaced(part, "assistant", "give it in a message of the user")
+    content: list[Json] = [{"type": "thinking", "thinking": text} for text in thoughts]
+    if not calls:
+        content += [{"type": "text", "text": part.text, **fields_of(part, message, WIRE)} for part in words]
+    plan = "".join(plans) or ("".join(said) if calls else "")  # QUIRKS 159
+    written: Json = {"role": "assistant", "content": content, "tool_plan": plan, "tool_calls": calls}
+    return {key: value for key, value in written.items() if value}
+
+
+def _call(call: ToolCall) -> Json:
+    """A call; free text is here the one argument of an ordinary one."""
+    arguments = msgspec.json.encode(call.arguments).decode() if call.kind == "custom" else arguments_text(call)
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _results(results: list[ToolResult]) -> Iterator[Json]:
+    """A message for each result, and one of the user with the pictures, which such messages cannot hold."""
+    seen: list[Json] = []
+    for result in results:
+        content = result_content(result, WIRE) or _result(result)
+        yield result_fields(result, WIRE) | {"role": "tool", "tool_call_id": result.call_id, "content": content}
+        pictures = [_said(part) for part in result.content if isinstance(part, Image)]
+        seen += [_said(Text(0, f"From {result.name} ({result.call_id}):")), *pictures] if pictures else []
+    if seen:
+        yield {"role": "user", "content": seen}
+
+
+def _result(result: ToolResult) -> str | list[Json]:
+    """A result's text; where it has several, each is a document that can be cited."""
+    parts = [noted(part) if isinstance(part, File) else part for part in result.content]
+    texts = [part.text for part in parts if isinstance(part, Text)]
+    if len(texts) > 1:
+        return [{"type": "document", "document": {"data": {"text": text}}} for text in texts]
+    return "".join(texts) or ("The result is in the next message." if parts else "")
+
+
+# Tools.
+
+
+def _tools(request: Request) -> Json:
+    named = chosen_tool(request)
+    tools = (named,) if named else request.tools
+    if not tools:
+        return {}
+    choice = "REQUIRED" if named else _CHOICES.get(request.tool_choice, "")
+    written: Json = {"tools": [function_tool(tool) for tool in tools]}
+    written |= {"tool_choice": choice} if choice else {}
+    return written | ({"strict_tools": True} if all(tool.extra.get("strict") for tool in tools) else {})

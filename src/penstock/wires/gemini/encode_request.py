@@ -1,0 +1,249 @@
+"""Google Gemini, of the Gemini API and of Vertex AI: a request in its words.
+
+All calls of a turn stand in one content and all their responses in the next, in the same order, for that is how they
+are matched (QUIRKS 148); an id is sent only if Gemini gave one, since some of its endpoints refuse the field. A
+signature goes back on the part that it came with (QUIRKS 147). Thoughts that are not signed need not go back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from penstock.declarations import Declared
+from penstock.errors import UsageError
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
+from penstock.messages import File, Image, Media, Message, ToolResult
+from penstock.wires.shared.body import Json, kept, merged, object_schema, renamed
+from penstock.wires.shared.ids import ids_for
+from penstock.wires.shared.media import check_type, media_type, or_noted
+from penstock.wires.shared.reasoning import asked_reasoning, budget_of, effort_of
+from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.settle import chosen_tool, misplaced, settled, split_system
+from penstock.wires.shared.vendor_state import fields_of, result_fields, result_text, shown
+
+WIRE = "gemini"
+SIGNATURE = "thought_signature"
+PARTS = "parts"
+"""The kind of state of a result whose pictures and files stood within it: for each of them the fields beside it."""
+UNSIGNED = "skip_thought_signature_validator"
+"""What Google tells to put in place of a signature on a call that Gemini did not make; its own client does the same."""
+
+_OPTIONS = {
+    "max_tokens": "maxOutputTokens", "temperature": "temperature", "top_p": "topP", "top_k": "topK",
+    "stop": "stopSequences", "seed": "seed", "presence_penalty": "presencePenalty",
+    "frequency_penalty": "frequencyPenalty",
+}  # fmt: skip
+_MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
+_LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH"}
+_BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
+"""What Google takes the efforts for where it speaks Chat Completions."""
+_TOOL_FIELDS = ("response", "responseJsonSchema", "behavior")
+_VERSION = re.compile(r"gemini-(\d+)")
+
+_STRANGE = re.compile(
+    r"application/(?!pdf|json|xml|javascript|x-javascript|x-python|rtf).*|image/(bmp|tiff|svg\+xml|gif)"
+)
+"""Types that Gemini does not take."""
+
+
+def encode(request: Request, quirks: frozenset[str]) -> Sent:
+    """The request as a body for streamGenerateContent, or for generateContent if the answer is to come whole."""
+    system, messages = split_system(settled(request, WIRE, ids_for(WIRE, quirks)))
+    body: Json = {}
+    if token := _continuation(messages):
+        body["continuationToken"] = token
+        messages = messages[:-1]
+    body["contents"] = _Contents(request.model).all(messages)
+    body |= {"systemInstruction": {"parts": [{"text": system}]}} if system else {}
+    body |= _tools(request)
+    config = renamed(request, _OPTIONS) | _thinking(request)
+    body |= {"generationConfig": config} if config else {}
+    model = request.model if "/" in request.model else f"models/{request.model}"
+    method = "streamGenerateContent?alt=sse" if request.is_streaming else "generateContent"
+    return Sent(f"/{quote(model)}:{method}", merged(body, request.extra))
+
+
+def _version(model: str) -> int:
+    """Which Gemini it is; names without a number (`gemini-flash-latest`) are those of the newest."""
+    found = _VERSION.search(model)
+    return int(found[1]) if found else 3 if "gemini" in model else 0
+
+
+def _continuation(messages: list[Message]) -> Any:
+    """The token of an answer that is to be continued: it goes with the request of that answer, without the answer."""
+    parts = messages[-1].parts if messages and messages[-1].role == "assistant" else ()
+    tokens = [part.data for part in parts if isinstance(part, Opaque) and part.kind == "continuationToken"]
+    return tokens[-1] if tokens else None
+
+
+# Contents.
+
+
+class _Contents:
+    """Writes the messages of one request; remembers the ids that Gemini gave to calls, for their responses."""
+
+    def __init__(self, model: str) -> None:
+        self._is_third = _version(model) >= 3
+        self._is_older = 0 < _version(model) < 3
+        self._given_ids: dict[str, Any] = {}
+
+    def all(self, messages: list[Message]) -> list[Json]:
+        last_user = max((at for at, message in enumerate(messages) if message.role == "user"), default=-1)
+        written: list[Json] = []
+        for at, message in enumerate(messages):
+            match message.role:
+                case "assistant":
+                    parts = self._model(message, is_current=at > last_user)
+                case "tool":
+                    parts = self._responses(message.results)
+                case _:
+                    parts = [
+                        merged(_said(part, message.role), fields_of(part, message, WIRE)) for part in shown(message)
+                    ]
+            if parts:
+                written.append({"role": "model" if message.role == "assistant" else "user", "parts": parts})
+        return written
+
+    def _model(self, message: Message, is_current: bool) -> list[Json]:
+        worn = {
+            part.block
+            for part in message.parts
+            if not isinstance(part, Image | File | ToolResult) and not _is_signature(part)
+        }
+        parts = [written for part in message.parts for written in self._answered(message, part, worn)]
+        first = next((part for part in parts if "functionCall" in part), None)
+        if first is not None and is_current and self._is_third:  # Gemini 3 checks the turn that it is in
+            first.setdefault("thoughtSignature", UNSIGNED)
+        return parts
+
+    def _answered(self, message: Message, part: Any, worn: set[int]) -> Iterator[Json]:
+        """What a part is here; `worn` are the blocks with a part that a signature can be on."""
+        state = {} if isinstance(part, Image | File) else message.state_of(part.block, WIRE)
+        signed = {"thoughtSignature": state[SIGNATURE]} if SIGNATURE in state else {}
+        match part:
+            case Text() | Refusal():
+                yield {"text": part.text, **signed, **fields_of(part, message, WIRE)}
+            case Reasoning() if signed:
+                yield {"text": part.text, "thought": True, **signed, **fields_of(part, message, WIRE)}
+            case ToolCall():
+                given_id = kept(state, ("id",))
+                self._given_ids |= {part.id: given_id}
+                call = {"functionCall": {**given_id, "name": part.name, "args": part.arguments}, **signed}
+                yield merged(call, fields_of(part, message, WIRE))
+            case Opaque(kind="thought_signature"):
+                if part.block not in worn:
+                    yield {"text": "", "thoughtSignature": part.data}
+            case Opaque(kind="id" | "continuationToken" | "fields") | Reasoning():
+                pass
+            case Opaque(data=dict()):
+                yield {**part.data, **signed}
+            case Opaque():
+                pass  # a stored history may hold anything; `check` tells that this is no state
+            case _:
+                yield _said(part, "assistant")
+
+    def _responses(self, results: list[ToolResult]) -> list[Json]:
+        """A response for each call, in their order; what older models cannot take within one follows them."""
+        written: list[Json] = []
+        shown: list[Json] = []
+        for result in results:
+            media = [or_noted(_shown, part) for part in result.content if isinstance(part, Image | File)]
+            parts = {"parts": within} if (within := self._within(result, media)) else {}
+            shown += [] if parts else media
+            response = {"name": result.name, "response": _response(result), **parts}
+            answer = {"functionResponse": {**self._given_ids.get(result.call_id, {}), **response}}
+            written.append(merged(answer, result_fields(result, WIRE)))
+        return written + shown
+
+    def _within(self, result: ToolResult, media: list[Json]) -> list[Json]:
+        """What of it goes within a response: all if the model takes it there, or what stood there if none is named."""
+        match result.state_of(WIRE).get(PARTS):
+            case [*fields] if len(fields) == len(media) and all(isinstance(one, dict) for one in fields):
+                return [] if self._is_older else [*map(merged, media, fields)]
+            case _:
+                return media if self._is_third else []
+
+
+def _is_signature(part: Any) -> bool:
+    return isinstance(part, Opaque) and part.kind == SIGNATURE
+
+
+def _response(result: ToolResult) -> Json:
+    """A result as the object that it must be: as it stands if it is one, as Google's own agents do it."""
+    text = result_text(result)
+    if result.is_error:
+        return {"error": text}
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {"result": text}
+
+
+def _said(part: Any, role: str) -> Json:
+    match part:
+        case Text():
+            return {"text": part.text}
+        case Image() | File():
+            return _media(part)
+        case _:
+            raise misplaced(part, role, "give it in a message of the assistant")
+
+
+def _shown(part: Text | Image | File) -> Json:
+    return _said(part, "tool")
+
+
+def _media(media: Media) -> Json:
+    check_type(media, not _STRANGE.fullmatch(media_type(media)), "give Gemini pictures, sound, films, PDF or text")
+    kind = {"mimeType": media_type(media)} if media_type(media) else {}
+    if media.is_inline:
+        return {"inlineData": {**kind, "data": media.base64}}
+    if "://" not in media.url:
+        raise UsageError(f"{media!r} is no URL: give a file's bytes, or the URI under which Google has it")
+    return {"fileData": {**kind, "fileUri": media.url}}
+
+
+# Tools and thinking.
+
+
+def _tools(request: Request) -> Json:
+    named = chosen_tool(request)
+    functions = [_function(tool) for tool in request.tools if tool.hosted is None]
+    tools = [{"functionDeclarations": functions}] if functions else []
+    tools += [dict(tool.hosted) for tool in request.tools if tool.hosted is not None]
+    if not tools:
+        return {}
+    config: Json = {"mode": "ANY", "allowedFunctionNames": [named.name]} if named else {}
+    if request.tool_choice and not named:
+        config = {"mode": _MODES[request.tool_choice]}
+    return {"tools": tools} | ({"toolConfig": {"functionCallingConfig": config}} if config else {})
+
+
+def _function(tool: Declared) -> Json:
+    """A declaration; a schema in Google's own spelling (`OBJECT`) goes where such schemas go."""
+    written: Json = {"name": tool.name}
+    written |= {"description": tool.description} if tool.description else {}
+    if tool.parameters.get("type") == "OBJECT":
+        written["parameters"] = tool.parameters
+    elif tool.parameters or tool.is_custom:
+        written["parametersJsonSchema"] = object_schema(tool)
+    return written | kept(tool.extra, _TOOL_FIELDS)
+
+
+def _thinking(request: Request) -> Json:
+    """How much to think: a level from Gemini 3 on, which cannot think not at all; a budget before."""
+    reasoning = asked_reasoning(request)
+    if reasoning is None:
+        return {}
+    config: Json = {"includeThoughts": True} if reasoning else {}
+    if _version(request.model) < 3:
+        return {"thinkingConfig": {**config, "thinkingBudget": budget_of(reasoning, _BUDGETS)}}
+    level = _LEVELS[effort_of(reasoning)]
+    if level == "MINIMAL" and "pro" in request.model:
+        level = "LOW"
+    return {"thinkingConfig": {**config, "thinkingLevel": level}}

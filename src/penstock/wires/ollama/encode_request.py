@@ -1,0 +1,105 @@
+"""Ollama's own `/api/chat`: a request in its words.
+
+Messages are much like OpenAI's, but the arguments of calls are objects, and pictures are base64 beside the text.
+Ollama has no choice of tools: for "none" no tools are declared and for a tool's name only that one, while "required"
+and the switch for parallel calls have no counterpart. The `context` of `/api/generate` is not taken here, where the
+messages are the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from penstock.declarations import Declared
+from penstock.events import Reasoning, Refusal, Text, ToolCall
+from penstock.messages import File, Image, Message
+from penstock.wires.shared.body import Json, function_tool, merged, renamed
+from penstock.wires.shared.ids import ids_for
+from penstock.wires.shared.media import noted
+from penstock.wires.shared.reasoning import asked_reasoning
+from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.settle import chosen_tool, misplaced, settled, system_text
+from penstock.wires.shared.vendor_state import fields_of, message_fields, result_fields, shown
+
+WIRE = "ollama"
+PATH = "/api/chat"
+
+_OPTIONS = {
+    "max_tokens": "num_predict", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop",
+    "seed": "seed", "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty",
+}  # fmt: skip
+_LEVELS = {"minimal": "low", "xhigh": "max"}  # where Ollama's word is another
+
+
+def encode(request: Request, quirks: frozenset[str]) -> Sent:
+    """The request as a body for /api/chat."""
+    history = settled(request, WIRE, ids_for(WIRE, quirks), must_answer=True)
+    messages = [written for message in history for written in _message(message)]
+    body: Json = {"model": request.model, "messages": messages, "stream": request.is_streaming}
+    tools = [function_tool(tool) for tool in _declared(request)]
+    body |= {"tools": tools} if tools else {}
+    options = renamed(request, _OPTIONS)
+    body |= {"options": options} if options else {}
+    reasoning = asked_reasoning(request)
+    if reasoning is not None:
+        body["think"] = _LEVELS.get(reasoning, reasoning) if isinstance(reasoning, str) else reasoning > 0
+    return Sent(PATH, merged(body, request.extra))
+
+
+def _message(message: Message) -> Iterator[Json]:
+    match message.role:
+        case "assistant":
+            yield message_fields(message) | _assistant(message)
+        case "tool":
+            for result in message.results:
+                written = {"role": "tool", **_content(map(_taken, result.content), "tool")}
+                told = result_fields(result, WIRE)
+                yield {**told, **written, "tool_name": result.name, "tool_call_id": result.call_id}
+        case "system":
+            yield message_fields(message) | {"role": "system", "content": system_text(message)}
+        case role:
+            yield message_fields(message) | {"role": role, **_content(shown(message), role)}
+
+
+def _content(parts: Iterable[Any], role: str) -> Json:
+    """The text, and the pictures beside it; an answer runs on, of others each text is a line."""
+    texts: list[str] = []
+    images: list[str] = []
+    for part in parts:
+        match part:
+            case Text() | Refusal():
+                texts.append(part.text)
+            case Image():
+                images.append(part.base64)
+            case _:
+                raise misplaced(part, role, "Ollama takes text and pictures; give a file's text")
+    between = "" if role == "assistant" else "\n"
+    return {"content": between.join(texts), **({"images": images} if images else {})}
+
+
+def _taken(part: Text | Image | File) -> Text | Image:
+    """A part of a result, or a note of what Ollama does not take."""
+    if isinstance(part, File) or (isinstance(part, Image) and not part.is_inline):
+        return noted(part)
+    return part
+
+
+def _assistant(message: Message) -> Json:
+    said = [part for part in message.parts if isinstance(part, Text | Refusal | Image | File)]
+    written: Json = {"role": "assistant", **_content(said, "assistant")}
+    thinking = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
+    written |= {"thinking": thinking} if thinking else {}
+    calls = [merged(_call(call), fields_of(call, message, WIRE)) for call in message.tool_calls]
+    return written | ({"tool_calls": calls} if calls else {})
+
+
+def _call(call: ToolCall) -> Json:
+    return {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _declared(request: Request) -> tuple[Declared, ...]:
+    named = chosen_tool(request)
+    if request.tool_choice == "none":
+        return ()
+    return (named,) if named else request.tools

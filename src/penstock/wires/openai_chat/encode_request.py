@@ -1,0 +1,297 @@
+"""OpenAI Chat Completions, and the many who speak it: a request in their words.
+
+They agree on the shape and differ in what else they take. Each difference is a quirk with a name; the table of
+providers says who has which.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from penstock.declarations import Declared
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
+from penstock.messages import File, Image, Message, ToolResult
+from penstock.wires.shared.body import Json, kept, merged, object_schema, renamed
+from penstock.wires.shared.ids import NINE_LETTER_IDS, ids_for
+from penstock.wires.shared.media import audio_format, data_url, file_name, is_uploaded, or_noted
+from penstock.wires.shared.reasoning import asked_reasoning, effort_of
+from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.settle import (
+    NO_ANSWER,
+    arguments_text,
+    chosen_tool,
+    misplaced,
+    settled,
+    split_system,
+    system_text,
+)
+from penstock.wires.shared.vendor_state import (
+    fields_of,
+    message_fields,
+    result_content,
+    result_fields,
+    result_text,
+    shown,
+    states_of,
+)
+
+WIRE = "openai-chat"
+PATH = "/chat/completions"
+
+NAME_IN_RESULTS = "name-in-results"
+MEDIA_IN_RESULTS = "media-in-results"
+MAX_TOKENS = "max-tokens"
+NO_STREAM_OPTIONS = "no-stream-options"
+RANDOM_SEED = "random-seed"
+ECHO_REASONING = "echo-reasoning"
+ECHO_AS_REASONING = "echo-as-reasoning"
+REASONING_OBJECT = "reasoning-object"
+KNOWN_FIELDS = "known-fields"
+REFUSAL_AS_TEXT = "refusal-as-text"
+SYSTEM_FIRST = "system-only-first"
+NO_PARALLEL_SWITCH = "no-parallel-switch"
+ANSWER_AFTER_RESULTS = "answer-after-results"
+NO_CUSTOM_TOOLS = "no-custom-tools"
+
+QUIRKS_IN_WORDS = {
+    MAX_TOKENS: "The limit is called `max_tokens`; the newer `max_completion_tokens` is refused or ignored.",
+    RANDOM_SEED: "The seed is called `random_seed`.",
+    REASONING_OBJECT: 'How much to reason is an object: `{"effort": …}` or `{"max_tokens": …}`.',
+    NO_STREAM_OPTIONS: "`stream_options` is refused; the usage comes without it.",
+    NO_PARALLEL_SWITCH: "`parallel_tool_calls` is refused.",
+    NO_CUSTOM_TOOLS: "A tool that takes free text is declared as a function that takes it as `input`.",
+    NINE_LETTER_IDS: "Ids of calls are exactly nine letters and digits: others are rewritten.",  # QUIRKS 165
+    NAME_IN_RESULTS: "A result says which tool it is from.",
+    MEDIA_IN_RESULTS: "A result may hold pictures and files; elsewhere they follow in a message of the user.",
+    ANSWER_AFTER_RESULTS:
+        "After results comes an answer, and never the user: where there was none, one that says so stands for it.",
+    SYSTEM_FIRST: "Only the first message may be one of the system: all of them are joined there.",
+    ECHO_REASONING:  # QUIRKS 84
+        "The model's reasoning goes back as `reasoning_content`, on a message with calls even if it is empty.",
+    ECHO_AS_REASONING: "The model's reasoning goes back as `reasoning`.",
+    REFUSAL_AS_TEXT: "`refusal` is refused: a refusal goes back as text.",
+    KNOWN_FIELDS: "A message with a field that is not OpenAI's own is refused: states of other providers are left out.",
+}  # fmt: skip
+"""What each quirk is, by its name; docs/providers.md is made of this."""
+QUIRKS = frozenset(QUIRKS_IN_WORDS)
+
+_OWN_FIELDS = ("name", "image_url")  # those of OpenAI's that our parts have no word for
+_OPTIONS = ("temperature", "top_p", "top_k", "stop", "seed", "presence_penalty", "frequency_penalty")
+
+
+def encode(request: Request, quirks: frozenset[str]) -> Sent:
+    """The request as a body for Chat Completions."""
+    body: Json = {"model": request.model, "messages": list(_messages(request, quirks))}
+    if ANSWER_AFTER_RESULTS in quirks:
+        body["messages"] = list(_with_answers(body["messages"]))
+    if request.is_streaming:
+        body["stream"] = True
+        if NO_STREAM_OPTIONS not in quirks:
+            body["stream_options"] = {"include_usage": True}
+    if request.tools:
+        body |= _tools(request, quirks)
+    return Sent(PATH, merged(body | _options(request, quirks), request.extra))
+
+
+# Messages.
+
+
+def _messages(request: Request, quirks: frozenset[str]) -> Iterator[Json]:
+    messages = settled(request, WIRE, ids_for(WIRE, quirks), must_answer=True)
+    if SYSTEM_FIRST in quirks:
+        told, messages = split_system(messages)
+        if told:
+            yield {"role": "system", "content": told}
+    for message in messages:
+        match message.role:
+            case "system":
+                yield _beside(message, quirks) | {"role": "system", "content": _told(message, quirks)}
+            case "user":
+                yield _beside(message, quirks) | {"role": "user", "content": _content(message, quirks)}
+            case "assistant":
+                yield from _assistant(message, quirks)
+            case "tool":
+                yield from _results(message, quirks)
+
+
+def _with_answers(messages: list[Json]) -> Iterator[Json]:
+    """The messages, with an answer between results and what the user says next."""
+    last = ""
+    for message in messages:
+        if (last, message["role"]) == ("tool", "user"):
+            yield {"role": "assistant", "content": NO_ANSWER}
+        yield message
+        last = message["role"]
+
+
+def _told(message: Message, quirks: frozenset[str]) -> str | list[Json]:
+    """What the system says: parts if there is something beside their text, one text if not."""
+    content = _content(message, quirks)
+    return content if isinstance(content, list) and any(len(part) > 2 for part in content) else system_text(message)
+
+
+def _content(message: Message, quirks: frozenset[str]) -> str | list[Json]:
+    parts = [merged(_part(part), _known(fields_of(part, message, WIRE), quirks)) for part in shown(message)]
+    match parts:
+        case [{"type": "text", "text": str(text), **beside}] if not beside:
+            return text
+        case _:
+            return parts
+
+
+def _beside(message: Message, quirks: frozenset[str]) -> Json:
+    """What the message had beside what it says, `cache_control` say."""
+    return _known(message_fields(message), quirks)
+
+
+def _known(fields: Json, quirks: frozenset[str]) -> Json:
+    return kept(fields, _OWN_FIELDS) if KNOWN_FIELDS in quirks else fields
+
+
+def _part(part: Text | Image | File) -> Json:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text}
+        case Image():
+            return {"type": "image_url", "image_url": {"url": part.url}}
+        case File() if is_uploaded(part):
+            return {"type": "file", "file": {"file_id": part.url}}
+        case File() if format := audio_format(part):
+            return {"type": "input_audio", "input_audio": {"data": part.base64, "format": format}}
+        case File():
+            return {"type": "file", "file": {"filename": file_name(part), "file_data": data_url(part)}}
+
+
+def _assistant(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
+    """What the model said; thoughts alone, of an answer that was cut, are no message where no user follows."""
+    for part in message.parts:
+        if isinstance(part, Image | File):
+            raise misplaced(part, "assistant", "give it in a message of the user")
+    text, refusal = message.text, "".join(part.text for part in message.parts if isinstance(part, Refusal))
+    if REFUSAL_AS_TEXT in quirks:
+        text, refusal = text + refusal, ""
+    calls = [_call(part, message, quirks) for part in message.parts if isinstance(part, ToolCall)]
+    if text or refusal or calls:
+        written: Json = _beside(message, quirks) | {"role": "assistant", "content": text or None}
+        if any(_known(fields_of(part, message, WIRE), quirks) for part in _texts(message)):
+            written["content"] = _content(Message("assistant", _texts(message, Opaque)), quirks)
+        written |= {"refusal": refusal} if refusal else {}
+        written |= _reasoning(message, quirks, has_calls=bool(calls))
+        yield written | ({"tool_calls": calls} if calls else {})
+
+
+def _texts(message: Message, *others: type[Opaque]) -> tuple[Any, ...]:
+    return tuple(part for part in message.parts if isinstance(part, (Text, *others)))
+
+
+def _reasoning(message: Message, quirks: frozenset[str], *, has_calls: bool) -> Json:
+    """What the model thought, in the fields in which the provider wants it back."""
+    told = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
+    written: Json = {}
+    if ECHO_REASONING in quirks and (told or has_calls):
+        written["reasoning_content"] = told
+    if ECHO_AS_REASONING in quirks and told:
+        written["reasoning"] = told
+    if KNOWN_FIELDS not in quirks:
+        fields = [name for name in chain(*states_of(message, "reasoning_fields", list)) if isinstance(name, str)]
+        written |= dict.fromkeys(fields, told)  # where the history had it
+        states = states_of(message, "reasoning_details", list)
+        written |= {"reasoning_details": list(chain(*states))} if states else {}  # QUIRKS 83
+    return written
+
+
+def _call(call: ToolCall, message: Message, quirks: frozenset[str]) -> Json:
+    if call.kind == "function":
+        written = _function_call(call, arguments_text(call))
+    elif NO_CUSTOM_TOOLS in quirks:
+        written = _function_call(call, json.dumps({"input": arguments_text(call)}, ensure_ascii=False))
+    else:
+        written = {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": arguments_text(call)}}
+    state = {} if KNOWN_FIELDS in quirks else message.state_of(call.block, WIRE)
+    written |= kept(state, ["extra_content"])  # QUIRKS 149
+    return merged(written, _known(fields_of(call, message, WIRE), quirks))
+
+
+def _function_call(call: ToolCall, arguments: str) -> Json:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+# Results.
+
+
+def _results(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
+    """A message for each result, and one of the user with what such messages cannot hold."""
+    shown: list[Json] = []
+    for result in message.results:
+        media = [part for part in result.content if not isinstance(part, Text)]
+        written: Json = {"role": "tool", "tool_call_id": result.call_id}
+        written |= {"name": result.name} if NAME_IN_RESULTS in quirks else {}
+        written |= _known(result_fields(result, WIRE), quirks)
+        if media and MEDIA_IN_RESULTS not in quirks:
+            yield written | {"content": result_text(result) or "The result is in the next message."}
+            shown += [
+                _part(Text(0, f"From {result.name} ({result.call_id}):")),
+                *(or_noted(_part, part) for part in media),
+            ]
+        else:
+            content = None if KNOWN_FIELDS in quirks else result_content(result, WIRE)
+            yield written | {"content": content or _result(result, quirks)}
+    if shown:
+        yield {"role": "user", "content": shown}
+
+
+def _result(result: ToolResult, quirks: frozenset[str]) -> str | list[Json]:
+    """A result's content: one text is a string, and so are several where not all of OpenAI's is taken."""
+    is_text = all(isinstance(part, Text) for part in result.content)
+    is_string = is_text and (len(result.content) < 2 or KNOWN_FIELDS in quirks)
+    return result_text(result) if is_string else [or_noted(_part, part) for part in result.content]
+
+
+# Tools and options.
+
+
+def _tools(request: Request, quirks: frozenset[str]) -> Json:
+    written: Json = {"tools": [_tool(tool, quirks) for tool in request.tools]}
+    if request.tool_choice:
+        written["tool_choice"] = _choice(request, quirks)
+    if request.is_parallel is not None and NO_PARALLEL_SWITCH not in quirks:
+        written["parallel_tool_calls"] = request.is_parallel
+    return written
+
+
+def _tool(tool: Declared, quirks: frozenset[str]) -> Json:
+    if tool.hosted is not None:
+        return dict(tool.hosted)
+    told: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})
+    if tool.is_custom and NO_CUSTOM_TOOLS not in quirks:
+        return {"type": "custom", "custom": told | kept(tool.extra, ["format"])}
+    return {"type": "function", "function": told | {"parameters": object_schema(tool)} | kept(tool.extra, ["strict"])}
+
+
+def _choice(request: Request, quirks: frozenset[str]) -> str | Json:
+    tool = chosen_tool(request)
+    if tool is None:
+        return request.tool_choice
+    kind = "custom" if tool.is_custom and NO_CUSTOM_TOOLS not in quirks else "function"
+    return {"type": kind, kind: {"name": tool.name}}
+
+
+def _options(request: Request, quirks: frozenset[str]) -> Json:
+    names = {name: name for name in _OPTIONS}
+    names["max_tokens"] = "max_tokens" if MAX_TOKENS in quirks else "max_completion_tokens"
+    names["seed"] = "random_seed" if RANDOM_SEED in quirks else "seed"
+    return renamed(request, names) | _effort(request, quirks)
+
+
+def _effort(request: Request, quirks: frozenset[str]) -> Json:
+    reasoning = asked_reasoning(request)
+    if reasoning is None:
+        return {}
+    effort = effort_of(reasoning) if reasoning else "none"
+    if REASONING_OBJECT not in quirks:
+        return {"reasoning_effort": effort}
+    is_budget = isinstance(reasoning, int) and reasoning > 0
+    return {"reasoning": {"max_tokens": reasoning} if is_budget else {"effort": effort}}

@@ -1,0 +1,50 @@
+"""The frames of Chat Completions in the narrow shape that nearly all of them have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.wires.openai_chat.fragments import Fragment
+
+
+class Delta(Struct, gc=False, forbid_unknown_fields=True):
+    """What a chunk adds. Typed as None: fields that come as null on every chunk and mean something only otherwise."""
+
+    role: str | None = None
+    content: str | None = None
+    tool_calls: list[Fragment] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
+    refusal: str | None = None
+    channel: str | None = None
+    token_id: int | None = None
+    function_call: None = None
+    annotations: None = None
+    audio: None = None
+    images: None = None
+
+
+class Choice(Struct, gc=False):
+    index: int = 0
+    delta: Delta | None = None
+    finish_reason: str | None = None
+    message: None = None
+    text: None = None
+    usage: None = None
+    error: None = None
+
+
+class Chunk(Struct, gc=False):
+    choices: list[Choice] = []
+    usage: dict[str, Any] | None = None
+    error: None = None
+    error_message: None = None
+    error_msg: None = None
+    error_code: None = None
+    base_resp: None = None
+    detail: None = None
+    x_groq: None = None
+    citations: None = None

@@ -1,0 +1,209 @@
+"""OpenAI Responses: a request in its words.
+
+The history is sent whole with every request and nothing is kept over there (`store` is false), so that what a provider
+knows is what the caller holds. Reasoning comes back encrypted for that, and goes out again where it came.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import takewhile
+from typing import Any
+
+from penstock.declarations import Declared
+from penstock.events import CallKind, Opaque, Reasoning, Refusal, Text, ToolCall
+from penstock.messages import FIELDS, File, Image, Message, ToolResult
+from penstock.wires.shared.body import Json, kept, merged, object_schema, renamed
+from penstock.wires.shared.ids import ids_for
+from penstock.wires.shared.media import audio_format, file_name, is_uploaded, or_noted
+from penstock.wires.shared.reasoning import asked_reasoning, effort_of
+from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.settle import arguments_text, chosen_tool, misplaced, settled, split_system, system_text
+from penstock.wires.shared.vendor_state import fields_of, message_fields, result_content, result_fields, shown
+
+WIRE = "openai-responses"
+PATH = "/responses"
+
+_PLAIN_MODEL = re.compile(r"(^|[/:])(gpt-3|gpt-4|chatgpt-4)|-chat\b")
+"""Models that do not reason: they refuse to be asked for their reasoning."""
+
+_OPTIONS = {"max_tokens": "max_output_tokens", "temperature": "temperature", "top_p": "top_p"}
+_CALLS: dict[CallKind, tuple[str, str]] = {
+    "function": ("function_call", "arguments"),
+    "custom": ("custom_tool_call", "input"),
+}
+
+
+def encode(request: Request, quirks: frozenset[str]) -> Sent:
+    """The request as a body for Responses; no provider has quirks here yet."""
+    messages = settled(request, WIRE, ids_for(WIRE, quirks))
+    leading = list(takewhile(lambda message: message.role == "system", messages))
+    instructions, _ = split_system(leading)
+    items = list(_items(messages[len(leading) :], request.tools, is_stored=bool(request.extra.get("store"))))
+    body: Json = {"model": request.model, "input": items, "store": False}
+    body |= {"instructions": instructions} if instructions else {}
+    body |= {"stream": True} if request.is_streaming else {}
+    if not _PLAIN_MODEL.search(request.model):
+        body["include"] = ["reasoning.encrypted_content"]
+    if request.tools:
+        body |= _tools(request)
+    return Sent(PATH, merged(body | _options(request), request.extra))
+
+
+# Items.
+
+
+def _items(messages: list[Message], tools: tuple[Declared, ...], *, is_stored: bool) -> Iterator[Json]:
+    kinds: dict[str, CallKind] = {}
+    for message in messages:
+        match message.role:
+            case "system":
+                beside = _without_nulls(message_fields(message))
+                yield {**beside, "type": "message", "role": "system", "content": system_text(message)}
+            case "user":
+                beside = _without_nulls(message_fields(message))
+                yield {**beside, "type": "message", "role": "user", "content": _content(message)}
+            case "assistant":
+                kinds |= {call.id: call.kind for call in message.tool_calls}
+                yield from _said(message, is_stored=is_stored)
+            case "tool":
+                custom = {tool.name for tool in tools if tool.is_custom}
+                for result in message.results:
+                    orphan: CallKind = "custom" if result.name in custom else "function"
+                    yield _result(result, kinds.get(result.call_id, orphan))
+
+
+def _content(message: Message) -> str | list[Json]:
+    parts = [_part(part) | fields_of(part, message, WIRE) for part in shown(message)]
+    match parts:
+        case [{"type": "input_text", "text": str(text), **beside}] if not beside:
+            return text
+        case _:
+            return parts
+
+
+def _part(part: Text | Image | File) -> Json:
+    match part:
+        case Text():
+            return {"type": "input_text", "text": part.text}
+        case Image():
+            place = "file_id" if is_uploaded(part) else "image_url"
+            return {"type": "input_image", "detail": "auto", place: part.url}
+        case File() if audio_format(part):
+            raise misplaced(part, "user", 'Responses takes no sound, Chat Completions does: wire="openai-chat"')
+        case File() if is_uploaded(part):
+            return {"type": "input_file", "file_id": part.url}
+        case File() if part.is_inline:
+            return {"type": "input_file", "filename": file_name(part), "file_data": part.url}
+        case File():
+            return {"type": "input_file", "file_url": part.url}
+
+
+def _said(message: Message, *, is_stored: bool) -> list[Json]:
+    """The items of an answer. A reasoning must be followed by what was reasoned about: one at the end is left out."""
+    items: list[Json] = []
+    for part in message.parts:
+        for item in _spoken(part, message, is_stored=is_stored):
+            if items and _is_same_message(items[-1], item):
+                items[-1]["content"] += item["content"]
+            else:
+                items.append(item)
+    while items and items[-1].get("type") == "reasoning":
+        items.pop()
+    return items
+
+
+def _is_same_message(before: Json, item: Json) -> bool:
+    """Whether both are parts of one message, as its id tells."""
+    return item.get("type") == before.get("type") == "message" and "id" in item and item["id"] == before.get("id")
+
+
+def _spoken(part: Any, message: Message, *, is_stored: bool) -> Iterator[Json]:
+    match part:
+        case Text() | Refusal():
+            state = message.state_of(part.block, WIRE)
+            item = state.get("message")
+            yield _message(part, item if isinstance(item, dict) else None, state.get(FIELDS) or {})
+        case ToolCall():
+            yield _call(part, message)
+        case Opaque(kind="message" | "fields" | "function_call" | "custom_tool_call") | Reasoning():
+            pass  # written with the part that it belongs to
+        case Opaque() if not isinstance(part.data, dict):
+            pass  # tampered with: no item
+        case Opaque(kind="reasoning"):
+            if is_stored or part.data.get("encrypted_content") or part.data.get("content"):
+                yield _without_nulls(part.data)
+        case Opaque():
+            yield part.data
+        case _:
+            raise misplaced(part, "assistant", "give it in a message of the user")
+
+
+def _message(part: Text | Refusal, state: Any, fields: Json) -> Json:
+    written: Json = {"type": "message", "role": "assistant"}
+    match part, state:
+        case _, None if not fields:
+            return written | {"content": part.text}
+        case Text(), _:
+            content: Json = {"type": "output_text", "text": part.text, "annotations": [], **fields}
+        case _:
+            content = {"type": "refusal", "refusal": part.text, **fields}
+    return written | {"status": "completed", **_without_nulls(state or {}), "content": [content]}
+
+
+def _call(call: ToolCall, message: Message) -> Json:
+    type, field = _CALLS[call.kind]
+    state: Any = message.state_of(call.block, WIRE).get(type)
+    kept = _without_nulls(state) if isinstance(state, dict) else {}
+    return kept | {"type": type, "call_id": call.id, "name": call.name, field: arguments_text(call)}
+
+
+def _result(result: ToolResult, kind: CallKind) -> Json:
+    is_text = len(result.content) < 2 and all(isinstance(part, Text) for part in result.content)
+    output = result.text if is_text else [or_noted(_part, part) for part in result.content]
+    written = {"type": f"{_CALLS[kind][0]}_output", "call_id": result.call_id}
+    return written | _without_nulls(result_fields(result, WIRE)) | {"output": result_content(result, WIRE) or output}
+
+
+def _without_nulls(item: Json) -> Json:
+    """The item as it is taken back: it comes with fields that are null, and goes without them."""
+    return {key: value for key, value in item.items() if value is not None}
+
+
+# Tools and options.
+
+
+def _tools(request: Request) -> Json:
+    written: Json = {"tools": [_tool(tool) for tool in request.tools]}
+    if request.tool_choice:
+        written["tool_choice"] = _choice(request)
+    if request.is_parallel is not None:
+        written["parallel_tool_calls"] = request.is_parallel
+    return written
+
+
+def _tool(tool: Declared) -> Json:
+    if tool.hosted is not None:
+        return dict(tool.hosted)
+    told: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})
+    if tool.is_custom:
+        return {"type": "custom"} | told | kept(tool.extra, ["format"])
+    # Unlike Chat Completions, Responses is strict unless told otherwise.
+    strict = bool(tool.extra.get("strict"))
+    return {"type": "function"} | told | {"parameters": object_schema(tool), "strict": strict}
+
+
+def _choice(request: Request) -> str | Json:
+    tool = chosen_tool(request)
+    if tool is None:
+        return request.tool_choice
+    if tool.hosted is not None:
+        return {"type": tool.hosted.get("type", tool.name)}
+    return {"type": "custom" if tool.is_custom else "function", "name": tool.name}
+
+
+def _options(request: Request) -> Json:
+    reasoning = asked_reasoning(request)
+    effort = None if reasoning is None else effort_of(reasoning) if reasoning else "none"
+    return renamed(request, _OPTIONS) | ({"reasoning": {"effort": effort}} if effort else {})

@@ -1,0 +1,1 @@
+"""What the wires share: the parts of decoders, of encoders, and of readers of requests."""

@@ -1,0 +1,135 @@
+"""One answer being written: which block a piece belongs to, which calls are open, and how it ended."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from penstock.calls.numbering import Blocks
+from penstock.events import CallKind, Opaque, Reasoning, Refusal, SealedBy, StreamChunk, Text
+from penstock.jsontext.portable import plain
+from penstock.wires.shared.open_call import OpenCall
+
+NO_ARGUMENTS = "the call has no arguments, and there is a sign that some are missing"
+BlockKind = Literal["text", "reasoning", "refusal", ""]
+
+
+class Reply:
+    """An answer in the making. Its methods are named for what the wire saw; events go to `out`."""
+
+    __slots__ = (
+        "_at_risk",
+        "_blocks",
+        "_wire",
+        "calls",
+        "choice",
+        "is_short",
+        "kinds",
+        "message",
+        "open_block",
+        "open_kind",
+        "out",
+        "raw_reason",
+        "whole_calls",
+    )
+
+    def __init__(
+        self, out: list[StreamChunk], choice: int, blocks: Blocks, wire: str, at_risk: list[OpenCall] | None = None
+    ) -> None:
+        self.out = out
+        self.choice = choice
+        self._blocks = blocks
+        self._wire = wire
+        self._at_risk = [] if at_risk is None else at_risk  # calls of which a piece may get lost
+        self.open_kind: BlockKind = ""
+        self.open_block = -1
+        self.calls: list[OpenCall] = []
+        self.kinds: set[str] = set()  # what has been told so far: text, reasoning, refusal
+        self.whole_calls = 0
+        self.is_short = False  # there is a sign that something is missing
+        self.raw_reason: str | None = None
+        self.message = ""
+
+    def block(self, kind: BlockKind) -> int:
+        """The block that a piece of this kind continues, or a new one: kinds that alternate are parts of their own."""
+        if self.open_kind != kind:
+            self.open_kind = kind
+            self.kinds.add(kind)
+            self.open_block = self._blocks.take()
+        return self.open_block
+
+    def new_block(self) -> int:
+        """A block for something that is neither text nor continued; what comes next opens another."""
+        self.open_kind = ""
+        return self._blocks.take()
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing has been said yet."""
+        return self.open_block < 0 and not self.calls
+
+    def text(self, piece: str) -> None:
+        if piece:  # an empty piece opens nothing (QUIRKS 70)
+            self.out.append(Text(self.block("text"), piece, self.choice))
+
+    def reasoning(self, piece: str) -> None:
+        if piece:
+            self.out.append(Reasoning(self.block("reasoning"), piece, self.choice))
+
+    def refusal(self, piece: str) -> None:
+        if piece:
+            self.out.append(Refusal(self.block("refusal"), piece, self.choice))
+
+    def opaque(self, kind: str, data: Any, block: int | None = None) -> None:
+        """Vendor state for a part; with no block given it is a part of its own."""
+        at = self.new_block() if block is None else block
+        self.out.append(Opaque(at, self._wire, kind, plain(data), self.choice))
+
+    def call(self, id: str, name: str = "", kind: CallKind = "function") -> OpenCall:
+        """A new call; with an empty name it is announced later, by `start`."""
+        call = OpenCall(self.out, self.new_block(), self.choice, self._blocks.unique_id(id), kind)
+        self.calls.append(call)
+        self._at_risk.append(call)
+        if name:
+            call.name = name
+            call.start()
+        return call
+
+    def identify(self, call: OpenCall, id: str) -> None:
+        """A call's id came late."""
+        self._blocks.release(call.id)
+        call.id = self._blocks.unique_id(id)
+
+    def seal(self, call: OpenCall, sealed_by: SealedBy) -> None:
+        self.whole_calls += call.seal(sealed_by)
+
+    def finish(self, raw_reason: str, message: str = "") -> None:
+        """The provider said why it stopped; the first word counts (QUIRKS 59)."""
+        if self.raw_reason is None:
+            self.raw_reason = raw_reason
+        self.message = self.message or message
+
+    def end_calls(self, sealed_by: SealedBy | None) -> None:
+        """Seal what is open, or, if nothing confirmed it, say that it was cut.
+
+        No arguments at all are the empty object only if the answer was properly ended (QUIRKS 33), and a bare end mark
+        does not say that it was.
+        """
+        for call in self.calls:
+            if sealed_by is None:
+                call.fail("cut", "the stream ended before the call was confirmed")
+            elif sealed_by == "done" and not call.has_arguments:
+                call.fail("cut", "the call had no arguments when the stream ended, and nobody said why it did")
+            elif self.is_short and not call.has_arguments:
+                call.fail("cut", NO_ARGUMENTS)
+            elif self.is_short and call.kind == "custom":  # nothing in free text shows that it is all there
+                call.fail("cut", "the answer broke off, and free text does not show where it ends")
+            else:
+                self.seal(call, sealed_by)
+
+    def withdraw(self) -> None:
+        """The provider began anew: what is open is void."""
+        for call in self.calls:
+            call.fail("withdrawn", "the provider began the answer anew")
+            self._blocks.release(call.id)
+        self.calls, self.whole_calls, self.is_short = [], 0, False
+        self.raw_reason, self.message, self.open_kind = None, "", ""

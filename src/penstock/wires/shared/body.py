@@ -1,0 +1,55 @@
+"""What the bodies of several providers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock.declarations import Declared
+from penstock.errors import UsageError
+from penstock.wires.shared.request import OPTIONS, Request
+
+Json = dict[str, Any]
+
+_FREE_TEXT: Json = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+
+
+def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> Json:
+    """The body with what the caller adds; objects that are in both are merged, so that a setting can join others."""
+    both = dict(body)
+    for key, value in extra.items():
+        old = both.get(key)
+        both[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return both
+
+
+def renamed(request: Request, names: Mapping[str, str]) -> Json:
+    """The options that a provider has, under its names for them; `stop` is a list.
+
+    One that the provider does not have is left out; one that is not in `OPTIONS` at all is an error.
+    """
+    for name in request.options:
+        if name not in OPTIONS:
+            raise UsageError(f"there is no option {name!r}: what only this provider has goes into extra")
+    given = {name: request.options[name] for name in names if request.options.get(name) is not None}
+    if isinstance(given.get("stop"), str):
+        given["stop"] = [given["stop"]]
+    return {names[name]: value for name, value in given.items()}
+
+
+def object_schema(tool: Declared) -> Json:
+    """The schema of a tool's arguments as that of an object; a tool that takes free text takes it as `input`."""
+    return _FREE_TEXT if tool.is_custom else {"properties": {}, **tool.parameters, "type": "object"}
+
+
+def function_tool(tool: Declared) -> Json:
+    """A tool as Chat Completions declares it, and those who learned from it."""
+    if tool.hosted is not None:
+        return dict(tool.hosted)
+    described = {"description": tool.description} if tool.description else {}
+    return {"type": "function", "function": {"name": tool.name, **described, "parameters": object_schema(tool)}}
+
+
+def kept(fields: Mapping[str, Any], names: Iterable[str]) -> Json:
+    """The fields of these names, as far as they say something."""
+    return {name: fields[name] for name in names if fields.get(name) is not None}

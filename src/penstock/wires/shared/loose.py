@@ -1,0 +1,70 @@
+"""Reading JSON that has not the expected shape: what fits is taken, and the rest is left for the caller to tell."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from penstock.jsontext.portable import plain
+
+T = TypeVar("T")
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a field says nothing, however deep it is nested."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            pending.extend(item.values())
+        elif item is not None and item != "" and item != []:
+            return False
+    return True
+
+
+def take(fields: dict[str, Any], key: str, kind: type[T]) -> T | None:
+    """The field, taken out if it is of this kind; else it stays where it is, for what is left over."""
+    value = fields.get(key)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        return None
+    del fields[key]
+    return value
+
+
+def items(value: Any) -> list[Any]:
+    """The items of a list; one item may come without the list (QUIRKS 26)."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def whole_number(value: Any) -> Any:
+    """A count as an int; some SDKs give counts as floats."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def text_of(arguments: Raw) -> str:
+    """Arguments as they were sent; in a string, they are the text of the string (QUIRKS 35)."""
+    text = bytes(arguments).decode("utf-8", "replace")
+    if text.startswith('"'):
+        try:
+            return msgspec.json.decode(text, type=str)
+        except msgspec.MsgspecError:
+            return text
+    return text
+
+
+def arguments_text(value: Any) -> str:
+    """Arguments as text: what is not text already is written as JSON once (QUIRKS 35)."""
+    return value if isinstance(value, str) else text_of(raw_of(value))
+
+
+def raw_of(value: Any) -> Raw:
+    """The value as JSON again. What JSON has no word for (NaN) makes text that is not JSON, so that it is noticed."""
+    if value is None:
+        return Raw()
+    try:
+        return Raw(json.dumps(plain(value), ensure_ascii=False, separators=(",", ":")).encode())
+    except RecursionError:
+        return Raw(b"nested too deeply")

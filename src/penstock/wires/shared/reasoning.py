@@ -1,0 +1,41 @@
+"""How much a model is to think: an effort or a number of tokens, of which each provider takes its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.errors import UsageError
+from penstock.wires.shared.request import Request
+
+EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
+_NEAR = ((1_024, "minimal"), (4_096, "low"), (8_192, "medium"))
+
+
+def asked_reasoning(request: Request) -> str | int | None:
+    """The effort or the budget that is asked for; 0 is none at all, and None leaves it to the provider."""
+    match request.options.get("reasoning"):
+        case None:
+            return None
+        case bool(is_on):
+            return "medium" if is_on else 0
+        case int(budget) if budget >= 0:
+            return budget
+        case "none" | "off":
+            return 0
+        case str(effort) if effort in EFFORTS:
+            return effort
+        case other:
+            names = ", ".join(("none", *EFFORTS))
+            raise UsageError(f"reasoning is {other!r}: give one of {names}, or a number of tokens")
+
+
+def effort_of(reasoning: str | int) -> str:
+    """The effort, or the one that comes near a budget."""
+    if isinstance(reasoning, str):
+        return reasoning
+    return next((effort for budget, effort in _NEAR if reasoning <= budget), "high")
+
+
+def budget_of(reasoning: str | int, budgets: Mapping[str, int]) -> int:
+    """The budget, or the one that stands for an effort."""
+    return budgets[reasoning] if isinstance(reasoning, str) else reasoning

@@ -1,0 +1,132 @@
+"""The packages in the order of their layers, and what each may import; `python -m tests.architecture` writes the page.
+
+`docs/architecture.md` is generated from this table, from the docstrings of the packages and from their sizes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import penstock
+
+SOURCE = Path(penstock.__file__).parent
+PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
+
+VOCABULARY = "errors events messages declarations turn redaction"
+ALLOWED = {
+    "events": "",
+    "errors": "",
+    "messages": "errors events",
+    "turn": "errors events",
+    "declarations": "errors",
+    "redaction": "",
+    "jsontext": "errors events",
+    "framing": "errors jsontext",
+    "calls": "events jsontext",
+    "wires": "errors events messages declarations jsontext framing calls",
+    "dialects": "errors events messages declarations jsontext calls",
+    "tools": "errors events messages declarations jsontext",
+    "decoder": "errors events declarations framing wires",
+    "providers": "errors redaction",
+    "history": "errors events messages turn jsontext framing calls wires providers",
+    "run": "errors events messages turn jsontext calls tools",
+    "transport": "errors events redaction",
+    "model": f"{VOCABULARY} wires dialects tools decoder providers history transport",
+    "agent": "errors events messages jsontext wires dialects tools history run transport model",
+    "adapters": "errors events turn declarations framing calls wires dialects",
+    "testing": "errors events declarations redaction providers transport model",
+    "cli": "*",
+    "__main__": "cli",
+}
+"""What each module or package of the top level may import, in the order of the layers; `*` is everything."""
+
+PURE = ("events", "errors", "messages", "turn", "declarations", "redaction", "jsontext", "framing", "calls", "wires",
+        "dialects", "tools", "decoder", "providers", "history", "run")  # fmt: skip
+"""What does no I/O: no sockets, threads, tasks, clocks or loggers."""
+
+
+def part_of(path: Path) -> str:
+    """The name of the top-level module or package that a file belongs to."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The modules that a file imports, wherever the import stands in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            if node.module.startswith("penstock"):
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+
+
+def sentence(part: str) -> str:
+    """What a module or package is, from the first line of its docstring."""
+    path = SOURCE / f"{part}.py"
+    path = path if path.exists() else SOURCE / part / "__init__.py"
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return docstring.partition("\n")[0]
+
+
+def files_of(part: str) -> list[Path]:
+    """The files of a module or package."""
+    path = SOURCE / f"{part}.py"
+    return [path] if path.exists() else sorted((SOURCE / part).rglob("*.py"))
+
+
+def folders() -> Iterator[tuple[str, int, int, str]]:
+    """Every folder below a package: its name, its number of files and lines, and its sentence."""
+    for init in sorted(SOURCE.glob("*/**/__init__.py")):
+        name = str(init.parent.relative_to(SOURCE))
+        if "/" in name:
+            files = sorted(init.parent.glob("*.py"))
+            yield name, len(files), sum(map(_lines, files)), sentence(name)
+
+
+def _lines(path: Path) -> int:
+    return path.read_text(encoding="utf-8").count("\n")
+
+
+def _row(part: str) -> str:
+    files = files_of(part)
+    name = f"`{part}.py`" if files == [SOURCE / f"{part}.py"] else f"`{part}/`"
+    allowed = ALLOWED[part].replace("*", "everything").replace(VOCABULARY, "the vocabulary")
+    return f"| {name} | {sentence(part)} | {len(files)} | {sum(map(_lines, files)):,} | {allowed or 'nothing'} |"
+
+
+def page() -> str:
+    """The page, with its tables made from the source; the text around them is kept as it stands."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition("<!-- packages -->\n")
+    _, _, after = rest.partition("<!-- end -->\n")
+    rows = "\n".join(map(_row, ALLOWED))
+    inner = "\n".join(f"| `{name}/` | {about} | {files} | {lines:,} |" for name, files, lines, about in folders())
+    return (
+        f"{before}<!-- packages -->\n\n"
+        f"| module or package | what it is | files | lines | may import |\n|---|---|--:|--:|---|\n{rows}\n\n"
+        f"Folders inside the packages:\n\n"
+        f"| folder | what it is | files | lines |\n|---|---|--:|--:|\n{inner}\n\n"
+        f"<!-- end -->\n{after}"
+    )
+
+
+NUMBER = re.compile(r"\| ([\d,]+)(?= \|)")
+TOLERANCE = 0.15
+
+
+def is_up_to_date(written: str, made: str) -> bool:
+    """Whether the page says what the source says; sizes may be off by TOLERANCE, or every commit would touch it."""
+    old, new = (list(map(_number, NUMBER.findall(text))) for text in (written, made))
+    is_near = all(abs(before - now) <= max(3, now * TOLERANCE) for before, now in zip(old, new, strict=False))
+    return is_near and len(old) == len(new) and NUMBER.sub("| #", written) == NUMBER.sub("| #", made)
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
