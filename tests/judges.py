@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.declarations import Declared
+from penstock.declarations import ToolDeclaration
 from penstock.events import Text, ToolCall
 from penstock.messages import Message, assistant, image, result, system, tool_results, user
 from penstock.wires import find_encoder
@@ -21,7 +21,7 @@ MODELS = {
 }  # fmt: skip
 
 CITY: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-WEATHER = Declared("weather", "The weather in a city.", CITY)
+WEATHER = ToolDeclaration("weather", "The weather in a city.", CITY)
 ROME = ToolCall("call_1", "weather", {"city": "Rome"}, block=1)
 OSLO = ToolCall("call_2", "weather", {"city": "Oslo"}, block=2)
 PICTURE = image(b"\x89PNG", "image/png")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from penstock.declarations import declared
+from penstock.declarations import read_declarations
 from penstock.errors import UsageError
 from penstock.messages import file, image, user
 from penstock.providers import ALIASES, PROVIDERS, Provider
@@ -63,7 +63,7 @@ MEDIA = {
     "sound": file(b"bytes", "audio/wav", "voice.wav"),
 }
 """A sample of each kind that is asked about."""
-TOOLS = tuple(declared(["weather", "clock"]))
+TOOLS = tuple(read_declarations(["weather", "clock"]))
 
 
 def page() -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock import Finish, Reasoning, Text, TextCalls, TextParser, ToolCallInvalid
-from penstock.declarations import declared
+from penstock.declarations import read_declarations
 from penstock.dialects.prompts.described import python_stubs
 from penstock.events import FinishReason, StreamChunk
 from penstock.testing import Reply, Scripted, drop, say
@@ -228,7 +228,7 @@ def test_of_flat_arguments_no_more_is_kept_than_may_be_held(monkeypatch: pytest.
 @pytest.mark.parametrize("words", ['Say """hi""" to all.', '""""', 'Quote "it".'])
 def test_quotes_in_a_description_do_not_end_it(words: str) -> None:
     parameters = {"type": "object", "properties": {"a": {"type": "string", "description": words}}}
-    tools = declared([{"name": "f", "description": words, "parameters": parameters}])
+    tools = read_declarations([{"name": "f", "description": words, "parameters": parameters}])
     [function] = ast.parse(python_stubs(tools).removeprefix("```python\n").removesuffix("\n```")).body
     assert isinstance(function, ast.FunctionDef)
     documented = ast.get_docstring(function) or ""

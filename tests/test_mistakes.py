@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.declarations import declared
+from penstock.declarations import read_declarations
 from penstock.events import StreamChunk
 from penstock.testing import Reply, Scripted, call
 
@@ -99,7 +99,7 @@ def test_async_events_are_not_folded_in_plain_code() -> None:
 )
 def test_a_declaration_that_declares_nothing_is_refused(wrong: Any) -> None:
     with pytest.raises(penstock.UsageError, match="is no tool: a declaration has a name"):
-        declared([wrong])
+        read_declarations([wrong])
 
 
 @pytest.mark.parametrize(
@@ -116,5 +116,5 @@ def test_a_declaration_that_declares_nothing_is_refused(wrong: Any) -> None:
     ],
 )
 def test_a_tool_of_the_vendors_own_is_taken_as_it_is(hosted: Any) -> None:
-    [found] = declared([hosted])
+    [found] = read_declarations([hosted])
     assert found.hosted == hosted

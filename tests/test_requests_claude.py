@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.declarations import Declared, declared
+from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import Message, ToolResult, assistant, file, image, result, tool_results, user
@@ -158,7 +158,7 @@ def test_anthropic_choices(choice: str, is_parallel: bool | None, expected: Any)
 def test_anthropic_tools_keep_what_it_knows_of_them() -> None:
     hosted = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
     extra = {"strict": True, "eager_input_streaming": True, "cache_control": {"type": "ephemeral"}, "annotations": {}}
-    tools = (Declared("a", extra=extra), Declared("b", is_custom=True), *declared([hosted]))
+    tools = (ToolDeclaration("a", extra=extra), ToolDeclaration("b", is_custom=True), *read_declarations([hosted]))
     assert body("anthropic", tools=tools)["tools"] == [
         {"name": "a", "input_schema": {"type": "object", "properties": {}}, "strict": True,
          "eager_input_streaming": True, "cache_control": {"type": "ephemeral"}},
@@ -237,7 +237,7 @@ def test_bedrock_has_tools_whenever_the_history_has_calls() -> None:
 
 def test_bedrock_tools_keep_what_it_knows_of_them() -> None:
     hosted = {"systemTool": {"name": "nova_grounding"}}
-    tools = (Declared("a", extra={"strict": True, "cache_control": {}}), *declared([hosted]))
+    tools = (ToolDeclaration("a", extra={"strict": True, "cache_control": {}}), *read_declarations([hosted]))
     schema = {"json": {"type": "object", "properties": {}}}
     assert body("bedrock", tools=tools, tool_choice="a")["toolConfig"] == {
         "tools": [{"toolSpec": {"name": "a", "inputSchema": schema, "strict": True}}, hosted],

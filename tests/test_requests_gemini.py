@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.declarations import Declared, declared
+from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.events import Opaque, Reasoning, Text, ToolCall
 from penstock.messages import Message, assistant, file, image, result, tool_results, user
 from tests.judges import OSLO, PICTURE, ROME, WEATHER, answer, body
@@ -98,8 +98,8 @@ def test_gemini_continues_an_answer_with_the_request_that_it_answered() -> None:
 
 def test_gemini_tools_and_choices() -> None:
     google = {"type": "OBJECT", "properties": {"city": {"type": "STRING"}}}
-    tools = (Declared("a"), Declared("b", parameters=google), Declared("c", is_custom=True))
-    written = body("gemini", tools=(*tools, *declared([{"googleSearch": {}}])), tool_choice="b")
+    tools = (ToolDeclaration("a"), ToolDeclaration("b", parameters=google), ToolDeclaration("c", is_custom=True))
+    written = body("gemini", tools=(*tools, *read_declarations([{"googleSearch": {}}])), tool_choice="b")
     free = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
     functions = [{"name": "a"}, {"name": "b", "parameters": google}, {"name": "c", "parametersJsonSchema": free}]
     assert written["tools"] == [{"functionDeclarations": functions}, {"googleSearch": {}}]

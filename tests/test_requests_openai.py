@@ -22,7 +22,7 @@ from openai.types.responses.response_create_params import (
 from pydantic import TypeAdapter
 
 import penstock
-from penstock.declarations import declared
+from penstock.declarations import read_declarations
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, ToolCall, ToolCallInvalid
 from penstock.messages import (
@@ -61,7 +61,7 @@ SELECT = ToolCall("call_3", "sql", {"input": "SELECT 1"}, "SELECT 1", kind="cust
 
 
 def request(*messages: Message, tools: Any = (), **settings: Any) -> Request:
-    return Request(model="gpt-5", messages=messages, tools=tuple(declared(tools)), **settings)
+    return Request(model="gpt-5", messages=messages, tools=tuple(read_declarations(tools)), **settings)
 
 
 def chat(*messages: Message, quirks: Any = (), **settings: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.declarations import Declared
+from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
 from penstock.messages import Message, assistant, file, image, result, tool_results, user
@@ -316,7 +316,7 @@ def test_ollama_thinks_at_a_level(reasoning: Any, think: Any) -> None:
 
 
 def test_ollama_declares_only_the_tools_that_may_be_used() -> None:
-    tools = (WEATHER, Declared("other"))
+    tools = (WEATHER, ToolDeclaration("other"))
     assert "tools" not in body("ollama", tools=tools, tool_choice="none")
     [only] = body("ollama", tools=tools, tool_choice="other")["tools"]
     assert only["function"] == {"name": "other", "parameters": {"type": "object", "properties": {}}}
@@ -344,7 +344,7 @@ def test_cohere_results_of_several_texts_are_documents() -> None:
     [("auto", None, ["weather", "other"]), ("none", "NONE", ["weather", "other"]), ("other", "REQUIRED", ["other"])],
 )
 def test_cohere_names_a_tool_by_declaring_only_that(choice: str, expected: str | None, names: list[str]) -> None:
-    written = body("cohere", tools=(WEATHER, Declared("other")), tool_choice=choice)
+    written = body("cohere", tools=(WEATHER, ToolDeclaration("other")), tool_choice=choice)
     assert written.get("tool_choice") == expected
     assert [tool["function"]["name"] for tool in written["tools"]] == names
 
@@ -358,7 +358,7 @@ def test_cohere_thinks_within_a_budget(reasoning: str, thinking: Any) -> None:
 
 
 def test_cohere_is_strict_if_all_tools_are() -> None:
-    strict = Declared("a", extra={"strict": True})
+    strict = ToolDeclaration("a", extra={"strict": True})
     assert body("cohere", tools=(strict,))["strict_tools"] is True
     assert "strict_tools" not in body("cohere", tools=(strict, WEATHER))
 

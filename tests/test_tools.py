@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple, assert_type
 import anthropic
 import pytest
 
-from penstock.declarations import declared
+from penstock.declarations import read_declarations
 from penstock.errors import ArgumentsError, UsageError
 from penstock.jsontext.partial import PartialJSON
 from penstock.tools.tool import Context, Tool, as_tool, as_tools, tool, tool_table
@@ -328,9 +328,9 @@ def test_two_tools_of_one_name_are_refused_and_named() -> None:
 
 
 def test_a_tool_is_taken_wherever_a_declaration_is() -> None:
-    [found] = declared([weather])
+    [found] = read_declarations([weather])
     assert (found.name, found.description, found.parameters) == (weather.name, weather.description, weather.parameters)
-    [deferred] = declared([Tool.from_schema("f", "", {"type": "object"})])
+    [deferred] = read_declarations([Tool.from_schema("f", "", {"type": "object"})])
     assert (deferred.name, deferred.description) == ("f", "")
 
 

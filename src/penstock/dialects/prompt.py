@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from penstock.declarations import Declared, declared
+from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.dialects.reading.code_spans import FENCE
 from penstock.dialects.registry import ALIASES
 from penstock.errors import UnknownDialectError, UsageError
@@ -50,7 +50,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
     up results.
     """
 
-    listing: Callable[[Sequence[Declared]], str]
+    listing: Callable[[Sequence[ToolDeclaration]], str]
     calls: Callable[[Sequence[ToolCall]], str]
     results: Callable[[Sequence[ToolResult]], str]
     rules: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
     role: Literal["user", "tool"] = "user"
     stop: tuple[str, ...] = ()
 
-    def tools(self, tools: Sequence[Declared]) -> str:
+    def tools(self, tools: Sequence[ToolDeclaration]) -> str:
         """What the system message says: which tools there are, and how they are called."""
         example = self.calls(EXAMPLES[:1] if self.is_single else EXAMPLES)
         form = "To call a tool, end your message with the call" if self.is_single else _SEVERAL
@@ -118,7 +118,7 @@ def render(messages: Iterable[Message], tools: Iterable[Any] | None, dialect: st
     Reasoning and vendor state are left out. A `Prompt` of your own does instead of a dialect's name.
     """
     prompt = find_prompt(dialect) if isinstance(dialect, str) else dialect
-    callable_tools = [tool for tool in declared(tools) if tool.hosted is None and tool.name]
+    callable_tools = [tool for tool in read_declarations(tools) if tool.hosted is None and tool.name]
     history = _with_tools(messages, prompt.tools(callable_tools)) if callable_tools else messages
     return list(_merged(_rendered(history, prompt)))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from penstock.declarations import Declared, declared
+from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.decoder import Decoder
 from penstock.errors import UnknownOptionError, UsageError
 from penstock.events import StreamChunk
@@ -186,7 +186,7 @@ class Model:
         `id_prefix` begins the ids of calls that come without one.
         """
         _check_options(options)
-        known = declared(_with_schemas(tools))
+        known = read_declarations(_with_schemas(tools))
         said = [*([system(system_prompt)] if system_prompt else []), *_asked(messages, extra)]
         merged = {**self._options, **options}
         if calls != "native":
@@ -308,7 +308,7 @@ def _with_schemas(tools: Iterable[Any] | None) -> Iterable[Any] | None:
     return given
 
 
-def _stage(calls: str, rescue: bool | Iterable[str], tools: list[Declared], id_prefix: str) -> TextCalls | None:
+def _stage(calls: str, rescue: bool | Iterable[str], tools: list[ToolDeclaration], id_prefix: str) -> TextCalls | None:
     """What finds calls in the text, if that is wanted."""
     if calls == "native" and not (rescue and tools):
         return None
@@ -320,7 +320,7 @@ def _stage(calls: str, rescue: bool | Iterable[str], tools: list[Declared], id_p
 
 
 def _in_text(
-    dialect: str, messages: list[Message], tools: list[Declared], options: dict[str, Any]
+    dialect: str, messages: list[Message], tools: list[ToolDeclaration], options: dict[str, Any]
 ) -> tuple[list[Message], dict[str, Any]]:
     """The messages and the options for a model that writes its calls into its text."""
     from penstock.dialects.prompt import find_prompt, render

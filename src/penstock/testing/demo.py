@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.declarations import Declared
+from penstock.declarations import ToolDeclaration
 from penstock.testing.reply import Call, Reply, call, say
 from penstock.testing.request import Asked, Result
 from penstock.testing.sample import Sampler, names_in
@@ -30,7 +30,7 @@ def demo(asked: Asked) -> Reply:
     return Reply(say(_greeting(asked.prompt)))
 
 
-def _calls(asked: Asked, tools: list[Declared]) -> list[Call]:
+def _calls(asked: Asked, tools: list[ToolDeclaration]) -> list[Call]:
     prompt = asked.prompt
     wanted = [tool for tool in tools if tool.name == asked.tool_choice] or _suitable(tools, prompt)
     if len(wanted) > 1:
@@ -41,14 +41,14 @@ def _calls(asked: Asked, tools: list[Declared]) -> list[Call]:
     return list(dict.fromkeys(call(tool.name, sampler.arguments()) for sampler in samplers))
 
 
-def _suitable(tools: list[Declared], prompt: str) -> list[Declared]:
+def _suitable(tools: list[ToolDeclaration], prompt: str) -> list[ToolDeclaration]:
     """The tools whose names and descriptions share the most words with the prompt; if none does, the first."""
     scores = {tool.name: _shared(prompt, tool) for tool in tools}
     found = sorted((tool for tool in tools if scores[tool.name]), key=lambda tool: -scores[tool.name])
     return found[:MAX_CALLS] or tools[:1]
 
 
-def _shared(prompt: str, tool: Declared) -> int:
+def _shared(prompt: str, tool: ToolDeclaration) -> int:
     """How many words are shared; those of the name count more."""
     words, name, description = (_stems(text) for text in (prompt, tool.name, tool.description))
     return 2 * len(words & name) + len(words & description)
@@ -61,7 +61,7 @@ def _stems(text: str) -> set[str]:
     return {word.removesuffix("s") for word in words - _SMALL}
 
 
-def _asks_for_one_name(tool: Declared) -> bool:
+def _asks_for_one_name(tool: ToolDeclaration) -> bool:
     """Whether the tool takes one thing, so that several things of the prompt are several calls."""
     properties = tool.parameters.get("properties")
     if not isinstance(properties, dict):

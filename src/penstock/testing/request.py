@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from penstock.declarations import Declared, declared
+from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError
 from penstock.redaction import is_secret
 
@@ -65,12 +65,12 @@ class Asked(Struct, frozen=True):
         return bool(self.body.get("stream", self.wire == "ollama"))
 
     @property
-    def tools(self) -> list[Declared]:
+    def tools(self) -> list[ToolDeclaration]:
         """The tools that the model may call, without those that the provider runs."""
         config = self.body.get("toolConfig")
         given = self.body.get("tools") or (config.get("tools") if isinstance(config, dict) else None)
         try:
-            return [tool for tool in declared(given) if tool.name and tool.hosted is None]
+            return [tool for tool in read_declarations(given) if tool.name and tool.hosted is None]
         except UsageError:
             return []
 

@@ -27,7 +27,7 @@ from typing import (
 
 import msgspec
 
-from penstock.declarations import Declared, declared
+from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError
 from penstock.tools.options import Approval, RunOptions, ToolOptions, check_names, check_options
 from penstock.tools.outcome import MAX_RESULT, Outcome, ToolOutput, failure, outcome
@@ -89,7 +89,7 @@ class Tool(Generic[P, R]):
 
     def __init__(
         self,
-        declaration: Declared,
+        declaration: ToolDeclaration,
         arguments: Arguments,
         function: Callable[P, R] | None,
         signature: Signature,
@@ -158,7 +158,7 @@ class Tool(Generic[P, R]):
     ) -> Tool[..., Any]:
         """A tool with a JSON Schema of its own; its arguments are checked by it, and given as they are."""
         told: Any = {**options, "strict": strict}
-        return _from_declaration(Declared(name, description, parameters), function, told)
+        return _from_declaration(ToolDeclaration(name, description, parameters), function, told)
 
     @property
     def strict(self) -> bool | None:
@@ -242,13 +242,15 @@ def _from_function(function: Callable[P, R], options: ToolOptions) -> Tool[P, R]
     check_options(options, name_of(function))
     signature = read_signature(function)
     arguments = FunctionArguments(signature, strict=bool(options.get("strict")))
-    named = Declared(name_of(function), signature.description, arguments.parameters)
+    named = ToolDeclaration(name_of(function), signature.description, arguments.parameters)
     # The names of the scopes around are not kept: all that lives there would live as long as the tool.
     kept = msgspec.structs.replace(signature, names={})
     return Tool(_told(named, options), arguments, function, kept, **_run_options(options))
 
 
-def _from_declaration(named: Declared, function: Callable[..., Any] | None, options: ToolOptions) -> Tool[..., Any]:
+def _from_declaration(
+    named: ToolDeclaration, function: Callable[..., Any] | None, options: ToolOptions
+) -> Tool[..., Any]:
     check_options(options, named.name)
     schema: Any = named.parameters
     if not isinstance(schema, Mapping) or schema.get("type", "object") not in ("object", "OBJECT"):
@@ -258,7 +260,7 @@ def _from_declaration(named: Declared, function: Callable[..., Any] | None, opti
     return Tool(told, SchemaArguments(schema), function, signature, **_run_options(options))
 
 
-def _declared_signature(named: Declared) -> Signature:
+def _declared_signature(named: ToolDeclaration) -> Signature:
     """The signature of a tool without a function: where it runs, the defaults of its schema hold."""
     properties: Any = named.parameters.get("properties")
     fields: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
@@ -273,7 +275,7 @@ def _copied(value: Any) -> Any:
         return value
 
 
-def _told(named: Declared, options: ToolOptions) -> Declared:
+def _told(named: ToolDeclaration, options: ToolOptions) -> ToolDeclaration:
     """The declaration, with what the options say of it."""
     strict = options.get("strict")
     return msgspec.structs.replace(
@@ -301,7 +303,7 @@ def as_tool(what: Any, function: Callable[..., Any] | None = None, /, **options:
             return method.__get__(what.__self__)
         case type() if any("__call__" in vars(base) for base in what.__mro__):
             return as_tool(_instance(what), function, **options)
-        case Mapping() | Declared():
+        case Mapping() | ToolDeclaration():
             return _from_declaration(_only(what), function, options)
         case _ if _declares(what):
             itself = what if callable(what) else None
@@ -312,8 +314,8 @@ def as_tool(what: Any, function: Callable[..., Any] | None = None, /, **options:
             raise UsageError(f"{what!r} is no declaration: give one, and then the function that does it")
 
 
-def _only(what: Any) -> Declared:
-    found = declared([what])
+def _only(what: Any) -> ToolDeclaration:
+    found = read_declarations([what])
     if len(found) != 1:
         raise UsageError(f"{what!r} declares {len(found)} tools: give them one by one, or take as_tools")
     return found[0]
@@ -323,7 +325,7 @@ def _declares(what: Any) -> bool:
     """Whether an object says itself what a model is to be told of it, as the tools of SDKs do."""
     if inspect.isroutine(what) or isinstance(what, str | type | Tool) or not getattr(what, "name", ""):
         return False
-    return any(one.parameters for one in declared([what]))
+    return any(one.parameters for one in read_declarations([what]))
 
 
 def as_tools(tools: Iterable[Any] | None) -> list[Tool[..., Any]]:
@@ -331,7 +333,7 @@ def as_tools(tools: Iterable[Any] | None) -> list[Tool[..., Any]]:
     given: Any = tools or ()
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise UsageError(f"tools is one {type(given).__name__}: give a list of tools")
-    each = (declared([what]) if isinstance(what, Mapping) else [what] for what in given)
+    each = (read_declarations([what]) if isinstance(what, Mapping) else [what] for what in given)
     return [as_tool(what) for some in each for what in some]
 
 

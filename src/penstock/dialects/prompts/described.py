@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from penstock.declarations import Declared
+from penstock.declarations import ToolDeclaration
 from penstock.dialects.prompts.templates import schema_of, to_json
 
 Schema = Mapping[str, Any]
@@ -29,13 +29,13 @@ def definitions_of(schema: Schema) -> Schema:
 _TYPES = {"integer": "number", "object": "object", "array": "any[]"}
 
 
-def typescript(tools: Sequence[Declared]) -> str:
+def typescript(tools: Sequence[ToolDeclaration]) -> str:
     """The tools as types of a namespace: `type get_weather = (_: { city: string }) => any;`"""
     written = "\n\n".join(map(_type_of_tool, tools))
     return f"namespace functions {{\n\n{written}\n\n}} // namespace functions"
 
 
-def _type_of_tool(tool: Declared) -> str:
+def _type_of_tool(tool: ToolDeclaration) -> str:
     schema = schema_of(tool)
     lines = [f"type {name} = {_type(inner)};" for name, inner in definitions_of(schema).items()]
     lines += [f"// {line}" for line in tool.description.strip().splitlines()]
@@ -84,12 +84,12 @@ _PYTHON = {
 }  # fmt: skip
 
 
-def python_stubs(tools: Sequence[Declared]) -> str:
+def python_stubs(tools: Sequence[ToolDeclaration]) -> str:
     """The tools as Python functions without a body: `def get_weather(city: str, days: int = None):`"""
     return "```python\n" + "\n\n".join(map(_stub, tools)) + "\n```"
 
 
-def _stub(tool: Declared) -> str:
+def _stub(tool: ToolDeclaration) -> str:
     schema = schema_of(tool)
     found = list(properties_of(schema))
     required = [f"{name}: {_annotation(inner)}" for name, inner, is_required in found if is_required]
@@ -122,13 +122,13 @@ def _note(schema: Schema) -> str:
 # -- nested tags ---------------------------------------------------------------------------------------------------
 
 
-def tagged_tools(tool_tag: str, name_tag: str) -> Callable[[Sequence[Declared]], str]:
+def tagged_tools(tool_tag: str, name_tag: str) -> Callable[[Sequence[ToolDeclaration]], str]:
     """The tools as nested tags: `<function><name>…</name><parameters><parameter><name>…`"""
     one = partial(_tagged_tool, tool_tag, name_tag)
     return lambda tools: "\n".join(["<tools>", *(line for tool in tools for line in one(tool)), "</tools>"])
 
 
-def _tagged_tool(tool_tag: str, name_tag: str, tool: Declared) -> Iterator[str]:
+def _tagged_tool(tool_tag: str, name_tag: str, tool: ToolDeclaration) -> Iterator[str]:
     schema = schema_of(tool)
     yield f"<{tool_tag}>"
     yield f"<{name_tag}>{tool.name}</{name_tag}>"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from penstock.declarations import Declared
+from penstock.declarations import ToolDeclaration
 from penstock.dialects.prompt import Prompt
 from penstock.dialects.prompts.templates import Calls, schema_of, to_json
 from penstock.messages import ToolResult
@@ -33,16 +33,16 @@ def _key(quote: str, key: str) -> str:
     return key if _PLAIN_KEY.match(key) else f"{quote}{key}{quote}"
 
 
-def listing(opens: str, closes: str, quote: str) -> Callable[[Sequence[Declared]], str]:
+def listing(opens: str, closes: str, quote: str) -> Callable[[Sequence[ToolDeclaration]], str]:
     """The tools: `declaration:N{description:…,parameters:…}` each, between two marks."""
 
-    def write(tools: Sequence[Declared]) -> str:
+    def write(tools: Sequence[ToolDeclaration]) -> str:
         return "\n".join(f"{opens}declaration:{tool.name}{_declaration(quote, tool)}{closes}" for tool in tools)
 
     return write
 
 
-def _declaration(quote: str, tool: Declared) -> str:
+def _declaration(quote: str, tool: ToolDeclaration) -> str:
     return value(quote, {"description": tool.description, "parameters": schema_of(tool)})
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.declarations import Declared
+from penstock.declarations import ToolDeclaration
 from penstock.events import ToolCall
 from penstock.messages import ToolResult
 
@@ -58,7 +58,7 @@ NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 FREE_TEXT: Mapping[str, Any] = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
-def schema_of(tool: Declared) -> Mapping[str, Any]:
+def schema_of(tool: ToolDeclaration) -> Mapping[str, Any]:
     """The schema of a tool's arguments; a tool that takes free text has one, called as it is in its calls."""
     return FREE_TEXT if tool.is_custom else tool.parameters or NO_ARGUMENTS
 
@@ -74,10 +74,10 @@ class Listing(Struct, frozen=True):
     tools: str = "<tools>\n{tools}\n</tools>"
     between: str = "\n"
 
-    def __call__(self, tools: Sequence[Declared]) -> str:
+    def __call__(self, tools: Sequence[ToolDeclaration]) -> str:
         return self.tools.format(tools=self.between.join(map(self._tool, tools)))
 
-    def _tool(self, tool: Declared) -> str:
+    def _tool(self, tool: ToolDeclaration) -> str:
         schema = schema_of(tool)
         declaration = {"name": tool.name, "description": tool.description, "parameters": schema}
         return self.tool.format(

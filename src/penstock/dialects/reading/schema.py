@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from penstock.declarations import declared
+from penstock.declarations import read_declarations
 from penstock.jsontext.scan import is_too_deep
 
 MAX_ALTERNATIVES = 256
@@ -34,7 +34,7 @@ class Tools:
     """The declared tools, by name."""
 
     def __init__(self, tools: Iterable[Any] | None) -> None:
-        self._schemas = {tool.name: tool.parameters for tool in declared(tools) if tool.name}
+        self._schemas = {tool.name: tool.parameters for tool in read_declarations(tools) if tool.name}
 
     def __contains__(self, name: str) -> bool:
         return name in self._schemas
@@ -129,12 +129,12 @@ def _resolve(reference: str, root: Any) -> Any:
 
 
 def _types_of(node: Mapping[str, Any]) -> Iterable[str]:
-    declared = node.get("type")
-    for name in [declared] if isinstance(declared, str) else declared or ():
+    read_declarations = node.get("type")
+    for name in [read_declarations] if isinstance(read_declarations, str) else read_declarations or ():
         yield _ALIASES.get(str(name).lower(), str(name).lower())
     if node.get("nullable") is True:
         yield "null"
-    if not declared:
+    if not read_declarations:
         yield from {
             _type_of(value) for value in [*(node.get("enum") or ()), *([node["const"]] if "const" in node else ())]
         }

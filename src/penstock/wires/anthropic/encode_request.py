@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from penstock.declarations import Declared
+from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import FIELDS, File, Image, Media, Message, ToolResult
@@ -195,11 +195,11 @@ def _tools(request: Request) -> Json:
 
 def _stubs(messages: list[Message]) -> Json:
     """Tools that were called before and are not declared any more: a history with calls needs some."""
-    called = [_tool(Declared(name)) for name in called_tools(messages)]
+    called = [_tool(ToolDeclaration(name)) for name in called_tools(messages)]
     return {"tools": called, "tool_choice": {"type": "none"}} if called else {}
 
 
-def _tool(tool: Declared) -> Json:
+def _tool(tool: ToolDeclaration) -> Json:
     if tool.hosted is not None:
         return dict(tool.hosted)
     described = {"description": tool.description} if tool.description else {}

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from penstock.declarations import Declared
+from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import FIELDS, File, Image, Media, Message, ToolResult
@@ -211,14 +211,14 @@ def _tools(request: Request, messages: Iterable[Message]) -> Json:
     called = called_tools(messages)
     if request.tool_choice == "none" and not called:
         return {}
-    written = [_tool(tool) for tool in request.tools] or [_tool(Declared(name)) for name in called]
+    written = [_tool(tool) for tool in request.tools] or [_tool(ToolDeclaration(name)) for name in called]
     choice: Json = {"toolChoice": {"tool": {"name": named.name}}} if named else {}
     if not named and request.tools and request.tool_choice in ("auto", "required"):
         choice = {"toolChoice": {"any" if request.tool_choice == "required" else "auto": {}}}
     return {"tools": written, **choice} if written else {}
 
 
-def _tool(tool: Declared) -> Json:
+def _tool(tool: ToolDeclaration) -> Json:
     if tool.hosted is not None:
         return dict(tool.hosted)
     described = {"description": tool.description} if tool.description else {}

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from penstock.declarations import Declared
+from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Media, Message, ToolResult
@@ -224,7 +224,7 @@ def _tools(request: Request) -> Json:
     return {"tools": tools} | ({"toolConfig": {"functionCallingConfig": config}} if config else {})
 
 
-def _function(tool: Declared) -> Json:
+def _function(tool: ToolDeclaration) -> Json:
     """A declaration; a schema in Google's own spelling (`OBJECT`) goes where such schemas go."""
     written: Json = {"name": tool.name}
     written |= {"description": tool.description} if tool.description else {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from penstock.declarations import Declared
+from penstock.declarations import ToolDeclaration
 from penstock.events import Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message
 from penstock.wires.shared.body import Json, function_tool, merged, renamed
@@ -98,7 +98,7 @@ def _call(call: ToolCall) -> Json:
     return {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def _declared(request: Request) -> tuple[Declared, ...]:
+def _declared(request: Request) -> tuple[ToolDeclaration, ...]:
     named = chosen_tool(request)
     if request.tool_choice == "none":
         return ()

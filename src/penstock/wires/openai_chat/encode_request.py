@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from penstock.declarations import Declared
+from penstock.declarations import ToolDeclaration
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message, ToolResult
 from penstock.wires.shared.body import Json, kept, merged, object_schema, renamed
@@ -262,7 +262,7 @@ def _tools(request: Request, quirks: frozenset[str]) -> Json:
     return written
 
 
-def _tool(tool: Declared, quirks: frozenset[str]) -> Json:
+def _tool(tool: ToolDeclaration, quirks: frozenset[str]) -> Json:
     if tool.hosted is not None:
         return dict(tool.hosted)
     told: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})

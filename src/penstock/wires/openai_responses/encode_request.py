@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-from penstock.declarations import Declared
+from penstock.declarations import ToolDeclaration
 from penstock.events import CallKind, Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import FIELDS, File, Image, Message, ToolResult
 from penstock.wires.shared.body import Json, kept, merged, object_schema, renamed
@@ -54,7 +54,7 @@ def encode(request: Request, quirks: frozenset[str]) -> Sent:
 # Items.
 
 
-def _items(messages: list[Message], tools: tuple[Declared, ...], *, is_stored: bool) -> Iterator[Json]:
+def _items(messages: list[Message], tools: tuple[ToolDeclaration, ...], *, is_stored: bool) -> Iterator[Json]:
     kinds: dict[str, CallKind] = {}
     for message in messages:
         match message.role:
@@ -183,7 +183,7 @@ def _tools(request: Request) -> Json:
     return written
 
 
-def _tool(tool: Declared) -> Json:
+def _tool(tool: ToolDeclaration) -> Json:
     if tool.hosted is not None:
         return dict(tool.hosted)
     told: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})

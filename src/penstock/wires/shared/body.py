@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.declarations import Declared
+from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
 from penstock.wires.shared.request import OPTIONS, Request
 
@@ -37,12 +37,12 @@ def renamed(request: Request, names: Mapping[str, str]) -> Json:
     return {names[name]: value for name, value in given.items()}
 
 
-def object_schema(tool: Declared) -> Json:
+def object_schema(tool: ToolDeclaration) -> Json:
     """The schema of a tool's arguments as that of an object; a tool that takes free text takes it as `input`."""
     return _FREE_TEXT if tool.is_custom else {"properties": {}, **tool.parameters, "type": "object"}
 
 
-def function_tool(tool: Declared) -> Json:
+def function_tool(tool: ToolDeclaration) -> Json:
     """A tool as Chat Completions declares it, and those who learned from it."""
     if tool.hosted is not None:
         return dict(tool.hosted)

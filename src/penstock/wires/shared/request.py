@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.declarations import Declared
+from penstock.declarations import ToolDeclaration
 from penstock.messages import Message
 
 
@@ -21,7 +21,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
     model: str
     messages: tuple[Message, ...]
-    tools: tuple[Declared, ...] = ()
+    tools: tuple[ToolDeclaration, ...] = ()
     tool_choice: str = ""
     is_parallel: bool | None = None
     options: Mapping[str, Any] = {}

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.calls.arguments import strict_object
-from penstock.declarations import Declared
+from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
 from penstock.messages import MESSAGE, File, Image, Message, Part, ToolResult, last_block
@@ -71,7 +71,7 @@ def called_tools(messages: Iterable[Message]) -> list[str]:
     return sorted({part.name for part in parts if isinstance(part, ToolCall | ToolResult)})
 
 
-def chosen_tool(request: Request) -> Declared | None:
+def chosen_tool(request: Request) -> ToolDeclaration | None:
     """The tool that the request demands by its name; None if the choice is a mode, or left to the provider."""
     if request.tool_choice in ("", "auto", "none", "required"):
         return None
