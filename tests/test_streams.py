@@ -108,6 +108,41 @@ def test_leaving_async_with_closes_the_socket_at_once(gone: threading.Event) -> 
     assert (stream.text, stream.finish_reason) == ("Let", "cut")
 
 
+def batches(model: Model) -> list[list[Any]]:
+    with model.stream("Hi.") as stream:
+        read = list(stream.batches())
+        assert (stream.text, stream.finish_reason) == ("", "cut")
+        with pytest.raises(AlreadyReadError):
+            stream.batches()
+    return read
+
+
+async def abatches(model: Model) -> list[list[Any]]:
+    async with model.astream("Hi.") as stream:
+        read = [chunks async for chunks in stream.batches()]
+        assert (stream.text, stream.finish_reason) == ("", "cut")
+        with pytest.raises(AlreadyReadError):
+            stream.batches()
+    return read
+
+
+@both_colours
+def test_batches_are_the_chunks_of_each_read_without_the_turn(colour: str) -> None:
+    reply = Reply(say("Word after word."), call("weather", {"city": "Rome"}))
+    model = Model("openai:gpt-5", wire="openai-chat", via=Scripted(always(reply)))
+    read = batches(model) if colour == "sync" else asyncio.run(abatches(model))
+    assert all(read)
+    assert [chunk for chunks in read for chunk in chunks] == list(model.stream("Hi."))
+
+
+def test_leaving_the_batches_closes_the_socket(gone: threading.Event) -> None:
+    with Loopback(always(SLOW)) as server:
+        for _ in model_at(server).stream("Hi.").batches():
+            break
+        gc.collect()
+        assert gone.wait(PATIENCE)
+
+
 def fail_in_loop(model: Model) -> None:
     with model.stream("Hi.") as stream:
         for _ in stream:

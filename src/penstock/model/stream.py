@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Iterator
+from contextlib import aclosing, closing
 from typing import Any, Protocol, Self
 
 from penstock.errors import AlreadyReadError, ConnectionFailed, ProviderError
@@ -85,6 +86,10 @@ class Told:
         """What went wrong in the answer, if anything did."""
         return self.turn.error
 
+    def _fold_many(self) -> None:
+        if len(self._told) >= MANY:
+            self._fold()
+
     def _fold(self) -> None:
         told, add = self._told, self._builder.add
         while told:
@@ -95,12 +100,27 @@ class Told:
             raise AlreadyReadError("a stream can be read once: ask the model again, or keep the events in a list")
         self._is_read = True
 
+    async def _advance(self) -> list[StreamChunk] | None:
+        """Carry out commands until there are chunks to deliver; None at the end of the exchange."""
+        result, error = None, None
+        while (command := self._next(result, error)) is not None:
+            if isinstance(command, Tell):
+                return command.chunks
+            try:
+                result, error = await self._carry_out(command), None
+            except ProviderError as failure:
+                result, error = None, failure
+        return None
+
     def _next(self, result: Any, error: ProviderError | None) -> Command | None:
         """The next command; None when all is done."""
         try:
             return self._commands.throw(error) if error is not None else self._commands.send(result)
         except StopIteration:
             return None
+
+    def _carry_out(self, command: Open | Read | Pause | Close) -> Awaitable[Any]:
+        raise NotImplementedError
 
 
 class Stream(Told):
@@ -114,7 +134,7 @@ class Stream(Told):
 
     def __enter__(self) -> Self:
         try:
-            self._first = self._advance()
+            self._first = self._advance_now()
         except BaseException:
             self.close()
             raise
@@ -132,6 +152,14 @@ class Stream(Told):
             self._chunks = iter(self)
         return next(self._chunks)
 
+    def batches(self) -> Iterator[list[StreamChunk]]:
+        """Iterate over the chunks of each network read as a list, instead of one by one.
+
+        For callers that fold the chunks themselves: `turn` and the other properties stay empty.
+        """
+        self._begin()
+        return self._batches()
+
     def close(self) -> None:
         """Close the connection; what has been told stays."""
         self._commands.close()
@@ -147,47 +175,55 @@ class Stream(Told):
         self._connection.abort()
 
     def _read(self) -> Iterator[StreamChunk]:
-        told, chunks = self._told, self._first
-        try:
-            while chunks is not None:
+        told = self._told
+        with closing(self._batches()) as batches:
+            for chunks in batches:
                 for chunk in chunks:
                     told.append(chunk)
                     yield chunk
-                if len(told) >= MANY:
-                    self._fold()
-                chunks = self._advance()
+                self._fold_many()
+
+    def _batches(self) -> Generator[list[StreamChunk]]:
+        chunks = self._first
+        try:
+            while chunks is not None:
+                if chunks:
+                    yield chunks
+                chunks = self._advance_now()
         finally:
             self.close()
 
-    def _advance(self) -> list[StreamChunk] | None:
-        """Go on until there is something to tell; None when all is over."""
-        result, error = None, None
-        while (command := self._next(result, error)) is not None:
-            if isinstance(command, Tell):
-                return command.chunks
-            try:
-                result, error = self._carry_out(command), None
-            except ProviderError as why:
-                result, error = None, why
-            if self._cancelled.is_set() and isinstance(command, Open | Read):
-                result, error = None, ConnectionFailed("the stream was cancelled", code="cancelled")
-        return None
+    def _advance_now(self) -> list[StreamChunk] | None:
+        """Run `_advance`, which never suspends here: its commands block."""
+        try:
+            self._advance().send(None)
+        except StopIteration as end:
+            chunks: list[StreamChunk] | None = end.value
+            return chunks
+        raise AssertionError("a blocking command does not wait for an event loop")
 
-    def _carry_out(self, command: Command) -> Any:
+    async def _carry_out(self, command: Open | Read | Pause | Close) -> Any:
         match command:
-            case Open() | Read() if self._cancelled.is_set():
-                pass
-            case Read():
-                return self._connection.read(command.timeout)
-            case Open():
-                return self._connection.open(command)
+            case Open() | Read():
+                return self._wait_for(command)
             case Pause():
                 self._cancelled.wait(command.seconds)
             case Close():
                 self._connection.close()
-            case Tell():
-                pass
         return None
+
+    def _wait_for(self, command: Open | Read) -> Head | bytes | None:
+        result: Head | bytes | None = None
+        try:
+            if not self._cancelled.is_set():
+                read, send = self._connection.read, self._connection.open
+                result = read(command.timeout) if isinstance(command, Read) else send(command)
+        except ProviderError:
+            if not self._cancelled.is_set():
+                raise
+        if self._cancelled.is_set():
+            raise ConnectionFailed("the stream was cancelled", code="cancelled")
+        return result
 
 
 class AsyncStream(Told):
@@ -218,37 +254,39 @@ class AsyncStream(Told):
             self._chunks = aiter(self)
         return await anext(self._chunks)
 
+    def batches(self) -> AsyncIterator[list[StreamChunk]]:
+        """Iterate over the chunks of each network read as a list, instead of one by one.
+
+        For callers that fold the chunks themselves: `turn` and the other properties stay empty.
+        """
+        self._begin()
+        return self._batches()
+
     async def close(self) -> None:
         """Close the connection; what has been told stays."""
         self._commands.close()
         await self._connection.close()
 
     async def _read(self) -> AsyncIterator[StreamChunk]:
-        told, chunks = self._told, self._first
-        try:
-            while chunks is not None:
+        told = self._told
+        async with aclosing(self._batches()) as batches:
+            async for chunks in batches:
                 for chunk in chunks:
                     told.append(chunk)
                     yield chunk
-                if len(told) >= MANY:
-                    self._fold()
+                self._fold_many()
+
+    async def _batches(self) -> AsyncGenerator[list[StreamChunk]]:
+        chunks = self._first
+        try:
+            while chunks is not None:
+                if chunks:
+                    yield chunks
                 chunks = await self._advance()
         finally:
             await self.close()
 
-    async def _advance(self) -> list[StreamChunk] | None:
-        """Go on until there is something to tell; None when all is over."""
-        result, error = None, None
-        while (command := self._next(result, error)) is not None:
-            if isinstance(command, Tell):
-                return command.chunks
-            try:
-                result, error = await self._carry_out(command), None
-            except ProviderError as why:
-                result, error = None, why
-        return None
-
-    def _carry_out(self, command: Read | Open | Pause | Close) -> Awaitable[Any]:
+    def _carry_out(self, command: Open | Read | Pause | Close) -> Awaitable[Any]:
         match command:
             case Read():
                 return self._connection.read(command.timeout)
