@@ -13,7 +13,7 @@ from penstock.agent.agent import Agent, RunResult
 from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid
 from penstock.messages import Message, user
 from penstock.model.model import Model
-from penstock.run.commands import Ask, Cancel, Command, Start, Tell
+from penstock.run.commands import AskModel, CancelTool, Command, Emit, StartTool
 from penstock.run.events import ApprovalRequest, Done, StepEnd, StepStart, StreamEvent, ToolEnd, ToolStart
 from penstock.run.machine import Run
 from penstock.testing import Hang, Reply, Scripted, call, say, think
@@ -246,17 +246,17 @@ class Machine:
         self.commands += self.run.tool_done(key, Outcome((Text(0, text),)))
 
     @property
-    def starts(self) -> list[Start]:
-        return [command for command in self.commands if isinstance(command, Start)]
+    def starts(self) -> list[StartTool]:
+        return [command for command in self.commands if isinstance(command, StartTool)]
 
     @property
     def cancelled(self) -> list[str]:
-        return [command.key for command in self.commands if isinstance(command, Cancel)]
+        return [command.key for command in self.commands if isinstance(command, CancelTool)]
 
     @property
     def told(self) -> list[StreamEvent]:
-        return [command.event for command in self.commands if isinstance(command, Tell)]
+        return [command.event for command in self.commands if isinstance(command, Emit)]
 
     @property
     def asked(self) -> list[tuple[Message, ...]]:
-        return [command.messages for command in self.commands if isinstance(command, Ask)]
+        return [command.messages for command in self.commands if isinstance(command, AskModel)]

@@ -268,7 +268,7 @@ def test_an_agent_has_timeouts_and_retries_of_its_own(colour: str) -> None:
         done = end_of(events_of(Agent(model, timeouts=patient, retries=Retries(attempts=0)), colour))
         assert "503" in done.why
         assert len(server.requests) == 2
-    assert Agent(model).settings.model is model
+    assert Agent(model).config.model is model
 
 
 @both_colours
@@ -280,8 +280,8 @@ def test_an_agent_may_have_another_model_and_is_otherwise_the_same(colour: str) 
     assert run_of(other, colour, "Go.").output == "Sunny."
     assert bench.ran == {"look Rome": 1}
     assert "Be brief." in json.dumps(script.requests[0].body)
-    assert other.settings.limits == agent.settings.limits
-    assert agent.settings.model.name == "openai:gpt"
+    assert other.config.limits == agent.config.limits
+    assert agent.config.model.name == "openai:gpt"
     busy = Scripted([Status(503), Reply("Hi.")])
     events, _ = drive(streaming(agent.with_model(Model("openai:gpt", via=busy))), colour)
     assert end_of(events).reason == "error"

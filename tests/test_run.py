@@ -23,7 +23,7 @@ from penstock.events import (
     Usage,
 )
 from penstock.messages import user
-from penstock.run.commands import Ask, Command, Start, Tell
+from penstock.run.commands import AskModel, Command, Emit, StartTool
 from penstock.run.events import ToolEnd
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
@@ -95,7 +95,7 @@ def test_a_cut_call_does_not_run_whatever_is_wanted() -> None:
     run = Run([user("Go.")], {"look": ToolPolicy()}, run_repaired=["cut"])
     run.begin()
     told = [*run.chunk(ToolCallInvalid(0, "c", "look", "{", "cut", repaired={})), *run.chunk(Finish("tool_calls"))]
-    assert not any(isinstance(command, Start) for command in [*told, *run.ended()])
+    assert not any(isinstance(command, StartTool) for command in [*told, *run.ended()])
 
 
 def test_no_call_starts_early_when_the_tokens_are_known_to_be_used_up() -> None:
@@ -232,12 +232,12 @@ def play(store_at: int, policies: dict[str, ToolPolicy] = POLICIES) -> tuple[Run
 
     def carry_out(commands: list[Command]) -> None:
         for command in commands:
-            if isinstance(command, Ask):
+            if isinstance(command, AskModel):
                 # As a model does: it goes on from what the history holds.
                 step = 1 + sum(message.role == "tool" for message in command.messages)
                 inputs.extend(Said(chunk) for chunk in answer(min(step, 3)))
                 inputs.append(Ended())
-            elif isinstance(command, Start):
+            elif isinstance(command, StartTool):
                 ran[f"{command.name} {json.dumps(command.arguments)}"] += 1
                 inputs.insert(len(inputs) // 2, Worked(command.key))
 
@@ -291,7 +291,7 @@ def test_what_ran_for_an_answer_that_is_asked_for_again_is_told_to_count_for_not
     for chunk in (ToolCallStart(0, "c", "look"), ToolCallClosed(0, "c", "look", {})):
         machine.chunk(chunk)
     begun = Run.load(machine.dump(), policies).begin()
-    ends = [command.event for command in begun if isinstance(command, Tell) and isinstance(command.event, ToolEnd)]
+    ends = [command.event for command in begun if isinstance(command, Emit) and isinstance(command.event, ToolEnd)]
     assert [(end.key, end.ending) for end in ends] == [("1.0", "discarded")]
 
 
@@ -321,7 +321,7 @@ def many_calls(count: int, policy: ToolPolicy) -> None:
     run.chunk(Finish("tool_calls"))
     due += run.ended()
     ended = 0
-    while starts := [command for command in due if isinstance(command, Start)]:
+    while starts := [command for command in due if isinstance(command, StartTool)]:
         due = []
         for start in starts:
             assert not run.is_waiting

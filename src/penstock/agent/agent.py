@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.agent.callbacks import Callbacks
-from penstock.agent.settings import Settings
+from penstock.agent.config import AgentConfig
 from penstock.errors import UnknownOptionError, UsageError
 from penstock.events import Fault, Usage
 from penstock.history.read import as_messages
@@ -99,7 +99,7 @@ class Agent:
         _check_choices(start, approvals, options)
         check_kinds(instructions=(instructions, str), limits=(limits, Limits), timeouts=(timeouts, Timeouts),
                     retries=(retries, Retries))  # fmt: skip
-        self.settings = Settings(
+        self.config = AgentConfig(
             model=_model(model).with_patience(timeouts, retries),
             tools=tool_table(tools),
             instructions=instructions,
@@ -116,13 +116,13 @@ class Agent:
     def with_model(self, model: Model | str) -> Self:
         """The same agent with another model: a scripted one for a test, say."""
         other = copy(self)
-        other.settings = replace(self.settings, model=_model(model).with_patience(*self._patience))
+        other.config = replace(self.config, model=_model(model).with_patience(*self._patience))
         return other
 
     @property
     def policies(self) -> dict[str, ToolPolicy]:
         """What the machine is told of the tools."""
-        return {name: self._policy(tool) for name, tool in self.settings.tools.items() if not tool.is_hosted}
+        return {name: self._policy(tool) for name, tool in self.config.tools.items() if not tool.is_hosted}
 
     def _policy(self, tool: Tool[..., Any]) -> ToolPolicy:
         usual: StartPolicy = "closed" if tool.read_only and not tool.is_deferred else "turn"
@@ -144,13 +144,13 @@ class Agent:
         """Run in plain code: events as they come. `messages` is a history to go on from."""
         from penstock.agent.sync_driver import AgentRun
 
-        return AgentRun(self.settings, self._new_run(prompt, messages), deps)
+        return AgentRun(self.config, self._new_run(prompt, messages), deps)
 
     def astream(self, prompt: Any = None, messages: Any = None, *, deps: Any = None) -> AsyncAgentRun:
         """Run in async code: events as they come. `messages` is a history to go on from."""
         from penstock.agent.async_driver import AsyncAgentRun
 
-        return AsyncAgentRun(self.settings, self._new_run(prompt, messages), deps)
+        return AsyncAgentRun(self.config, self._new_run(prompt, messages), deps)
 
     def run(self, prompt: Any = None, messages: Any = None, *, deps: Any = None) -> RunResult:
         """Run to the end in plain code. What waits for somebody pauses the run: nobody could answer here."""
@@ -174,20 +174,20 @@ class Agent:
         """Go on in plain code with a run that was stored."""
         from penstock.agent.sync_driver import AgentRun
 
-        return AgentRun(self.settings, self._stored_run(stored), deps)
+        return AgentRun(self.config, self._stored_run(stored), deps)
 
     def aresume(self, stored: bytes | str, *, deps: Any = None) -> AsyncAgentRun:
         """Go on in async code with a run that was stored."""
         from penstock.agent.async_driver import AsyncAgentRun
 
-        return AsyncAgentRun(self.settings, self._stored_run(stored), deps)
+        return AsyncAgentRun(self.config, self._stored_run(stored), deps)
 
     @property
-    def _pausing(self) -> Settings:
-        return replace(self.settings, approvals="pause")
+    def _pausing(self) -> AgentConfig:
+        return replace(self.config, approvals="pause")
 
     def _stored_run(self, stored: bytes | str) -> Run:
-        return Run.load(stored, self.policies, self.settings.limits, self.settings.run_repaired)
+        return Run.load(stored, self.policies, self.config.limits, self.config.run_repaired)
 
     def _new_run(self, prompt: Any, messages: Any) -> Run:
         said = [] if messages is None else as_messages(messages)
@@ -196,7 +196,7 @@ class Agent:
             raise UsageError("there is nothing to answer: give a prompt, or messages to go on from")
         if said and asked and said[-1].role == asked[0].role == "user":  # the last question was never answered
             said[-1:], asked[:1] = [joined(said[-1], asked[0])], []
-        return Run([*said, *asked], self.policies, self.settings.limits, self.settings.run_repaired)
+        return Run([*said, *asked], self.policies, self.config.limits, self.config.run_repaired)
 
 
 def _result(run: AgentRun | AsyncAgentRun) -> RunResult:

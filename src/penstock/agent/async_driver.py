@@ -12,22 +12,22 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, Self
 
-from penstock.agent.run_reader import MAX_AHEAD, MAX_WAIT, PAUSE, RunView, provided
-from penstock.agent.settings import Settings
-from penstock.agent.tool_execution import Work
+from penstock.agent.config import AgentConfig
+from penstock.agent.run_reader import MAX_AHEAD, MAX_WAIT, PAUSE, RunReader, provided
+from penstock.agent.tool_execution import ToolExecution
 from penstock.errors import UsageError
 from penstock.messages import Message
-from penstock.run.commands import Ask, Cancel, Command, Hush, Start, Tell
+from penstock.run.commands import AskModel, CancelTool, Command, Emit, StartTool, StopAsking
 from penstock.run.events import Done, RequestKind, StreamEvent, ToolProgress
 from penstock.run.machine import Run
 from penstock.tools.outcome import Outcome, failure
 
 
-class AsyncAgentRun(RunView):
+class AsyncAgentRun(RunReader):
     """A run that is read in async code: `async with agent.astream(...) as run: async for event in run: …`."""
 
-    def __init__(self, settings: Settings, run: Run, deps: Any) -> None:
-        super().__init__(settings, run, deps)
+    def __init__(self, config: AgentConfig, run: Run, deps: Any) -> None:
+        super().__init__(config, run, deps)
         self._out: deque[StreamEvent] = deque()
         self._changed = asyncio.Event()
         self._has_room = asyncio.Event()
@@ -92,7 +92,7 @@ class AsyncAgentRun(RunView):
         self._has_begun = True
         self._variables = copy_context()
         self._carry_out(self._run.begin())
-        if (seconds := self._settings.limits.seconds) is not None:
+        if (seconds := self._config.limits.seconds) is not None:
             self._after("", seconds, self._out_of_time)
 
     def _resolve(
@@ -123,7 +123,7 @@ class AsyncAgentRun(RunView):
                         self._has_room.set()
                     if self._is_resolved(event):
                         continue
-                    called = self._settings.callbacks.call(event)
+                    called = self._config.callbacks.call(event)
                     if inspect.isawaitable(called):
                         await called
                     yield event
@@ -140,17 +140,17 @@ class AsyncAgentRun(RunView):
     def _carry_out(self, commands: list[Command]) -> None:
         for command in commands:
             match command:
-                case Tell():
+                case Emit():
                     self._tell(command.event)
-                case Ask():
+                case AskModel():
                     reading = self._read(command.messages)
                     self._reader = asyncio.create_task(reading, context=self._variables.copy())
                     self._reader.add_done_callback(self._was_read)
-                case Start():
+                case StartTool():
                     self._begin_work(command)
-                case Cancel():
+                case CancelTool():
                     self._end_work(command.key)
-                case Hush():
+                case StopAsking():
                     if self._reader is not None:
                         self._reader.cancel()
         self._changed.set()
@@ -180,7 +180,7 @@ class AsyncAgentRun(RunView):
     async def _read(self, messages: tuple[Message, ...]) -> None:
         """Read an answer of the model."""
         try:
-            async with self._settings.model.astream(list(messages), **self._request()) as stream:
+            async with self._config.model.astream(list(messages), **self._request()) as stream:
                 async for chunk in stream:
                     self._carry_out(self._run.chunk(chunk))
                     await self._room()
@@ -198,7 +198,7 @@ class AsyncAgentRun(RunView):
             self._has_room.clear()
             await self._has_room.wait()
 
-    def _begin_work(self, start: Start) -> None:
+    def _begin_work(self, start: StartTool) -> None:
         """Run a tool in a task of its own. One that is told to end and does not is left to itself."""
 
         def report(data: Any) -> None:
@@ -213,8 +213,8 @@ class AsyncAgentRun(RunView):
 
         if start.timeout is not None:
             self._after(start.key, start.timeout, expire)
-        work = Work(self._settings.tools[start.name], start, self._context(start, report))
-        working = work.perform_async(self._room)
+        work = ToolExecution(self._config.tools[start.name], start, self._context(start, report))
+        working = work.run_on_loop(self._room)
         task = self._tasks[start.key] = asyncio.create_task(working, context=self._variables.copy())
         task.add_done_callback(partial(self._worked, start.key))
 

@@ -12,7 +12,7 @@ from typing import Any
 Ended = tuple[Any, BaseException | None]
 
 
-class OwnLoop:
+class LoopThread:
     """The loop of a run in plain code. All that is awaited there shares it, as it would in async code.
 
     It is started when it is first needed; a `RuntimeError` says that there is none to be had.
@@ -29,13 +29,13 @@ class OwnLoop:
         """Whether this is its thread, in which nothing may wait."""
         return threading.current_thread() is self._thread
 
-    def begin(self, work: Coroutine[Any, Any, Any], variables: Variables) -> Begun:
+    def begin(self, work: Coroutine[Any, Any, Any], variables: Variables) -> LoopTask:
         """Begin this on the loop, with these context variables."""
         try:
             with self._lock:
                 if self._thread is None:
                     self._start()
-                begun = Begun(self._loop, work)
+                begun = LoopTask(self._loop, work)
                 self._loop.call_soon_threadsafe(begun.begin, variables)
         except RuntimeError:
             work.close()
@@ -76,7 +76,7 @@ class OwnLoop:
             await asyncio.wait(left)
 
 
-class Begun(Future[Any]):
+class LoopTask(Future[Any]):
     """Something on the way on a loop; it can be waited for, and cancelled, from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> None:

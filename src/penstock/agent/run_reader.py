@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.agent.settings import Settings
+from penstock.agent.config import AgentConfig
 from penstock.errors import AlreadyReadError, ProviderError, UsageError
 from penstock.events import Error, Text, ToolCall, ToolCallInvalid, ToolCallStart, Usage
 from penstock.messages import Message
-from penstock.run.commands import Command, Start
+from penstock.run.commands import Command, StartTool
 from penstock.run.events import ApprovalRequest, Done, EndReason, RequestKind, StepStart, StreamEvent
 from penstock.run.machine import Run
 from penstock.tools.outcome import Outcome, outcome
@@ -28,14 +28,14 @@ PAUSE = 0.01
 """How many seconds a thread sleeps before it looks again whether there is room."""
 
 
-class RunView:
+class RunReader:
     """A run as its reader sees it."""
 
-    def __init__(self, settings: Settings, run: Run, deps: Any) -> None:
+    def __init__(self, config: AgentConfig, run: Run, deps: Any) -> None:
         self.done: Done | None = None
         self.error: Exception | None = None
         self._last_error: Error | None = None
-        self._settings = settings
+        self._config = config
         self._run = run
         self._deps = deps
         self._variables = copy_context()  # tools see the variables of whoever began the run, not of whoever decides
@@ -89,7 +89,7 @@ class RunView:
 
     @property
     def _should_pause(self) -> bool:
-        return self._settings.approvals == "pause" and self._run.is_waiting and self.done is None
+        return self._config.approvals == "pause" and self._run.is_waiting and self.done is None
 
     def _claim(self) -> None:
         """Somebody begins to read."""
@@ -106,7 +106,7 @@ class RunView:
 
     def _out_of_time(self) -> list[Command]:
         """The run took longer than it may."""
-        return self._run.expire(f"the run took longer than {self._settings.limits.seconds:g} seconds")
+        return self._run.expire(f"the run took longer than {self._config.limits.seconds:g} seconds")
 
     def _failed(self, error: BaseException) -> list[Command]:
         """The model could not be asked, or anything else broke; of a run that is over nobody wants to know."""
@@ -132,7 +132,7 @@ class RunView:
 
     def _shown(self, event: StreamEvent) -> StreamEvent:
         """The event as it is shown: text that follows tools may begin on a line of its own."""
-        if not self._settings.separate_text:
+        if not self._config.separate_text:
             return event
         match event:
             case StepStart():
@@ -148,10 +148,10 @@ class RunView:
         return event
 
     def _request(self) -> dict[str, Any]:
-        options = {**self._settings.options, "id_prefix": f"call_{self._run.step}_"}
-        return {"tools": list(self._settings.tools.values()), "system_prompt": self._settings.instructions, **options}
+        options = {**self._config.options, "id_prefix": f"call_{self._run.step}_"}
+        return {"tools": list(self._config.tools.values()), "system_prompt": self._config.instructions, **options}
 
-    def _context(self, start: Start, report: Callable[[Any], None]) -> Context[Any]:
+    def _context(self, start: StartTool, report: Callable[[Any], None]) -> Context[Any]:
         return Context(deps=self._deps, call_id=start.call_id, tool=start.name, step=self._run.step, report=report)
 
 

@@ -14,32 +14,32 @@ from inspect import isawaitable
 from queue import SimpleQueue
 from typing import Any, Self
 
-from penstock.agent.loop_thread import OwnLoop
-from penstock.agent.run_reader import MAX_AHEAD, MAX_WAIT, PAUSE, RunView, provided
-from penstock.agent.settings import Settings
-from penstock.agent.tool_execution import Work, in_thread
+from penstock.agent.config import AgentConfig
+from penstock.agent.loop_thread import LoopThread
+from penstock.agent.run_reader import MAX_AHEAD, MAX_WAIT, PAUSE, RunReader, provided
+from penstock.agent.tool_execution import ToolExecution, in_thread
 from penstock.messages import Message
 from penstock.model.stream import Stream
-from penstock.run.commands import Ask, Cancel, Command, Hush, Start, Tell
+from penstock.run.commands import AskModel, CancelTool, Command, Emit, StartTool, StopAsking
 from penstock.run.events import ApprovalRequest, Done, RequestKind, StreamEvent, ToolProgress
 from penstock.run.machine import Run
 from penstock.tools.outcome import Outcome, failure
 
 
-class AgentRun(RunView):
+class AgentRun(RunReader):
     """A run that is read in plain code: `with agent.stream(...) as run: for event in run: …`."""
 
-    def __init__(self, settings: Settings, run: Run, deps: Any) -> None:
-        super().__init__(settings, run, deps)
+    def __init__(self, config: AgentConfig, run: Run, deps: Any) -> None:
+        super().__init__(config, run, deps)
         self._lock = threading.RLock()
         self._out: SimpleQueue[StreamEvent] = SimpleQueue()
         self._stream: Stream | None = None
         self._reader: threading.Thread | None = None
         self._reading: Iterator[StreamEvent] | None = None  # by `next`
-        self._loop = OwnLoop()
+        self._loop = LoopThread()
         self._newest: dict[str, tuple[ToolProgress, ToolProgress]] = {}  # a report that is unread, and what it is now
         self._stops: dict[str, Callable[[], None]] = {}  # how to cancel each tool that runs
-        self._threads: dict[Work, threading.Thread] = {}
+        self._threads: dict[ToolExecution, threading.Thread] = {}
         self._timers: dict[str, threading.Timer] = {}
 
     def __enter__(self) -> Self:
@@ -72,13 +72,13 @@ class AgentRun(RunView):
 
     @property
     def messages(self) -> list[Message]:
-        """The history at this moment, with which another run can go on: see `RunView.messages`."""
+        """The history at this moment, with which another run can go on: see `RunReader.messages`."""
         with self._lock:
             return super().messages
 
     @property
     def waiting(self) -> list[ApprovalRequest]:
-        """The calls that wait for somebody: see `RunView.waiting`."""
+        """The calls that wait for somebody: see `RunReader.waiting`."""
         with self._lock:
             return super().waiting
 
@@ -112,7 +112,7 @@ class AgentRun(RunView):
         self._variables = copy_context()
         with self._lock:
             self._carry_out(self._run.begin())
-            if (seconds := self._settings.limits.seconds) is not None:
+            if (seconds := self._config.limits.seconds) is not None:
                 self._after("", seconds, self._out_of_time)
 
     def _resolve(self, call_id: str, kind: RequestKind, answered: Callable[[], list[Command]]) -> None:
@@ -134,7 +134,7 @@ class AgentRun(RunView):
                 event = self._shown(self._newest_of(self._out.get()))
                 if self._is_resolved(event):
                     continue
-                called = self._settings.callbacks.call(event)
+                called = self._config.callbacks.call(event)
                 if isawaitable(called):
                     self._loop.begin(_awaited(called), copy_context()).result()
                 yield event
@@ -147,16 +147,16 @@ class AgentRun(RunView):
         due = deque(commands)
         while due:
             match command := due.popleft():
-                case Tell():
+                case Emit():
                     self._note(command.event)
                     self._tell(command.event)
-                case Ask():
+                case AskModel():
                     due += self._begin_reading(command.messages)
-                case Start():
+                case StartTool():
                     due += self._begin_work(command)
-                case Cancel():
+                case CancelTool():
                     self._end_work(command.key)
-                case Hush():
+                case StopAsking():
                     if self._stream is not None:
                         self._stream.cancel()
 
@@ -195,7 +195,7 @@ class AgentRun(RunView):
     def _read(self, messages: tuple[Message, ...]) -> None:
         """Read an answer of the model, in a thread of its own."""
         try:
-            answer = self._settings.model.stream(list(messages), **self._request())
+            answer = self._config.model.stream(list(messages), **self._request())
             with self._lock:
                 if self._run.is_over:
                     return
@@ -218,7 +218,7 @@ class AgentRun(RunView):
         while self._out.qsize() > MAX_AHEAD and is_wanted():
             time.sleep(PAUSE)
 
-    def _begin_work(self, start: Start) -> list[Command]:
+    def _begin_work(self, start: StartTool) -> list[Command]:
         """Run a tool, on the loop of the run or in a thread; what is to be done if there is none to be had."""
 
         def report(data: Any) -> None:
@@ -231,8 +231,8 @@ class AgentRun(RunView):
             self._end_work(start.key)
             return self._run.tool_late(start.key)
 
-        tool = self._settings.tools[start.name]
-        work = Work(tool, start, self._context(start, report))
+        tool = self._config.tools[start.name]
+        work = ToolExecution(tool, start, self._context(start, report))
         try:
             if start.timeout is not None:
                 self._after(start.key, start.timeout, expire)
@@ -248,20 +248,20 @@ class AgentRun(RunView):
         while self._out.qsize() > MAX_AHEAD and key in self._stops:  # noqa: ASYNC110  # room is made elsewhere
             await asyncio.sleep(PAUSE)
 
-    def _begin_on_loop(self, key: str, work: Work) -> None:
+    def _begin_on_loop(self, key: str, work: ToolExecution) -> None:
         def end(begun: Future[Any]) -> None:
             error = begun.exception()
             with self._lock:
                 self._carry_out(self._ended(key, begun.result() if error is None else failure(error)))
 
-        begun = self._loop.begin(work.perform_async(partial(self._room, key)), self._variables.copy())
+        begun = self._loop.begin(work.run_on_loop(partial(self._room, key)), self._variables.copy())
         self._stops[key] = begun.stop
         begun.add_done_callback(end)
 
-    def _begin_in_thread(self, start: Start, work: Work) -> None:
+    def _begin_in_thread(self, start: StartTool, work: ToolExecution) -> None:
         def perform() -> None:
             begin = partial(self._loop.begin, variables=copy_context())
-            outcome = work.perform(begin, partial(self._room, start.key))
+            outcome = work.run_in_thread(begin, partial(self._room, start.key))
             with self._lock:
                 self._threads.pop(work, None)
                 self._carry_out(self._ended(start.key, outcome))

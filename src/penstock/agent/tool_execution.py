@@ -12,9 +12,9 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeGuard
 
-from penstock.agent.loop_thread import Begun
+from penstock.agent.loop_thread import LoopTask
 from penstock.jsontext.values import copied
-from penstock.run.commands import Start
+from penstock.run.commands import StartTool
 from penstock.tools.outcome import Outcome, failure, outcome
 from penstock.tools.tool import Context, Tool
 
@@ -27,15 +27,15 @@ class Unwanted(Exception):
     """Ends a generator whose run is over."""
 
 
-class Work:
+class ToolExecution:
     """A tool about to be run with some arguments; it ends in an `Outcome`, whatever the tool does."""
 
-    def __init__(self, tool: Tool[..., Any], start: Start, context: Context[Any]) -> None:
+    def __init__(self, tool: Tool[..., Any], start: StartTool, context: Context[Any]) -> None:
         self._tool = tool
         self._start = start
         self._context = context
         self._is_cancelled = threading.Event()
-        self._awaited: Begun | None = None  # what this thread waits for
+        self._awaited: LoopTask | None = None  # what this thread waits for
 
     def cancel(self) -> None:
         """Nobody wants it any more: what can be stopped from another thread is, a coroutine or a generator."""
@@ -48,7 +48,7 @@ class Work:
         """Whether it ends soon when it is cancelled, as what is awaited does; a plain function cannot be told."""
         return self._awaited is not None
 
-    def perform(self, begin: Callable[[Coroutine[Any, Any, Any]], Begun], room: Room) -> Outcome:
+    def run_in_thread(self, begin: Callable[[Coroutine[Any, Any, Any]], LoopTask], room: Room) -> Outcome:
         """Run it in this thread; what it gives that has to be awaited is begun elsewhere."""
 
         def waited(value: Awaited) -> Any:
@@ -66,7 +66,7 @@ class Work:
             value = self._plain(partial(waited, value))
         return value
 
-    async def perform_async(self, room: Room) -> Outcome:
+    async def run_on_loop(self, room: Room) -> Outcome:
         """Run it on this loop, or, if it is plain code, in a thread of its own; a generator awaits `room`."""
         try:
             value = self._call() if self._tool.is_async else await self._in_thread(self._call)

@@ -43,7 +43,7 @@ class Talk:
     def __init__(self, agent: Agent, manner: Manner, history: HistoryFile | None, state: KeptFile | None) -> None:
         self.code = 0
         self._agent = agent
-        agent.settings = replace(agent.settings, approvals="pause")  # somebody is asked here, or nobody is there
+        agent.config = replace(agent.config, approvals="pause")  # somebody is asked here, or nobody is there
         self._manner: Manner = manner
         self._history = history
         self._state = state
@@ -56,7 +56,7 @@ class Talk:
 
     def go_on(self) -> None:
         """Ask the person, and then the agent, again and again."""
-        title = f"{self._agent.settings.model.name} · Ctrl-D ends it, Ctrl-C ends a run\n"
+        title = f"{self._agent.config.model.name} · Ctrl-D ends it, Ctrl-C ends a run\n"
         click.secho(visible(title), dim=True, err=True)
         while (line := asked("› ")) is not None:
             if line.strip():
@@ -85,7 +85,7 @@ class Talk:
 
     def _check(self, run: AgentRun, state: KeptFile) -> None:
         """Find out before anything happens that a run is not this agent's, or that its history has a later end."""
-        if foreign := {one.name for one in run.waiting} - self._agent.settings.tools.keys():
+        if foreign := {one.name for one in run.waiting} - self._agent.config.tools.keys():
             names = ", ".join(map(repr, sorted(foreign)))
             raise UsageError(f"the run in {state.path} calls {names}: name the agent whose run it is, which has that")
         if self._history and self._messages != run.messages[: len(self._messages)]:
@@ -147,7 +147,7 @@ class Talk:
                 raise
         finally:
             is_kept = self._keep(run)
-        if is_unreached_here(run.error, self._agent.settings.model):
+        if is_unreached_here(run.error, self._agent.config.model):
             click.echo("Is it running?", err=True)
         code = exit_code(run.done, run.error)
         self.code = LOST if code in (0, WAITING) and not is_kept else code

@@ -75,7 +75,7 @@ def write(agent: Agent, watch: Watch) -> Done:
 
 
 def _heading(agent: Agent) -> str:
-    model, calls = agent.settings.model, agent.settings.options["calls"]
+    model, calls = agent.config.model, agent.config.options["calls"]
     in_text = "" if calls == "native" else f" · calls in the text, as {calls}"
     wire = model.provider if model.provider in WIRE_ALIASES else model.wire  # the one that was asked for
     return f"penstock demo · {wire} at {model.base_url}{in_text}"

@@ -1,4 +1,4 @@
-"""What a run says is to be done; a driver carries it out, without a say in it."""
+"""The commands of a run: what its driver does next. The driver decides nothing itself."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from penstock.messages import Message
 from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd, ToolStart
 
 
-class Ask(Struct, frozen=True):
-    """Ask the model; feed what it says to `Run.chunk`, and say when it is over with `Run.ended`."""
+class AskModel(Struct, frozen=True):
+    """Send these messages to the model; pass its chunks to `Run.chunk` and the end of its response to `Run.ended`."""
 
     messages: tuple[Message, ...]
 
 
-class Hush(Struct, frozen=True):
-    """Stop reading the model's answer, if one is being read."""
+class StopAsking(Struct, frozen=True):
+    """Cancel the request to the model, if one is under way."""
 
 
-class Start(Struct, frozen=True):
-    """Start a tool; say what came of it with `Run.tool_done`, or with `Run.tool_late` when its time is up."""
+class StartTool(Struct, frozen=True):
+    """Start a tool; pass its outcome to `Run.tool_done`, or call `Run.tool_late` when its timeout expires."""
 
     key: str
     call_id: str
@@ -30,18 +30,18 @@ class Start(Struct, frozen=True):
     timeout: float | None = None
 
 
-class Cancel(Struct, frozen=True):
-    """Cancel a tool, if it is still running; nobody wants its result any more."""
+class CancelTool(Struct, frozen=True):
+    """Cancel a tool, if it is still running; its result is not needed any more."""
 
     key: str
 
 
-class Tell(Struct, frozen=True):
-    """Give this event to whoever reads the run."""
+class Emit(Struct, frozen=True):
+    """Pass this event to the reader of the run."""
 
     event: StreamEvent
 
 
-Command = Ask | Hush | Start | Cancel | Tell
-Move = Start | Cancel | ToolStart | ToolEnd | ApprovalRequest
-"""What changes about a call: something to do, or something to tell."""
+Command = AskModel | StopAsking | StartTool | CancelTool | Emit
+Move = StartTool | CancelTool | ToolStart | ToolEnd | ApprovalRequest
+"""What a change of a call leads to: a command or an event."""

@@ -15,7 +15,7 @@ from penstock.errors import ArgumentsError, UsageError
 from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
 from penstock.jsontext.values import canonical, copied, written
 from penstock.messages import ToolResult
-from penstock.run.commands import Cancel, Move, Start
+from penstock.run.commands import CancelTool, Move, StartTool
 from penstock.run.events import ToolEnd, ToolEnding, ToolStart
 from penstock.run.execution import STATES, Execution, State, effect, last_words, no_such_tool, result_so_far, words
 from penstock.tools.outcome import Outcome
@@ -203,7 +203,7 @@ class Executions:
             if execution.state == "finished" and execution.is_confirmed:
                 continue
             if execution.state == "running":
-                moves.append(Cancel(execution.key))
+                moves.append(CancelTool(execution.key))
             moves.append(self._finish(execution, *last_words(execution, self._policy(execution), why)))
             execution.is_confirmed = True  # as far as it ever will be
         return moves
@@ -300,7 +300,7 @@ class Executions:
         self._voided += 1
         match was:
             case "running":
-                return [Cancel(early.key), told]
+                return [CancelTool(early.key), told]
             case "deferred":
                 return [told]
             case "finished" if not early.is_confirmed:
@@ -366,7 +366,7 @@ class Executions:
             what = execution.key, execution.call_id, execution.name
             moves += [
                 ToolStart(*what, copied(execution.arguments), not self._is_over, execution.mended),
-                Start(*what, execution.arguments, self._policies[execution.name].timeout),
+                StartTool(*what, execution.arguments, self._policies[execution.name].timeout),
             ]
         return moves
 

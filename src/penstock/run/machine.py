@@ -34,7 +34,7 @@ from penstock.events import (
 )
 from penstock.messages import Message, result, tool_results
 from penstock.run.call_ids import CallIds
-from penstock.run.commands import Ask, Cancel, Command, Hush, Move, Start, Tell
+from penstock.run.commands import AskModel, CancelTool, Command, Emit, Move, StartTool, StopAsking
 from penstock.run.events import (
     ApprovalRequest,
     Done,
@@ -117,10 +117,10 @@ class Run:
             case "answer":
                 return self._begin_anew()
             case "tools":
-                told = [*self._commands(self._executions.interrupt()), *map(Tell, self.waiting)]
+                told = [*self._commands(self._executions.interrupt()), *map(Emit, self.waiting)]
                 return told + self._after(self._executions.release())
             case "over":
-                return [Tell(self._done(*self._ending))]
+                return [Emit(self._done(*self._ending))]
 
     def chunk(self, chunk: StreamChunk) -> list[Command]:
         """The model said something."""
@@ -128,7 +128,7 @@ class Run:
             return []
         chunk = self._ids.told(chunk)
         self._builder.add(chunk)
-        told = Tell(chunk)
+        told = Emit(chunk)
         match chunk:
             case ToolCallClosed(choice=0):
                 return [told, *self._commands(self._executions.closed(chunk, self._may_start))]
@@ -152,7 +152,7 @@ class Run:
         turn = self._answered()
         unended = [call for call in turn.invalid_calls if not self._executions.has_result(call.block)]
         commands = self._commands([move for call in unended for move in self._invalid(call)])
-        commands.append(Tell(StepEnd(self.step, turn.finish_reason, turn.usage)))
+        commands.append(Emit(StepEnd(self.step, turn.finish_reason, turn.usage)))
         end = "content_filter" if turn.refusal else turn.finish_reason
         if end in ENDS:
             reason, why = ENDS[end]
@@ -167,12 +167,12 @@ class Run:
 
     def failed(self, error: Error) -> list[Command]:
         """The model could not be asked, or something broke that nobody had thought of."""
-        return [Tell(error), *self._stop("error", error.message, "error")] if self.phase != "over" else []
+        return [Emit(error), *self._stop("error", error.message, "error")] if self.phase != "over" else []
 
     def tool_progress(self, key: str, data: Any) -> list[Command]:
         """A tool reports how far it is."""
         found = self._executions.running(key)
-        return [Tell(ToolProgress(key, found.call_id, found.name, data))] if found else []
+        return [Emit(ToolProgress(key, found.call_id, found.name, data))] if found else []
 
     def tool_done(self, key: str, outcome: Outcome) -> list[Command]:
         """An execution ended."""
@@ -211,7 +211,7 @@ class Run:
             raise UsageError("only a run that waits for approvals or for results from elsewhere can be paused")
         kinds = {one.kind for one in self.waiting}
         why = "a call waits for approval" if "approval" in kinds else "a call waits for its result from elsewhere"
-        return [Tell(self._done("paused", why))]
+        return [Emit(self._done("paused", why))]
 
     # -- what can be asked -----------------------------------------------------------------------------------------
 
@@ -312,7 +312,7 @@ class Run:
         self._ids.next_answer()
         self._builder = TurnBuilder()
         self._executions = Executions(self.step, self._policies)
-        return [Tell(StepStart(self.step)), Ask(tuple(self.messages))]
+        return [Emit(StepStart(self.step)), AskModel(tuple(self.messages))]
 
     def _begin_anew(self) -> list[Command]:
         """An answer was broken off by storing the run: it is asked for again; what had an effect already is told."""
@@ -358,7 +358,7 @@ class Run:
         commands = self._commands(self._settle(why))
         self.phase, self._ending = "over", (reason, why)
         self._executions = Executions(self.step, self._policies)
-        return [*commands, Tell(self._done(reason, why))]
+        return [*commands, Emit(self._done(reason, why))]
 
     def _stop(self, reason: EndReason, why: str, finish: FinishReason = "cut") -> list[Command]:
         """End at once, whatever is going on."""
@@ -366,7 +366,7 @@ class Run:
             return []
         commands: list[Command] = []
         if self.phase == "answer":
-            commands = [Hush(), Tell(StepEnd(self.step, finish, self._answered().usage))]
+            commands = [StopAsking(), Emit(StepEnd(self.step, finish, self._answered().usage))]
         return commands + self._end(reason, why)
 
     def _done(self, reason: EndReason, why: str) -> Done:
@@ -384,13 +384,13 @@ class Run:
         commands: list[Command] = []
         for move in moves:
             match move:
-                case Start() | Cancel():
+                case StartTool() | CancelTool():
                     commands.append(move)
                 case ToolStart() | ApprovalRequest(kind="deferred"):
                     self._tally.calls += 1
-                    commands.append(Tell(move))
+                    commands.append(Emit(move))
                 case ToolEnd() | ApprovalRequest():
-                    commands.append(Tell(move))
+                    commands.append(Emit(move))
         return commands
 
 

@@ -14,7 +14,7 @@ from penstock.run.limits import Limits
 from penstock.tools.tool import Tool
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class AgentConfig(Struct, frozen=True, kw_only=True):
     """A model, its tools, and the rules that they are under."""
 
     model: Model
