@@ -288,3 +288,23 @@ def test_an_agent_may_have_another_model_and_is_otherwise_the_same(colour: str) 
     assert len(busy.requests) == 1
     with pytest.raises(UsageError, match="give a Model"):
         agent.with_model(5)  # type: ignore[arg-type]
+
+
+def test_an_agent_with_other_approvals_is_a_copy() -> None:
+    agent = Agent("openai:gpt", approvals="wait")
+    assert agent.with_approvals("pause").config.approvals == "pause"
+    assert agent.config.approvals == "wait"
+    with pytest.raises(UsageError, match="give 'pause' or 'wait'"):
+        agent.with_approvals("never")  # type: ignore[arg-type]
+
+
+def test_the_repr_of_an_agent_shows_its_model_and_tools_and_no_secrets() -> None:
+    agent = Agent(Model("openai:gpt", api_key="sk-secret"), Bench().tools, "Be brief.")
+    assert repr(agent) == "Agent('openai:gpt', tools=['look', 'write', 'broken'])"
+
+
+def test_a_string_is_not_a_history() -> None:
+    agent = Agent("openai:gpt")
+    for prompt in (None, "And Rome?"):
+        with pytest.raises(UsageError, match="pass text as the prompt"):
+            agent.stream(prompt, messages="What is the weather in Oslo?")

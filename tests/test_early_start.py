@@ -52,8 +52,8 @@ def test_a_tool_that_may_start_early_does_so_whatever_the_agent_says_of_the_othe
         return "seen"
 
     agent = made([], look, pay, start="call")
-    assert (agent.policies["look"].start, agent.policies["pay"].start) == ("closed", "call")
-    assert made([], look, start="turn").policies["look"].start == "turn"
+    assert (agent.config.policies["look"].start, agent.config.policies["pay"].start) == ("closed", "call")
+    assert made([], look, start="turn").config.policies["look"].start == "turn"
 
 
 @both_colours

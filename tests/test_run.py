@@ -169,7 +169,7 @@ def test_a_decision_is_checked_once_where_it_is_made() -> None:
         """Do it."""
         return f"did {number}"
 
-    policy = made([], risky).policies["risky"]
+    policy = made([], risky).config.policies["risky"]
 
     def check(arguments: dict[str, Any]) -> dict[str, Any]:
         checked.append(arguments["number"])

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from copy import copy
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.agent.callbacks import Callbacks
-from penstock.agent.config import AgentConfig
+from penstock.agent.config import (
+    AgentConfig,
+    Approvals,
+    checked_approvals,
+    checked_faults,
+    checked_model,
+    checked_rescue,
+    checked_start,
+)
 from penstock.errors import UnknownOptionError, UsageError
 from penstock.events import Fault, Usage
 from penstock.history.read import as_messages
@@ -19,8 +27,8 @@ from penstock.model.model import Model, check_kinds, keywords
 from penstock.run.events import ApprovalRequest, EndReason
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
-from penstock.tools.policy import StartPolicy, ToolPolicy
-from penstock.tools.tool import Tool, tool_table
+from penstock.tools.policy import StartPolicy
+from penstock.tools.tool import tool_table
 from penstock.transport.policy import Retries, Timeouts
 from penstock.wires.shared.request import OPTIONS
 
@@ -29,11 +37,8 @@ if TYPE_CHECKING:
     from penstock.agent.sync_driver import AgentRun
 
 
-ASKED = ("tool_choice", "parallel", "streaming", "extra", *OPTIONS)
+REQUEST_OPTIONS = ("tool_choice", "parallel", "streaming", "extra", *OPTIONS)
 """The keywords that an agent passes on with every request to its model: see `Model.ask`."""
-
-MENDABLE: frozenset[Fault] = frozenset(get_args(Fault)) - {"cut"}
-"""The faults with which a call may be run all the same, if the agent is told so and what was meant is plain."""
 
 
 class RunResult(Struct, frozen=True):
@@ -87,7 +92,7 @@ class Agent:
         limits: Limits | None = None,
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,
-        approvals: Literal["pause", "wait"] = "pause",
+        approvals: Approvals = "pause",
         separate_text: bool = False,
         on_text: Callable[[str], Any] | None = None,
         on_reasoning: Callable[[str], Any] | None = None,
@@ -96,49 +101,39 @@ class Agent:
         on_error: Callable[[str], Any] | None = None,
         **options: Any,
     ) -> None:
-        _check_choices(start, approvals, options)
+        for option in options:
+            if option not in REQUEST_OPTIONS:
+                raise UnknownOptionError(option, keywords(Agent, REQUEST_OPTIONS), "an agent")
         check_kinds(instructions=(instructions, str), limits=(limits, Limits), timeouts=(timeouts, Timeouts),
                     retries=(retries, Retries))  # fmt: skip
         self.config = AgentConfig(
-            model=_model(model).with_patience(timeouts, retries),
+            model=checked_model(model).with_patience(timeouts, retries),
             tools=tool_table(tools),
             instructions=instructions,
+            start=checked_start(start),
             limits=limits or Limits(),
-            run_repaired=_faults(run_repaired),
-            approvals=approvals,
+            run_repaired=checked_faults(run_repaired),
+            approvals=checked_approvals(approvals),
             separate_text=separate_text,
             callbacks=Callbacks(on_text, on_reasoning, on_tool_start, on_tool_end, on_error),
-            options={**options, "calls": calls, "rescue": _dialects(calls, rescue)},
+            options={**options, "calls": calls, "rescue": checked_rescue(calls, rescue)},
         )
-        self._start: StartPolicy | None = start
         self._patience = timeouts, retries
 
     def with_model(self, model: Model | str) -> Self:
         """The same agent with another model: a scripted one for a test, say."""
         other = copy(self)
-        other.config = replace(self.config, model=_model(model).with_patience(*self._patience))
+        other.config = replace(self.config, model=checked_model(model).with_patience(*self._patience))
         return other
 
-    @property
-    def policies(self) -> dict[str, ToolPolicy]:
-        """What the machine is told of the tools."""
-        return {name: self._policy(tool) for name, tool in self.config.tools.items() if not tool.is_hosted}
+    def with_approvals(self, approvals: Approvals) -> Self:
+        """A copy of the agent whose runs pause or wait when a call needs somebody: see `approvals` above."""
+        other = copy(self)
+        other.config = replace(self.config, approvals=checked_approvals(approvals))
+        return other
 
-    def _policy(self, tool: Tool[..., Any]) -> ToolPolicy:
-        usual: StartPolicy = "closed" if tool.read_only and not tool.is_deferred else "turn"
-        wanted = None if self._start == "call" and usual == "closed" else self._start  # which would start it later
-        approval = tool.approval
-        needs = approval if callable(approval) else (lambda arguments: True) if approval else None
-        return ToolPolicy(
-            start=tool.start or wanted or usual,
-            needs_approval=needs,
-            timeout=tool.timeout,
-            retries=tool.retries,
-            is_parallel=tool.parallel,
-            is_deferred=tool.is_deferred,
-            is_read_only=tool.read_only,
-            check=tool.given,
-        )
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.config.model.name!r}, tools={[*self.config.tools]})"
 
     def stream(self, prompt: Any = None, messages: Any = None, *, deps: Any = None) -> AgentRun:
         """Run in plain code: events as they come. `messages` is a history to go on from."""
@@ -156,7 +151,7 @@ class Agent:
         """Run to the end in plain code. What waits for somebody pauses the run: nobody could answer here."""
         from penstock.agent.sync_driver import AgentRun
 
-        with AgentRun(self._pausing, self._new_run(prompt, messages), deps) as run:
+        with AgentRun(self._pausing_config, self._new_run(prompt, messages), deps) as run:
             for _ in run:
                 pass
         return _result(run)
@@ -165,7 +160,7 @@ class Agent:
         """Run to the end in async code. What waits for somebody pauses the run: nobody could answer here."""
         from penstock.agent.async_driver import AsyncAgentRun
 
-        async with AsyncAgentRun(self._pausing, self._new_run(prompt, messages), deps) as run:
+        async with AsyncAgentRun(self._pausing_config, self._new_run(prompt, messages), deps) as run:
             async for _ in run:
                 pass
         return _result(run)
@@ -183,20 +178,22 @@ class Agent:
         return AsyncAgentRun(self.config, self._stored_run(stored), deps)
 
     @property
-    def _pausing(self) -> AgentConfig:
+    def _pausing_config(self) -> AgentConfig:
         return replace(self.config, approvals="pause")
 
     def _stored_run(self, stored: bytes | str) -> Run:
-        return Run.load(stored, self.policies, self.config.limits, self.config.run_repaired)
+        return Run.load(stored, self.config.policies, self.config.limits, self.config.run_repaired)
 
     def _new_run(self, prompt: Any, messages: Any) -> Run:
-        said = [] if messages is None else as_messages(messages)
-        asked = [] if prompt is None or prompt == "" else as_messages(prompt)
-        if not said and not asked:
+        if isinstance(messages, str):
+            raise UsageError("messages is a string: pass text as the prompt; messages is a history, a list of messages")
+        history = [] if messages is None else as_messages(messages)
+        request = [] if prompt is None or prompt == "" else as_messages(prompt)
+        if not history and not request:
             raise UsageError("there is nothing to answer: give a prompt, or messages to go on from")
-        if said and asked and said[-1].role == asked[0].role == "user":  # the last question was never answered
-            said[-1:], asked[:1] = [joined(said[-1], asked[0])], []
-        return Run([*said, *asked], self.policies, self.config.limits, self.config.run_repaired)
+        if history and request and history[-1].role == request[0].role == "user":  # its last question has no answer
+            history[-1:], request[:1] = [joined(history[-1], request[0])], []
+        return Run([*history, *request], self.config.policies, self.config.limits, self.config.run_repaired)
 
 
 def _result(run: AgentRun | AsyncAgentRun) -> RunResult:
@@ -206,49 +203,6 @@ def _result(run: AgentRun | AsyncAgentRun) -> RunResult:
     assert run.done is not None
     ended = RunResult(run.output, run.done.messages, run.usage, run.done.reason, run.done.why, run.error)
     return replace(ended, waiting=tuple(run.waiting), state=run.dump()) if ended.reason == "paused" else ended
-
-
-# What an agent is made of.
-
-
-def _model(given: Any) -> Model:
-    if isinstance(given, str):
-        return Model(given)
-    if isinstance(given, Model):
-        return given
-    raise UsageError(f"the model of an agent is {given!r}: give a Model, or its name: 'provider:model'")
-
-
-def _check_choices(start: Any, approvals: Any, options: Mapping[str, Any]) -> None:
-    if start not in (None, "call", "turn"):
-        raise UsageError(f"start is {start!r}: give 'call' or 'turn'; only tools with read_only=True start before that")
-    if approvals not in ("pause", "wait"):
-        raise UsageError(f"approvals is {approvals!r}: give 'pause' or 'wait'")
-    for option in options:
-        if option not in ASKED:
-            raise UnknownOptionError(option, keywords(Agent, ASKED), "an agent")
-
-
-def _dialects(calls: Any, rescue: Any) -> bool | tuple[str, ...]:
-    """What is rescued; a `UsageError` if there is no such dialect, or none that `calls` could be written in."""
-    names = () if isinstance(rescue, bool) else (rescue,) if isinstance(rescue, str) else tuple(rescue)
-    if calls != "native" or names:
-        from penstock.dialects.prompt import find_prompt
-        from penstock.dialects.stage import TextCalls
-
-        if calls != "native":
-            find_prompt(str(calls))
-        TextCalls(names)
-    return rescue if isinstance(rescue, bool) else names
-
-
-def _faults(given: bool | Iterable[Fault]) -> frozenset[Fault]:
-    if isinstance(given, bool):
-        return MENDABLE if given else frozenset()
-    names: frozenset[Any] = frozenset([given] if isinstance(given, str) else given)
-    if unknown := names - MENDABLE:
-        raise UsageError(f"run_repaired has {', '.join(map(repr, unknown))}: give {', '.join(sorted(MENDABLE))}")
-    return names
 
 
 class AgentStreamer(Agent):

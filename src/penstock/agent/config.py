@@ -1,28 +1,103 @@
-"""What an agent is set up with: all that its runs need to know."""
+"""The configuration of an agent: what its runs are given, and the checks of what the caller passed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
 from penstock.agent.callbacks import Callbacks
+from penstock.errors import UsageError
 from penstock.events import Fault
 from penstock.model.model import Model
 from penstock.run.limits import Limits
+from penstock.tools.policy import StartPolicy, ToolPolicy
 from penstock.tools.tool import Tool
+
+Approvals = Literal["pause", "wait"]
+
+REPAIRABLE: frozenset[Fault] = frozenset(get_args(Fault)) - {"cut"}
+"""The faults with which a call can still run, if `run_repaired` names them and its arguments could be repaired."""
 
 
 class AgentConfig(Struct, frozen=True, kw_only=True):
-    """A model, its tools, and the rules that they are under."""
+    """A model, its tools, and the rules for a run."""
 
     model: Model
     tools: Mapping[str, Tool[..., Any]]
     instructions: str
+    start: StartPolicy | None
     limits: Limits
     run_repaired: frozenset[Fault]
-    approvals: Literal["pause", "wait"]
+    approvals: Approvals
     separate_text: bool
     callbacks: Callbacks
     options: Mapping[str, Any]
+
+    @property
+    def policies(self) -> dict[str, ToolPolicy]:
+        """The rules for each tool that runs here or elsewhere; the provider runs hosted tools by its own."""
+        return {name: self._policy(tool) for name, tool in self.tools.items() if not tool.is_hosted}
+
+    def _policy(self, tool: Tool[..., Any]) -> ToolPolicy:
+        usual: StartPolicy = "closed" if tool.read_only and not tool.is_deferred else "turn"
+        wanted = None if self.start == "call" and usual == "closed" else self.start  # which would start it later
+        approval = tool.approval
+        needs = approval if callable(approval) else (lambda arguments: True) if approval else None
+        return ToolPolicy(
+            start=tool.start or wanted or usual,
+            needs_approval=needs,
+            timeout=tool.timeout,
+            retries=tool.retries,
+            is_parallel=tool.parallel,
+            is_deferred=tool.is_deferred,
+            is_read_only=tool.read_only,
+            check=tool.given,
+        )
+
+
+def checked_model(model: Any) -> Model:
+    """The model, made from its name if it is a string."""
+    if isinstance(model, str):
+        return Model(model)
+    if isinstance(model, Model):
+        return model
+    raise UsageError(f"the model of an agent is {model!r}: give a Model, or its name: 'provider:model'")
+
+
+def checked_start(start: Any) -> StartPolicy | None:
+    if start not in (None, "call", "turn"):
+        raise UsageError(f"start is {start!r}: give 'call' or 'turn'; only tools with read_only=True start before that")
+    policy: StartPolicy | None = start
+    return policy
+
+
+def checked_approvals(approvals: Any) -> Approvals:
+    if approvals not in ("pause", "wait"):
+        raise UsageError(f"approvals is {approvals!r}: give 'pause' or 'wait'")
+    policy: Approvals = approvals
+    return policy
+
+
+def checked_rescue(calls: Any, rescue: Any) -> bool | tuple[str, ...]:
+    """The dialects to rescue calls from; a `UsageError` if one of them, or of `calls`, does not exist."""
+    names = () if isinstance(rescue, bool) else (rescue,) if isinstance(rescue, str) else tuple(rescue)
+    if calls != "native" or names:
+        from penstock.dialects.prompt import find_prompt
+        from penstock.dialects.stage import TextCalls
+
+        if calls != "native":
+            find_prompt(str(calls))
+        TextCalls(names)
+    return rescue if isinstance(rescue, bool) else names
+
+
+def checked_faults(run_repaired: bool | Iterable[Fault]) -> frozenset[Fault]:
+    """The faults with which a damaged call runs all the same."""
+    if isinstance(run_repaired, bool):
+        return REPAIRABLE if run_repaired else frozenset()
+    names: frozenset[Any] = frozenset([run_repaired] if isinstance(run_repaired, str) else run_repaired)
+    if unknown := names - REPAIRABLE:
+        raise UsageError(f"run_repaired has {', '.join(map(repr, unknown))}: give {', '.join(sorted(REPAIRABLE))}")
+    return names

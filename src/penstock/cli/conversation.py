@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING
 
 import click
-from msgspec.structs import replace
 
 from penstock.cli import INTERRUPTED
 from penstock.cli.history_file import HistoryFile
@@ -42,8 +41,7 @@ class Talk:
 
     def __init__(self, agent: Agent, manner: Manner, history: HistoryFile | None, state: KeptFile | None) -> None:
         self.code = 0
-        self._agent = agent
-        agent.config = replace(agent.config, approvals="pause")  # somebody is asked here, or nobody is there
+        self._agent = agent.with_approvals("pause")  # the person is asked here, or nobody can be
         self._manner: Manner = manner
         self._history = history
         self._state = state
