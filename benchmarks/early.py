@@ -18,7 +18,7 @@ from benchmarks.environment import InstallFailed
 from benchmarks.peers import HTTPX2, OPENAI, PYDANTIC, Client, Peer
 from benchmarks.process import ProcessFailed
 from benchmarks.report import Report, Table, say
-from penstock.testing import Asked, Loopback, Reply, call, wait
+from penstock.testing import Loopback, ReceivedRequest, Reply, call, wait
 
 WIRE = "openai-chat"
 CLOSED = (0.2, 0.4, 0.6)
@@ -88,7 +88,7 @@ class Trial:
         self.starts = [start - self._began for start in starts]
         self.second = self._asked - self._began
 
-    def _answer(self, asked: Asked) -> Reply:
+    def _answer(self, asked: ReceivedRequest) -> Reply:
         """The answer to a request. An agent comes twice, and the moments of its second run stay."""
         if asked.results:
             self._asked = time.monotonic()

@@ -105,9 +105,9 @@ class Cut(Scripted):
     def _respond(self, command: Open) -> Response | Hang | Reset:
         played = super()._respond(command)
         request, pieces = self._at
-        if len(self.requests) == request and isinstance(played, Response) and pieces < len(played.beats):
+        if len(self.requests) == request and isinstance(played, Response) and pieces < len(played.actions):
             self.is_cut = True
-            return Response(played.status, played.headers, (*played.beats[:pieces], Drop()))
+            return Response(played.status, played.headers, (*played.actions[:pieces], Drop()))
         return played
 
 

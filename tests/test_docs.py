@@ -25,7 +25,7 @@ from penstock.events import Fault, FinishReason, SealedBy
 from penstock.providers import ALIASES as PROVIDER_ALIASES
 from penstock.providers import PROVIDERS, Provider
 from penstock.run.events import EndReason, RequestKind, ToolEnding
-from penstock.testing import Asked, Loopback, Reply, demo
+from penstock.testing import Loopback, ReceivedRequest, Reply, demo
 from penstock.wires import ALIASES, WIRES
 from penstock.wires.shared.reasoning import EFFORTS
 from penstock.wires.shared.request import OPTIONS
@@ -57,7 +57,7 @@ UNDECIDABLE = {148, *range(165, 171)}
 # -- the code runs -----------------------------------------------------------------------------------------------------
 
 
-def answer(asked: Asked) -> Reply:
+def answer(asked: ReceivedRequest) -> Reply:
     """What the provider of the documentation says: a call in the text if it was asked for it there."""
     is_text_asked = "<function_calls>" in str(asked.body)
     return Reply(dialect_page.example("anthropic_xml")) if is_text_asked else demo(asked)

@@ -26,7 +26,7 @@ from penstock.model.model import Model
 from penstock.providers import PROVIDERS
 from penstock.run.events import Done, StreamEvent
 from penstock.run.limits import Limits
-from penstock.testing import Asked, Reply, Scripted, Status, call, fail, refuse, say, think
+from penstock.testing import ReceivedRequest, Reply, Scripted, Status, call, fail, refuse, say, think
 from penstock.testing.faults import Hang, Reset
 from penstock.testing.response import Response
 from penstock.tools.tool import tool
@@ -83,7 +83,7 @@ class Line(Scripted):
             return played
         asked = self.requests[-1]
         told = [framed(frame) for frame in OWN_TOOLS.get(asked.wire, lambda id: [])(len(str(asked.body)))]
-        return Response(played.status, played.headers, (*played.beats[:1], *told, *played.beats[1:]))
+        return Response(played.status, played.headers, (*played.actions[:1], *told, *played.actions[1:]))
 
 
 class CutLine(Cut, Line):
@@ -219,7 +219,7 @@ async def stored(wire: str) -> AsyncIterator[Left]:
         yield run.messages, Counter(effects)  # an answer that was broken off is asked for again, and may be read again
 
 
-def answering(asked: Asked) -> Reply:
+def answering(asked: ReceivedRequest) -> Reply:
     """The script, for whoever asks: what comes next depends on what the tools gave back."""
     told = str(asked.body)
     return script()[2] if "And again." in told else script()[1] if "Let me look." in told else script()[0]

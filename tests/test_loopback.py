@@ -21,12 +21,12 @@ import penstock
 from penstock.events import Opaque, Reasoning, StreamChunk, Text, ToolCall, Usage
 from penstock.framing import Body, Frames
 from penstock.testing import (
-    Asked,
     Hang,
+    HTMLPage,
     Loopback,
     Mislabelled,
-    Page,
     Raw,
+    ReceivedRequest,
     Redirect,
     Reply,
     Reset,
@@ -47,12 +47,12 @@ from penstock.testing import (
     think,
     wait,
 )
-from penstock.testing.wires.play import ENCODERS
+from penstock.testing.wires.play import REPLY_ENCODERS
 from penstock.wires import find_wire
 from tests.sanity import assert_sane
 from tests.support import SHARED, decode_pieces, joined
 
-WIRES = sorted(ENCODERS)
+WIRES = sorted(REPLY_ENCODERS)
 PATHS = {
     "anthropic": "/v1/messages",
     "bedrock": "/model/m/converse-stream",
@@ -237,9 +237,9 @@ def test_a_failure_is_told_in_band(wire: str) -> None:
 def test_the_same_reply_has_the_same_bytes_and_another_request_other_ids(wire: str) -> None:
     reply = Reply(call("now"))
     assert frames(wire, reply) == frames(wire, reply)
-    first, second = (Asked(wire, {"messages": ["…"] * turn}) for turn in (1, 2))
-    ids = [penstock.collect(penstock.decode(frames(wire, reply, asked=asked), wire)).tool_calls[0].id
-           for asked in (first, second)]  # fmt: skip
+    first, second = (ReceivedRequest(wire, {"messages": ["…"] * turn}) for turn in (1, 2))
+    ids = [penstock.collect(penstock.decode(frames(wire, reply, request=request), wire)).tool_calls[0].id
+           for request in (first, second)]  # fmt: skip
     assert len(set(ids)) == (1 if wire == "gemini" else 2), "Gemini sends no ids of its own"
 
 
@@ -333,8 +333,8 @@ def test_the_server_sends_the_frames(wire: str, is_streaming: bool) -> None:
     assert response.status == 200
     turn = penstock.collect(penstock.decode(data, wire))
     assert (turn.text, turn.reasoning, turn.finish_reason) == (WEATHER.text, WEATHER.reasoning, "tool_calls")
-    [asked] = server.requests
-    assert (asked.wire, asked.model, asked.is_streaming) == (wire, "m", is_streaming)
+    [request] = server.requests
+    assert (request.wire, request.model, request.is_streaming) == (wire, "m", is_streaming)
 
 
 @every_wire
@@ -353,7 +353,7 @@ def test_the_server_cuts_bytes_without_regard_to_anything(how: Any) -> None:
 
     with Loopback(WEATHER, cuts=how) as server:
         got = asyncio.run(pieces(server.url + PATHS["anthropic"]))
-    assert b"".join(got) == b"".join(frames("anthropic", WEATHER, asked=server.requests[0]))
+    assert b"".join(got) == b"".join(frames("anthropic", WEATHER, request=server.requests[0]))
     turn = penstock.collect(decode_pieces("anthropic", got))
     assert turn.text == WEATHER.text
     if how == "bytes":
@@ -367,11 +367,15 @@ def test_requests_are_kept_with_their_keys_masked() -> None:
         connection.request("POST", "/some/prefix/chat/completions?key=s3cret&alt=sse", '{"model": "m"}', secrets)
         connection.getresponse().read()
         connection.close()
-        [asked] = server.requests
-    assert "s3cret" not in repr(asked)
-    assert asked.headers["X-Other"] == "plain"
-    assert asked.headers["x-api-key"] == "***"
-    assert (asked.path, asked.query["alt"], asked.body) == ("/some/prefix/chat/completions", "sse", {"model": "m"})
+        [request] = server.requests
+    assert "s3cret" not in repr(request)
+    assert request.headers["X-Other"] == "plain"
+    assert request.headers["x-api-key"] == "***"
+    assert (request.path, request.query["alt"], request.body) == (
+        "/some/prefix/chat/completions",
+        "sse",
+        {"model": "m"},
+    )
 
 
 def test_a_list_is_played_in_order_and_then_is_over() -> None:
@@ -384,8 +388,8 @@ def test_a_list_is_played_in_order_and_then_is_over() -> None:
 
 
 def test_a_function_sees_what_is_asked() -> None:
-    def echo(asked: Asked) -> str:
-        return f"{asked.prompt} ({', '.join(tool.name for tool in asked.tools)})"
+    def echo(request: ReceivedRequest) -> str:
+        return f"{request.prompt} ({', '.join(tool.name for tool in request.tools)})"
 
     body = {"messages": [{"role": "user", "content": "Hi!"}], "tools": [{"name": "weather", "input_schema": {}}]}
     with Loopback(echo) as server:
@@ -394,7 +398,7 @@ def test_a_function_sees_what_is_asked() -> None:
 
 
 def test_a_script_that_raises_is_an_error_that_says_so() -> None:
-    def broken(asked: Asked) -> Reply:
+    def broken(request: ReceivedRequest) -> Reply:
         raise KeyError("oops")
 
     with Loopback(broken) as server:
@@ -511,7 +515,7 @@ def test_a_200_may_hold_an_error(wire: str) -> None:
 
 def test_a_page_a_redirect_and_anything_else() -> None:
     steps: list[Step] = [
-        Page(500),
+        HTMLPage(500),
         Redirect("/v1/elsewhere"),
         Mislabelled(Reply("Hi."), "text/html"),
         Raw(b"data: nonsense\n\n", status=203, headers={"x-thing": "y"}),

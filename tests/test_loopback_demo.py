@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from penstock.testing import Asked, Reply, Result, demo
-from penstock.testing.wires.play import ENCODERS
+from penstock.testing import ReceivedRequest, ReceivedResult, Reply, demo
+from penstock.testing.wires.play import REPLY_ENCODERS
 
-every_wire = pytest.mark.parametrize("wire", sorted(ENCODERS))
+every_wire = pytest.mark.parametrize("wire", sorted(REPLY_ENCODERS))
 
 
-# What is asked, on every wire.
+# Requests, as they are read on every wire.
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 CHAT: dict[str, Any] = {
@@ -76,10 +76,10 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @every_wire
 def test_what_is_asked_is_read_on_every_wire(wire: str) -> None:
-    asked = Asked(wire, BODIES[wire])
-    assert asked.prompt == "Weather in Rome?"
-    assert asked.results == [Result("weather", "sunny")]
-    assert [(tool.name, tool.parameters) for tool in asked.tools] == [("weather", SCHEMA)]
+    request = ReceivedRequest(wire, BODIES[wire])
+    assert request.prompt == "Weather in Rome?"
+    assert request.results == [ReceivedResult("weather", "sunny")]
+    assert [(tool.name, tool.parameters) for tool in request.tools] == [("weather", SCHEMA)]
 
 
 @pytest.mark.parametrize(
@@ -100,14 +100,16 @@ def test_what_is_asked_is_read_on_every_wire(wire: str) -> None:
     ],
 )
 def test_the_choice_of_a_tool_is_read_on_every_wire(body: dict[str, Any], choice: str) -> None:
-    assert Asked("openai-chat", body).tool_choice == choice
+    assert ReceivedRequest("openai-chat", body).tool_choice == choice
 
 
 # The demo.
 
 
 def ask(prompt: str, *tools: dict[str, Any], **more: Any) -> Reply:
-    return demo(Asked("openai-chat", {"messages": [{"role": "user", "content": prompt}], "tools": [*tools], **more}))
+    return demo(
+        ReceivedRequest("openai-chat", {"messages": [{"role": "user", "content": prompt}], "tools": [*tools], **more})
+    )
 
 
 def tool(name: str, description: str = "", *, required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
@@ -128,10 +130,10 @@ def test_the_demo_calls_and_then_sums_up_on_every_wire(wire: str) -> None:
     key = next(key for key in ("messages", "contents", "input") if key in body)
     asked_first = next(at for at, entry in enumerate(body[key]) if entry.get("role") == "user")
     begun = {**body, key: body[key][: asked_first + 1]}
-    first = demo(Asked(wire, begun))
+    first = demo(ReceivedRequest(wire, begun))
     assert first.text == "Let me ask weather."
     assert arguments_of(first) == [("weather", {"city": "Rome"})]
-    assert demo(Asked(wire, body)) == Reply("Here is what I found: weather says sunny.")
+    assert demo(ReceivedRequest(wire, body)) == Reply("Here is what I found: weather says sunny.")
 
 
 def test_the_demo_answers_without_tools() -> None:

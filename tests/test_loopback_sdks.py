@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.testing import Asked, Loopback, Reply, Status, call, say, think
+from penstock.testing import Loopback, ReceivedRequest, Reply, Status, call, say, think
 
 PROMPT = [{"role": "user", "content": "How do I get to Rome, and do I need an umbrella?"}]
 TEXT = "Let me look: “Rome”, in a moment…"
@@ -26,9 +26,9 @@ TOOL: dict[str, Any] = {
 }
 
 
-def answer(asked: Asked) -> Reply | Status:
+def answer(request: ReceivedRequest) -> Reply | Status:
     """The reply, unless a model is asked for that is not there."""
-    return Status(404) if asked.model == "nowhere" else REPLY
+    return Status(404) if request.model == "nowhere" else REPLY
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from penstock import Model, ReplayMissError, Retries, Timeouts, events
 from penstock.cli.app import penstock as command
 from penstock.model.recording import Recording, read_recordings
 from penstock.testing import (
-    Asked,
     Loopback,
     Raw,
+    ReceivedRequest,
     Replay,
     Reply,
     Scripted,
@@ -66,7 +66,7 @@ def test_the_bytes_are_kept_as_they_came_and_the_key_is_not(wire: str, colour: s
         _, stream = read(colour, model, tools=TOOLS)
     [kept] = read_recordings(file)
     [asked] = server.requests
-    assert kept.body == b"".join(frames(wire, WEATHER, asked=asked))
+    assert kept.body == b"".join(frames(wire, WEATHER, request=asked))
     assert (kept.asked.body, kept.asked.wire, kept.asked.model) == (asked.body, model.wire, model.name)
     assert (kept.began.status, kept.is_whole) == (200, True)
     assert penstock.collect(penstock.decode(kept.body, model.wire)).tool_calls == stream.tool_calls
@@ -119,7 +119,7 @@ def test_exchanges_at_the_same_time_are_not_mixed(file: Path) -> None:
     async def ask_all(model: Model) -> None:
         await asyncio.gather(*(aread(model, f"number {at}") for at in range(20)))
 
-    def echo(asked: Asked) -> str:
+    def echo(asked: ReceivedRequest) -> str:
         return f"You said {asked.prompt}, and I say it again: {asked.prompt}."
 
     with Loopback(echo, cuts=3) as server:
@@ -296,7 +296,7 @@ def written(file: Path, *lines: Any) -> Path:
 def beats(file: Path, **options: Any) -> list[Any]:
     replay = Replay(file, **options)
     opened = next(Model("openai:gpt", via=replay, wire="openai-chat").ask("Hi.").commands())
-    return list(replay._respond(opened).beats)  # type: ignore[arg-type]
+    return list(replay._respond(opened).actions)  # type: ignore[arg-type]
 
 
 def test_a_replay_keeps_the_recorded_pace_a_chosen_one_or_none(file: Path) -> None:

@@ -12,7 +12,7 @@ PROGRAM = '''
 import sys
 from pathlib import Path
 import penstock
-from penstock.testing import Asked, Reply, Scripted, call
+from penstock.testing import ReceivedRequest, Reply, Scripted, call
 
 folder = Path(sys.argv[2])
 
@@ -40,7 +40,7 @@ def ask(question: str) -> str:
     """Ask somebody who is not here."""
 
 
-def answer(asked: Asked) -> Reply | str:
+def answer(asked: ReceivedRequest) -> Reply | str:
     if asked.results:
         return "; ".join(result.text for result in asked.results)
     calls = call("pay", {"amount": 500}, id="c1"), call("look", {}, id="c2"), call("ask", {"question": "?"}, id="c3")

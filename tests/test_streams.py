@@ -29,9 +29,9 @@ from penstock import (
 )
 from penstock.events import Error, Finish, Text
 from penstock.testing import (
-    Asked,
     Hang,
     Loopback,
+    ReceivedRequest,
     Reply,
     Scripted,
     Status,
@@ -432,7 +432,7 @@ def test_many_streams_share_a_loop() -> None:
         answers = await asyncio.gather(*(aread(model, f"number {at}") for at in range(150)))
         return [stream.text for _, stream in answers]
 
-    def echo(asked: Asked) -> str:
+    def echo(asked: ReceivedRequest) -> str:
         return f"You said {asked.prompt}"
 
     with Loopback(echo) as server:

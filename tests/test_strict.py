@@ -16,10 +16,10 @@ import pytest
 
 from penstock import Agent, tool
 from penstock.errors import ProviderError
-from penstock.testing import Asked, Loopback, Reply, Scripted, call, frames, say, think
+from penstock.testing import Loopback, ReceivedRequest, Reply, Scripted, call, frames, say, think
 from penstock.testing.wires import judge as strict_package
-from penstock.testing.wires.judge import JUDGES, refusal
-from penstock.testing.wires.play import ENCODERS
+from penstock.testing.wires.judge import JUDGES, find_rejection
+from penstock.testing.wires.play import REPLY_ENCODERS
 from penstock.testing.wires.signatures import CLAUDE, GEMINI, OPENAI, is_sealed
 from tests.asking import ONCE, WIRES, every_wire, model_on
 from tests.judges import HISTORY, WEATHER
@@ -55,7 +55,7 @@ PATHS = {
 
 def told(wire: str, body: Json, model: str = "") -> str:
     """Why a body is refused; empty if it is taken."""
-    found = refusal(Asked(wire, body, model_in_path=model or MODELS.get(wire, "")))
+    found = find_rejection(ReceivedRequest(wire, body, model_in_path=model or MODELS.get(wire, "")))
     return "" if found is None else f"{found.status} {found.message}"
 
 
@@ -99,7 +99,7 @@ def test_newer_geminis_take_less(body: Json, words: str) -> None:
 
 
 def test_every_wire_has_a_judge_that_knows_nothing_of_our_requests() -> None:
-    assert set(JUDGES) == set(ENCODERS)
+    assert set(JUDGES) == set(REPLY_ENCODERS)
     for path in Path(strict_package.__file__).parent.rglob("judge.py"):
         modules = [
             node.module or "" for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)

@@ -47,9 +47,9 @@ from penstock.decoder import Decoder
 from penstock.events import Error, Finish, Retry, ToolCallInvalid, Usage
 from penstock.testing import (
     Hang,
+    HTMLPage,
     Loopback,
     Mislabelled,
-    Page,
     Raw,
     Redirect,
     Reply,
@@ -141,7 +141,7 @@ def test_what_cannot_be_helped_is_not_tried_again(colour: str) -> None:
     [
         (Status(429), RateLimitError),
         (Status(503), OverloadedError),
-        (Page(500), OverloadedError),
+        (HTMLPage(500), OverloadedError),
         (Reset(), ConnectionFailed),
         (Hang(seconds=0.001), ConnectionFailed),
         (Raw(b""), ConnectionFailed),
@@ -180,7 +180,7 @@ def test_a_page_of_a_gateway_is_told_without_its_markup(colour: str) -> None:
         "<SCRIPT>if (1 < 2) alert('x')</SCRIPT></head><body><!-- <b>hidden</b> > not here -->"
         "<h1>Bad&nbsp;gateway</h1><p>Tom &amp; Jerry</p><script>never closed"
     )
-    with Loopback(Page(500, html)) as server:
+    with Loopback(HTMLPage(500, html)) as server:
         error = failure(colour, OverloadedError, model_at(server, retries=ONCE))
     assert error.message == "HTTP 500: 502 Bad Gateway Bad gateway Tom & Jerry"
 

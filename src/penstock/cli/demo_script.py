@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from penstock.cli.screen.call_card import Span
 from penstock.dialects.prompt import find_prompt
 from penstock.events import ToolCall
-from penstock.testing import Asked, Reply, call, frames, say, think, wait
+from penstock.testing import ReceivedRequest, Reply, call, frames, say, think, wait
 from penstock.testing.reply import Part
 from penstock.tools.tool import Context, Tool, tool
 
@@ -108,7 +108,7 @@ TOOLS: tuple[Tool[..., str], ...] = (search_logs, recent_deploys, open_incident)
 # -- the model -----------------------------------------------------------------------------------------------------
 
 
-def script(wire: str, dialect: str | None, pace: float) -> Callable[[Asked], Reply]:
+def script(wire: str, dialect: str | None, pace: float) -> Callable[[ReceivedRequest], Reply]:
     """The model: it calls the tools, natively or in its text, and then sums up."""
     rounds = [CALLS] if dialect is None or not find_prompt(dialect).is_single else [(one,) for one in CALLS]
     replies = iter([*(_calling(wire, dialect, pace, calls, at == 0) for at, calls in enumerate(rounds)), Reply(ANSWER)])

@@ -29,7 +29,7 @@ from penstock.wires.shared.request import OPTIONS, Request
 if TYPE_CHECKING:
     from penstock.dialects.stage import TextCalls
 
-SCHEMES = {"sim": "penstock.testing.sim", "replay": "penstock.testing.replay"}
+SCHEMES = {"sim": "penstock.testing.demo", "replay": "penstock.testing.replay"}
 """Models that are no provider's: where the module is that plays them."""
 
 
@@ -95,7 +95,7 @@ class Model:
             raise UsageError(f"{name} has its own way to answer: give `via` with the name of a provider's model")
         if scheme in SCHEMES:
             self.provider, self._url = scheme, f"{scheme}://penstock"
-            self.model, self._row, self._line = import_module(SCHEMES[scheme]).line(rest, wire)
+            self.model, self._row, self._line = import_module(SCHEMES[scheme]).connector(rest, wire)
         else:
             given, self.model = split_model(name)
             self.provider, self._row = find_provider(given)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.testing.cuts import Cutting, cuts, cuttings
 from penstock.testing.demo import demo
-from penstock.testing.faults import Fault, Hang, Mislabelled, Page, Raw, Redirect, Reset, Status
+from penstock.testing.faults import Fault, Hang, HTMLPage, Mislabelled, Raw, Redirect, Reset, Status
 from penstock.testing.in_process import Scripted
 from penstock.testing.replay import Replay
 from penstock.testing.reply import Reply, call, drop, fail, refuse, say, think, wait
-from penstock.testing.request import Asked, Result
+from penstock.testing.request import ReceivedRequest, ReceivedResult
 from penstock.testing.script import Script, Step, always, recorded
 from penstock.testing.wires.play import frames
 
@@ -34,19 +34,19 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Asked",
     "Cutting",
     "Fault",
+    "HTMLPage",
     "Hang",
     "Loopback",
     "Mislabelled",
-    "Page",
     "Raw",
+    "ReceivedRequest",
+    "ReceivedResult",
     "Redirect",
     "Replay",
     "Reply",
     "Reset",
-    "Result",
     "Script",
     "Scripted",
     "Status",

@@ -1,12 +1,15 @@
-"""The script of `sim:` models: an answer that fits whatever is asked, with whatever tools are given."""
+"""`sim:` models: they need neither a key nor a network, and call the tools that a request declares."""
 
 from __future__ import annotations
 
 import re
 
 from penstock.declarations import ToolDeclaration
+from penstock.errors import UsageError
+from penstock.providers import Provider
+from penstock.testing.in_process import Scripted
 from penstock.testing.reply import Call, Reply, call, say
-from penstock.testing.request import Asked, Result
+from penstock.testing.request import ReceivedRequest, ReceivedResult
 from penstock.testing.sample import Sampler, names_in
 
 MAX_CALLS = 3
@@ -14,25 +17,35 @@ MAX_CALLS = 3
 MAX_QUOTE = 160
 """How much of a prompt or of a result is repeated."""
 
+PACES = {"demo": 0.02, "fast": 0.0}
+"""The `sim:` models, and how many seconds each waits between two frames."""
+
 _WORD = re.compile(r"[^\W_]+")
 _SMALL = {"the", "and", "for", "what", "how", "who", "get", "you", "can", "with", "this", "that", "from", "are", "all"}
 
 
-def demo(asked: Asked) -> Reply:
+def connector(name: str, wire: str | None) -> tuple[str, Provider, Scripted]:
+    """The `sim:` model of this name, the provider that it imitates, and the connector that plays it."""
+    if name not in PACES:
+        raise UsageError(f"there is no sim:{name}; there are: {', '.join(f'sim:{known}' for known in PACES)}")
+    return name, Provider(wire=wire or "openai-chat"), Scripted(demo, pace=PACES[name])
+
+
+def demo(request: ReceivedRequest) -> Reply:
     """Call the tools that seem to fit, and sum up when they have answered; the same request gets the same answer."""
-    tools = [tool for tool in asked.tools if not tool.is_custom]
-    results = asked.results
+    tools = [tool for tool in request.tools if not tool.is_custom]
+    results = request.results
     if results:
         return Reply(say(_summary(results)))
-    if tools and asked.tool_choice != "none":
-        calls = _calls(asked, tools)
+    if tools and request.tool_choice != "none":
+        calls = _calls(request, tools)
         return Reply(say(f"Let me ask {_listed(list(dict.fromkeys(made.name for made in calls)))}."), *calls)
-    return Reply(say(_greeting(asked.prompt)))
+    return Reply(say(_greeting(request.prompt)))
 
 
-def _calls(asked: Asked, tools: list[ToolDeclaration]) -> list[Call]:
-    prompt = asked.prompt
-    wanted = [tool for tool in tools if tool.name == asked.tool_choice] or _suitable(tools, prompt)
+def _calls(request: ReceivedRequest, tools: list[ToolDeclaration]) -> list[Call]:
+    prompt = request.prompt
+    wanted = [tool for tool in tools if tool.name == request.tool_choice] or _suitable(tools, prompt)
     if len(wanted) > 1:
         return [call(tool.name, Sampler(prompt, tool.parameters).arguments()) for tool in wanted]
     [tool] = wanted
@@ -71,7 +84,7 @@ def _asks_for_one_name(tool: ToolDeclaration) -> bool:
     return isinstance(one, dict) and str(one.get("type")).lower() == "string" and not one.keys() & {"enum", "format"}
 
 
-def _summary(results: list[Result]) -> str:
+def _summary(results: list[ReceivedResult]) -> str:
     said = [f"{result.name} says {_quoted(result.text) or 'nothing'}" for result in results]
     return f"Here is what I found: {'; '.join(said)}."
 

@@ -20,7 +20,7 @@ class Status(Struct, frozen=True):
     retry_after: float | None = None
 
 
-class Page(Struct, frozen=True):
+class HTMLPage(Struct, frozen=True):
     """A web page in place of an answer, as a gateway in trouble sends it."""
 
     status: int = 502
@@ -60,4 +60,4 @@ class Raw(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-Fault = Status | Page | Redirect | Hang | Reset | Mislabelled | Raw
+Fault = Status | HTMLPage | Redirect | Hang | Reset | Mislabelled | Raw

@@ -17,10 +17,10 @@ from penstock.errors import ConnectionFailed, UsageError
 from penstock.testing.cuts import Cutting
 from penstock.testing.faults import Hang, Reset
 from penstock.testing.reply import Drop, Wait
-from penstock.testing.request import Asked, asked_at
+from penstock.testing.request import ReceivedRequest, route_request
 from penstock.testing.response import Response, recut, respond
-from penstock.testing.script import Answer, Step, as_script
-from penstock.testing.wires.play import Beat
+from penstock.testing.script import Responder, Step, as_script
+from penstock.testing.wires.play import SendAction
 from penstock.transport.exchange import Head, Open, ReadTimedOut
 
 FOREVER = 3600.0
@@ -32,14 +32,14 @@ class Scripted:
 
     def __init__(
         self,
-        script: Answer | Iterable[Step | str] | Step | str,
+        script: Responder | Iterable[Step | str] | Step | str,
         *,
         pace: float = 0,
         cuts: Cutting = None,
         strict: bool = False,
     ) -> None:
         list(recut([b""], cuts))  # a wrong one is told here, not in the middle of a response
-        self.requests: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         self._script = as_script(script)
         self._pace = pace
         self._cuts: Cutting = cuts
@@ -53,15 +53,15 @@ class Scripted:
 
     def _respond(self, command: Open) -> Response | Hang | Reset:
         path = unquote(urlsplit(command.outgoing.url).path)
-        asked = asked_at(path, msgspec.json.decode(command.outgoing.body), command.outgoing.headers)
-        if asked is None:
+        request = route_request(path, msgspec.json.decode(command.outgoing.body), command.outgoing.headers)
+        if request is None:
             raise UsageError(f"no wire has the path {path}")
-        self.requests.append(asked)
-        played = respond(self._script, asked, self._is_strict)
+        self.requests.append(request)
+        played = respond(self._script, request, self._is_strict)
         if not isinstance(played, Response):
             return played
-        beats = recut(played.beats, self._cuts)
-        paced = chain.from_iterable((beat, Wait(self._pace)) if self._pace else (beat,) for beat in beats)
+        actions = recut(played.actions, self._cuts)
+        paced = chain.from_iterable((action, Wait(self._pace)) if self._pace else (action,) for action in actions)
         return Response(played.status, played.headers, tuple(paced))
 
 
@@ -70,12 +70,12 @@ class Played:
 
     def __init__(self, respond: Respond) -> None:
         self._respond = respond
-        self._beats: Iterator[Beat] = iter(())
+        self._actions: Iterator[SendAction] = iter(())
 
     def _open(self, command: Open) -> Head | Hang:
         match self._respond(command):
             case Response() as played:
-                self._beats = iter(played.beats)
+                self._actions = iter(played.actions)
                 return Head(played.status, played.headers)
             case Reset():
                 raise ConnectionFailed("the connection broke", retryable=True)
@@ -85,13 +85,13 @@ class Played:
     def _next(self, seconds: float | None) -> tuple[float, bytes]:
         """How long to wait, and what comes then; raises if that is too late, or the connection breaks."""
         waited = 0.0
-        for beat in self._beats:
-            match beat:
+        for action in self._actions:
+            match action:
                 case Wait():
-                    waited += beat.seconds
+                    waited += action.seconds
                 case bytes():
-                    return waited, beat
-                case Drop() if not beat.is_clean:
+                    return waited, action
+                case Drop() if not action.is_clean:
                     raise ConnectionFailed("the connection broke", retryable=True)
                 case Drop():
                     break
@@ -124,7 +124,7 @@ class PlayedConnection(Played):
         self._aborted.set()
 
     def close(self) -> None:
-        self._beats = iter(())
+        self._actions = iter(())
 
 
 class AsyncPlayedConnection(Played):
@@ -145,7 +145,7 @@ class AsyncPlayedConnection(Played):
         return data
 
     async def close(self) -> None:
-        self._beats = iter(())
+        self._actions = iter(())
 
 
 def _length_of(hang: Hang) -> float:

@@ -11,9 +11,9 @@ from aiohttp import web
 from penstock.testing.cuts import Cutting, cuts
 from penstock.testing.faults import Hang, Reset
 from penstock.testing.reply import Drop, Wait
-from penstock.testing.request import Asked, asked_at
+from penstock.testing.request import ReceivedRequest, route_request
 from penstock.testing.response import Response, recut, respond
-from penstock.testing.script import Answer
+from penstock.testing.script import Responder
 
 _MODELS = {
     "object": "list",
@@ -27,45 +27,45 @@ _MODELS = {
 class Player:
     """Answers requests by a script; `requests` is what arrived, with keys masked."""
 
-    def __init__(self, script: Answer, pace: float, cutting: Cutting, is_strict: bool = False) -> None:
+    def __init__(self, script: Responder, pace: float, cutting: Cutting, is_strict: bool = False) -> None:
         cuts(b"", cutting)  # a wrong one is told here, not in the middle of a response
-        self.requests: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         self._script = script
         self._pace = pace
         self._cutting: Cutting = cutting
         self._is_strict = is_strict
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, http_request: web.Request) -> web.StreamResponse:
         """The response to a request."""
-        body = _json(await request.read())
-        asked = asked_at(request.path, body, request.headers, request.query)
-        if asked is None or request.method != "POST":
-            return _elsewhere(request)
-        self.requests.append(asked)
+        body = _json(await http_request.read())
+        request = route_request(http_request.path, body, http_request.headers, http_request.query)
+        if request is None or http_request.method != "POST":
+            return _elsewhere(http_request)
+        self.requests.append(request)
         try:
-            return await self._play(request, respond(self._script, asked, self._is_strict))
-        except ConnectionError:  # whoever asked is gone
+            return await self._play(http_request, respond(self._script, request, self._is_strict))
+        except ConnectionError:  # the client is gone
             return web.Response()
 
-    async def _play(self, request: web.Request, played: Response | Hang | Reset) -> web.StreamResponse:
+    async def _play(self, http_request: web.Request, played: Response | Hang | Reset) -> web.StreamResponse:
         match played:
             case Response():
-                return await self._send(request, played)
+                return await self._send(http_request, played)
             case Hang():
                 await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=played.seconds)
-        return _broken(request)
+        return _broken(http_request)
 
-    async def _send(self, request: web.Request, played: Response) -> web.StreamResponse:
+    async def _send(self, http_request: web.Request, played: Response) -> web.StreamResponse:
         response = web.StreamResponse(status=played.status, headers=dict(played.headers))
-        await response.prepare(request)
-        for beat in recut(played.beats, self._cutting):
-            match beat:
+        await response.prepare(http_request)
+        for action in recut(played.actions, self._cutting):
+            match action:
                 case Wait():
-                    await asyncio.sleep(beat.seconds)
+                    await asyncio.sleep(action.seconds)
                 case Drop():
-                    return response if beat.is_clean else _broken(request)
+                    return response if action.is_clean else _broken(http_request)
                 case bytes():
-                    await response.write(beat)
+                    await response.write(action)
                     await asyncio.sleep(self._pace)
         return response
 
@@ -78,15 +78,15 @@ def _json(body: bytes) -> dict[str, Any]:
         return {}
 
 
-def _elsewhere(request: web.Request) -> web.Response:
-    if request.method in ("GET", "HEAD") and request.path.endswith(("/models", "/api/tags")):
+def _elsewhere(http_request: web.Request) -> web.Response:
+    if http_request.method in ("GET", "HEAD") and http_request.path.endswith(("/models", "/api/tags")):
         return web.json_response(_MODELS)
-    message = f"the loopback server has no {request.method} {request.path}"
+    message = f"the loopback server has no {http_request.method} {http_request.path}"
     return web.json_response({"error": {"message": message, "code": "not_found"}, "message": message}, status=404)
 
 
-def _broken(request: web.Request) -> web.Response:
+def _broken(http_request: web.Request) -> web.Response:
     """Break the connection; what is returned has nowhere to go."""
-    if request.transport is not None:
-        request.transport.abort()
+    if http_request.transport is not None:
+        http_request.transport.abort()
     return web.Response()

@@ -14,7 +14,7 @@ from penstock.testing.cuts import Cutting
 from penstock.testing.in_process import AsyncPlayedConnection, PlayedConnection
 from penstock.testing.reply import Drop, Wait
 from penstock.testing.response import Response, recut
-from penstock.testing.wires.play import Beat
+from penstock.testing.wires.play import SendAction
 from penstock.transport.exchange import Open
 
 
@@ -49,15 +49,15 @@ class Replay:
         raise ReplayMissError(f"the recording has no answer to this: {difference(self._left[0].asked.body, body)}")
 
     def _play(self, found: Recording) -> Response:
-        beats: list[Beat] = []
+        actions: list[SendAction] = []
         now = 0.0
         for piece in found.pieces:
-            beats += [Wait((piece.at - now) / self._speed)] if self._speed else []
-            beats.append(piece.data)
+            actions += [Wait((piece.at - now) / self._speed)] if self._speed else []
+            actions.append(piece.data)
             now = piece.at
         if not found.is_whole:
-            beats.append(Drop())
-        return Response(found.began.status, found.began.headers, tuple(recut(beats, self._cuts)))
+            actions.append(Drop())
+        return Response(found.began.status, found.began.headers, tuple(recut(actions, self._cuts)))
 
 
 def difference(recorded: Any, asked: Any, path: str = "$") -> str:
@@ -85,8 +85,8 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
-def line(path: str, wire: str | None) -> tuple[str, Provider, Replay]:
-    """The model that was recorded, the provider that it is at, and the way to the recording."""
+def connector(path: str, wire: str | None) -> tuple[str, Provider, Replay]:
+    """The recorded model, its provider, and the connector that plays the recording."""
     replay = Replay(path)
     asked = replay.recordings[0].asked
     try:

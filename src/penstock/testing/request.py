@@ -34,14 +34,14 @@ _BY_PATH = ("gemini", "bedrock")
 """The wires whose path says which model is asked and whether it is to stream."""
 
 
-class Result(Struct, frozen=True):
+class ReceivedResult(Struct, frozen=True):
     """What a tool gave back."""
 
     name: str
     text: str
 
 
-class Asked(Struct, frozen=True):
+class ReceivedRequest(Struct, frozen=True):
     """A request. `body` is its JSON as it came; keys in the headers and the query are masked."""
 
     wire: str
@@ -86,24 +86,24 @@ class Asked(Struct, frozen=True):
         return next((line.text for line in reversed(_lines(self.body)) if line.role == "user"), "")
 
     @property
-    def results(self) -> list[Result]:
+    def results(self) -> list[ReceivedResult]:
         """What tools gave back since a person last spoke."""
         lines = _lines(self.body)
         names = {line.id: line.name for line in lines if line.role == "call"}
         last = max((at for at, line in enumerate(lines) if line.role == "user"), default=-1)
         found = [line for line in lines[last + 1 :] if line.role == "result"]
-        return [Result(line.name or names.get(line.id, "") or "the tool", line.text) for line in found]
+        return [ReceivedResult(line.name or names.get(line.id, "") or "the tool", line.text) for line in found]
 
 
-def asked_at(
+def route_request(
     path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None, query: Mapping[str, str] | None = None
-) -> Asked | None:
+) -> ReceivedRequest | None:
     """The request that is sent to a path, with its keys masked; None if no wire has such a path."""
     for pattern, wire in _ROUTES:
         if found := pattern.search(path):
             named = found.groupdict()
             model, is_stream = named.get("model") or "", bool(named.get("stream"))
-            return Asked(wire, body, path, model, is_stream, _masked(headers or {}), _masked(query or {}))
+            return ReceivedRequest(wire, body, path, model, is_stream, _masked(headers or {}), _masked(query or {}))
     return None
 
 
@@ -111,7 +111,7 @@ def _masked(fields: Mapping[str, str]) -> dict[str, str]:
     return {name: "***" if is_secret(name) else value for name, value in fields.items()}
 
 
-class Line(Struct, frozen=True):
+class Entry(Struct, frozen=True):
     """Something that was said, called or given back."""
 
     role: str
@@ -120,24 +120,24 @@ class Line(Struct, frozen=True):
     name: str = ""
 
 
-def _lines(body: Mapping[str, Any]) -> list[Line]:
+def _lines(body: Mapping[str, Any]) -> list[Entry]:
     """The history, line by line."""
     history: Any = body.get("messages") or body.get("contents") or body.get("input") or []
     if isinstance(history, str):
-        return [Line("user", history)]
+        return [Entry("user", history)]
     entries: list[Any] = history if isinstance(history, list) else []
     return [line for entry in entries if isinstance(entry, dict) for line in _entry(entry)]
 
 
-def _entry(entry: dict[str, Any]) -> Iterator[Line]:
+def _entry(entry: dict[str, Any]) -> Iterator[Entry]:
     match entry:
         case {"type": "function_call" | "custom_tool_call", "call_id": id, "name": name}:
-            yield Line("call", id=str(id), name=str(name))
+            yield Entry("call", id=str(id), name=str(name))
         case {"type": "function_call_output" | "custom_tool_call_output", "call_id": id, "output": output}:
-            yield Line("result", text_in(output), str(id))
+            yield Entry("result", text_in(output), str(id))
         case {"role": "tool", **rest} if "parts" not in rest:
             id, name = rest.get("tool_call_id") or "", rest.get("tool_name") or rest.get("name") or ""
-            yield Line("result", text_in(rest.get("content")), str(id), str(name))
+            yield Entry("result", text_in(rest.get("content")), str(id), str(name))
         case {"role": str(role)}:
             content = entry.get("parts") or entry.get("content") or []
             blocks: list[Any] = content if isinstance(content, list) else [content]
@@ -145,26 +145,26 @@ def _entry(entry: dict[str, Any]) -> Iterator[Line]:
             yield from _blocks(role, [*blocks, *(calls if isinstance(calls, list) else [])])
 
 
-def _blocks(role: str, blocks: list[Any]) -> Iterator[Line]:
+def _blocks(role: str, blocks: list[Any]) -> Iterator[Entry]:
     words: list[str] = []
     for block in blocks:
         match block:
             case {"type": "tool_result", "tool_use_id": id, **rest}:
-                yield Line("result", text_in(rest.get("content")), str(id))
+                yield Entry("result", text_in(rest.get("content")), str(id))
             case {"toolResult": {"toolUseId": id, "content": content}}:
-                yield Line("result", text_in(content), str(id))
+                yield Entry("result", text_in(content), str(id))
             case {"functionResponse": {"name": name, "response": response}}:
-                yield Line("result", text_in(response), name=str(name))
+                yield Entry("result", text_in(response), name=str(name))
             case (
                 {"type": "tool_use", "id": id, "name": name}
                 | {"toolUse": {"toolUseId": id, "name": name}}
                 | {"id": id, "function": {"name": name}}
             ):
-                yield Line("call", id=str(id), name=str(name))
+                yield Entry("call", id=str(id), name=str(name))
             case str(text) | {"text": str(text)}:
                 words.append(text)
     if words:
-        yield Line(role, "".join(words))
+        yield Entry(role, "".join(words))
 
 
 def text_in(content: Any) -> str:

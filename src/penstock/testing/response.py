@@ -11,12 +11,12 @@ from msgspec import Struct
 
 from penstock.errors import UsageError
 from penstock.testing.cuts import Cutting, cuts
-from penstock.testing.faults import Hang, Mislabelled, Page, Raw, Redirect, Reset, Status
+from penstock.testing.faults import Hang, HTMLPage, Mislabelled, Raw, Redirect, Reset, Status
 from penstock.testing.reply import Drop, Reply, Wait
-from penstock.testing.request import Asked
-from penstock.testing.script import Answer, Step, as_step
-from penstock.testing.wires.judge import refusal
-from penstock.testing.wires.play import Beat, find_encoder
+from penstock.testing.request import ReceivedRequest
+from penstock.testing.script import Responder, Step, as_step
+from penstock.testing.wires.judge import find_rejection
+from penstock.testing.wires.play import SendAction, find_reply_encoder
 
 
 class Response(Struct, frozen=True):
@@ -24,37 +24,37 @@ class Response(Struct, frozen=True):
 
     status: int
     headers: Mapping[str, str]
-    beats: tuple[Beat, ...] = ()
+    actions: tuple[SendAction, ...] = ()
 
 
-def respond(script: Answer, asked: Asked, is_strict: bool = False) -> Response | Hang | Reset:
+def respond(script: Responder, request: ReceivedRequest, is_strict: bool = False) -> Response | Hang | Reset:
     """What a script has for a request; one that fails answers as a server in trouble does.
 
-    A strict one refuses what the provider would refuse, before the script is asked.
+    A strict one refuses what the provider would refuse, before the script is called.
     """
-    if not asked.body:
-        return _error(asked, Status(400, "The body is empty, or no JSON object."))
-    if is_strict and (refused := refusal(asked)):
-        return _error(asked, Status(refused.status, refused.message), refused.fields)
+    if not request.body:
+        return _error(request, Status(400, "The body is empty, or no JSON object."))
+    if is_strict and (refused := find_rejection(request)):
+        return _error(request, Status(refused.status, refused.message), refused.fields)
     try:
-        step = as_step(script(asked))
+        step = as_step(script(request))
     except Exception as error:  # noqa: BLE001  # a user's script may raise anything
-        return _error(asked, _failed(error))
+        return _error(request, _failed(error))
     try:
-        return _response(asked, step)
+        return _response(request, step)
     except UsageError as error:  # the reply cannot be written on this wire
-        return _error(asked, _failed(error))
+        return _error(request, _failed(error))
 
 
-def _response(asked: Asked, step: Step) -> Response | Hang | Reset:
+def _response(request: ReceivedRequest, step: Step) -> Response | Hang | Reset:
     match step:
         case Reply():
-            return _reply(asked, step)
+            return _reply(request, step)
         case Mislabelled():
-            return _reply(asked, step.reply, step.content_type)
+            return _reply(request, step.reply, step.content_type)
         case Status():
-            return _error(asked, step)
-        case Page():
+            return _error(request, step)
+        case HTMLPage():
             return Response(step.status, {"content-type": "text/html; charset=utf-8"}, (step.html.encode(),))
         case Redirect():
             return Response(step.status, {"location": step.location})
@@ -66,9 +66,9 @@ def _response(asked: Asked, step: Step) -> Response | Hang | Reset:
             assert_never(step)
 
 
-def _reply(asked: Asked, reply: Reply, content_type: str = "") -> Response:
-    encoder = find_encoder(asked.wire)(reply, asked)
-    if asked.is_streaming:
+def _reply(request: ReceivedRequest, reply: Reply, content_type: str = "") -> Response:
+    encoder = find_reply_encoder(request.wire)(reply, request)
+    if request.is_streaming:
         headers = {"content-type": content_type or encoder.content_type, "cache-control": "no-cache"}
         return Response(200, headers, tuple(encoder.stream()))
     body = encoder.body()
@@ -79,9 +79,9 @@ def _reply(asked: Asked, reply: Reply, content_type: str = "") -> Response:
     return Response(encoder.status, headers, (*waits, body))
 
 
-def _error(asked: Asked, fault: Status, fields: Mapping[str, Any] = MappingProxyType({})) -> Response:
+def _error(request: ReceivedRequest, fault: Status, fields: Mapping[str, Any] = MappingProxyType({})) -> Response:
     """An HTTP error as the provider tells it; `fields` go beside the message."""
-    encoder = find_encoder(asked.wire)(Reply(), asked)
+    encoder = find_reply_encoder(request.wire)(Reply(), request)
     headers = {"content-type": "application/json", **encoder.headers_of(fault.status)}
     if fault.retry_after is not None:
         headers["retry-after"] = f"{fault.retry_after:g}"
@@ -95,17 +95,17 @@ def _failed(error: Exception) -> Status:
     return Status(500, f"the script failed: {type(error).__name__}: {error}")
 
 
-def recut(beats: Iterable[Beat], cutting: Cutting) -> Iterator[Beat]:
-    """The beats, with the bytes between two others cut anew, if they are to be."""
+def recut(actions: Iterable[SendAction], cutting: Cutting) -> Iterator[SendAction]:
+    """The actions, with the bytes between two others cut anew, if they are to be."""
     if cutting is None:
-        yield from beats
+        yield from actions
         return
     run = bytearray()
-    for beat in beats:
-        if isinstance(beat, bytes):
-            run += beat
+    for action in actions:
+        if isinstance(action, bytes):
+            run += action
         else:
             yield from cuts(bytes(run), cutting)
-            yield beat
+            yield action
             run.clear()
     yield from cuts(bytes(run), cutting)

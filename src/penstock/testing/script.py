@@ -11,11 +11,11 @@ from penstock.errors import UsageError
 from penstock.model.recording import read_recordings
 from penstock.testing.faults import Fault, Raw, Status
 from penstock.testing.reply import Part, Reply
-from penstock.testing.request import Asked
+from penstock.testing.request import ReceivedRequest
 
 Step = Reply | Fault
 """What one request gets."""
-Answer = Callable[[Asked], Step | str]
+Responder = Callable[[ReceivedRequest], Step | str]
 """A function that answers requests."""
 
 
@@ -31,20 +31,20 @@ class Script:
         self.steps = tuple(as_step(step) for step in steps)
         self._places = count()
 
-    def __call__(self, asked: Asked) -> Step:
+    def __call__(self, request: ReceivedRequest) -> Step:
         place = next(self._places)
         if place < len(self.steps):
             return self.steps[place]
         return Status(400, f"the script is over after {len(self.steps)}, and this is request {place + 1}")
 
 
-def always(step: Step | str) -> Answer:
+def always(step: Step | str) -> Responder:
     """A script that gives every request the same."""
     same = as_step(step)
-    return lambda asked: same
+    return lambda request: same
 
 
-def as_script(given: Answer | Iterable[Step | str] | Step | str) -> Answer:
+def as_script(given: Responder | Iterable[Step | str] | Step | str) -> Responder:
     """A script, however it is given: a function, a list, or the one reply to the one request."""
     if isinstance(given, Step | str):
         return Script([given])
@@ -64,18 +64,18 @@ def as_step(given: Any) -> Step:
     raise UsageError(f"a script is made of replies, not of an object of type {type(given).__name__}")
 
 
-def recorded(path: str | Path) -> Answer:
+def recorded(path: str | Path) -> Responder:
     """A script that gives the answers of a recording, in order, to whatever is asked."""
     found = read_recordings(path)
     places = count()
 
-    def answer(asked: Asked) -> Step:
+    def answer(request: ReceivedRequest) -> Step:
         place = next(places)
         if place >= len(found):
             return Status(400, f"the recording is over after {len(found)}, and this is request {place + 1}")
         one = found[place]
-        if one.asked.wire != asked.wire:
-            return Status(400, f"the recording is of {one.asked.wire}, and is asked on {asked.wire}")
+        if one.asked.wire != request.wire:
+            return Status(400, f"the recording is of {one.asked.wire}, but the request is on {request.wire}")
         return Raw(one.body, one.began.headers.get("content-type", "text/event-stream"), one.began.status)
 
     return answer

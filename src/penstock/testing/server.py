@@ -18,9 +18,9 @@ from aiohttp import web
 from penstock.errors import UnknownWireError, UsageError
 from penstock.testing.cuts import Cutting
 from penstock.testing.player import Player
-from penstock.testing.request import Asked
-from penstock.testing.script import Answer, Step, as_script
-from penstock.testing.wires.play import ENCODERS
+from penstock.testing.request import ReceivedRequest
+from penstock.testing.script import Responder, Step, as_script
+from penstock.testing.wires.play import REPLY_ENCODERS
 
 _BASES = {"openai-chat": "/v1", "openai-responses": "/v1", "mistral": "/mistral"}
 _MAX_REQUEST = 64 * 1024 * 1024
@@ -34,15 +34,15 @@ class Loopback:
         with Loopback([Reply(say("Let me look."), call("weather", {"city": "Rome"})), Reply("Sunny.")]) as server:
             model = Model("openai:gpt-5", base_url=server.base_url("openai-responses"), api_key="-")
 
-    `script` is a list of replies (each request gets the next), one reply, or a function from `Asked` to a reply. `pace`
-    is how many seconds pass between two frames. `cuts` cuts the bytes without regard to frames: "bytes" at every byte,
-    a number at random. A `strict` server refuses what the real provider refuses, in its words, before a step of the
-    script is played. It serves while it is entered, by `with` or by `async with`.
+    `script` is a list of replies (one per request), a single reply, or a function from `ReceivedRequest` to a reply.
+    `pace` is the pause in seconds between two frames. `cuts` splits the bytes without regard to frames: "bytes" after
+    every byte, a number (the seed) at random places. With `strict`, requests that the real provider would reject get
+    its error message and do not consume a step of the script. The server runs inside `with` or `async with`.
     """
 
     def __init__(
         self,
-        script: Answer | Iterable[Step | str] | Step | str,
+        script: Responder | Iterable[Step | str] | Step | str,
         *,
         pace: float = 0,
         cuts: Cutting = None,
@@ -57,7 +57,7 @@ class Loopback:
         self._stop: Callable[[], object] | None = None
 
     @property
-    def requests(self) -> list[Asked]:
+    def requests(self) -> list[ReceivedRequest]:
         """What arrived, with keys masked."""
         return self._player.requests
 
@@ -70,8 +70,8 @@ class Loopback:
 
     def base_url(self, wire: str) -> str:
         """The base URL that a model or a vendor's SDK takes for a wire."""
-        if wire not in ENCODERS:
-            raise UnknownWireError(wire, ENCODERS)
+        if wire not in REPLY_ENCODERS:
+            raise UnknownWireError(wire, REPLY_ENCODERS)
         return self.url + _BASES.get(wire, "")
 
     def __enter__(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.testing.wires.refusal import version_of
+from penstock.testing.wires.rejection import version_of
 
 PREFILL = "This model does not support assistant message prefill. The conversation must end with a user message."
 

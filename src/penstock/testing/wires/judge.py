@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.testing.request import Asked
+from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.anthropic import judge as anthropic
 from penstock.testing.wires.bedrock import judge as bedrock
 from penstock.testing.wires.cohere import judge as cohere
@@ -16,9 +16,9 @@ from penstock.testing.wires.mistral import judge as mistral
 from penstock.testing.wires.ollama import judge as ollama
 from penstock.testing.wires.openai_chat import judge as openai_chat
 from penstock.testing.wires.openai_responses import judge as openai_responses
-from penstock.testing.wires.refusal import Json, Refusal, Refusals
+from penstock.testing.wires.rejection import Json, Rejection, Rejections
 
-JUDGES: dict[str, Callable[[Json, str], Refusals]] = {
+JUDGES: dict[str, Callable[[Json, str], Rejections]] = {
     "anthropic": anthropic.judge,
     "bedrock": bedrock.judge,
     "cohere": cohere.judge,
@@ -30,9 +30,9 @@ JUDGES: dict[str, Callable[[Json, str], Refusals]] = {
 }
 
 
-def refusal(asked: Asked) -> Refusal | None:
+def find_rejection(request: ReceivedRequest) -> Rejection | None:
     """What the provider refuses a request for; None if it takes it."""
-    return next(JUDGES[asked.wire](asked.body, asked.model), None)
+    return next(JUDGES[request.wire](request.body, request.model), None)
 
 
-__all__ = ["JUDGES", "Refusal", "refusal"]
+__all__ = ["JUDGES", "Rejection", "find_rejection"]

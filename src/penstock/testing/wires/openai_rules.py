@@ -4,39 +4,39 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.testing.wires.refusal import Refusal, Refusals, is_word, json_type
+from penstock.testing.wires.rejection import Rejection, Rejections, is_word, json_type
 
 
-def invalid(message: str, param: str | None, code: str | None = "invalid_value") -> Refusal:
+def invalid(message: str, param: str | None, code: str | None = "invalid_value") -> Rejection:
     """A refusal that names the parameter."""
-    return Refusal(message, fields={"param": param, "code": code})
+    return Rejection(message, fields={"param": param, "code": code})
 
 
-def missing(at: str) -> Refusal:
+def missing(at: str) -> Rejection:
     """That something is not there."""
     return invalid(f"Missing required parameter: '{at}'.", at, "missing_required_parameter")
 
 
-def empty_array(at: str) -> Refusal:
+def empty_array(at: str) -> Rejection:
     """That an array holds nothing."""
     told = "Expected an array with minimum length 1, but got an empty array instead."
     return invalid(f"Invalid '{at}': empty array. {told}", at, "empty_array")
 
 
-def not_a_string(at: str, value: Any) -> Refusal:
+def not_a_string(at: str, value: Any) -> Rejection:
     """That a value is no text."""
     return invalid(
         f"Invalid type for '{at}': expected a string, but got {json_type(value)} instead.", at, "invalid_type"
     )
 
 
-def unknown_value(at: str, value: Any, values: tuple[str, ...]) -> Refusal:
+def unknown_value(at: str, value: Any, values: tuple[str, ...]) -> Rejection:
     """That a value is none of those that there are."""
     known = ", ".join(f"'{known}'" for known in values[:-1]) + f", and '{values[-1]}'"
     return invalid(f"Invalid value: '{value}'. Supported values are: {known}.", at)
 
 
-def judge_string(at: str, value: Any, longest: int) -> Refusals:
+def judge_string(at: str, value: Any, longest: int) -> Rejections:
     """What is wrong with a text that must be there, and not be too long."""
     if value is None:
         yield missing(at)
@@ -50,7 +50,7 @@ def judge_string(at: str, value: Any, longest: int) -> Refusals:
         yield invalid(f"Invalid '{at}': string too long. {told}", at, "string_above_max_length")
 
 
-def judge_name(at: str, value: Any, longest: int) -> Refusals:
+def judge_name(at: str, value: Any, longest: int) -> Rejections:
     """What is wrong with a tool's name."""
     yield from judge_string(at, value, longest)
     if not is_word(value, longest):

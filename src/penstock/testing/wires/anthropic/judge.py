@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.testing.wires.claude_rules import PREFILL, takes_prefill, takes_system
-from penstock.testing.wires.refusal import Json, Refusal, Refusals, is_objects, is_word, objects, repeated, text
+from penstock.testing.wires.rejection import Json, Rejection, Rejections, is_objects, is_word, objects, repeated, text
 from penstock.testing.wires.signatures import CLAUDE, is_sealed
 
 MAX_TOOL_NAME = 128
@@ -59,7 +59,7 @@ class Turn(Struct, frozen=True):
     blocks: list[Block]
 
 
-def judge(body: Json, model: str) -> Refusals:
+def judge(body: Json, model: str) -> Rejections:
     """What Anthropic refuses a request for."""
     yield from _request(body)
     messages = objects(body.get("messages"))
@@ -71,63 +71,63 @@ def judge(body: Json, model: str) -> Refusals:
     yield from _calls(turns)
     yield from _hosted(turns)
     if not body.get("tools") and any(_of(turn, "tool_use", "tool_result") for turn in turns):
-        yield Refusal("Requests which include `tool_use` or `tool_result` blocks must define tools.")
+        yield Rejection("Requests which include `tool_use` or `tool_result` blocks must define tools.")
 
 
 # The request.
 
 
-def _request(body: Json) -> Refusals:
+def _request(body: Json) -> Rejections:
     for field in ("model", "max_tokens", "messages"):
         if field not in body:
-            yield Refusal(f"{field}: Field required")
+            yield Rejection(f"{field}: Field required")
     if not is_objects(body["messages"]):
-        yield Refusal("messages: Input should be a valid list")
+        yield Rejection("messages: Input should be a valid list")
     if not body["messages"]:
-        yield Refusal("messages: at least one message is required")
+        yield Rejection("messages: at least one message is required")
     if any(not text(block, "text") for block in objects(body.get("system")) if block.get("type") == "text"):
-        yield Refusal("system: text content blocks must be non-empty")
+        yield Rejection("system: text content blocks must be non-empty")
     if body.get("tool_choice") and not body.get("tools"):
-        yield Refusal("tool_choice: tool_choice may only be specified while providing tools")
+        yield Rejection("tool_choice: tool_choice may only be specified while providing tools")
     yield from _tools(objects(body.get("tools")))
 
 
-def _tools(tools: list[Json]) -> Refusals:
+def _tools(tools: list[Json]) -> Rejections:
     for at, tool in enumerate(tools):
         if tool.get("type", "custom") != "custom":
             continue
         schema = tool.get("input_schema")
         if not is_word(text(tool, "name"), MAX_TOOL_NAME):
-            yield Refusal(f"tools.{at}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
+            yield Rejection(f"tools.{at}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
         if not isinstance(schema, dict):
-            yield Refusal(f"tools.{at}.custom.input_schema: Field required")
+            yield Rejection(f"tools.{at}.custom.input_schema: Field required")
         elif schema.get("type") != "object":
-            yield Refusal(f"tools.{at}.custom.input_schema.type: Input should be 'object'")
+            yield Rejection(f"tools.{at}.custom.input_schema.type: Input should be 'object'")
         elif {"oneOf", "allOf", "anyOf"} & schema.keys():
             choices = "input_schema does not support oneOf, allOf, or anyOf at the top level"
-            yield Refusal(f"tools.{at}.custom.input_schema: {choices}")
+            yield Rejection(f"tools.{at}.custom.input_schema: {choices}")
     if repeated([text(tool, "name") for tool in tools if tool.get("name")]):
-        yield Refusal("tools: Tool names must be unique.")
+        yield Rejection("tools: Tool names must be unique.")
 
 
 # Messages, one by one.
 
 
-def _message(at: int, message: Json) -> Refusals:
+def _message(at: int, message: Json) -> Rejections:
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", "system"):
-        yield Refusal(f"messages.{at}.role: Input should be 'user' or 'assistant'")
+        yield Rejection(f"messages.{at}.role: Input should be 'user' or 'assistant'")
     if not isinstance(content, str) and not is_objects(content):
-        yield Refusal(f"messages.{at}.content: Input should be a valid list")
+        yield Rejection(f"messages.{at}.content: Input should be a valid list")
     if role == "user" and not content:
-        yield Refusal(f"messages.{at}: user messages must have non-empty content")
+        yield Rejection(f"messages.{at}: user messages must have non-empty content")
     if isinstance(content, str) and content:
         yield from _blank({"text": content})
     for place, block in enumerate(objects(content)):
         yield from _block(Block(f"messages.{at}.content.{place}", block), str(role))
 
 
-def _block(block: Block, role: str) -> Refusals:
+def _block(block: Block, role: str) -> Rejections:
     yield from _shape(block, role)
     match block.type:
         case "text":
@@ -135,7 +135,7 @@ def _block(block: Block, role: str) -> Refusals:
         case "thinking":
             yield from _thought(block)
         case "redacted_thinking" if not is_sealed(block.json.get("data"), CLAUDE):
-            yield Refusal(f"{block.at}: Invalid `data` in `redacted_thinking` block")
+            yield Rejection(f"{block.at}: Invalid `data` in `redacted_thinking` block")
         case "tool_use":
             yield from _call(block)
         case "tool_result":
@@ -146,90 +146,90 @@ def _block(block: Block, role: str) -> Refusals:
             pass
 
 
-def _shape(block: Block, role: str) -> Refusals:
+def _shape(block: Block, role: str) -> Rejections:
     kind = block.type
     if not kind:
-        yield Refusal(f"{block.at}.type: Field required")
+        yield Rejection(f"{block.at}.type: Field required")
     if kind in _FOREIGN:
-        yield Refusal(f"{block.at}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
+        yield Rejection(f"{block.at}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
     if _ROLES.get(kind, role) != role:
-        yield Refusal(f"{block.at}: `{kind}` blocks can only be in `{_ROLES[kind]}` messages")
+        yield Rejection(f"{block.at}: `{kind}` blocks can only be in `{_ROLES[kind]}` messages")
     for field in block.json.keys() - _FIELDS.get(kind, block.json.keys()):
-        yield Refusal(f"{block.at}.{kind}.{field}: Extra inputs are not permitted")
+        yield Rejection(f"{block.at}.{kind}.{field}: Extra inputs are not permitted")
 
 
-def _blank(block: Json) -> Refusals:
+def _blank(block: Json) -> Rejections:
     if not text(block, "text"):
-        yield Refusal("messages: text content blocks must be non-empty")
+        yield Rejection("messages: text content blocks must be non-empty")
     if not text(block, "text").strip():
-        yield Refusal("messages: text content blocks must contain non-whitespace text")
+        yield Rejection("messages: text content blocks must contain non-whitespace text")
 
 
-def _thought(block: Block) -> Refusals:
+def _thought(block: Block) -> Rejections:
     for field in ("signature", "thinking"):
         if field not in block.json:
-            yield Refusal(f"{block.at}.thinking.{field}: Field required")
+            yield Rejection(f"{block.at}.thinking.{field}: Field required")
     if not is_sealed(block.json["signature"], CLAUDE):
-        yield Refusal(f"{block.at}: Invalid `signature` in `thinking` block")
+        yield Rejection(f"{block.at}: Invalid `signature` in `thinking` block")
 
 
-def _call(block: Block) -> Refusals:
+def _call(block: Block) -> Rejections:
     at = f"{block.at}.tool_use"
     if not is_word(text(block.json, "id"), len(text(block.json, "id"))):
-        yield Refusal(f"{at}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+        yield Rejection(f"{at}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
     if not text(block.json, "name"):
-        yield Refusal(f"{at}.name: String should have at least 1 character")
+        yield Rejection(f"{at}.name: String should have at least 1 character")
     if len(text(block.json, "name")) > MAX_CALL_NAME:
-        yield Refusal(f"{at}.name: String should have at most {MAX_CALL_NAME} characters")
+        yield Rejection(f"{at}.name: String should have at most {MAX_CALL_NAME} characters")
     if not isinstance(block.json.get("input"), dict):
-        yield Refusal(f"{at}.input: Input should be a valid dictionary")
+        yield Rejection(f"{at}.input: Input should be a valid dictionary")
 
 
-def _result(block: Block) -> Refusals:
+def _result(block: Block) -> Rejections:
     content = block.json.get("content")
     if not text(block.json, "tool_use_id"):
-        yield Refusal(f"{block.at}.tool_result.tool_use_id: Field required")
+        yield Rejection(f"{block.at}.tool_result.tool_use_id: Field required")
     if block.json.get("is_error") is True and not content:
-        yield Refusal(f"{block.at}.tool_result: content cannot be empty if `is_error` is true")
+        yield Rejection(f"{block.at}.tool_result: content cannot be empty if `is_error` is true")
     for place, inner in enumerate(objects(content)):
         within = Block(f"{block.at}.tool_result.content.{place}", inner)
         yield from _block(within, "user")
 
 
-def _media(block: Block) -> Refusals:
+def _media(block: Block) -> Rejections:
     source: Any = block.json.get("source")
     if not isinstance(source, dict):
-        yield Refusal(f"{block.at}.{block.type}.source: Field required")
+        yield Rejection(f"{block.at}.{block.type}.source: Field required")
     elif source.get("type") == "base64":
         taken = _IMAGES if block.type == "image" else ("application/pdf",)
         if source.get("media_type") not in taken:
             told = " or ".join(", ".join(f"'{kind}'" for kind in taken).rsplit(", ", 1))
-            yield Refusal(f"{block.at}.{block.type}.source.base64.media_type: Input should be {told}")
+            yield Rejection(f"{block.at}.{block.type}.source.base64.media_type: Input should be {told}")
 
 
 # Messages among each other.
 
 
-def _system(messages: list[Json], model: str) -> Refusals:
+def _system(messages: list[Json], model: str) -> Rejections:
     for at, (message, following) in enumerate(pairwise([*messages, {}])):
         if message["role"] != "system":
             continue
         if not takes_system(model):
-            yield Refusal(
+            yield Rejection(
                 'messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter, not '
                 '"system" as an input message role.'
             )
         if following.get("role", "assistant") != "assistant":
-            yield Refusal(f"messages.{at}: role 'system' must precede an 'assistant' message or end the array")
+            yield Rejection(f"messages.{at}: role 'system' must precede an 'assistant' message or end the array")
 
 
-def _order(messages: list[Json], model: str) -> Refusals:
+def _order(messages: list[Json], model: str) -> Rejections:
     if messages[0].get("role") != "user":
-        yield Refusal('messages: first message must use the "user" role')
+        yield Rejection('messages: first message must use the "user" role')
     for at, message in enumerate(messages[:-1]):
         if not message["content"]:
             told = "all messages must have non-empty content except for the optional final assistant message"
-            yield Refusal(f"messages.{at}: {told}")
+            yield Rejection(f"messages.{at}: {told}")
     last, at = messages[-1], len(messages) - 1
     if last.get("role") != "assistant":
         return
@@ -237,11 +237,11 @@ def _order(messages: list[Json], model: str) -> Refusals:
     kinds = [text(block, "type") for block in blocks]
     ending = last["content"] if isinstance(last["content"], str) else text(blocks[-1], "text") if blocks else ""
     if kinds and kinds[-1] in ("thinking", "redacted_thinking"):
-        yield Refusal(f"messages.{at}: The final block in an assistant message cannot be `{kinds[-1]}`.")
+        yield Rejection(f"messages.{at}: The final block in an assistant message cannot be `{kinds[-1]}`.")
     if "tool_use" not in kinds and "server_tool_use" not in kinds and not takes_prefill(model):
-        yield Refusal(PREFILL)
+        yield Rejection(PREFILL)
     if ending != ending.rstrip():
-        yield Refusal("messages: final assistant content cannot end with trailing whitespace")
+        yield Rejection("messages: final assistant content cannot end with trailing whitespace")
 
 
 def _turns(messages: list[Json]) -> list[Turn]:
@@ -267,31 +267,31 @@ def _of(turn: Turn, *kinds: str) -> list[Block]:
     return [block for block in turn.blocks if block.type in kinds]
 
 
-def _calls(turns: list[Turn]) -> Refusals:
+def _calls(turns: list[Turn]) -> Rejections:
     used: set[str] = set()
     for turn in turns:
         for block in _of(turn, "tool_use"):
             if text(block.json, "id") in used:
-                yield Refusal(f"{block.at}: `tool_use` ids must be unique")
+                yield Rejection(f"{block.at}: `tool_use` ids must be unique")
             used.add(text(block.json, "id"))
     nobody = Turn("", -1, [])
     for before, turn in zip([nobody, *turns], [*turns, nobody], strict=True):
         yield from _answers(before, turn)
 
 
-def _answers(before: Turn, turn: Turn) -> Refusals:
+def _answers(before: Turn, turn: Turn) -> Rejections:
     called = [text(block.json, "id") for block in _of(before, "tool_use")]
     leading = takewhile(lambda block: block.type == "tool_result", turn.blocks)
     answered = [text(block.json, "tool_use_id") for block in leading]
     results = _of(turn, "tool_result")
     for block in results:
         if (id := text(block.json, "tool_use_id")) not in called:
-            yield Refusal(
+            yield Rejection(
                 f"{block.at}: unexpected `tool_use_id` found in `tool_result` blocks: {id}. Each `tool_result` block "
                 "must have a corresponding `tool_use` block in the previous message."
             )
     if missing := [id for id in called if id not in answered]:
-        yield Refusal(
+        yield Rejection(
             f"messages.{before.at}: `tool_use` ids were found without `tool_result` blocks immediately after: "
             f"{', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block in the next "
             "message."
@@ -299,10 +299,10 @@ def _answers(before: Turn, turn: Turn) -> Refusals:
     for id in repeated([text(block.json, "tool_use_id") for block in results]):
         at = [block.at for block in results if block.json["tool_use_id"] == id][1]
         told = "each tool_use must have a single result. Found multiple `tool_result` blocks with id"
-        yield Refusal(f"{at}: {told}: {id}")
+        yield Rejection(f"{at}: {told}: {id}")
 
 
-def _hosted(turns: list[Turn]) -> Refusals:
+def _hosted(turns: list[Turn]) -> Rejections:
     waiting: dict[str, Block] = {}
     for turn in turns:
         for block in turn.blocks:
@@ -311,7 +311,7 @@ def _hosted(turns: list[Turn]) -> Refusals:
                 waiting[text(block.json, "id")] = block
             elif block.type.endswith("_tool_result") and waiting.pop(id, None) is None:
                 asked = "mcp_tool_use" if block.type == "mcp_tool_result" else "server_tool_use"
-                yield Refusal(
+                yield Rejection(
                     f"{block.at}: unexpected `tool_use_id` found in `{block.type}` blocks: {id}. Each `{block.type}` "
                     f"block must have a corresponding `{asked}` block before it."
                 )
@@ -319,7 +319,7 @@ def _hosted(turns: list[Turn]) -> Refusals:
                 yield _unanswered(next(iter(waiting.values())))
 
 
-def _unanswered(call: Block) -> Refusal:
+def _unanswered(call: Block) -> Rejection:
     at, name, id = call.at.partition(".content")[0], text(call.json, "name"), text(call.json, "id")
     told = f"was found without a corresponding `{name}_tool_result` block"
-    return Refusal(f"{at}: `{name}` tool use with id `{id}` {told}")
+    return Rejection(f"{at}: `{name}` tool use with id `{id}` {told}")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from penstock.testing.reply import Call, Refuse, Reply, Say, Think
-from penstock.testing.request import Asked
-from penstock.testing.wires.player_base import EventEncoder, Frame
+from penstock.testing.request import ReceivedRequest
+from penstock.testing.wires.reply_encoder import Frame, NamedEventEncoder
 from penstock.testing.wires.signatures import CLAUDE
 
 
-class Anthropic(EventEncoder):
+class AnthropicEncoder(NamedEventEncoder):
     """Events of a message, or the message. Thoughts are signed; a refusal is told where the reason is."""
 
     FINISH: ClassVar = {
@@ -23,8 +23,8 @@ class Anthropic(EventEncoder):
         413: "request_too_large", 429: "rate_limit_error", 500: "api_error", 529: "overloaded_error",
     }  # fmt: skip
 
-    def __init__(self, reply: Reply, asked: Asked) -> None:
-        super().__init__(reply, asked)
+    def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
+        super().__init__(reply, request)
         self._index = -1
 
     def opening(self) -> Iterator[Frame]:
@@ -73,7 +73,7 @@ class Anthropic(EventEncoder):
         return {"type": "error", "error": said, "request_id": self.made("req_", 24)}
 
     def _head(self) -> dict[str, Any]:
-        return {"model": self.asked.model, "id": self.made("msg_01", 22), "type": "message", "role": "assistant"}
+        return {"model": self.request.model, "id": self.made("msg_01", 22), "type": "message", "role": "assistant"}
 
     def _blocks(self) -> Iterator[dict[str, Any]]:
         for part in self.reply.parts:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from penstock.testing.wires.claude_rules import PREFILL, takes_prefill
-from penstock.testing.wires.refusal import Json, Refusal, Refusals, child, is_objects, objects, repeated, text
+from penstock.testing.wires.rejection import Json, Rejection, Rejections, child, is_objects, objects, repeated, text
 from penstock.testing.wires.signatures import CLAUDE, is_sealed
 
 MAX_WORD = 64
@@ -25,10 +25,10 @@ _FORMATS = {
 }
 
 
-def judge(body: Json, model: str) -> Refusals:
+def judge(body: Json, model: str) -> Rejections:
     """What Bedrock refuses a request for."""
     if not is_objects(body.get("messages")) or not body["messages"]:
-        yield Refusal("The messages field is required and must hold at least one message.")
+        yield Rejection("The messages field is required and must hold at least one message.")
     messages = objects(body["messages"])
     for at, message in enumerate(messages):
         yield from _message(at, message)
@@ -40,12 +40,12 @@ def judge(body: Json, model: str) -> Refusals:
     yield from _system(body)
 
 
-def _constraint(at: str, value: Any, rule: str) -> Refusal:
+def _constraint(at: str, value: Any, rule: str) -> Rejection:
     member = re.sub(r"\.(\d+)", lambda place: f".{int(place[1]) + 1}.member", at)  # it counts from one here
-    return Refusal(f"1 validation error detected: Value '{value}' at '{member}' failed to satisfy constraint: {rule}")
+    return Rejection(f"1 validation error detected: Value '{value}' at '{member}' failed to satisfy constraint: {rule}")
 
 
-def _word(at: str, value: str, pattern: re.Pattern[str]) -> Refusals:
+def _word(at: str, value: str, pattern: re.Pattern[str]) -> Rejections:
     if not value:
         yield _constraint(at, value, "Member must have length greater than or equal to 1")
     if len(value) > MAX_WORD:
@@ -57,16 +57,16 @@ def _word(at: str, value: str, pattern: re.Pattern[str]) -> Refusals:
 # Messages, one by one.
 
 
-def _message(at: int, message: Json) -> Refusals:
+def _message(at: int, message: Json) -> Rejections:
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", "system"):
         yield _constraint(f"messages.{at}.role", role, "Member must satisfy enum value set: [user, assistant, system]")
     if not is_objects(content):
-        yield Refusal(
+        yield Rejection(
             f"The content field in the Message object at messages.{at} is not a list of ContentBlock objects."
         )
     if not content:
-        yield Refusal(
+        yield Rejection(
             f"The content field in the Message object at messages.{at} is empty. Add a ContentBlock object to the "
             "content field and try again."
         )
@@ -74,10 +74,10 @@ def _message(at: int, message: Json) -> Refusals:
     for place, block in enumerate(blocks):
         yield from _block(f"messages.{at}.content.{place}", block)
     if any("document" in block for block in blocks) and not any("text" in block for block in blocks):
-        yield Refusal("A text block must be included when using documents.")
+        yield Rejection("A text block must be included when using documents.")
 
 
-def _block(at: str, block: Json) -> Refusals:
+def _block(at: str, block: Json) -> Rejections:
     yield from _blank(at, block)
     yield from _media(at, block)
     if "toolUse" in block:
@@ -88,66 +88,66 @@ def _block(at: str, block: Json) -> Refusals:
         yield from _thought(at, child(block, "reasoningContent"))
 
 
-def _blank(at: str, block: Json) -> Refusals:
+def _blank(at: str, block: Json) -> Rejections:
     if "text" in block and not text(block, "text").strip():
         told = f"The text field in the ContentBlock object at {at} is blank."
-        yield Refusal(f"{told} Add text to the text field, and try again.")
+        yield Rejection(f"{told} Add text to the text field, and try again.")
 
 
-def _media(at: str, block: Json) -> Refusals:
+def _media(at: str, block: Json) -> Rejections:
     for kind, formats in _FORMATS.items():
         if kind in block and (format := child(block, kind).get("format")) not in formats:
             rule = f"Member must satisfy enum value set: [{', '.join(formats)}]"
             yield _constraint(f"{at}.{kind}.format", format, rule)
 
 
-def _call(at: str, call: Json) -> Refusals:
+def _call(at: str, call: Json) -> Rejections:
     yield from _word(f"{at}.toolUseId", text(call, "toolUseId"), _ID)
     yield from _word(f"{at}.name", text(call, "name"), _NAME)
     if not isinstance(call.get("input"), dict):
         told = f"The format of the value at {at}.input is invalid."
-        yield Refusal(f"{told} Provide a json object for the field and try again.")
+        yield Rejection(f"{told} Provide a json object for the field and try again.")
 
 
-def _result(at: str, result: Json) -> Refusals:
+def _result(at: str, result: Json) -> Rejections:
     yield from _word(f"{at}.toolUseId", text(result, "toolUseId"), _ID)
     if result.get("status") == "error" and not result.get("content"):
-        yield Refusal(f"The content field at {at} cannot be empty when status value is error.")
+        yield Rejection(f"The content field at {at} cannot be empty when status value is error.")
     for place, block in enumerate(objects(result.get("content"))):
         yield from _blank(f"{at}.content.{place}", block)
         yield from _media(f"{at}.content.{place}", block)
 
 
-def _thought(at: str, thought: Json) -> Refusals:
+def _thought(at: str, thought: Json) -> Rejections:
     """A thought goes to the model as Anthropic writes it, and its refusal comes back in Anthropic's words."""
     told = child(thought, "reasoningText")
     if told and not is_sealed(told.get("signature"), CLAUDE):
         wrong = "Invalid `signature` in `thinking` block"
-        yield Refusal(f"{at}: {wrong}" if told.get("signature") else f"{at}.thinking.signature: Field required")
+        yield Rejection(f"{at}: {wrong}" if told.get("signature") else f"{at}.thinking.signature: Field required")
     if "redactedContent" in thought and not is_sealed(thought["redactedContent"], CLAUDE):
-        yield Refusal(f"{at}: Invalid `data` in `redacted_thinking` block")
+        yield Rejection(f"{at}: Invalid `data` in `redacted_thinking` block")
 
 
 # Messages among each other.
 
 
-def _order(messages: list[Json], model: str) -> Refusals:
+def _order(messages: list[Json], model: str) -> Rejections:
     if not messages or messages[0].get("role") != "user":
         told = "A conversation must start with a user message."
-        yield Refusal(f"{told} Try again with a conversation that starts with a user message.")
+        yield Rejection(f"{told} Try again with a conversation that starts with a user message.")
     if any(before.get("role") == message.get("role") for before, message in pairwise(messages)):
-        yield Refusal(
+        yield Rejection(
             "A conversation must alternate between user and assistant roles. Make sure the conversation alternates "
             "between user and assistant roles and try again."
         )
     if messages[-1].get("role") == "assistant" and not _ids(messages[-1], "toolUse") and not takes_prefill(model):
-        yield Refusal(PREFILL)
+        yield Rejection(PREFILL)
 
 
-def _tools(body: Json, messages: list[Json]) -> Refusals:
+def _tools(body: Json, messages: list[Json]) -> Rejections:
     config = child(body, "toolConfig")
     if not config and any(_ids(message, "toolUse") or _ids(message, "toolResult") for message in messages):
-        yield Refusal("The toolConfig field must be defined when using toolUse and toolResult content blocks.")
+        yield Rejection("The toolConfig field must be defined when using toolUse and toolResult content blocks.")
     if "toolConfig" in body and not objects(config.get("tools")):
         yield _constraint("toolConfig.tools", "[]", "Member must have length greater than or equal to 1")
     specs = [child(tool, "toolSpec") for tool in objects(config.get("tools"))]
@@ -155,7 +155,7 @@ def _tools(body: Json, messages: list[Json]) -> Refusals:
         if spec:
             yield from _word(f"toolConfig.tools.{at}.toolSpec.name", text(spec, "name"), _NAME)
     for name in repeated([text(spec, "name") for spec in specs if spec]):
-        yield Refusal(f"The tool {name} is already defined at toolConfig.tools.")
+        yield Rejection(f"The tool {name} is already defined at toolConfig.tools.")
 
 
 def _ids(message: Json, kind: str) -> list[str]:
@@ -163,21 +163,21 @@ def _ids(message: Json, kind: str) -> list[str]:
     return [text(child(block, kind), "toolUseId") for block in blocks]
 
 
-def _answers(at: int, before: Json, message: Json) -> Refusals:
+def _answers(at: int, before: Json, message: Json) -> Rejections:
     called, answered = _ids(before, "toolUse"), _ids(message, "toolResult")
     if repeated(called):
-        yield Refusal(f"The toolUse blocks at messages.{at - 1}.content contain duplicate Ids: {repeated(called)[0]}")
+        yield Rejection(f"The toolUse blocks at messages.{at - 1}.content contain duplicate Ids: {repeated(called)[0]}")
     if len(answered) > len(called):
         told = f"The number of toolResult blocks at messages.{at}.content"
-        yield Refusal(f"{told} exceeds the number of toolUse blocks of previous turn.")
+        yield Rejection(f"{told} exceeds the number of toolUse blocks of previous turn.")
     if missing := [id for id in called if id not in answered]:
-        yield Refusal(
+        yield Rejection(
             f"Expected toolResult blocks at messages.{at}.content for the following Ids: {', '.join(missing)}"
         )
 
 
-def _system(body: Json) -> Refusals:
+def _system(body: Json) -> Rejections:
     for at, block in enumerate(objects(body.get("system"))):
         if "text" in block and not text(block, "text").strip():
             told = f"The text field in the SystemContentBlock object at system.{at} is blank."
-            yield Refusal(f"{told} Add text to the text field, and try again.")
+            yield Rejection(f"{told} Add text to the text field, and try again.")

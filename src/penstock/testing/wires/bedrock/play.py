@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import msgspec
 
 from penstock.testing.reply import Call, Fail, Refuse, Reply, Say, Think
-from penstock.testing.request import Asked
-from penstock.testing.wires.player_base import Encoder, Frame
+from penstock.testing.request import ReceivedRequest
+from penstock.testing.wires.reply_encoder import Frame, ReplyEncoder
 from penstock.testing.wires.signatures import CLAUDE
 
 
-class Bedrock(Encoder):
+class BedrockEncoder(ReplyEncoder):
     """Events of a message, or the response. Text and thoughts have no start; thoughts are signed."""
 
     content_type = "application/vnd.amazon.eventstream"
@@ -30,8 +30,8 @@ class Bedrock(Encoder):
         429: "ThrottlingException", 500: "InternalServerException", 503: "ServiceUnavailableException",
     }  # fmt: skip
 
-    def __init__(self, reply: Reply, asked: Asked) -> None:
-        super().__init__(reply, asked)
+    def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
+        super().__init__(reply, request)
         self._index = -1
 
     def opening(self) -> Iterator[Frame]:

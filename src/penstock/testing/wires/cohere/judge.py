@@ -7,7 +7,7 @@ how they begin, and those here are ours.
 from __future__ import annotations
 
 from penstock.testing.wires.openai_chat.judge import answered_turns
-from penstock.testing.wires.refusal import Json, Refusal, Refusals, child, is_objects, objects, repeated, text
+from penstock.testing.wires.rejection import Json, Rejection, Rejections, child, is_objects, objects, repeated, text
 
 _PARTS = {
     "system": ("text",),
@@ -17,7 +17,7 @@ _PARTS = {
 }
 
 
-def judge(body: Json, model: str) -> Refusals:
+def judge(body: Json, model: str) -> Rejections:
     """What Cohere refuses a request for."""
     if not body.get("model"):
         yield _invalid("model is required")
@@ -30,11 +30,11 @@ def judge(body: Json, model: str) -> Refusals:
         yield from _answers(f"messages[{at}]", called, list(results.values()))
 
 
-def _invalid(message: str) -> Refusal:
-    return Refusal(f"invalid request: {message}")
+def _invalid(message: str) -> Rejection:
+    return Rejection(f"invalid request: {message}")
 
 
-def _message(at: str, message: Json) -> Refusals:
+def _message(at: str, message: Json) -> Rejections:
     role, content = str(message.get("role")), message.get("content")
     if role not in _PARTS:
         yield _invalid(f"{at}: unknown role {role!r}")
@@ -49,7 +49,7 @@ def _message(at: str, message: Json) -> Refusals:
         yield from _call(at, call)
 
 
-def _call(at: str, call: Json) -> Refusals:
+def _call(at: str, call: Json) -> Rejections:
     if not text(call, "id"):
         yield _invalid(f"{at}: every tool call must have an id")
     if not text(child(call, "function"), "name"):
@@ -58,7 +58,7 @@ def _call(at: str, call: Json) -> Refusals:
         yield _invalid(f"{at}: the arguments of a tool call must be a string")
 
 
-def _answers(at: str, called: list[str], answered: list[str]) -> Refusals:
+def _answers(at: str, called: list[str], answered: list[str]) -> Rejections:
     for id in answered:
         if id not in called:
             yield _invalid(f"tool message with tool_call_id {id!r} does not follow a message with that tool call")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from penstock.testing.reply import Call, Fail, Refuse, Reply, Say, Think
-from penstock.testing.request import Asked
+from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.openai_chat.play import DONE
-from penstock.testing.wires.player_base import HEX, EventEncoder, Frame
+from penstock.testing.wires.reply_encoder import HEX, Frame, NamedEventEncoder
 
 
-class Cohere(EventEncoder):
+class CohereEncoder(NamedEventEncoder):
     """Events of an answer, or the answer. Texts and calls are numbered apart."""
 
     FINISH: ClassVar = {
@@ -23,8 +23,8 @@ class Cohere(EventEncoder):
         429: "too many requests", 500: "internal server error", 503: "service unavailable",
     }  # fmt: skip
 
-    def __init__(self, reply: Reply, asked: Asked) -> None:
-        super().__init__(reply, asked)
+    def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
+        super().__init__(reply, request)
         self._contents = self._calls = 0
 
     def opening(self) -> Iterator[Frame]:

@@ -12,7 +12,7 @@ import re
 from itertools import pairwise
 from typing import Any
 
-from penstock.testing.wires.refusal import Json, Refusal, Refusals, child, is_objects, objects, text, version_of
+from penstock.testing.wires.rejection import Json, Rejection, Rejections, child, is_objects, objects, text, version_of
 from penstock.testing.wires.signatures import GEMINI, is_sealed
 
 UNSIGNED = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
@@ -28,7 +28,7 @@ _OFFICE = re.compile(r"application/(msword|zip|octet-stream|vnd\..*)")
 _STRUCT = "(type.googleapis.com/google.protobuf.Struct)"
 
 
-def judge(body: Json, model: str) -> Refusals:
+def judge(body: Json, model: str) -> Rejections:
     """What Gemini refuses a request for."""
     if not is_objects(body.get("contents")) or not body["contents"]:
         yield _invalid("contents", "contents is not specified")
@@ -37,7 +37,7 @@ def judge(body: Json, model: str) -> Refusals:
         yield from _content(at, content)
     version = version_of(model, _VERSION, _NEWEST) if "gemini" in model else (0, 0)  # of others nothing is known
     if len(contents) == 1 and contents[0].get("role") == "model":
-        yield Refusal("Please ensure that single turn requests end with a user role or the role field is empty.")
+        yield Rejection("Please ensure that single turn requests end with a user role or the role field is empty.")
     yield from _turns(contents)
     if version >= _SIGNING:
         yield from _named_alike(contents)
@@ -47,23 +47,23 @@ def judge(body: Json, model: str) -> Refusals:
     yield from _declared(body)
 
 
-def _invalid(at: str, told: str) -> Refusal:
-    return Refusal(f"* GenerateContentRequest.{at}: {told}\n")
+def _invalid(at: str, told: str) -> Rejection:
+    return Rejection(f"* GenerateContentRequest.{at}: {told}\n")
 
 
 # Contents, one by one.
 
 
-def _content(at: int, content: Json) -> Refusals:
+def _content(at: int, content: Json) -> Rejections:
     if content.get("role") not in _ROLES:
-        yield Refusal("Please use a valid role: user, model.")
+        yield Rejection("Please use a valid role: user, model.")
     if not is_objects(content.get("parts")) or not content["parts"]:
         yield _invalid(f"contents[{at}].parts", "contents.parts must not be empty.")
     for place, part in enumerate(objects(content["parts"])):
         yield from _part(f"contents[{at}].parts[{place}]", part)
 
 
-def _part(at: str, part: Json) -> Refusals:
+def _part(at: str, part: Json) -> Rejections:
     if not any(part.get(kind) is not None for kind in _DATA):
         yield _invalid(f"{at}.data", "required oneof field 'data' must have one initialized field")
     for kind, field, value in (
@@ -74,18 +74,18 @@ def _part(at: str, part: Json) -> Refusals:
             yield from _named(f"{at}.{field}", child(part, kind), value)
     signature = part.get("thoughtSignature")
     if signature is not None and signature not in UNSIGNED and not is_sealed(signature, GEMINI):
-        yield Refusal("Corrupted thought signature.")
+        yield Rejection("Corrupted thought signature.")
     if _OFFICE.fullmatch(mime := text(child(part, "inlineData"), "mimeType")):
-        yield Refusal(f"Unsupported MIME type: {mime}")
+        yield Rejection(f"Unsupported MIME type: {mime}")
 
 
-def _named(at: str, call: Json, value: str) -> Refusals:
+def _named(at: str, call: Json, value: str) -> Rejections:
     if not text(call, "name"):
         yield _invalid(f"{at}.name", "Name cannot be empty.")
     if value == "response" and "response" not in call:
         yield _invalid(f"{at}.response", "response is required.")
     if not isinstance(call.get(value, {}), dict):
-        yield Refusal(f"Invalid value at '{at}.{value}' {_STRUCT}")
+        yield Rejection(f"Invalid value at '{at}.{value}' {_STRUCT}")
 
 
 # Contents among each other.
@@ -95,47 +95,47 @@ def _names(content: Json, kind: str) -> list[str]:
     return [text(child(part, kind), "name") for part in objects(content.get("parts")) if kind in part]
 
 
-def _turns(contents: list[Json]) -> Refusals:
+def _turns(contents: list[Json]) -> Rejections:
     for before, content in pairwise([{}, *contents, {}]):
         called, answered = _names(before, "functionCall"), _names(content, "functionResponse")
         if answered and not called:
-            yield Refusal("Please ensure that function response turn comes immediately after a function call turn.")
+            yield Rejection("Please ensure that function response turn comes immediately after a function call turn.")
         if len(answered) != len(called):
-            yield Refusal(
+            yield Rejection(
                 "Please ensure that the number of function response parts is equal to the number of function call "
                 "parts of the function call turn."
             )
         if _names(content, "functionCall") and (not before or before.get("role") == "model"):
-            yield Refusal(
+            yield Rejection(
                 "Please ensure that function call turn comes immediately after a user turn or after a function "
                 "response turn."
             )
 
 
-def _named_alike(contents: list[Json]) -> Refusals:
+def _named_alike(contents: list[Json]) -> Rejections:
     for before, content in pairwise(contents):
         if sorted(_names(before, "functionCall")) != sorted(_names(content, "functionResponse")):
-            yield Refusal("Request contains an invalid argument.")
+            yield Rejection("Request contains an invalid argument.")
 
 
-def _separate(contents: list[Json]) -> Refusals:
+def _separate(contents: list[Json]) -> Rejections:
     for content in contents:
         parts = objects(content["parts"])
         if _names(content, "functionResponse") and not all("functionResponse" in part for part in parts):
-            yield Refusal("Request contains an invalid argument.")
+            yield Rejection("Request contains an invalid argument.")
         if content.get("role") != "model" and all(part.get("text") == "" for part in parts):
-            yield Refusal("Unable to submit request because Model input cannot be empty.")
+            yield Rejection("Unable to submit request because Model input cannot be empty.")
     if contents[-1].get("role") == "model":
-        yield Refusal("Requests ending with a model turn are not supported.")
+        yield Rejection("Requests ending with a model turn are not supported.")
 
 
-def _signed(contents: list[Json]) -> Refusals:
+def _signed(contents: list[Json]) -> Rejections:
     asked = [at for at, content in enumerate(contents) if _is_asked(content)]
     current = asked[-1] if asked else 0
     for at, content in enumerate(contents):
         calls = [part for part in objects(content["parts"]) if "functionCall" in part]
         if at > current and calls and not calls[0].get("thoughtSignature"):
-            yield Refusal(
+            yield Rejection(
                 "Function call is missing a thought_signature in functionCall parts. This is required for tools to "
                 "work correctly, and missing thought_signature may lead to degraded model performance. Additional "
                 f"data, function call `default_api:{text(child(calls[0], 'functionCall'), 'name')}` , position "
@@ -151,7 +151,7 @@ def _is_asked(content: Json) -> bool:
 # Tools.
 
 
-def _declared(body: Json) -> Refusals:
+def _declared(body: Json) -> Rejections:
     for at, tool in enumerate(objects(body.get("tools"))):
         declarations: Any = tool.get("functionDeclarations")
         for place, function in enumerate(objects(declarations)):

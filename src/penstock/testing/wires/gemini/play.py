@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from penstock.testing.reply import Call, Reply, Say, Think
-from penstock.testing.request import Asked
-from penstock.testing.wires.player_base import Encoder, Frame
+from penstock.testing.request import ReceivedRequest
+from penstock.testing.wires.reply_encoder import Frame, ReplyEncoder
 from penstock.testing.wires.signatures import GEMINI
 
 
-class Gemini(Encoder):
+class GeminiEncoder(ReplyEncoder):
     """Chunks of an answer, or the answer. If the model thought, the first call is signed, or else the end."""
 
     FINISH: ClassVar = {
@@ -24,8 +24,8 @@ class Gemini(Encoder):
         429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
     }  # fmt: skip
 
-    def __init__(self, reply: Reply, asked: Asked) -> None:
-        super().__init__(reply, asked)
+    def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
+        super().__init__(reply, request)
         self._id = self.made("", 23)
         self._signature = self.signed(GEMINI) if self.reply.reasoning else ""
 
@@ -97,7 +97,7 @@ class Gemini(Encoder):
             "promptTokenCount": tokens, "totalTokenCount": tokens,
             "promptTokensDetails": [{"modality": "TEXT", "tokenCount": tokens}],
         }  # fmt: skip
-        model = self.asked.model
+        model = self.request.model
         return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": model, "responseId": self._id}
 
     def _usage(self) -> dict[str, Any]:

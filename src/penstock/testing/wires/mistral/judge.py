@@ -11,7 +11,17 @@ from itertools import pairwise
 from typing import Any
 
 from penstock.testing.wires.openai_chat.judge import answered_turns
-from penstock.testing.wires.refusal import Json, Refusal, Refusals, child, is_objects, is_word, objects, repeated, text
+from penstock.testing.wires.rejection import (
+    Json,
+    Rejection,
+    Rejections,
+    child,
+    is_objects,
+    is_word,
+    objects,
+    repeated,
+    text,
+)
 
 MAX_NAME = 64
 
@@ -37,7 +47,7 @@ _PARTS = {
 }
 
 
-def judge(body: Json, model: str) -> Refusals:
+def judge(body: Json, model: str) -> Rejections:
     """What Mistral refuses a request for."""
     if not body.get("model"):
         yield _unfit("Field required", "model")
@@ -53,24 +63,24 @@ def judge(body: Json, model: str) -> Refusals:
         yield from _name(text(child(tool, "function"), "name"), "invalid_tool", "3310")
 
 
-def _unfit(message: str, *place: Any) -> Refusal:
+def _unfit(message: str, *place: Any) -> Rejection:
     """What does not fit the types: told as a list of problems."""
     detail = [{"type": "value_error", "loc": ["body", *place], "msg": message}]
-    return Refusal(message, 422, {"type": "invalid_request_error", "message": {"detail": detail}, "code": None})
+    return Rejection(message, 422, {"type": "invalid_request_error", "message": {"detail": detail}, "code": None})
 
 
-def _misplaced(message: str) -> Refusal:
-    return Refusal(message, fields={"type": "invalid_request_message_order", "code": "3230"})
+def _misplaced(message: str) -> Rejection:
+    return Rejection(message, fields={"type": "invalid_request_message_order", "code": "3230"})
 
 
-def _bad_call(message: str) -> Refusal:
-    return Refusal(message, fields={"type": "invalid_function_call", "code": "3280"})
+def _bad_call(message: str) -> Rejection:
+    return Rejection(message, fields={"type": "invalid_function_call", "code": "3280"})
 
 
 # Types.
 
 
-def _shape(at: int, message: Json) -> Refusals:
+def _shape(at: int, message: Json) -> Rejections:
     role = str(message.get("role"))
     if role not in _NEXT:
         yield _unfit(f"Input tag '{role}' found using 'role' does not match any of the expected tags", "messages", at)
@@ -90,7 +100,7 @@ def _shape(at: int, message: Json) -> Refusals:
 # Order.
 
 
-def _order(messages: list[Json]) -> Refusals:
+def _order(messages: list[Json]) -> Rejections:
     if not messages:
         yield _misplaced("Conversation must have at least one message")
     last = messages[-1]
@@ -104,7 +114,7 @@ def _order(messages: list[Json]) -> Refusals:
         yield from _answers(called, list(results.values()))
 
 
-def _answers(called: list[str], answered: list[str]) -> Refusals:
+def _answers(called: list[str], answered: list[str]) -> Rejections:
     for id in repeated(called):
         yield _misplaced(f"Duplicate tool call id {id} in assistant message")
     for id in answered:
@@ -119,10 +129,10 @@ def _answers(called: list[str], answered: list[str]) -> Refusals:
 # Content.
 
 
-def _message(message: Json) -> Refusals:
+def _message(message: Json) -> Rejections:
     if message["role"] == "assistant" and not message.get("content") and not message.get("tool_calls"):
         told = "Assistant message must have either content or tool_calls, but not none."
-        yield Refusal(told, fields={"type": "invalid_request_assistant_message", "code": "3240"})
+        yield Rejection(told, fields={"type": "invalid_request_assistant_message", "code": "3240"})
     for call in objects(message.get("tool_calls")):
         yield from _id(text(call, "id"))
         yield from _name(text(child(call, "function"), "name"), "invalid_function_call", "3280")
@@ -132,12 +142,12 @@ def _message(message: Json) -> Refusals:
             yield from _name(text(message, "name"), "invalid_tool_message", "3290")
 
 
-def _id(id: str) -> Refusals:
+def _id(id: str) -> Rejections:
     if not _ID.fullmatch(id):
         yield _bad_call(f"Tool call id was {id} but must be a-z, A-Z, 0-9, with a length of 9.")
 
 
-def _name(name: str, kind: str, code: str) -> Refusals:
+def _name(name: str, kind: str, code: str) -> Rejections:
     if not is_word(name, MAX_NAME):
         told = "must be a-z, A-Z, 0-9, or contain underscores and dashes, with a maximum length of 64."
-        yield Refusal(f"Function name was {name} but {told}", fields={"type": kind, "code": code})
+        yield Rejection(f"Function name was {name} but {told}", fields={"type": kind, "code": code})

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from penstock.testing.reply import Call, Refuse, Reply, Say, Think
-from penstock.testing.request import Asked
+from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.openai_chat.play import DONE
-from penstock.testing.wires.player_base import CREATED, HEX, Encoder, Frame
+from penstock.testing.wires.reply_encoder import CREATED, HEX, Frame, ReplyEncoder
 
 
-class Mistral(Encoder):
+class MistralEncoder(ReplyEncoder):
     """Chunks of a completion, or the completion."""
 
     FINISH: ClassVar = {"stop": "stop", "tool_calls": "tool_calls", "length": "length", "error": "error"}
@@ -20,8 +20,8 @@ class Mistral(Encoder):
         422: "invalid_request_message", 429: "rate_limited", 500: "internal_server_error", 503: "service_unavailable",
     }  # fmt: skip
 
-    def __init__(self, reply: Reply, asked: Asked) -> None:
-        super().__init__(reply, asked)
+    def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
+        super().__init__(reply, request)
         self._id = self.made("", 32, HEX)
         self._calls: list[dict[str, Any]] = []  # those that wait for the chunk that holds them all
 
@@ -83,7 +83,7 @@ class Mistral(Encoder):
         return {"id": call.id or self.made("", 9), "type": "function", "function": function, "index": index}
 
     def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": self._id, "object": kind, "created": CREATED, "model": self.asked.model}
+        return {"id": self._id, "object": kind, "created": CREATED, "model": self.request.model}
 
     def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}

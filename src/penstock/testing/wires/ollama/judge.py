@@ -6,25 +6,25 @@ import base64
 import binascii
 from typing import Any
 
-from penstock.testing.wires.refusal import Json, Refusal, Refusals, child, is_objects, json_type, objects
+from penstock.testing.wires.rejection import Json, Rejection, Rejections, child, is_objects, json_type, objects
 
 
-def judge(body: Json, model: str) -> Refusals:
+def judge(body: Json, model: str) -> Rejections:
     """What Ollama refuses a request for."""
     if not body.get("model"):
-        yield Refusal("model is required")
+        yield Rejection("model is required")
     if not is_objects(body.get("messages") or []):
         yield _unfit(body["messages"], "messages", "[]api.Message")
     for message in objects(body.get("messages")):
         yield from _message(message)
 
 
-def _unfit(value: Any, place: str, kind: str) -> Refusal:
+def _unfit(value: Any, place: str, kind: str) -> Rejection:
     name = json_type(value).split()[-1].replace("boolean", "bool")
-    return Refusal(f"json: cannot unmarshal {name} into Go struct field ChatRequest.{place} of type {kind}")
+    return Rejection(f"json: cannot unmarshal {name} into Go struct field ChatRequest.{place} of type {kind}")
 
 
-def _message(message: Json) -> Refusals:
+def _message(message: Json) -> Rejections:
     for field in ("role", "content", "thinking", "tool_name", "tool_call_id"):
         if not isinstance(message.get(field) or "", str):
             yield _unfit(message[field], f"messages.{field}", "string")
@@ -37,7 +37,7 @@ def _message(message: Json) -> Refusals:
     if not isinstance(images, list | None):
         yield _unfit(images, "messages.images", "[]api.ImageData")
     if not all(map(_is_base64, images or [])):
-        yield Refusal("illegal base64 data at input byte 0")
+        yield Rejection("illegal base64 data at input byte 0")
 
 
 def _is_base64(data: Any) -> bool:

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import msgspec
 
 from penstock.testing.reply import Call, Reply
-from penstock.testing.request import Asked
-from penstock.testing.wires.player_base import CREATED, Encoder, Frame
+from penstock.testing.request import ReceivedRequest
+from penstock.testing.wires.reply_encoder import CREATED, Frame, ReplyEncoder
 
 _STEP = timedelta(milliseconds=12)
 _SECOND = 1_000_000_000
 
 
-class Ollama(Encoder):
+class OllamaEncoder(ReplyEncoder):
     """Lines of an answer, or the answer."""
 
     content_type = "application/x-ndjson"
@@ -26,8 +26,8 @@ class Ollama(Encoder):
         500: "internal server error", 503: "server busy",
     }  # fmt: skip
 
-    def __init__(self, reply: Reply, asked: Asked) -> None:
-        super().__init__(reply, asked)
+    def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
+        super().__init__(reply, request)
         self._time = datetime.fromtimestamp(CREATED, UTC)
         self._calls = 0
 
@@ -66,7 +66,7 @@ class Ollama(Encoder):
         self._time += _STEP
         created = self._time.isoformat(timespec="microseconds").replace("+00:00", "Z")
         said = {"role": "assistant", "content": "", **message}
-        return {"model": self.asked.model, "created_at": created, "message": said, "done": False}
+        return {"model": self.request.model, "created_at": created, "message": said, "done": False}
 
     def _call(self, call: Call, index: int) -> dict[str, Any]:
         function = {"index": index, "name": call.name, "arguments": self.arguments(call)}

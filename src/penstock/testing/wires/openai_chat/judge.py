@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.testing.wires.openai_rules import empty_array, invalid, judge_name, judge_string, missing, not_a_string
 from penstock.testing.wires.openai_rules import unknown_value as unknown
-from penstock.testing.wires.refusal import Json, Refusals, child, is_objects, objects, repeated, text
+from penstock.testing.wires.rejection import Json, Rejections, child, is_objects, objects, repeated, text
 
 MAX_ID = 40
 MAX_NAME = 64
@@ -20,7 +20,7 @@ _ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 _PARTS = ("text", "image_url", "input_audio", "refusal", "audio", "file")
 
 
-def judge(body: Json, model: str) -> Refusals:
+def judge(body: Json, model: str) -> Rejections:
     """What OpenAI refuses a request for."""
     yield from _request(body)
     messages = objects(body["messages"])
@@ -32,7 +32,7 @@ def judge(body: Json, model: str) -> Refusals:
 # The request.
 
 
-def _request(body: Json) -> Refusals:
+def _request(body: Json) -> Rejections:
     if not body.get("model"):
         yield invalid("you must provide a model parameter", None, None)
     if "messages" not in body:
@@ -59,7 +59,7 @@ def _request(body: Json) -> Refusals:
 # Messages, one by one.
 
 
-def _message(at: int, message: Json) -> Refusals:
+def _message(at: int, message: Json) -> Rejections:
     role = message.get("role")
     if role not in _ROLES:
         yield unknown(f"messages[{at}].role", role, _ROLES)
@@ -70,7 +70,7 @@ def _message(at: int, message: Json) -> Refusals:
         yield from judge_string(f"messages[{at}].tool_call_id", message.get("tool_call_id"), MAX_ID)
 
 
-def _content(at: int, message: Json) -> Refusals:
+def _content(at: int, message: Json) -> Rejections:
     role, content = message.get("role"), message.get("content")
     says_otherwise = any(message.get(key) for key in ("tool_calls", "refusal", "audio", "function_call"))
     if content is None and not (role == "assistant" and says_otherwise):
@@ -90,7 +90,7 @@ def _content(at: int, message: Json) -> Refusals:
             )
 
 
-def _calls(at: str, calls: Any) -> Refusals:
+def _calls(at: str, calls: Any) -> Rejections:
     if calls == []:
         yield empty_array(at)
     for place, call in enumerate(objects(calls)):
@@ -123,7 +123,7 @@ def answered_turns(messages: list[Json]) -> Iterator[tuple[int, list[str], dict[
         before, results = at, {}
 
 
-def _order(messages: list[Json]) -> Refusals:
+def _order(messages: list[Json]) -> Rejections:
     for at, called, results in answered_turns(messages):
         for id in repeated(called):
             yield _duplicate(id, at)

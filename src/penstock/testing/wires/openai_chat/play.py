@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from penstock.testing.reply import Call, Reply
-from penstock.testing.request import Asked
-from penstock.testing.wires.player_base import CREATED, Encoder, Frame
+from penstock.testing.request import ReceivedRequest
+from penstock.testing.wires.reply_encoder import CREATED, Frame, ReplyEncoder
 
 DONE = b"data: [DONE]\n\n"
 OPENAI_CODES = {
@@ -23,7 +23,7 @@ def openai_error(code: str, message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
-class OpenAIChat(Encoder):
+class OpenAIChatEncoder(ReplyEncoder):
     """Chunks of a completion, or the completion."""
 
     FINISH: ClassVar = {
@@ -32,8 +32,8 @@ class OpenAIChat(Encoder):
     }  # fmt: skip
     CODES: ClassVar = OPENAI_CODES
 
-    def __init__(self, reply: Reply, asked: Asked) -> None:
-        super().__init__(reply, asked)
+    def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
+        super().__init__(reply, request)
         self._id = self.made("chatcmpl-", 29)
         self._calls = 0
 
@@ -91,7 +91,7 @@ class OpenAIChat(Encoder):
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {
-            "id": self._id, "object": kind, "created": CREATED, "model": self.asked.model, "service_tier": "default",
+            "id": self._id, "object": kind, "created": CREATED, "model": self.request.model, "service_tier": "default",
             "system_fingerprint": None,
         }  # fmt: skip
 
@@ -111,8 +111,8 @@ class OpenAIChat(Encoder):
     @property
     def _tells_usage(self) -> bool:
         """Usage is streamed only to those who ask for it; if there is no request, it is."""
-        options = self.asked.body.get("stream_options")
-        return not self.asked.body or (isinstance(options, dict) and bool(options.get("include_usage")))
+        options = self.request.body.get("stream_options")
+        return not self.request.body or (isinstance(options, dict) and bool(options.get("include_usage")))
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         usage = {"usage": None} if self._tells_usage else {}

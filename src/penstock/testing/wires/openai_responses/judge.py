@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.testing.wires.openai_rules import invalid, judge_name, judge_string, missing, not_a_string
 from penstock.testing.wires.openai_rules import unknown_value as unknown
-from penstock.testing.wires.refusal import Json, Refusal, Refusals, is_objects, json_type, objects, repeated, text
+from penstock.testing.wires.rejection import Json, Rejection, Rejections, is_objects, json_type, objects, repeated, text
 from penstock.testing.wires.signatures import OPENAI, is_sealed
 
 MAX_ID = 64
@@ -29,7 +29,7 @@ _ROLES = ("assistant", "system", "developer", "user")
 _STATUSES = ("in_progress", "completed", "incomplete")
 
 
-def judge(body: Json, model: str) -> Refusals:
+def judge(body: Json, model: str) -> Rejections:
     """What OpenAI refuses a request for."""
     yield from _request(body)
     items = objects(body.get("input"))
@@ -50,7 +50,7 @@ def _kind(item: Json) -> str:
 # The request.
 
 
-def _request(body: Json) -> Refusals:
+def _request(body: Json) -> Rejections:
     if not body.get("model"):
         yield missing("model")
     sources = ("input", "previous_response_id", "prompt", "conversation")
@@ -71,7 +71,7 @@ def _request(body: Json) -> Refusals:
 # Items, one by one.
 
 
-def _item(at: str, item: Json) -> Refusals:
+def _item(at: str, item: Json) -> Rejections:
     kind = _kind(item)
     yield from _id(f"{at}.id", item.get("id"), _PREFIXES.get(kind, ""))
     if "status" in item and item["status"] not in _STATUSES:
@@ -82,7 +82,7 @@ def _item(at: str, item: Json) -> Refusals:
         yield from _ITEMS[kind](at, item)
 
 
-def _id(at: str, id: Any, prefix: str) -> Refusals:
+def _id(at: str, id: Any, prefix: str) -> Rejections:
     if id is None:
         return
     yield from judge_string(at, id, MAX_ID)
@@ -90,7 +90,7 @@ def _id(at: str, id: Any, prefix: str) -> Refusals:
         yield invalid(f"Invalid '{at}': '{id}'. Expected an ID that begins with '{prefix}'.", at)
 
 
-def _message(at: str, item: Json) -> Refusals:
+def _message(at: str, item: Json) -> Rejections:
     role, content = item.get("role"), item.get("content")
     if role not in _ROLES:
         yield unknown(f"{at}.role", role, _ROLES)
@@ -102,7 +102,7 @@ def _message(at: str, item: Json) -> Refusals:
             yield unknown(f"{at}.content[{place}]", part.get("type"), known)
 
 
-def _call(at: str, item: Json) -> Refusals:
+def _call(at: str, item: Json) -> Rejections:
     yield from judge_string(f"{at}.call_id", item.get("call_id"), MAX_ID)
     yield from judge_name(f"{at}.name", item.get("name"), MAX_NAME)
     field = _CALLS[_kind(item)]
@@ -112,7 +112,7 @@ def _call(at: str, item: Json) -> Refusals:
         yield not_a_string(f"{at}.{field}", item[field])
 
 
-def _output(at: str, item: Json) -> Refusals:
+def _output(at: str, item: Json) -> Rejections:
     yield from judge_string(f"{at}.call_id", item.get("call_id"), MAX_ID)
     if "output" not in item:
         yield missing(f"{at}.output")
@@ -124,7 +124,7 @@ def _output(at: str, item: Json) -> Refusals:
             yield unknown(f"{at}.output[{place}]", part.get("type"), _ASKED)
 
 
-def _reasoning(at: str, item: Json) -> Refusals:
+def _reasoning(at: str, item: Json) -> Rejections:
     if "summary" not in item:
         yield missing(f"{at}.summary")
     secret = item.get("encrypted_content")
@@ -138,7 +138,7 @@ def _reasoning(at: str, item: Json) -> Refusals:
         )
 
 
-_ITEMS: dict[str, Callable[[str, Json], Refusals]] = {
+_ITEMS: dict[str, Callable[[str, Json], Rejections]] = {
     "message": _message,
     "reasoning": _reasoning,
     **dict.fromkeys(_CALLS, _call),
@@ -149,12 +149,12 @@ _ITEMS: dict[str, Callable[[str, Json], Refusals]] = {
 # Items among each other.
 
 
-def _reasoned(items: list[Json], *, is_stored: bool) -> Refusals:
+def _reasoned(items: list[Json], *, is_stored: bool) -> Rejections:
     for at, item in enumerate(items):
         if _kind(item) != "reasoning":
             continue
         if not is_stored and not item.get("encrypted_content") and not item.get("content"):
-            yield Refusal(
+            yield Rejection(
                 f"Item with id '{text(item, 'id')}' not found. Items are not persisted when `store` is set to false. "
                 "Try again with `store` set to true, or remove this item from your input.",
                 404,
@@ -172,7 +172,7 @@ def _is_said(item: Json) -> bool:
     return item.get("role") == "assistant" if kind == "message" else not kind.endswith("_output")
 
 
-def _answered(items: list[Json], is_kept_there: bool) -> Refusals:
+def _answered(items: list[Json], is_kept_there: bool) -> Rejections:
     for at, item in enumerate(items):
         kind, id = _kind(item), text(item, "call_id")
         asked = kind.removesuffix("_output")

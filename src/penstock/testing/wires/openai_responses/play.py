@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from penstock.testing.reply import Call, Fail, Refuse, Reply, Say, Think
-from penstock.testing.request import Asked
+from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.openai_chat.play import OPENAI_CODES, openai_error
-from penstock.testing.wires.player_base import CREATED, HEX, EventEncoder, Frame
+from penstock.testing.wires.reply_encoder import CREATED, HEX, Frame, NamedEventEncoder
 from penstock.testing.wires.signatures import OPENAI
 
 _ECHOED: dict[str, Any] = {
@@ -22,14 +22,14 @@ _ECHOED: dict[str, Any] = {
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-class OpenAIResponses(EventEncoder):
+class OpenAIResponsesEncoder(NamedEventEncoder):
     """Events of a response, or the response. Reasoning is told as a summary, with the encrypted rest beside it."""
 
     FINISH: ClassVar = {"stop": "completed", "tool_calls": "completed", "error": "failed"}
     CODES: ClassVar = OPENAI_CODES
 
-    def __init__(self, reply: Reply, asked: Asked) -> None:
-        super().__init__(reply, asked)
+    def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
+        super().__init__(reply, request)
         self._number = -1
         self._id = self.made("resp_", 50, HEX)
         self._output: list[dict[str, Any]] = []
@@ -161,10 +161,10 @@ class OpenAIResponses(EventEncoder):
         return self._response("incomplete", usage=self._usage(), incomplete_details=why)
 
     def _response(self, status: str, **fields: Any) -> dict[str, Any]:
-        echoed = {key: self.asked.body.get(key, usual) for key, usual in _ECHOED.items()}
+        echoed = {key: self.request.body.get(key, usual) for key, usual in _ECHOED.items()}
         response = {
             "id": self._id, "object": "response", "created_at": CREATED, "status": status, "background": False,
-            "completed_at": None, "error": None, "incomplete_details": None, "model": self.asked.model,
+            "completed_at": None, "error": None, "incomplete_details": None, "model": self.request.model,
             "output": list(self._output), "usage": None,
         }  # fmt: skip
         return {**response, **echoed, **fields}

@@ -19,7 +19,7 @@ WORD = re.compile(r"[a-zA-Z0-9_-]+")
 """The letters that most providers take in ids and names."""
 
 
-class Refusal(Struct, frozen=True):
+class Rejection(Struct, frozen=True):
     """Why a body is refused, in the provider's words; `fields` go into its error beside them."""
 
     message: str
@@ -27,7 +27,7 @@ class Refusal(Struct, frozen=True):
     fields: Json = {}
 
 
-Refusals = Iterator[Refusal]
+Rejections = Iterator[Rejection]
 
 
 def objects(value: Any) -> list[Json]:

@@ -20,12 +20,12 @@ import msgspec
 from penstock.errors import UsageError
 from penstock.events import Usage
 from penstock.testing.reply import Call, Drop, Fail, Refuse, Reply, Say, Think, Wait
-from penstock.testing.request import Asked
+from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.signatures import SEAL, sealed
 
 Frame = dict[str, Any] | bytes
 """A frame as JSON, or bytes that are sent as they stand."""
-Beat = bytes | Wait | Drop
+SendAction = bytes | Wait | Drop
 """What a stream is played from: something to send, a pause, or the end of the connection."""
 
 CREATED = 1_767_225_600
@@ -49,7 +49,7 @@ _MESSAGES = {
 }
 
 
-class Encoder:
+class ReplyEncoder:
     """One reply, in one provider's words."""
 
     content_type: ClassVar[str] = "text/event-stream"
@@ -60,10 +60,10 @@ class Encoder:
     CODES: ClassVar[Mapping[int, str]]
     """The provider's words for HTTP statuses."""
 
-    def __init__(self, reply: Reply, asked: Asked) -> None:
+    def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
         self.reply = reply
-        self.asked = asked
-        body = msgspec.json.encode(asked.body)
+        self.request = request
+        body = msgspec.json.encode(request.body)
         self._seed = zlib.crc32(body, zlib.crc32(repr(reply).encode("utf-8", "surrogatepass")))
         self._made: Counter[str] = Counter()
         self._dice = Random(reply.seed)
@@ -117,7 +117,7 @@ class Encoder:
 
     # What is played.
 
-    def stream(self) -> Iterator[Beat]:
+    def stream(self) -> Iterator[SendAction]:
         """The stream, a frame at a time."""
         for frame in self._told():
             yield self.framed(frame) if isinstance(frame, dict) else frame
@@ -228,7 +228,7 @@ class Encoder:
         return msgspec.Raw((call.arguments or "{}").encode())
 
 
-class EventEncoder(Encoder):
+class NamedEventEncoder(ReplyEncoder):
     """An encoder for a provider that names its events, by their own type."""
 
     def framed(self, frame: dict[str, Any]) -> bytes:
