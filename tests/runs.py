@@ -23,7 +23,7 @@ from penstock.testing.response import Response
 from penstock.tools.outcome import Outcome
 from penstock.tools.policy import ToolPolicy
 from penstock.tools.tool import tool
-from penstock.transport.exchange import Open
+from penstock.transport.exchange import OpenRequest
 
 NAMES = {
     "openai-chat": "openai-compatible:m", "openai-responses": "openai:m", "anthropic": "anthropic:m",
@@ -102,7 +102,7 @@ class Cut(Scripted):
         self.is_cut = False
         self._at = request, pieces
 
-    def _respond(self, command: Open) -> Response | Hang | Reset:
+    def _respond(self, command: OpenRequest) -> Response | Hang | Reset:
         played = super()._respond(command)
         request, pieces = self._at
         if len(self.requests) == request and isinstance(played, Response) and pieces < len(played.actions):

@@ -30,7 +30,7 @@ from penstock.testing import ReceivedRequest, Reply, Scripted, Status, call, fai
 from penstock.testing.faults import Hang, Reset
 from penstock.testing.response import Response
 from penstock.tools.tool import tool
-from penstock.transport.exchange import Open
+from penstock.transport.exchange import OpenRequest
 from penstock.transport.policy import Retries
 from penstock.wires.shared.pairing import Hosted
 from tests.runs import Cut, check_history
@@ -77,7 +77,7 @@ class Bench:
 class Line(Scripted):
     """Plays a script in which the vendor first uses a tool of its own, where it has some, and tells what came of it."""
 
-    def _respond(self, command: Open) -> Response | Hang | Reset:
+    def _respond(self, command: OpenRequest) -> Response | Hang | Reset:
         played = super()._respond(command)
         if not isinstance(played, Response) or played.status != 200:
             return played

@@ -10,7 +10,7 @@ import pytest
 import penstock
 from penstock.redaction import Mask, is_secret, without_secrets
 from penstock.testing import Cutting, Loopback, Raw
-from penstock.transport.policy import Outgoing
+from penstock.transport.policy import HTTPRequest
 
 KEY = "sk-hidden-0123456789"
 
@@ -21,7 +21,7 @@ KEY = "sk-hidden-0123456789"
 def test_what_holds_a_secret_is_known_by_its_name(name: str) -> None:
     assert is_secret(name)
     assert without_secrets(f"https://h.example/v1?{name}={KEY}&alt=sse") == "https://h.example/v1?alt=sse"
-    assert KEY not in repr(Outgoing(f"https://h.example/v1?{name}={KEY}", {name: KEY}, b""))
+    assert KEY not in repr(HTTPRequest(f"https://h.example/v1?{name}={KEY}", {name: KEY}, b""))
 
 
 @pytest.mark.parametrize("name", ["content-type", "anthropic-version", "api-version", "alt", "accept"])

@@ -27,7 +27,7 @@ from penstock.providers import (
 from penstock.redaction import without_secrets
 from penstock.testing import Loopback, Scripted
 from penstock.transport.aws_signature import signature
-from penstock.transport.exchange import Open
+from penstock.transport.exchange import OpenRequest
 from penstock.wires import WIRES, find_encoder
 from tests.asking import KEY
 
@@ -110,11 +110,11 @@ def test_every_provider_answers_a_script_and_is_asked_with_its_key(name: str) ->
     assert asked.model == "some-model"
     assert "***" in asked.headers.values()
     opened = next(model.ask("Hi.").commands())
-    assert isinstance(opened, Open)
-    carried = {header for header, value in opened.outgoing.headers.items() if KEY in value}
+    assert isinstance(opened, OpenRequest)
+    carried = {header for header, value in opened.request.headers.items() if KEY in value}
     usual = {"anthropic": "x-api-key", "google": "x-goog-api-key", "azure": "api-key"}
     assert carried == {usual.get(name, "authorization")}
-    assert KEY not in opened.outgoing.url
+    assert KEY not in opened.request.url
 
 
 # Names.
@@ -202,8 +202,8 @@ def test_a_missing_key_is_told_with_its_variables(name: str) -> None:
 def test_a_key_of_the_environment_is_sent_and_one_that_is_given_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     def sent(**options: Any) -> str:
         opened = next(Model("groq:m", **options).ask("Hi.").commands())
-        assert isinstance(opened, Open)
-        return opened.outgoing.headers.get("authorization", "")
+        assert isinstance(opened, OpenRequest)
+        return opened.request.headers.get("authorization", "")
 
     monkeypatch.setenv("GROQ_API_KEY", "gsk-from-the-environment")
     assert sent() == "Bearer gsk-from-the-environment"
@@ -312,8 +312,8 @@ def test_an_address_is_told_without_its_password() -> None:
 def test_the_path_of_each_wire_follows_the_address() -> None:
     def path(name: str, **options: Any) -> str:
         opened = next(Model(name, "https://a.example/x", KEY, **options).ask("Hi.").commands())
-        assert isinstance(opened, Open)
-        return opened.outgoing.url.removeprefix("https://a.example/x")
+        assert isinstance(opened, OpenRequest)
+        return opened.request.url.removeprefix("https://a.example/x")
 
     assert path("openai:gpt") == "/responses"
     assert path("openai:gpt", wire="openai-chat") == "/chat/completions"
@@ -330,15 +330,15 @@ def test_requests_to_bedrock_are_signed_with_what_aws_s_own_tools_find(monkeypat
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     opened = next(Model("bedrock:claude").ask("Hi.").commands())
-    assert isinstance(opened, Open)
-    signed = opened.outgoing.headers["Authorization"]
+    assert isinstance(opened, OpenRequest)
+    signed = opened.request.headers["Authorization"]
     assert signed.startswith("AWS4-HMAC-SHA256 Credential=AKIAEXAMPLE/")
     assert "/eu-central-1/bedrock/aws4_request" in signed
-    assert KEY not in repr(opened.outgoing.headers)
-    assert "authorization" not in opened.outgoing.headers
+    assert KEY not in repr(opened.request.headers)
+    assert "authorization" not in opened.request.headers
     bearer = next(Model("bedrock:claude", api_key=KEY).ask("Hi.").commands())
-    assert isinstance(bearer, Open)
-    assert bearer.outgoing.headers["authorization"] == f"Bearer {KEY}"
+    assert isinstance(bearer, OpenRequest)
+    assert bearer.request.headers["authorization"] == f"Bearer {KEY}"
 
 
 def test_bedrock_without_any_credentials_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,9 +64,18 @@ from penstock.testing import (
     say,
     wait,
 )
-from penstock.transport.exchange import Close, Exchange, Head, Open, Pause, Read, ReadTimedOut, Tell
-from penstock.transport.policy import Outgoing, error_of, retry_after
-from penstock.transport.sync_http import Connection
+from penstock.transport.exchange import (
+    CloseConnection,
+    Deliver,
+    Exchange,
+    OpenRequest,
+    ReadBytes,
+    ReadTimedOut,
+    ResponseHead,
+    Sleep,
+)
+from penstock.transport.policy import HTTPRequest, response_error, retry_after
+from penstock.transport.sync_http import HTTPConnection
 from penstock.transport.watchdog import Watchdog
 from tests.asking import (
     FOREVER,
@@ -215,7 +224,7 @@ def test_a_redirect_is_not_followed_but_told(colour: str) -> None:
 
 def test_errors_are_read_in_the_shapes_that_providers_have() -> None:
     def error(body: bytes, status: int = 400, headers: dict[str, str] | None = None) -> Any:
-        return error_of(status, headers or {}, body, 0)
+        return response_error(status, headers or {}, body, 0)
 
     assert error(b'{"error": {"message": "No.", "code": "bad", "type": "t"}}').code == "bad"
     assert error(b'{"error": {"message": "No.", "type": "t"}}').code == "t"
@@ -250,8 +259,8 @@ def test_retry_after_is_read_however_it_is_written() -> None:
 
 def test_a_retry_after_that_is_a_date_is_read_by_the_calendar() -> None:
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    wanted = walk(exchange(), Head(429, {"retry-after": date}), b"", ConnectionFailed("enough"))
-    [pause] = [command for command in wanted if isinstance(command, Pause)]
+    wanted = walk(exchange(), ResponseHead(429, {"retry-after": date}), b"", ConnectionFailed("enough"))
+    [pause] = [command for command in wanted if isinstance(command, Sleep)]
     assert 25 < pause.seconds <= 30
 
 
@@ -270,7 +279,7 @@ class Clock:
 
 def exchange(clock: Clock | None = None, timeouts: Timeouts | None = None, retries: Retries | None = None) -> Exchange:
     return Exchange(
-        Outgoing("http://localhost/v1", {"authorization": f"Bearer {KEY}"}, b"{}"),
+        HTTPRequest("http://localhost/v1", {"authorization": f"Bearer {KEY}"}, b"{}"),
         lambda: Decoder("openai-chat"),
         timeouts=timeouts or Timeouts(),
         retries=retries or Retries(),
@@ -279,7 +288,7 @@ def exchange(clock: Clock | None = None, timeouts: Timeouts | None = None, retri
     )
 
 
-OK = Head(200, {})
+OK = ResponseHead(200, {})
 FRAMES = frames("openai-chat", Reply(say("Let me look."), call("weather", {"city": "Rome"})))
 
 
@@ -292,7 +301,7 @@ def walk(of: Exchange, *outcomes: Any) -> list[Any]:
         command = next(commands)
         while True:
             seen.append(command)
-            if not isinstance(command, Open | Read):
+            if not isinstance(command, OpenRequest | ReadBytes):
                 command = next(commands)
                 continue
             outcome = next(left)
@@ -307,30 +316,30 @@ def walk(of: Exchange, *outcomes: Any) -> list[Any]:
 
 
 def told(seen: list[Any]) -> list[Any]:
-    return [chunk for command in seen if isinstance(command, Tell) for chunk in command.chunks]
+    return [chunk for command in seen if isinstance(command, Deliver) for chunk in command.chunks]
 
 
 def test_pauses_grow_up_to_the_longest_and_differ_from_client_to_client() -> None:
     retries = Retries(attempts=6, first_delay=1, longest_delay=5)
-    seen = walk(exchange(retries=retries), *[Head(503, {}), b""] * 7)
-    pauses = [command.seconds for command in seen if isinstance(command, Pause)]
+    seen = walk(exchange(retries=retries), *[ResponseHead(503, {}), b""] * 7)
+    pauses = [command.seconds for command in seen if isinstance(command, Sleep)]
     for pause, full in zip(pauses, [1, 2, 4, 5, 5, 5], strict=True):
         assert 0.75 * full <= pause <= full
     assert isinstance(seen[-1], OverloadedError)
-    others = walk(exchange(retries=retries), *[Head(503, {}), b""] * 7)
-    assert pauses != [command.seconds for command in others if isinstance(command, Pause)]
+    others = walk(exchange(retries=retries), *[ResponseHead(503, {}), b""] * 7)
+    assert pauses != [command.seconds for command in others if isinstance(command, Sleep)]
 
 
 def test_the_connection_is_closed_before_each_pause_and_at_the_end() -> None:
-    seen = walk(exchange(), Head(503, {}), b"", OK, *FRAMES, b"")
-    kinds = [type(command) for command in seen if not isinstance(command, Read | Tell)]
-    assert kinds == [Open, Close, Pause, Open, Close]
+    seen = walk(exchange(), ResponseHead(503, {}), b"", OK, *FRAMES, b"")
+    kinds = [type(command) for command in seen if not isinstance(command, ReadBytes | Deliver)]
+    assert kinds == [OpenRequest, CloseConnection, Sleep, OpenRequest, CloseConnection]
 
 
 def test_there_is_no_pause_beyond_the_total_time() -> None:
     limited = exchange(timeouts=Timeouts(total=10))
-    seen = walk(limited, Head(429, {"retry-after": "11"}), b"")
-    assert [type(command) for command in seen[-2:]] == [Close, RateLimitError]
+    seen = walk(limited, ResponseHead(429, {"retry-after": "11"}), b"")
+    assert [type(command) for command in seen[-2:]] == [CloseConnection, RateLimitError]
 
 
 def test_the_total_time_runs_from_the_first_request_on() -> None:
@@ -339,16 +348,16 @@ def test_the_total_time_runs_from_the_first_request_on() -> None:
     clock.now += 100  # asked, but not yet sent
     commands = limited.commands()
     first = next(commands)
-    assert isinstance(first, Open)
+    assert isinstance(first, OpenRequest)
     assert (first.connect, first.first_byte) == (10, 10)
     clock.now += 4
-    assert next_of(commands, OK) == Read(6)
+    assert next_of(commands, OK) == ReadBytes(6)
     clock.now += 4
-    assert isinstance(next_of(commands, FRAMES[0] + FRAMES[1]), Tell)
-    assert next(commands) == Read(2)
+    assert isinstance(next_of(commands, FRAMES[0] + FRAMES[1]), Deliver)
+    assert next(commands) == ReadBytes(2)
     clock.now += 2
     tell = commands.throw(ReadTimedOut("late"))
-    assert tell == Close()
+    assert tell == CloseConnection()
     [error, finish] = next_tell(commands)
     assert (error.message, error.retryable) == ("the answer took longer than 10 seconds (timeouts.total)", False)
     assert finish.reason == "cut"
@@ -360,7 +369,7 @@ def next_of(commands: Any, result: Any) -> Any:
 
 def next_tell(commands: Any) -> Any:
     command = next(commands)
-    assert isinstance(command, Tell)
+    assert isinstance(command, Deliver)
     return command.chunks
 
 
@@ -383,7 +392,7 @@ def test_keep_alives_are_no_events() -> None:
         return b": ping\n\n"
 
     seen = walk(exchange(clock, Timeouts(first_event=5, idle=1), ONCE), OK, ping, ping, ping)
-    assert [command.timeout for command in seen if isinstance(command, Read)] == [5, 3, 1]
+    assert [command.timeout for command in seen if isinstance(command, ReadBytes)] == [5, 3, 1]
     assert str(seen[-1]) == "no event came within 5 seconds (timeouts.first_event)"
 
 
@@ -391,10 +400,10 @@ def test_from_the_first_event_on_the_idle_time_counts_and_the_reader_s_time_does
     clock = Clock()
     commands = exchange(clock, Timeouts(first_event=5, idle=3)).commands()
     next(commands)
-    assert next_of(commands, OK) == Read(5)
-    assert isinstance(next_of(commands, FRAMES[0] + FRAMES[1]), Tell)
+    assert next_of(commands, OK) == ReadBytes(5)
+    assert isinstance(next_of(commands, FRAMES[0] + FRAMES[1]), Deliver)
     clock.now += 1000  # whoever reads thinks about it
-    assert next(commands) == Read(3)
+    assert next(commands) == ReadBytes(3)
 
 
 def test_a_second_attempt_has_its_own_first_event() -> None:
@@ -405,7 +414,7 @@ def test_a_second_attempt_has_its_own_first_event() -> None:
         *(OK, b"".join(FRAMES[:2]), ConnectionFailed("broke", retryable=True)),
         *(OK, b": ping\n\n", ReadTimedOut("late")),
     )
-    assert [command.timeout for command in seen if isinstance(command, Read)] == [5, 3, 5, 5]
+    assert [command.timeout for command in seen if isinstance(command, ReadBytes)] == [5, 3, 5, 5]
     error = told(seen)[-2]
     assert error.message == "no event came within 5 seconds (timeouts.first_event)"
 
@@ -418,7 +427,7 @@ def test_an_answer_that_breaks_off_is_begun_anew_if_that_was_asked_for() -> None
     assert [chunk for chunk in chunks if isinstance(chunk, Retry)] == [Retry("the line broke")]
     turn = penstock.collect(chunks)
     assert (turn.text, turn.finish_reason, len(turn.tool_calls)) == ("Let me look.", "tool_calls", 1)
-    assert len([command for command in seen if isinstance(command, Open)]) == 2
+    assert len([command for command in seen if isinstance(command, OpenRequest)]) == 2
 
 
 def test_an_answer_with_a_whole_call_in_it_is_never_begun_anew() -> None:
@@ -427,7 +436,7 @@ def test_an_answer_with_a_whole_call_in_it_is_never_begun_anew() -> None:
     for wire in ("anthropic", "openai-responses", "ollama"):
         body = b"".join(frames(wire, reply))
         eager = Exchange(
-            Outgoing("http://localhost/v1", {}, b"{}"),
+            HTTPRequest("http://localhost/v1", {}, b"{}"),
             lambda wire=wire: Decoder(wire),  # type: ignore[misc]
             timeouts=Timeouts(),
             retries=Retries(after_start=True),
@@ -445,7 +454,7 @@ def test_a_second_attempt_that_is_refused_or_empty_is_told_and_not_raised() -> N
     retries = Retries(attempts=1, after_start=True)
     begun = OK, b"".join(FRAMES[:2]), broke
     for outcomes, words in (
-        ((Head(401, {}), b""), "HTTP 401"),
+        ((ResponseHead(401, {}), b""), "HTTP 401"),
         ((OK, b""), "closed the connection without an answer"),
     ):
         chunks = told(walk(exchange(retries=retries), *begun, *outcomes))
@@ -995,10 +1004,10 @@ def test_a_cancel_while_connecting_ends_with_the_time_for_that_and_is_not_tried_
 def test_what_was_aborted_does_not_connect() -> None:
     staller = Staller()
     with serving(staller) as url:
-        connection = Connection()
+        connection = HTTPConnection()
         connection.abort()
         with pytest.raises(ConnectionFailed):
-            connection.open(Open(Outgoing(url, {}, b"{}"), LONG, LONG))
+            connection.open(OpenRequest(HTTPRequest(url, {}, b"{}"), LONG, LONG))
     assert staller.connections == 0
 
 
@@ -1034,12 +1043,12 @@ def test_what_was_read_to_its_end_holds_no_connection() -> None:
         assert is_aborted.wait(PATIENCE)
         connection.sendall(WHOLE[-1:])
 
-    def body_of(connection: Connection) -> bytes:
+    def body_of(connection: HTTPConnection) -> bytes:
         return b"".join(iter(partial(connection.read, LONG), b""))
 
     with serving(answer) as url:
-        command = Open(Outgoing(url, {}, b"{}"), LONG, LONG)
-        first, second = Connection(), Connection()
+        command = OpenRequest(HTTPRequest(url, {}, b"{}"), LONG, LONG)
+        first, second = HTTPConnection(), HTTPConnection()
         first.open(command)
         assert body_of(first) == BODY
         second.open(command)

@@ -20,8 +20,8 @@ from penstock.messages import Message, system
 from penstock.model.stream import AsyncConnection, AsyncStream, Connection, Stream
 from penstock.providers import Provider, at, find_base_url, find_key, find_provider, split_model
 from penstock.redaction import without_secrets
-from penstock.transport.exchange import Exchange, Stage, Tape
-from penstock.transport.policy import Outgoing, Retries, Timeouts
+from penstock.transport.exchange import Decoding, Exchange, Recorder
+from penstock.transport.policy import HTTPRequest, Retries, Timeouts
 from penstock.turn import Turn
 from penstock.wires import ALIASES, find_encoder, find_wire
 from penstock.wires.shared.request import OPTIONS, Request
@@ -33,28 +33,28 @@ SCHEMES = {"sim": "penstock.testing.demo", "replay": "penstock.testing.replay"}
 """Models that are no provider's: where the module is that plays them."""
 
 
-class Line(Protocol):
+class Connector(Protocol):
     """The way to a provider: makes the connections."""
 
     def connect(self) -> Connection: ...
     def aconnect(self) -> AsyncConnection: ...
 
 
-class HTTPLine:
+class HTTPConnector:
     """The way over HTTP: with a client of the caller's, or with the one that all models share."""
 
     def __init__(self, client: Any = None) -> None:
         self._client = client
 
     def connect(self) -> Connection:
-        from penstock.transport.sync_http import Connection as Made
+        from penstock.transport.sync_http import HTTPConnection
 
-        return Made(self._client)
+        return HTTPConnection(self._client)
 
     def aconnect(self) -> AsyncConnection:
-        from penstock.transport.async_http import AsyncConnection as Made
+        from penstock.transport.async_http import AsyncHTTPConnection
 
-        return Made(self._client)
+        return AsyncHTTPConnection(self._client)
 
 
 class Model:
@@ -84,7 +84,7 @@ class Model:
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,
         record: Any = None,
-        via: Line | None = None,
+        via: Connector | None = None,
         **options: Any,
     ) -> None:
         _check_given(name, via, options)
@@ -95,11 +95,11 @@ class Model:
             raise UsageError(f"{name} has its own way to answer: give `via` with the name of a provider's model")
         if scheme in SCHEMES:
             self.provider, self._url = scheme, f"{scheme}://penstock"
-            self.model, self._row, self._line = import_module(SCHEMES[scheme]).connector(rest, wire)
+            self.model, self._row, self._connector = import_module(SCHEMES[scheme]).connector(rest, wire)
         else:
             given, self.model = split_model(name)
             self.provider, self._row = find_provider(given)
-            self._line = via or HTTPLine(client)
+            self._connector = via or HTTPConnector(client)
             self._url = at(self._row, base_url) if base_url else "" if via is None else "played://penstock"
         is_played = scheme in SCHEMES or via is not None
         self._key = None if api_key is None and not is_played else (api_key or "").strip()
@@ -140,11 +140,11 @@ class Model:
 
     def stream(self, messages: Any, tools: Iterable[Any] | None = None, **options: Any) -> Stream:
         """Ask, and read the answer in plain code as it comes; the keywords are those of `ask`."""
-        return Stream(self.ask(messages, tools, **options), self._line.connect())
+        return Stream(self.ask(messages, tools, **options), self._connector.connect())
 
     def astream(self, messages: Any, tools: Iterable[Any] | None = None, **options: Any) -> AsyncStream:
         """Ask, and read the answer in async code as it comes; the keywords are those of `ask`."""
-        return AsyncStream(self.ask(messages, tools, **options), self._line.aconnect())
+        return AsyncStream(self.ask(messages, tools, **options), self._connector.aconnect())
 
     def stream_text_and_classify(self, messages: Any, tools: Iterable[Any] | None = None, **options: Any) -> Turn:
         """Ask, and wait for the whole answer: its `type` is "tool_calls" or "final_answer"."""
@@ -201,18 +201,18 @@ class Model:
             extra=extra or {},
             is_streaming=streaming,
         )
-        outgoing = self._outgoing(request)
+        http_request = self._http_request(request)
         return Exchange(
-            outgoing,
+            http_request,
             lambda: _staged(Decoder(self.wire, known, id_prefix=id_prefix), _stage(calls, rescue, known, id_prefix)),
             timeouts=self._timeouts,
             retries=self._retries,
             clock=time.monotonic,
             calendar=time.time,
-            tape=self._tape(outgoing),
+            recorder=self._recorder(http_request),
         )
 
-    def _outgoing(self, request: Request) -> Outgoing:
+    def _http_request(self, request: Request) -> HTTPRequest:
         key = self._found_key()
         sent = self._encode(request, self._row.quirks)
         try:
@@ -221,20 +221,20 @@ class Model:
             raise UsageError(f"the request cannot be written as JSON: {error}{_culprit(request)}") from error
         url = self.base_url + sent.path
         headers = {"content-type": "application/json", "accept-encoding": "identity", **self._row.headers}
-        if self._row.auth == "aws" and not key and isinstance(self._line, HTTPLine):
+        if self._row.auth == "aws" and not key and isinstance(self._connector, HTTPConnector):
             from penstock.transport.aws_signature import signature as signed
 
             headers |= signed(url, body)
         else:
             headers |= _credentials(self._row, key)
-        return Outgoing(url, headers | self._headers, body)
+        return HTTPRequest(url, headers | self._headers, body)
 
-    def _tape(self, outgoing: Outgoing) -> Tape | None:
+    def _recorder(self, request: HTTPRequest) -> Recorder | None:
         if self._record is None:
             return None
-        from penstock.model.recording import Recorder
+        from penstock.model.recording import FileRecorder
 
-        return Recorder(self._record, self.wire, self.name, outgoing)
+        return FileRecorder(self._record, self.wire, self.name, request)
 
 
 def check_kinds(**given: tuple[Any, type]) -> None:
@@ -274,7 +274,7 @@ def keywords(kind: Callable[..., Any], options: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*named, *options]))
 
 
-class _Decoding:
+class _TextCallDecoding:
     """Two stages of an answer: bytes to events, and calls out of the text."""
 
     def __init__(self, decoder: Decoder, stage: TextCalls) -> None:
@@ -291,9 +291,9 @@ class _Decoding:
         return [found for event in events for found in self._stage.feed(event)]
 
 
-def _staged(decoder: Decoder, stage: TextCalls | None) -> Stage:
+def _staged(decoder: Decoder, stage: TextCalls | None) -> Decoding:
     """The stages of an answer, as one."""
-    return decoder if stage is None else _Decoding(decoder, stage)
+    return decoder if stage is None else _TextCallDecoding(decoder, stage)
 
 
 def _with_schemas(tools: Iterable[Any] | None) -> Iterable[Any] | None:

@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from penstock.errors import UsageError
 from penstock.redaction import Mask, without_secrets
-from penstock.transport.exchange import Head
-from penstock.transport.policy import Outgoing
+from penstock.transport.exchange import ResponseHead
+from penstock.transport.policy import HTTPRequest
 
 VERSION = 1
 SHOWN_HEADERS = ("content-type", "date", "retry-after", "request-id", "x-request-id", "openai-processing-ms", "server")
@@ -64,20 +64,20 @@ class Ended(Struct, frozen=True, tag="ended"):
 Line = Asked | Began | Came | Ended
 
 
-class Recorder:
+class FileRecorder:
     """Keeps one exchange, and writes it when it is over, in one piece: others may write to the same file."""
 
-    def __init__(self, target: str | Path | IO[bytes], wire: str, model: str, outgoing: Outgoing) -> None:
+    def __init__(self, target: str | Path | IO[bytes], wire: str, model: str, request: HTTPRequest) -> None:
         self._target = target
-        self._mask = Mask(outgoing.headers, outgoing.url)
-        body = self._mask.value(json.loads(outgoing.body))
-        self._asked = Asked(wire, model, without_secrets(outgoing.url), body)
+        self._mask = Mask(request.headers, request.url)
+        body = self._mask.value(json.loads(request.body))
+        self._asked = Asked(wire, model, without_secrets(request.url), body)
         self._started = 0.0
         self._lines: list[Line] = []
         self._pieces: list[tuple[float, bytes]] = []  # what came, as it came: a key may be cut in two
         self._write(b"")  # a file that cannot be written is told before anything is asked
 
-    def begin(self, head: Head, asked: float, now: float) -> None:
+    def begin(self, head: ResponseHead, asked: float, now: float) -> None:
         self._settle()
         self._started = asked
         kept = {name.lower(): value for name, value in head.headers.items() if name.lower() in SHOWN_HEADERS}

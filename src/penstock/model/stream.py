@@ -16,7 +16,17 @@ from typing import Any, Protocol, Self
 
 from penstock.errors import AlreadyReadError, ConnectionFailed, ProviderError
 from penstock.events import Error, FinishReason, StreamChunk, ToolCall, Usage
-from penstock.transport.exchange import Close, Command, Commands, Exchange, Head, Open, Pause, Read, Tell
+from penstock.transport.exchange import (
+    CloseConnection,
+    Command,
+    Commands,
+    Deliver,
+    Exchange,
+    OpenRequest,
+    ReadBytes,
+    ResponseHead,
+    Sleep,
+)
 from penstock.turn import Turn, TurnBuilder
 
 MANY = 50
@@ -26,7 +36,7 @@ MANY = 50
 class Connection(Protocol):
     """What a `Stream` reads from."""
 
-    def open(self, command: Open) -> Head: ...
+    def open(self, command: OpenRequest) -> ResponseHead: ...
     def read(self, seconds: float | None) -> bytes: ...
     def abort(self) -> None: ...
     def close(self) -> None: ...
@@ -35,12 +45,12 @@ class Connection(Protocol):
 class AsyncConnection(Protocol):
     """What an `AsyncStream` reads from."""
 
-    async def open(self, command: Open) -> Head: ...
+    async def open(self, command: OpenRequest) -> ResponseHead: ...
     async def read(self, seconds: float | None) -> bytes: ...
     async def close(self) -> None: ...
 
 
-class Told:
+class StreamedAnswer:
     """What a stream has told so far; after the loop, all of it."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -104,7 +114,7 @@ class Told:
         """Carry out commands until there are chunks to deliver; None at the end of the exchange."""
         result, error = None, None
         while (command := self._next(result, error)) is not None:
-            if isinstance(command, Tell):
+            if isinstance(command, Deliver):
                 return command.chunks
             try:
                 result, error = await self._carry_out(command), None
@@ -119,11 +129,11 @@ class Told:
         except StopIteration:
             return None
 
-    def _carry_out(self, command: Open | Read | Pause | Close) -> Awaitable[Any]:
+    def _carry_out(self, command: OpenRequest | ReadBytes | Sleep | CloseConnection) -> Awaitable[Any]:
         raise NotImplementedError
 
 
-class Stream(Told):
+class Stream(StreamedAnswer):
     """An answer that is read in plain code: `with model.stream(...) as stream: for chunk in stream: …`."""
 
     def __init__(self, exchange: Exchange, connection: Connection) -> None:
@@ -202,22 +212,22 @@ class Stream(Told):
             return chunks
         raise AssertionError("a blocking command does not wait for an event loop")
 
-    async def _carry_out(self, command: Open | Read | Pause | Close) -> Any:
+    async def _carry_out(self, command: OpenRequest | ReadBytes | Sleep | CloseConnection) -> Any:
         match command:
-            case Open() | Read():
+            case OpenRequest() | ReadBytes():
                 return self._wait_for(command)
-            case Pause():
+            case Sleep():
                 self._cancelled.wait(command.seconds)
-            case Close():
+            case CloseConnection():
                 self._connection.close()
         return None
 
-    def _wait_for(self, command: Open | Read) -> Head | bytes | None:
-        result: Head | bytes | None = None
+    def _wait_for(self, command: OpenRequest | ReadBytes) -> ResponseHead | bytes | None:
+        result: ResponseHead | bytes | None = None
         try:
             if not self._cancelled.is_set():
                 read, send = self._connection.read, self._connection.open
-                result = read(command.timeout) if isinstance(command, Read) else send(command)
+                result = read(command.timeout) if isinstance(command, ReadBytes) else send(command)
         except ProviderError:
             if not self._cancelled.is_set():
                 raise
@@ -226,7 +236,7 @@ class Stream(Told):
         return result
 
 
-class AsyncStream(Told):
+class AsyncStream(StreamedAnswer):
     """An answer that is read in async code: `async with model.astream(...) as stream: async for chunk in stream: …`."""
 
     def __init__(self, exchange: Exchange, connection: AsyncConnection) -> None:
@@ -286,13 +296,13 @@ class AsyncStream(Told):
         finally:
             await self.close()
 
-    def _carry_out(self, command: Open | Read | Pause | Close) -> Awaitable[Any]:
+    def _carry_out(self, command: OpenRequest | ReadBytes | Sleep | CloseConnection) -> Awaitable[Any]:
         match command:
-            case Read():
+            case ReadBytes():
                 return self._connection.read(command.timeout)
-            case Open():
+            case OpenRequest():
                 return self._connection.open(command)
-            case Pause():
+            case Sleep():
                 return asyncio.sleep(command.seconds)
-            case Close():
+            case CloseConnection():
                 return self._connection.close()

@@ -21,10 +21,10 @@ from penstock.testing.request import ReceivedRequest, route_request
 from penstock.testing.response import Response, recut, respond
 from penstock.testing.script import Responder, Step, as_script
 from penstock.testing.wires.play import SendAction
-from penstock.transport.exchange import Head, Open, ReadTimedOut
+from penstock.transport.exchange import OpenRequest, ReadTimedOut, ResponseHead
 
 FOREVER = 3600.0
-Respond = Callable[[Open], Response | Hang | Reset]
+Respond = Callable[[OpenRequest], Response | Hang | Reset]
 
 
 class Scripted:
@@ -51,9 +51,9 @@ class Scripted:
     def aconnect(self) -> AsyncPlayedConnection:
         return AsyncPlayedConnection(self._respond)
 
-    def _respond(self, command: Open) -> Response | Hang | Reset:
-        path = unquote(urlsplit(command.outgoing.url).path)
-        request = route_request(path, msgspec.json.decode(command.outgoing.body), command.outgoing.headers)
+    def _respond(self, command: OpenRequest) -> Response | Hang | Reset:
+        path = unquote(urlsplit(command.request.url).path)
+        request = route_request(path, msgspec.json.decode(command.request.body), command.request.headers)
         if request is None:
             raise UsageError(f"no wire has the path {path}")
         self.requests.append(request)
@@ -72,11 +72,11 @@ class Played:
         self._respond = respond
         self._actions: Iterator[SendAction] = iter(())
 
-    def _open(self, command: Open) -> Head | Hang:
+    def _open(self, command: OpenRequest) -> ResponseHead | Hang:
         match self._respond(command):
             case Response() as played:
                 self._actions = iter(played.actions)
-                return Head(played.status, played.headers)
+                return ResponseHead(played.status, played.headers)
             case Reset():
                 raise ConnectionFailed("the connection broke", retryable=True)
             case Hang() as hang:
@@ -105,7 +105,7 @@ class PlayedConnection(Played):
         super().__init__(respond)
         self._aborted = threading.Event()
 
-    def open(self, command: Open) -> Head:
+    def open(self, command: OpenRequest) -> ResponseHead:
         head = self._open(command)
         if isinstance(head, Hang):
             self._aborted.wait(min(_length_of(head), command.first_byte or FOREVER))
@@ -130,7 +130,7 @@ class PlayedConnection(Played):
 class AsyncPlayedConnection(Played):
     """A played answer for async code."""
 
-    async def open(self, command: Open) -> Head:
+    async def open(self, command: OpenRequest) -> ResponseHead:
         head = self._open(command)
         if isinstance(head, Hang):
             await asyncio.sleep(min(_length_of(head), command.first_byte or FOREVER))
@@ -152,7 +152,7 @@ def _length_of(hang: Hang) -> float:
     return FOREVER if hang.seconds is None else hang.seconds
 
 
-def _end_of(hang: Hang, command: Open) -> ConnectionFailed | ReadTimedOut:
+def _end_of(hang: Hang, command: OpenRequest) -> ConnectionFailed | ReadTimedOut:
     if command.first_byte is not None and _length_of(hang) > command.first_byte:
         return ReadTimedOut("nothing came in time")
     return ConnectionFailed("the connection broke", retryable=True)

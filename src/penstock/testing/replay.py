@@ -15,7 +15,7 @@ from penstock.testing.in_process import AsyncPlayedConnection, PlayedConnection
 from penstock.testing.reply import Drop, Wait
 from penstock.testing.response import Response, recut
 from penstock.testing.wires.play import SendAction
-from penstock.transport.exchange import Open
+from penstock.transport.exchange import OpenRequest
 
 
 class Replay:
@@ -39,8 +39,8 @@ class Replay:
     def aconnect(self) -> AsyncPlayedConnection:
         return AsyncPlayedConnection(self._respond)
 
-    def _respond(self, command: Open) -> Response:
-        body = msgspec.json.decode(command.outgoing.body)
+    def _respond(self, command: OpenRequest) -> Response:
+        body = msgspec.json.decode(command.request.body)
         if not self._left:
             raise ReplayMissError(f"the recording is used up: it has {len(self.recordings)} answers")
         for at, found in enumerate(self._left):

@@ -11,8 +11,8 @@ from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
 from penstock.errors import UsageError
-from penstock.transport.exchange import Head, Open, ReadTimedOut
-from penstock.transport.failures import failure_of
+from penstock.transport.exchange import OpenRequest, ReadTimedOut, ResponseHead
+from penstock.transport.failures import client_error
 
 _keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[Any, None]]] = WeakKeyDictionary()
 
@@ -40,7 +40,7 @@ async def _keep_session() -> AsyncGenerator[Any, None]:
             _keepers.pop(asyncio.get_running_loop(), None)  # which the session holds, and so would be held for ever
 
 
-class AsyncConnection:
+class AsyncHTTPConnection:
     """The connection of one stream, which waits as long as it is told to.
 
     One timer minds the time of all reads: it looks when the last deadline was due, and goes to sleep again if there is
@@ -51,7 +51,7 @@ class AsyncConnection:
         if hasattr(client, "build_request") and not iscoroutinefunction(client.send):
             raise UsageError(f"async code needs an async client, not {type(client).__module__}.Client; use stream()")
         self._client = client
-        self._command: Open
+        self._command: OpenRequest
         self._response: Any = None
         self._content: Any = None
         self._deadline: float | None = None
@@ -59,7 +59,7 @@ class AsyncConnection:
         self._is_expired = False
         self._loop: asyncio.AbstractEventLoop
 
-    async def open(self, command: Open) -> Head:
+    async def open(self, command: OpenRequest) -> ResponseHead:
         """Send a request; how its answer begins."""
         self._command, self._loop = command, asyncio.get_running_loop()
         self._is_expired, self._deadline = False, None
@@ -67,13 +67,13 @@ class AsyncConnection:
             async with asyncio.timeout(command.first_byte):
                 self._response = await _send(self._client, command)
         except Exception as error:
-            raise failure_of(error, command) from error
+            raise client_error(error, command) from error
         response = self._response
         if hasattr(response, "aiter_bytes"):
             self._content = _Pieces(response.aiter_bytes())
-            return Head(response.status_code, dict(response.headers))
+            return ResponseHead(response.status_code, dict(response.headers))
         self._content = response.content
-        return Head(response.status, dict(response.headers))
+        return ResponseHead(response.status, dict(response.headers))
 
     async def read(self, seconds: float | None) -> bytes:
         """The next bytes, none at the end."""
@@ -90,7 +90,7 @@ class AsyncConnection:
                 raise ReadTimedOut("nothing came in time") from None
             if getattr(self._content, "_buffer", None):  # what came before the error; it will be raised again
                 return bytes(self._content._read_nowait(-1))
-            raise failure_of(error, self._command) from error
+            raise client_error(error, self._command) from error
         finally:
             self._deadline = None  # what is done with the data may take its time
         return data
@@ -160,22 +160,22 @@ def environment_proxy(url: str) -> str | None:
     return proxy
 
 
-async def _send(client: Any, command: Open) -> Any:
+async def _send(client: Any, command: OpenRequest) -> Any:
     if client is None:
-        client, proxy = await shared_session(), environment_proxy(command.outgoing.url)
+        client, proxy = await shared_session(), environment_proxy(command.request.url)
     else:
         proxy = None  # the caller's client minds its own
-    outgoing = command.outgoing
+    sent = command.request
     if hasattr(client, "build_request"):
         waits = {"connect": command.connect, "pool": command.connect}
         request = client.build_request(
-            "POST", outgoing.url, headers=dict(outgoing.headers), content=outgoing.body, extensions={"timeout": waits}
+            "POST", sent.url, headers=dict(sent.headers), content=sent.body, extensions={"timeout": waits}
         )
         return await client.send(request, stream=True, follow_redirects=False)
     import aiohttp
 
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=command.connect)
     return await client.post(
-        outgoing.url, headers=outgoing.headers, data=outgoing.body, allow_redirects=False, raise_for_status=False,
+        sent.url, headers=sent.headers, data=sent.body, allow_redirects=False, raise_for_status=False,
         timeout=timeout, proxy=proxy,
     )  # fmt: skip

@@ -16,29 +16,29 @@ from msgspec.structs import replace
 from penstock.errors import ConnectionFailed, ProviderError, TimedOut
 from penstock.events import Error, Retry, StreamChunk, ToolCall, Usage
 from penstock.redaction import Mask
-from penstock.transport.policy import Outgoing, Retries, Timeouts, error_of
+from penstock.transport.policy import HTTPRequest, Retries, Timeouts, response_error
 
 MAX_ERROR_BODY = 64 * 1024
 """How many bytes of a refusal are read."""
 _NOTABLE = frozenset({Error, ToolCall})
 
 
-class Open(Struct, frozen=True):
-    """Send the request; send back its `Head`."""
+class OpenRequest(Struct, frozen=True):
+    """Send the request; send back its `ResponseHead`."""
 
-    outgoing: Outgoing
+    request: HTTPRequest
     connect: float | None
     first_byte: float | None
 
 
-class Head(Struct, frozen=True):
+class ResponseHead(Struct, frozen=True):
     """How an answer begins."""
 
     status: int
     headers: Mapping[str, str]
 
 
-class Read(Struct, frozen=True):
+class ReadBytes(Struct, frozen=True):
     """Wait for the next bytes, at most so long; send them back, none at the end."""
 
     timeout: float | None
@@ -48,37 +48,37 @@ class ReadTimedOut(TimedOut):
     """A wait took longer than was allowed; which of the times is up, the exchange knows."""
 
 
-class Pause(Struct, frozen=True):
+class Sleep(Struct, frozen=True):
     """Wait."""
 
     seconds: float
 
 
-class Tell(Struct, frozen=True):
+class Deliver(Struct, frozen=True):
     """Give these to whoever reads the stream."""
 
     chunks: list[StreamChunk]
 
 
-class Close(Struct, frozen=True):
+class CloseConnection(Struct, frozen=True):
     """Close the connection, if there is one."""
 
 
-Command = Open | Read | Pause | Tell | Close
+Command = OpenRequest | ReadBytes | Sleep | Deliver | CloseConnection
 Commands = Generator[Command, Any, None]
 
 
-class Stage(Protocol):
+class Decoding(Protocol):
     """What turns the bytes of an answer into events."""
 
     def feed(self, data: bytes) -> list[StreamChunk]: ...
     def close(self) -> list[StreamChunk]: ...
 
 
-class Tape(Protocol):
+class Recorder(Protocol):
     """What keeps the bytes of an answer."""
 
-    def begin(self, head: Head, asked: float, now: float) -> None: ...
+    def begin(self, head: ResponseHead, asked: float, now: float) -> None: ...
     def add(self, data: bytes, now: float) -> None: ...
     def end(self, now: float) -> None: ...
     def close(self) -> None: ...
@@ -89,26 +89,26 @@ class Exchange:
 
     def __init__(
         self,
-        outgoing: Outgoing,
-        decoder: Callable[[], Stage],
+        request: HTTPRequest,
+        decoder: Callable[[], Decoding],
         *,
         timeouts: Timeouts,
         retries: Retries,
         clock: Callable[[], float],
         calendar: Callable[[], float],
-        tape: Tape | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
-        self._outgoing = outgoing
+        self._request = request
         self._new_decoder = decoder
         self._timeouts = timeouts
         self._retries = retries
         self._clock = clock
         self._calendar = calendar  # for a `Retry-After` that is a date
-        self._mask = Mask(outgoing.headers, outgoing.url)
-        self._tape = tape
+        self._mask = Mask(request.headers, request.url)
+        self._recorder = recorder
         self._deadline: float | None = None
         self._due: float | None = None  # the deadline of the last wait
-        self._idle = Read(timeouts.idle)  # the same for all waits, if there is no other limit
+        self._idle = ReadBytes(timeouts.idle)  # the same for all waits, if there is no other limit
         self._attempt = 0
         self._has_begun = False
         self._has_event = False  # this attempt
@@ -116,13 +116,13 @@ class Exchange:
 
     def commands(self) -> Commands:
         """All that is to be done."""
-        return self._attempts() if self._tape is None else self._taped(self._tape)
+        return self._attempts() if self._recorder is None else self._recorded(self._recorder)
 
-    def _taped(self, tape: Tape) -> Commands:
+    def _recorded(self, recorder: Recorder) -> Commands:
         try:
             yield from self._attempts()
         finally:
-            tape.close()
+            recorder.close()
 
     def _attempts(self) -> Commands:
         self._deadline = _after(self._clock(), self._timeouts.total)
@@ -131,22 +131,22 @@ class Exchange:
             try:
                 first = yield from self._opening()
                 yield from self._answer(decoder, first)
-                yield Close()
+                yield CloseConnection()
                 return
             except ProviderError as why:
                 error = self._too_late() if isinstance(why, ReadTimedOut) else why
-            yield Close()
+            yield CloseConnection()
             delay = self._delay(self._attempt, error)
             if delay is None and not self._has_begun:
                 raise error
             if delay is None:
-                yield Tell(
+                yield Deliver(
                     [Error(error.message, error.code or type(error).__name__, error.retryable), *decoder.close()]
                 )
                 return
             if self._has_begun:
-                yield Tell([Retry(error.message)])
-            yield Pause(delay)
+                yield Deliver([Retry(error.message)])
+            yield Sleep(delay)
 
     def _delay(self, attempt: int, error: ProviderError) -> float | None:
         """How long to wait before the next attempt; None if there is to be none."""
@@ -161,21 +161,21 @@ class Exchange:
         started, self._has_event = self._clock(), False
         first = _earlier(_after(started, self._timeouts.first_event), self._deadline)
         left = self._left(first)
-        head = yield Open(self._outgoing, _earlier(self._timeouts.connect, left), left)
+        head = yield OpenRequest(self._request, _earlier(self._timeouts.connect, left), left)
         if not 200 <= head.status < 300:
             body = yield from self._refusal(first)
-            raise error_of(head.status, head.headers, body, self._calendar())
-        if self._tape is not None:
-            self._tape.begin(head, started, self._clock())
+            raise response_error(head.status, head.headers, body, self._calendar())
+        if self._recorder is not None:
+            self._recorder.begin(head, started, self._clock())
         return first
 
-    def _answer(self, decoder: Stage, first: float | None) -> Commands:
-        is_empty, read = True, Read(self._left(first))
+    def _answer(self, decoder: Decoding, first: float | None) -> Commands:
+        is_empty, read = True, ReadBytes(self._left(first))
         held: list[StreamChunk] = []  # what is no beginning yet
         while data := (yield read):
             is_empty = False
-            if self._tape is not None:
-                self._tape.add(data, self._clock())
+            if self._recorder is not None:
+                self._recorder.add(data, self._clock())
             if chunks := decoder.feed(data):
                 self._has_event = True
                 if not self._has_begun:
@@ -183,14 +183,14 @@ class Exchange:
                     self._has_begun = is_begun = self._begins_with(held)
                     chunks, held = (held, []) if is_begun else ([], held)
             if chunks:
-                yield Tell(self._fit_to_tell(chunks))
+                yield Deliver(self._fit_to_tell(chunks))
             if read is not self._idle:
                 read = self._next_read(first)
         if is_empty:
             raise ConnectionFailed("the provider closed the connection without an answer", retryable=True)
-        if self._tape is not None:
-            self._tape.end(self._clock())
-        yield Tell(self._fit_to_tell([*held, *decoder.close()]))
+        if self._recorder is not None:
+            self._recorder.end(self._clock())
+        yield Deliver(self._fit_to_tell([*held, *decoder.close()]))
 
     def _begins_with(self, chunks: list[StreamChunk]) -> bool:
         """Whether an answer begins. An error that may go away is raised, if there is to be another attempt.
@@ -205,12 +205,12 @@ class Exchange:
                 raise error
         return first is not None
 
-    def _next_read(self, first: float | None) -> Read:
+    def _next_read(self, first: float | None) -> ReadBytes:
         if not self._has_event:  # keep-alives are no events
-            return Read(self._left(first))
+            return ReadBytes(self._left(first))
         if self._deadline is None:
             return self._idle
-        return Read(self._left(_earlier(_after(self._clock(), self._timeouts.idle), self._deadline)))
+        return ReadBytes(self._left(_earlier(_after(self._clock(), self._timeouts.idle), self._deadline)))
 
     def _left(self, deadline: float | None) -> float | None:
         """How long there is to wait; raises if the time is up."""
@@ -235,7 +235,7 @@ class Exchange:
         """The body of a refusal, as far as it is needed, with the key taken out should it repeat it."""
         pieces: list[bytes] = []
         try:
-            while sum(map(len, pieces)) < MAX_ERROR_BODY and (data := (yield Read(self._left(deadline)))):
+            while sum(map(len, pieces)) < MAX_ERROR_BODY and (data := (yield ReadBytes(self._left(deadline)))):
                 pieces.append(data)
         except ProviderError:  # the status says enough
             pass

@@ -5,14 +5,14 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from penstock.errors import ConnectionFailed, ProviderError, TimedOut
-from penstock.transport.exchange import Open, ReadTimedOut
+from penstock.transport.exchange import OpenRequest, ReadTimedOut
 
 CONNECTING = {"ConnectTimeout", "PoolTimeout", "ConnectionTimeoutError"}
 WAITING = {"TimeoutException", "TimeoutError"}
 BREAKING = {"ClientError", "TransportError", "DecodingError", "OSError"}
 
 
-def failure_of(error: Exception, command: Open) -> ProviderError:
+def client_error(error: Exception, command: OpenRequest) -> ProviderError:
     """What an error of the HTTP client is; one that is none of its own is raised as it is."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     told = str(error) or type(error).__name__
@@ -21,6 +21,6 @@ def failure_of(error: Exception, command: Open) -> ProviderError:
     if kinds & WAITING:
         return ReadTimedOut("nothing came in time")
     if kinds & BREAKING:
-        host = urlsplit(command.outgoing.url).netloc.rpartition("@")[2]
+        host = urlsplit(command.request.url).netloc.rpartition("@")[2]
         return ConnectionFailed(f"the connection to {host} failed: {told}", retryable=True)
     raise error

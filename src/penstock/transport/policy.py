@@ -87,7 +87,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-class Outgoing(Struct, frozen=True):
+class HTTPRequest(Struct, frozen=True):
     """A request on its way: where to, with what headers, and its body. The headers hold the key: they are not shown."""
 
     url: str
@@ -95,7 +95,7 @@ class Outgoing(Struct, frozen=True):
     body: bytes
 
     def __repr__(self) -> str:
-        return f"Outgoing({without_secrets(self.url)!r}, {len(self.body)} bytes)"
+        return f"HTTPRequest({without_secrets(self.url)!r}, {len(self.body)} bytes)"
 
 
 _TOO_LONG = re.compile(
@@ -106,7 +106,7 @@ _TOO_LONG = re.compile(
 _MAX_SHOWN = 500
 
 
-def error_of(status: int, headers: Mapping[str, str], body: bytes, now: float) -> ProviderError:
+def response_error(status: int, headers: Mapping[str, str], body: bytes, now: float) -> ProviderError:
     """The error that a refusal is, with the provider's words."""
     value = _json(body)
     code, words = _words(value)

@@ -22,7 +22,7 @@ _STOPPABLE = {"connect_tcp", "connect_unix_socket", "send_request_headers", "rec
 """Steps before which there is no socket, or one that the client closes if we raise."""
 
 
-class Grip:
+class SocketHold:
     """Holds the socket of one request while that is under way."""
 
     def __init__(self) -> None:
@@ -32,13 +32,13 @@ class Grip:
         self._is_broken = False
 
     @contextmanager
-    def asking(self) -> Generator[None]:
+    def sending(self) -> Generator[None]:
         """What this thread writes meanwhile belongs to this request."""
-        before, _here.asking = _here.asking, self
+        before, _current.hold = _current.hold, self
         try:
             yield
         finally:
-            _here.asking = before
+            _current.hold = before
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
         """The client tells what it does; raises if that is not wanted any more."""
@@ -62,8 +62,8 @@ class Grip:
     def hold(self, stream: Any) -> None:
         """This is the stream that is used, now and maybe by later requests."""
         with suppress(AttributeError):  # it is of another kind than those of httpcore
-            if not isinstance(stream.write, _Telling):
-                stream.write = _Telling(stream)
+            if not isinstance(stream.write, _WatchedWrite):
+                stream.write = _WatchedWrite(stream)
         self.take(stream)
 
     def take(self, stream: Any) -> None:
@@ -120,7 +120,7 @@ class Grip:
                 self._copy = None
 
 
-class _Telling:
+class _WatchedWrite:
     """The `write` of a stream, which first tells the request that is being sent."""
 
     def __init__(self, stream: Any) -> None:
@@ -128,15 +128,15 @@ class _Telling:
         self._write = stream.write
 
     def __call__(self, buffer: bytes, timeout: float | None = None) -> None:
-        if _here.asking is not None:
-            _here.asking.take(self._stream)
+        if _current.hold is not None:
+            _current.hold.take(self._stream)
         self._write(buffer, timeout)
 
 
-class _Here(threading.local):
+class _CurrentRequest(threading.local):
     """What a thread is about."""
 
-    asking: Grip | None = None
+    hold: SocketHold | None = None
 
 
-_here = _Here()
+_current = _CurrentRequest()

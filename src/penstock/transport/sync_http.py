@@ -10,9 +10,9 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from penstock.errors import UsageError
-from penstock.transport.exchange import Head, Open, ReadTimedOut
-from penstock.transport.failures import failure_of
-from penstock.transport.socket_hold import Grip
+from penstock.transport.exchange import OpenRequest, ReadTimedOut, ResponseHead
+from penstock.transport.failures import client_error
+from penstock.transport.socket_hold import SocketHold
 from penstock.transport.watchdog import watchdog
 
 _lock = threading.Lock()
@@ -31,7 +31,7 @@ def shared_client() -> Any:
         return _shared[0]
 
 
-class Connection:
+class HTTPConnection:
     """The connection of one stream, which waits as long as it is told to."""
 
     def __init__(self, client: Any = None) -> None:
@@ -41,35 +41,35 @@ class Connection:
             )
         self.deadline: float | None = None
         self._client = client
-        self._command: Open
+        self._command: OpenRequest
         self._response: Any = None
         self._pieces: Iterator[bytes] = iter(())
-        self._grip = Grip()
+        self._hold = SocketHold()
         self._is_expired = False
         self._is_aborted = False
 
-    def open(self, command: Open) -> Head:
+    def open(self, command: OpenRequest) -> ResponseHead:
         """Send a request; how its answer begins."""
         client = shared_client() if self._client is None else self._client
-        self._command, outgoing, first = command, command.outgoing, command.first_byte
+        self._command, sent, first = command, command.request, command.first_byte
         waits = {"connect": command.connect, "pool": command.connect, "read": first, "write": first}
-        grip = self._new_grip()
-        extensions = {"timeout": waits, "trace": grip.trace}
+        hold = self._new_hold()
+        extensions = {"timeout": waits, "trace": hold.trace}
         request = client.build_request(
-            "POST", outgoing.url, headers=dict(outgoing.headers), content=outgoing.body, extensions=extensions
+            "POST", sent.url, headers=dict(sent.headers), content=sent.body, extensions=extensions
         )
         try:
-            with grip.asking():
+            with hold.sending():
                 response = client.send(request, stream=True, follow_redirects=False)
         except Exception as error:
-            raise failure_of(error, command) from error
+            raise client_error(error, command) from error
         if "network_stream" in response.extensions and not response.is_closed:
-            grip.hold(response.extensions["network_stream"])
+            hold.hold(response.extensions["network_stream"])
         waits["read"] = None  # from here on the watchdog minds the time
         self._is_expired, self.deadline = False, None
         self._response, self._pieces = response, response.iter_bytes()
         watchdog.watch(self)
-        return Head(response.status_code, dict(response.headers))
+        return ResponseHead(response.status_code, dict(response.headers))
 
     def read(self, seconds: float | None) -> bytes:
         """The next bytes, none at the end."""
@@ -81,7 +81,7 @@ class Connection:
             data = next(self._pieces, b"")
         except Exception as error:
             if not self._is_expired:
-                raise failure_of(error, self._command) from error
+                raise client_error(error, self._command) from error
         finally:
             self.deadline = None  # what is done with the data may take its time
         if self._is_expired and not data:  # some answers end when the connection does, and we broke it
@@ -90,26 +90,26 @@ class Connection:
 
     def expire(self) -> None:
         self._is_expired = True
-        self._grip.break_off()
+        self._hold.break_off()
 
     def abort(self) -> None:
         """Break the connection for good, from whatever thread: a wait in another ends at once.
 
-        One that is still being made is broken as soon as it is there (see `grip`).
+        One that is still being made is broken as soon as it is there (see `socket_hold`).
         """
         self._is_aborted = True
-        self._grip.break_off()
+        self._hold.break_off()
 
     def close(self) -> None:
         """Close the connection; one that was not read to its end is not used again."""
         response, self._response = self._response, None
         if response is not None:
             watchdog.forget(self)
-            self._grip.release()
+            self._hold.release()
             response.close()
 
-    def _new_grip(self) -> Grip:
-        self._grip = Grip()
+    def _new_hold(self) -> SocketHold:
+        self._hold = SocketHold()
         if self._is_aborted:  # after the new one was set: whoever aborts looks for it the other way round
-            self._grip.break_off()
-        return self._grip
+            self._hold.break_off()
+        return self._hold
