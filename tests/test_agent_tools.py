@@ -17,7 +17,7 @@ import pytest
 from penstock.agent.agent import Agent
 from penstock.agent.run_reader import MAX_AHEAD
 from penstock.errors import ToolError, UsageError
-from penstock.jsontext.values import copied
+from penstock.jsontext.values import deep_copy
 from penstock.model.model import Model
 from penstock.run.events import StreamEvent, ToolEnd, ToolProgress, ToolStart
 from penstock.testing import Reply, Scripted, call, say, wait
@@ -400,14 +400,14 @@ def test_arguments_as_deep_as_may_be_come_to_an_end(depth: int, options: Any, co
 
 def test_a_copy_is_one_all_the_way_down() -> None:
     given: Any = {"a": [1, {"b": [2.5, None]}], "c": {}, "d": "text"}
-    other = copied(given)
+    other = deep_copy(given)
     assert other == given
     other["a"][1]["b"].append(3)
     other["c"]["x"] = 1
     assert given == {"a": [1, {"b": [2.5, None]}], "c": {}, "d": "text"}
-    deep = copied(nested(100_000 if sys.version_info >= (3, 12) else 900))
+    deep = deep_copy(nested(100_000 if sys.version_info >= (3, 12) else 900))
     assert deep.keys() == {"a"}
-    assert copied("text") == "text"
+    assert deep_copy("text") == "text"
 
 
 # -- how a tool is made ------------------------------------------------------------------------------------------------

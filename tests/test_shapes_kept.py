@@ -78,7 +78,7 @@ def test_a_request_with_another_history_has_nothing_left_of_its_own(body: Any, h
     assert list(with_history(body, history)) == list(expected), "what was there stays in its order"
 
 
-# Halves of characters.
+# Lone surrogates.
 
 HALVED: list[Any] = [
     HALF,

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 import penstock
-from penstock.calls.numbering import Blocks
-from penstock.calls.unique_ids import FreeIds
+from penstock.calls.numbering import Numbering, UniqueIds
 from penstock.events import Error, Finish, Retry, StreamChunk, ToolCall, ToolCallInvalid, Unknown, Usage
 from penstock.testing import Reply, call, frames
 from penstock.wires import WIRES
@@ -585,7 +584,7 @@ def test_holes_are_linear_however_many_calls_are_open() -> None:
 
 
 def test_an_id_that_is_taken_gets_the_first_number_that_is_free() -> None:
-    ids = FreeIds()
+    ids = UniqueIds()
     assert [ids.take(id) for id in ("a", "a", "a_2", "a", "a_2")] == ["a", "a_2", "a_2_2", "a_3", "a_2_3"]
     ids.add("b")
     ids.add("b")
@@ -596,7 +595,7 @@ def test_an_id_that_is_taken_gets_the_first_number_that_is_free() -> None:
 
 
 def test_made_up_ids_count_from_nothing_past_those_that_are_given() -> None:
-    blocks = Blocks("call_")
+    blocks = Numbering("call_")
     given = ["", "call_1", "", "call_1", ""]
     assert [blocks.unique_id(id) for id in given] == ["call_0", "call_1", "call_2", "call_1_2", "call_3"]
     blocks.release("call_0")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from penstock.calls.numbering import Blocks
+from penstock.calls.numbering import Numbering
 from penstock.declarations import tool_names
 from penstock.errors import UsageError
 from penstock.events import ToolCall
 from penstock.framing.sdk_objects import as_mapping
 from penstock.wires.openai_chat.fragments import ChatCalls, fragment_of
-from penstock.wires.shared.answer_writer import Reply
+from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.open_call import OpenCall
 
 
@@ -58,7 +58,7 @@ class StreamingToolCallAccumulator:
 
     def clear(self) -> None:
         """Forget all calls; pieces that still come for one of them are ignored."""
-        self._reply = Reply([], 0, Blocks("call_"), "openai-chat")
+        self._reply = AnswerWriter([], 0, Numbering("call_"), "openai-chat")
         self._calls = ChatCalls(self._reply, self._tools)
 
     def _is_complete(self, call: OpenCall) -> bool:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeGuard
 
 from penstock.agent.loop_thread import LoopTask
-from penstock.jsontext.values import copied
+from penstock.jsontext.values import deep_copy
 from penstock.run.commands import StartTool
 from penstock.tools.outcome import Outcome, failure, outcome
 from penstock.tools.tool import Context, Tool
@@ -100,7 +100,7 @@ class ToolExecution:
 
     def _call(self) -> Any:
         # A copy, because the history holds the arguments too, and a tool may change what it is given.
-        arguments = self._tool.check(copied(self._start.arguments))
+        arguments = self._tool.check(deep_copy(self._start.arguments))
         return self._tool.function(**self._tool.bound(arguments, self._context))
 
     async def _in_thread(self, call: Callable[[], Any]) -> Outcome | Awaited:

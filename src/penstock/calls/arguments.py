@@ -13,13 +13,13 @@ import msgspec
 
 from penstock.events import Fault
 from penstock.jsontext.partial import PartialJSON
-from penstock.jsontext.portable import plain
+from penstock.jsontext.portable import as_json_value
 from penstock.jsontext.scan import MAX_DEPTH, is_too_deep
 
 MAX_ARGUMENTS = 32 * 1024 * 1024
 """How many characters of arguments a call may have; what goes beyond is dropped, and the call is invalid."""
 
-Verdict = tuple[Fault, str, dict[str, Any] | None]
+Diagnosis = tuple[Fault, str, dict[str, Any] | None]
 
 _lenient = json.JSONDecoder(strict=False)
 
@@ -37,7 +37,7 @@ def strict_object(raw: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def judge(raw: str, last_piece: str | None) -> Verdict:
+def diagnose(raw: str, last_piece: str | None) -> Diagnosis:
     """Why the text is no strict JSON object, and the object that was probably meant, if that is plain.
 
     `last_piece` is given if every piece began with the one before it.
@@ -66,11 +66,11 @@ def _carried(value: dict[str, Any]) -> dict[str, Any] | None:
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
         return None
-    carried = plain(value)
+    carried = as_json_value(value)
     return carried if isinstance(carried, dict) else None
 
 
-def _cut(text: str) -> Verdict | None:
+def _cut(text: str) -> Diagnosis | None:
     view = PartialJSON()
     view.feed(text)
     if view.error or view.is_complete or not text.startswith("{"):
@@ -78,26 +78,26 @@ def _cut(text: str) -> Verdict | None:
     return "cut", "the arguments end before their JSON does", None  # QUIRKS 47
 
 
-def _copies(meant: dict[str, Any] | None, first: str, text: str) -> Verdict | None:
+def _copies(meant: dict[str, Any] | None, first: str, text: str) -> Diagnosis | None:
     count, remainder = divmod(len(text), len(first))
     if meant is not None and not remainder and first * count == text:  # QUIRKS 36
         return "duplicated", f"the arguments were sent {count} times", meant
     return None
 
 
-def _cumulative(raw: str, last_piece: str | None) -> Verdict | None:
+def _cumulative(raw: str, last_piece: str | None) -> Diagnosis | None:
     if last_piece and last_piece != raw and (meant := strict_object(last_piece)) is not None:  # QUIRKS 37
         return "cumulative", "each piece of the arguments repeats all that came before it", meant
     return None
 
 
-def _trailing(meant: dict[str, Any] | None, rest: str) -> Verdict:
+def _trailing(meant: dict[str, Any] | None, rest: str) -> Diagnosis:
     if rest.strip('"') and (rest.startswith(("{", "[")) or _is_json(rest)):
         return "malformed", "the arguments are several JSON values in a row", None  # QUIRKS 40: which one is meant?
     return "trailing_text", f"the arguments are followed by {rest[:40]!r}", meant  # QUIRKS 44
 
 
-def _loose_object(meant: dict[str, Any] | None, value: dict[str, Any]) -> Verdict:
+def _loose_object(meant: dict[str, Any] | None, value: dict[str, Any]) -> Diagnosis:
     if meant is None:
         return "malformed", "the arguments hold a number that JSON does not have or that is out of range", None
     if meant is not value:
@@ -105,7 +105,7 @@ def _loose_object(meant: dict[str, Any] | None, value: dict[str, Any]) -> Verdic
     return "control_characters", "the arguments hold raw control characters inside strings", meant  # QUIRKS 41
 
 
-def _not_an_object(value: Any) -> Verdict:
+def _not_an_object(value: Any) -> Diagnosis:
     if isinstance(value, str):  # QUIRKS 43
         try:
             inner = json.loads(value)

@@ -1,31 +1,77 @@
-"""The numbers of a stream: which block, which call."""
+"""Block numbers and unique call ids.
+
+A call's id is made unique at these places, each with a `UniqueIds` of its own:
+
+| who | when | scope |
+|---|---|---|
+| `Numbering.unique_id` | a wire or a dialect opens a call | one response |
+| `run.call_ids.CallIds` | a call of a response enters a run | one run |
+| `wires.shared.ids` | a history is encoded for a wire with its own id rules | one request |
+| `wires.shared.unnamed_calls` | a history is read in which calls have no id | one history |
+| `history.repair` | a history is repaired in which calls share an id | one history |
+"""
 
 from __future__ import annotations
 
-from penstock.calls.unique_ids import FreeIds
+from collections.abc import Callable
 
 
-class Blocks:
-    """The numbers of a stream: blocks in order of first appearance, and ids for calls that came without one."""
+class UniqueIds:
+    """A set of ids that are in use. `take` appends a number to an id that is in use already."""
+
+    __slots__ = ("_last_numbers", "_used")
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._last_numbers: dict[str, int] = {}  # the last number that was tried, by the spelling with number 1
+
+    def take(self, wanted: str, spell: Callable[[int], str] | None = None) -> str:
+        """Returns `wanted` if it is free, else `wanted_2`, `wanted_3`, …; `spell` makes an id from such a number."""
+        id = wanted
+        if id in self._used:
+            id = self._numbered(spell or (lambda number: f"{wanted}_{number}"))
+        self._used.add(id)
+        return id
+
+    def _numbered(self, spell: Callable[[int], str]) -> str:
+        """Each number is tried once, so that the cost per id does not grow with the number of ids."""
+        first = spell(1)
+        number = self._last_numbers.get(first, 1) + 1
+        while (id := spell(number)) in self._used:
+            number += 1
+        self._last_numbers[first] = number
+        return id
+
+    def add(self, id: str) -> None:
+        """Marks an id as used, whether or not it was before."""
+        self._used.add(id)
+
+    def release(self, id: str) -> None:
+        """Makes the id free again."""
+        self._used.discard(id)
+
+
+class Numbering:
+    """The numbers of one response: blocks in the order of their first appearance, and unique call ids."""
 
     __slots__ = ("_ids", "_prefix", "next_block")
 
     def __init__(self, id_prefix: str) -> None:
         self._prefix = id_prefix
-        self._ids = FreeIds()
+        self._ids = UniqueIds()
         self.next_block = 0
 
-    def take(self) -> int:
+    def new_block(self) -> int:
         block = self.next_block
         self.next_block += 1
         return block
 
-    def unique_id(self, given: str) -> str:
-        """The provider's id, made unique if it was used before (QUIRKS 21); a made-up one if there is none."""
-        if given:
-            return self._ids.take(given)
+    def unique_id(self, id: str) -> str:
+        """The provider's id, made unique if it was used before (QUIRKS 21); a generated one if it is empty."""
+        if id:
+            return self._ids.take(id)
         return self._ids.take(f"{self._prefix}0", lambda number: f"{self._prefix}{number - 1}")
 
     def release(self, id: str) -> None:
-        """The id is free again."""
+        """Makes the id free again."""
         self._ids.release(id)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.calls.numbering import Blocks
+from penstock.calls.numbering import Numbering
 from penstock.dialects.reading.reader import Reader
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.source import Source
 from penstock.dialects.registry import find_dialect
 from penstock.errors import UsageError
 from penstock.events import StreamChunk
-from penstock.jsontext.surrogates import Halves
+from penstock.jsontext.surrogates import SurrogateJoiner
 
 
 class TextParser:
@@ -38,18 +38,18 @@ class TextParser:
         id_prefix: str = "call_",
     ) -> None:
         name, row = find_dialect(dialect)
-        source = Source(Tools(tools), Blocks(id_prefix))
+        source = Source(Tools(tools), Numbering(id_prefix))
         is_split = reasoning or inside_reasoning
         self._reader = Reader(source, {name: row}, reasoning=is_split, inside=inside_reasoning)
-        self._halves = Halves()
+        self._joiner = SurrogateJoiner()
         self._is_closed = False
 
     def feed(self, text: str) -> list[StreamChunk]:
         """The events that this piece completes."""
         if self._is_closed:
             raise UsageError("this parser is closed: make a new one for each text")
-        if not text.isascii() or self._halves.first:
-            text = self._halves.join(text)
+        if not text.isascii() or self._joiner.pending:
+            text = self._joiner.feed(text)
         return self._reader.feed(text)
 
     def close(self, *, cut: bool = False) -> list[StreamChunk]:
@@ -61,5 +61,5 @@ class TextParser:
         if self._is_closed:
             return []
         self._is_closed = True
-        half = self._halves.rest()
+        half = self._joiner.close()
         return (self._reader.feed(half) if half else []) + self._reader.close(is_cut=cut)

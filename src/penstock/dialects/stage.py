@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.calls.numbering import Blocks
+from penstock.calls.numbering import Numbering
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.reading.reader import Reader
 from penstock.dialects.reading.schema import Tools
@@ -63,7 +63,7 @@ class TextCalls:
         self._only_declared = only_declared
         self._reasoning = reasoning
         self._inside = inside_reasoning
-        self._blocks = Blocks(id_prefix)
+        self._blocks = Numbering(id_prefix)
         self._numbers: dict[int, int] = {}  # the blocks of the events that come, and what they are called here
         self._open: dict[int, tuple[int, Reader]] = {}  # by choice: the block of text that is being read
         self._begun: set[int] = set()  # the choices in which there was text
@@ -125,7 +125,7 @@ class TextCalls:
 
     def _renumbered(self, event: Any) -> StreamChunk:
         if event.block not in self._numbers:
-            self._numbers[event.block] = self._blocks.take()
+            self._numbers[event.block] = self._blocks.new_block()
         block = self._numbers[event.block]
         renumbered: StreamChunk = event if block == event.block else msgspec.structs.replace(event, block=block)
         return renumbered

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.errors import UsageError
 from penstock.history.read import as_messages
-from penstock.jsontext.surrogates import heal
+from penstock.jsontext.surrogates import join_surrogates
 from penstock.messages import Message
 from penstock.wires.shared.fields import sound
 
@@ -32,7 +32,7 @@ def parse_history(data: bytes) -> Any:
         raise _no_history(f"it is a {type(found).__name__}")
     if isinstance(found, list):
         return _items("messages", found)
-    return {heal(key): _items(key, inner) for key, inner in found.items()}
+    return {join_surrogates(key): _items(key, inner) for key, inner in found.items()}
 
 
 def _items(field: str, value: Any) -> Any:

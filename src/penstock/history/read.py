@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from penstock.events import ToolCall, ToolCallInvalid
 from penstock.framing.sdk_objects import as_mapping
-from penstock.jsontext.surrogates import heal
+from penstock.jsontext.surrogates import join_surrogates
 from penstock.messages import MARK, Message, ToolResult, restore, restored, user
 from penstock.turn import Turn
 from penstock.wires.anthropic import decode_request as anthropic
@@ -168,7 +168,7 @@ def _opened(item: Any, place: str) -> Any:
     if isinstance(item, Message | Turn):
         return item
     if isinstance(item, str):
-        return heal(item)
+        return join_surrogates(item)
     if isinstance(item, bytes | bytearray):
         raise refused(place, f"is of the type {type(item).__name__}: read_history reads the bytes of a file")
     found = as_mapping(item)

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.calls.unique_ids import FreeIds
+from penstock.calls.numbering import UniqueIds
 from penstock.events import Opaque, Text, ToolCallInvalid
 from penstock.history.check import name_for, problems_of, why_not_taken, wire_to
 from penstock.history.repaired import Repaired, reading_of
@@ -143,11 +143,11 @@ class _Mender:
 
         Results go with their calls.
         """
-        free = FreeIds()
+        free = UniqueIds()
         changed: dict[Place, Part] = {}
         for pairs in Pairing(messages).of:
             if self._history.is_ours:  # from turn to turn, ids are told apart when they are sent
-                free = FreeIds()
+                free = UniqueIds()
             for pair in pairs:
                 id, name = free.take(pair.call.id or "call"), self._name(pair)
                 if id != pair.call.id:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from penstock.errors import UsageError
 from penstock.jsontext.scan import MAX_DEPTH, SCALAR, SPACE, TO_QUOTE, ValueScanner, is_too_deep
-from penstock.jsontext.surrogates import Halves, heal
+from penstock.jsontext.surrogates import SurrogateJoiner, join_surrogates
 
 __all__ = ["MAX_DEPTH", "JSONPiece", "PartialJSON", "ValueScanner", "is_too_deep"]
 
@@ -65,7 +65,7 @@ class PartialJSON:
         self._tree = Tree()
         self._step: Callable[[str, int], int] = self._value
         self._carry = ""  # the start of a token that needs more text
-        self._halves = Halves()
+        self._joiner = SurrogateJoiner()
         self._fed = 0
 
     @property
@@ -78,8 +78,8 @@ class PartialJSON:
         given: Any = text
         if not isinstance(given, str):
             raise UsageError(f"PartialJSON reads text, and was fed {type(given).__name__}: decode bytes first")
-        if self._halves.first or not text.isascii():
-            text = self._halves.join(text)
+        if self._joiner.pending or not text.isascii():
+            text = self._joiner.feed(text)
         self._fed += len(text)
         if self._carry:
             text, self._carry = self._carry + text, ""
@@ -94,7 +94,7 @@ class PartialJSON:
 
     def close(self) -> list[JSONPiece]:
         """Say that no more will come: a number that stands alone is complete only now."""
-        rest = self._halves.rest()
+        rest = self._joiner.close()
         if self._carry and not self._tree.open:
             rest += " "
         pieces = self.feed(rest) if rest else []
@@ -159,7 +159,7 @@ class PartialJSON:
             key = json.loads(text[at : quote.end()], strict=False)
         except ValueError:
             return self._fail(text, at, "a key with a bad escape")
-        self._tree.name(heal(key))
+        self._tree.name(join_surrogates(key))
         self._step = self._colon
         return quote.end()
 

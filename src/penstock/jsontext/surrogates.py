@@ -1,4 +1,4 @@
-"""Characters that arrive in halves: some servers cut their text between the two surrogates of a pair (QUIRKS 50)."""
+"""Surrogate pairs: some servers split their text between the two surrogates of one character (QUIRKS 50)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def heal(text: str) -> str:
-    """The text with surrogate pairs joined and lone halves replaced by U+FFFD."""
+def join_surrogates(text: str) -> str:
+    """Joins surrogate pairs into characters and replaces lone surrogates by U+FFFD."""
     if text.isascii():
         return text
     try:
@@ -17,37 +17,38 @@ def heal(text: str) -> str:
     return text
 
 
-def healed(value: Any) -> Any:
-    """A value of JSON with all its text healed. (To Python 3.11 a comprehension is a level more, a map is none.)"""
+def join_all_surrogates(value: Any) -> Any:
+    """Applies `join_surrogates` to every string of a JSON value."""
+    # `map`, because up to Python 3.11 a comprehension is another level of recursion.
     match value:
         case str():
-            return heal(value)
+            return join_surrogates(value)
         case Mapping():
-            return dict(zip(map(healed, value), map(healed, value.values()), strict=True))
+            return dict(zip(map(join_all_surrogates, value), map(join_all_surrogates, value.values()), strict=True))
         case list() | tuple():
-            return [*map(healed, value)]
+            return [*map(join_all_surrogates, value)]
         case _:
             return value
 
 
-class Halves:
-    """Joins pieces at the halves of characters: a first half at the end of one waits for the next."""
+class SurrogateJoiner:
+    """Joins surrogate pairs across the pieces of a text: a high surrogate at the end of a piece waits for the next."""
 
-    __slots__ = ("first",)
+    __slots__ = ("pending",)
 
     def __init__(self) -> None:
-        self.first = ""  # the half that waits
+        self.pending = ""  # the high surrogate that waits
 
-    def join(self, text: str) -> str:
-        """The text with every character whole; the half at its end is kept for the next piece."""
-        if self.first:
-            text, self.first = self.first + text, ""
+    def feed(self, text: str) -> str:
+        """Returns the text with its pairs joined; a high surrogate at its end is kept for the next piece."""
+        if self.pending:
+            text, self.pending = self.pending + text, ""
         if text and "\ud800" <= text[-1] <= "\udbff":
-            text, self.first = text[:-1], text[-1]
-        return heal(text)
+            text, self.pending = text[:-1], text[-1]
+        return join_surrogates(text)
 
-    def rest(self) -> str:
-        """What is told of a half that stayed alone."""
-        rest = "\ufffd" if self.first else ""
-        self.first = ""
+    def close(self) -> str:
+        """Returns U+FFFD if a surrogate is still waiting, else the empty string."""
+        rest = "\ufffd" if self.pending else ""
+        self.pending = ""
         return rest

@@ -1,33 +1,33 @@
-"""What is done to JSON values: they are copied, compared and written for people to read."""
+"""Functions on JSON values: copy, canonical form, readable form."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from penstock.jsontext.surrogates import heal
+from penstock.jsontext.surrogates import join_surrogates
 
 _encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
-def copied(value: Any) -> Any:
-    """A copy, however deep the value is nested; what is neither a dict nor a list is taken as it is."""
-    whole: list[Any] = [value]
-    due: list[Any] = [whole]
-    while due:
-        box = due.pop()
-        for key, item in box.items() if isinstance(box, dict) else enumerate(box):
+def deep_copy(value: Any) -> Any:
+    """Copies dicts and lists at any depth, without recursion; other values are shared."""
+    root: list[Any] = [value]
+    pending: list[Any] = [root]
+    while pending:
+        container = pending.pop()
+        for key, item in container.items() if isinstance(container, dict) else enumerate(container):
             if isinstance(item, dict | list):
-                box[key] = item.copy()
-                due.append(box[key])
-    return whole[0]
+                container[key] = item.copy()
+                pending.append(container[key])
+    return root[0]
 
 
-def canonical(value: Any) -> str:
-    """JSON as a text that is the same for the same value, however it was written; 1, 1.0 and true differ."""
+def canonical_json(value: Any) -> str:
+    """JSON text that is equal for equal values, whatever the order of their keys; 1, 1.0 and true differ."""
     return _encoder.encode(value)
 
 
-def written(arguments: dict[str, Any]) -> str:
-    """Arguments as JSON, for people and models to read."""
-    return heal(json.dumps(arguments, ensure_ascii=False))
+def readable_json(arguments: dict[str, Any]) -> str:
+    """Arguments as JSON text for people and models to read, with characters unescaped."""
+    return join_surrogates(json.dumps(arguments, ensure_ascii=False))

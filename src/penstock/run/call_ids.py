@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from penstock.calls.unique_ids import FreeIds
+from penstock.calls.numbering import UniqueIds
 from penstock.events import StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, ToolCallStart
 from penstock.messages import Message
 
@@ -17,7 +17,7 @@ class CallIds:
     """Gives a call whose id was used before in the history another one, the same in all that is said of it."""
 
     def __init__(self, messages: Iterable[Message]) -> None:
-        self._used = FreeIds()
+        self._used = UniqueIds()
         self._given: dict[tuple[int, str], str] = {}  # of the answer that is coming, by block and the provider's id
         for message in messages:
             for part in message.parts:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from msgspec import Struct
 
 from penstock.events import Text
-from penstock.jsontext.values import copied
+from penstock.jsontext.values import deep_copy
 from penstock.messages import ToolResult
 from penstock.run.events import ApprovalRequest, RequestKind, ToolEnd, ToolEnding
 from penstock.tools.outcome import Outcome
@@ -46,7 +46,7 @@ class Execution(Struct):
     def request(self) -> ApprovalRequest:
         """The event that says what it waits for."""
         kind: RequestKind = "deferred" if self.state == "deferred" else "approval"
-        return ApprovalRequest(self.call_id, self.name, copied(self.arguments), kind)
+        return ApprovalRequest(self.call_id, self.name, deep_copy(self.arguments), kind)
 
     @property
     def end(self) -> ToolEnd:

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.errors import ArgumentsError, UsageError
 from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
-from penstock.jsontext.values import canonical, copied, written
+from penstock.jsontext.values import canonical_json, deep_copy, readable_json
 from penstock.messages import ToolResult
 from penstock.run.commands import CancelTool, Move, StartTool
 from penstock.run.events import ToolEnd, ToolEnding, ToolStart
@@ -132,7 +132,7 @@ class Executions:
         if is_mended and call.repaired is not None:
             execution = self._add(call.block, call.id, call.name, call.repaired, _fingerprint(call.name, call.repaired))
             execution.mended = call.why
-            execution.note = f"The call is {fault}, and its arguments were mended to {written(call.repaired)}."
+            execution.note = f"The call is {fault}, and its arguments were mended to {readable_json(call.repaired)}."
             execution.identify(call.id)
             return moves + self._start_ready()
         execution = self._add(call.block, call.id, call.name, {})
@@ -159,9 +159,9 @@ class Executions:
         if not approved:
             told = f"The user declined this call{f': {reason}' if reason else ''}."
             return [self._finish(waiting, words(told), "declined")]
-        if arguments is not None and (given := _json(arguments)) != canonical(waiting.arguments):
+        if arguments is not None and (given := _json(arguments)) != canonical_json(waiting.arguments):
             waiting.arguments = json.loads(given)
-            waiting.note = f"The user changed the arguments to {written(waiting.arguments)}."
+            waiting.note = f"The user changed the arguments to {readable_json(waiting.arguments)}."
         waiting.asks = False
         return self._make_ready(waiting) + self._start_ready()
 
@@ -365,21 +365,21 @@ class Executions:
             self._set(execution, "running")
             what = execution.key, execution.call_id, execution.name
             moves += [
-                ToolStart(*what, copied(execution.arguments), not self._is_over, execution.mended),
+                ToolStart(*what, deep_copy(execution.arguments), not self._is_over, execution.mended),
                 StartTool(*what, execution.arguments, self._policies[execution.name].timeout),
             ]
         return moves
 
 
 def _fingerprint(name: str, arguments: dict[str, Any]) -> str:
-    return f"{name} {canonical(arguments)}"
+    return f"{name} {canonical_json(arguments)}"
 
 
 def _json(arguments: Any) -> str:
     """Arguments of a person's as JSON; a `UsageError` if they are none."""
     try:
         if isinstance(arguments, dict):
-            return canonical(arguments)
+            return canonical_json(arguments)
     except (TypeError, ValueError, RecursionError):
         pass
     raise UsageError(f"the arguments of a call are a dict that JSON can hold, and not {arguments!r}")

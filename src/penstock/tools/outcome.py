@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from penstock.errors import ArgumentsError, ToolError
 from penstock.events import Text
-from penstock.jsontext.surrogates import heal
+from penstock.jsontext.surrogates import join_surrogates
 from penstock.messages import File, Image, ToolResult, file, image
 
 MAX_RESULT = 256 * 1024
@@ -169,10 +169,10 @@ def _cut(parts: Sequence[Part]) -> tuple[Part, ...]:
 
 def _shortened(text: str, limit: int) -> str:
     if len(text) <= limit:
-        return heal(text)
+        return join_surrogates(text)
     kept = max(limit - _NOTE, 0)
     note = f"\n… {len(text) - kept} characters left out …\n"
-    return heal(text[: kept - kept // 2] + note + text[len(text) - kept // 2 :])
+    return join_surrogates(text[: kept - kept // 2] + note + text[len(text) - kept // 2 :])
 
 
 # Values as text.
@@ -218,7 +218,7 @@ def _plain(value: Any, above: tuple[int, ...]) -> Any:
         case Enum():
             return _plain(value.value, above)
         case str():
-            return heal(str.__str__(value))
+            return join_surrogates(str.__str__(value))
         case int():
             return int(value)
         case float():

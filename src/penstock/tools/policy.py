@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from penstock.jsontext.values import copied
+from penstock.jsontext.values import deep_copy
 from penstock.tools.outcome import Outcome, failure
 
 StartPolicy = Literal["closed", "call", "turn"]
@@ -51,7 +51,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
 
     def checked(self, arguments: dict[str, Any]) -> dict[str, Any] | Outcome:
         """What the tool will get of the arguments, all of it copies; or what is wrong with them."""
-        given: dict[str, Any] = copied(arguments)
+        given: dict[str, Any] = deep_copy(arguments)
         try:
             return given if self.check is None else self.check(given)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # checking runs a user's validators

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.dialects.reading.marks import Marks, marks_of
 from penstock.dialects.reading.source import MAX_HEADER, Mismatch, Over, Reading, Source
 from penstock.jsontext.scan import SPACE, TO_QUOTE
-from penstock.jsontext.surrogates import Halves
+from penstock.jsontext.surrogates import SurrogateJoiner
 
 # -- the parts of an object ----------------------------------------------------------------------------------------
 
@@ -61,21 +61,21 @@ _IN_STRING = marks_of('"', "\\")
 
 def string_text(source: Source, sink: Callable[[str], None]) -> Reading[None]:
     """The text of a JSON string, from after its opening quote on, given to `sink` as it comes."""
-    halves = Halves()
+    joiner = SurrogateJoiner()
     try:
         while True:
             text, mark = source.take(_IN_STRING)
-            give(halves.join(text), sink)
+            give(joiner.feed(text), sink)
             if mark == '"':
                 break
             if mark:
-                give(halves.join((yield from escaped(source, sink, halves))), sink)
+                give(joiner.feed((yield from escaped(source, sink, joiner))), sink)
             else:
                 yield from source.more()
     except Over:
-        give(halves.rest(), sink)
+        give(joiner.close(), sink)
         raise
-    give(halves.rest(), sink)
+    give(joiner.close(), sink)
 
 
 def give(text: str, sink: Callable[[str], None]) -> None:
@@ -83,7 +83,7 @@ def give(text: str, sink: Callable[[str], None]) -> None:
         sink(text)
 
 
-def escaped(source: Source, sink: Callable[[str], None], halves: Halves) -> Reading[str]:
+def escaped(source: Source, sink: Callable[[str], None], joiner: SurrogateJoiner) -> Reading[str]:
     """The character that an escape in a JSON string stands for, from after its backslash on.
 
     What proves to be no escape is given to the sink as it stands.
@@ -94,7 +94,7 @@ def escaped(source: Source, sink: Callable[[str], None], halves: Halves) -> Read
         while raw[1] == "u" and len(raw) < 6:
             raw += yield from source.expect(*_HEX)
     except Mismatch:
-        give(halves.join(raw), sink)
+        give(joiner.feed(raw), sink)
         raise
     return chr(int(raw.removeprefix("\\u"), 16)) if raw[1] == "u" else _ESCAPES[raw[1]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.calls.numbering import Blocks
+from penstock.calls.numbering import Numbering
 from penstock.dialects.reading.code_spans import Line
 from penstock.dialects.reading.schema import Schema
 from penstock.dialects.reading.text_call import TextCall
@@ -14,7 +14,7 @@ class Teller:
 
     __slots__ = ("_block", "_blocks", "_kind", "has_answered", "line", "out", "voice")
 
-    def __init__(self, blocks: Blocks) -> None:
+    def __init__(self, blocks: Numbering) -> None:
         self.out: list[StreamChunk] = []
         self.voice: type[Text | Reasoning] = Text
         self.line = Line()  # of what was told
@@ -33,7 +33,7 @@ class Teller:
         """Text of the current voice: a piece of the answer, or of the reasoning."""
         if text:
             if self._kind is not self.voice:
-                self._kind, self._block = self.voice, self._blocks.take()
+                self._kind, self._block = self.voice, self._blocks.new_block()
                 self.line.restart()
             self.out.append(self.voice(self._block, text))
             self.line.add(text)
@@ -43,4 +43,4 @@ class Teller:
     def new_call(self, name: str, id: str, origin: str, schema: Schema) -> TextCall:
         """A call, which is announced at once; text after it is another block."""
         self._kind, self.has_answered = None, True
-        return TextCall(self.out, self._blocks.take(), self._blocks.unique_id(id), name, origin, schema)
+        return TextCall(self.out, self._blocks.new_block(), self._blocks.unique_id(id), name, origin, schema)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
-from penstock.calls.numbering import Blocks
+from penstock.calls.numbering import Numbering
 from penstock.dialects.reading import held
 from penstock.dialects.reading.held import Held
 from penstock.dialects.reading.marks import Marks, marks_of
@@ -58,7 +58,7 @@ class Source(Teller):
         "tools",
     )
 
-    def __init__(self, tools: Tools, blocks: Blocks, *, is_strict: bool = False) -> None:
+    def __init__(self, tools: Tools, blocks: Numbering, *, is_strict: bool = False) -> None:
         super().__init__(blocks)
         self.tools = tools
         self.is_strict = is_strict  # only declared tools are called

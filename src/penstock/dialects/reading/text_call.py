@@ -5,7 +5,7 @@ from __future__ import annotations
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING
 
-from penstock.calls.arguments import MAX_ARGUMENTS, judge, strict_object
+from penstock.calls.arguments import MAX_ARGUMENTS, diagnose, strict_object
 from penstock.calls.rope import PIECES, Rope
 from penstock.events import Fault, StreamChunk, ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
 
@@ -103,7 +103,7 @@ class TextCall:
         if len(self._values) > len(self.keys):
             self._compare(raw)
         if (arguments := strict_object(raw)) is None:
-            self._invalid(raw, *judge(raw, None))
+            self._invalid(raw, *diagnose(raw, None))
         elif self._doubt:
             self._invalid(raw, "malformed", self._doubt, arguments if self._is_plain else None)
         else:

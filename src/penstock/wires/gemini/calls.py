@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, Struct
 
 from penstock.events import SealedBy
 from penstock.wires.gemini.partial_args import PartialArgs
-from penstock.wires.shared.answer_writer import Reply
+from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.loose import is_empty, items, raw_of, take, text_of
 from penstock.wires.shared.open_call import OpenCall
 
@@ -64,7 +64,7 @@ class Streamed:
 class GeminiCalls:
     """The calls of one answer."""
 
-    def __init__(self, reply: Reply, unknown: Callable[[Any, str], None]) -> None:
+    def __init__(self, reply: AnswerWriter, unknown: Callable[[Any, str], None]) -> None:
         self._reply = reply
         self._unknown = unknown
         self._open: list[Streamed] = []  # those that go on; the last one does, others may have ended

@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from penstock.events import Error, FinishReason, Text
-from penstock.jsontext.portable import plain
+from penstock.jsontext.portable import as_json_value
 from penstock.wires.gemini.calls import SIGNATURE, FunctionCall, GeminiCalls, camel, function_call_of
-from penstock.wires.shared.answer_writer import Reply
+from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.loose import is_empty, items, take
 from penstock.wires.shared.wire import BROKEN_OFF, UNREADABLE, Wire
@@ -120,7 +120,7 @@ class Gemini(Wire):
             )
         super().end(by_mark)
 
-    def _reason(self, reply: Reply, is_whole: bool, by_mark: bool) -> FinishReason:
+    def _reason(self, reply: AnswerWriter, is_whole: bool, by_mark: bool) -> FinishReason:
         reason = super()._reason(reply, is_whole, by_mark)
         return "content_filter" if self._is_blocked and reason != "error" else reason  # QUIRKS 99: whatever the reason
 
@@ -146,7 +146,7 @@ class Gemini(Wire):
             if chunk.usage_metadata is not None:  # each replaces the one before, field by field (QUIRKS 88)
                 count(chunk.usage_metadata)
 
-    def _part(self, reply: Reply, part: Part) -> None:
+    def _part(self, reply: AnswerWriter, part: Part) -> None:
         text, signature, call = part.text or "", part.thought_signature or "", part.function_call
         calls = self._calls.get(reply.choice)
         if text and calls is not None:
@@ -164,7 +164,7 @@ class Gemini(Wire):
         else:
             reply.text(text)
 
-    def _signed(self, reply: Reply, text: str, is_thought: bool, signature: str) -> None:
+    def _signed(self, reply: AnswerWriter, text: str, is_thought: bool, signature: str) -> None:
         """A signed part is a block of its own, which goes back as it came, neither merged nor split (QUIRKS 147)."""
         if is_thought and not text and reply.open_kind == "reasoning":
             reply.opaque(SIGNATURE, signature, reply.open_block)  # the end of the thought that was just told
@@ -176,7 +176,7 @@ class Gemini(Wire):
             reply.opaque(SIGNATURE, signature)
         reply.open_kind = ""
 
-    def _finish(self, reply: Reply, reason: str, message: str) -> None:
+    def _finish(self, reply: AnswerWriter, reason: str, message: str) -> None:
         """Some translators stamp STOP on chunks before the end: it gives way to any other word (QUIRKS 154)."""
         if reason in _UNSPECIFIED or not reason:
             reply.message = reply.message or message
@@ -207,7 +207,7 @@ class Gemini(Wire):
             frame |= camel(inner)  # Code Assist wraps it so
         error = _error_of(frame, event)
         if error is not None:
-            self.error(structs.replace(error, raw=plain(value)))
+            self.error(structs.replace(error, raw=as_json_value(value)))
         for at, candidate in enumerate(items(frame.pop("candidates", None))):
             self._loose_candidate(candidate, at)
         if (counts := take(frame, "usageMetadata", dict)) is not None:
@@ -242,7 +242,7 @@ class Gemini(Wire):
         self._ratings(reply.choice, candidate.pop("safetyRatings", None))
         self._rest(reply.choice, candidate)
 
-    def _loose_part(self, reply: Reply, value: Any) -> None:
+    def _loose_part(self, reply: AnswerWriter, value: Any) -> None:
         if not isinstance(value, dict):
             self._odd(value, "a part that is no object")
             return
@@ -261,7 +261,7 @@ class Gemini(Wire):
         self._part(reply, typed)
         self._odd(part, "a part, or fields of a part, that we do not know")
 
-    def _replayed(self, reply: Reply, kind: str, part: dict[str, Any]) -> None:
+    def _replayed(self, reply: AnswerWriter, kind: str, part: dict[str, Any]) -> None:
         """What Gemini made or ran itself, and wants back: the part as it came, its signature beside it."""
         signature = part.pop("thoughtSignature", None)
         block = reply.new_block()

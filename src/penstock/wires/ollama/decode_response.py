@@ -15,8 +15,8 @@ from msgspec import Raw, Struct
 
 from penstock.events import Error, FinishReason, Reasoning, Text
 from penstock.framing import FramingName
-from penstock.jsontext.portable import plain
-from penstock.wires.shared.answer_writer import Reply
+from penstock.jsontext.portable import as_json_value
+from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, is_retryable
 from penstock.wires.shared.loose import is_empty, items, raw_of, take, text_of, whole_number
 from penstock.wires.shared.wire import UNREADABLE, Wire
@@ -95,11 +95,11 @@ class Ollama(Wire):
                 self._one_by_one(payloads[at + 1 :], event)
                 return
 
-    def _say(self, reply: Reply, thinking: str | None, text: str | None) -> None:
+    def _say(self, reply: AnswerWriter, thinking: str | None, text: str | None) -> None:
         reply.reasoning(thinking or "")
         reply.text(text or "")
 
-    def _call(self, reply: Reply, call: Call) -> None:
+    def _call(self, reply: AnswerWriter, call: Call) -> None:
         function = call.function or Function()
         arguments = text_of(function.arguments)
         if not function.name and not call.id and not arguments:
@@ -109,7 +109,7 @@ class Ollama(Wire):
             opened.add(arguments)
         reply.seal(opened, "whole")
 
-    def _done(self, reply: Reply) -> None:
+    def _done(self, reply: AnswerWriter) -> None:
         reply.finish("done")  # unless it has said more
         self.end()
 
@@ -159,13 +159,13 @@ class Ollama(Wire):
         if rest:
             self.unknown(rest, "fields that we do not know")
 
-    def _loose_message(self, reply: Reply, message: dict[str, Any]) -> None:
+    def _loose_message(self, reply: AnswerWriter, message: dict[str, Any]) -> None:
         thinking, text = take(message, "thinking", str), take(message, "content", str)
         self._say(reply, thinking, text or take(message, "response", str))
         for call in items(message.pop("tool_calls", None)):
             self._loose_call(reply, call)
 
-    def _loose_call(self, reply: Reply, value: Any) -> None:
+    def _loose_call(self, reply: AnswerWriter, value: Any) -> None:
         call = dict(value) if isinstance(value, dict) else {"tool_calls": value}
         function = _without_noise(take(call, "function", dict) or {})
         call.setdefault("function", function)
@@ -179,7 +179,7 @@ def _words(line: bytes) -> Any:
     """What a line says that is no object: JSON all the same, or plain words."""
     text = line.decode("utf-8", "replace")
     try:
-        return plain(json.loads(text))
+        return as_json_value(json.loads(text))
     except UNREADABLE:
         return text
 

@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import msgspec
 
 from penstock.events import Error, FinishReason, Text
-from penstock.jsontext.portable import plain
+from penstock.jsontext.portable import as_json_value
 from penstock.wires.openai_chat.fragments import LEGACY, ChatCalls, Fragment, fragment_of, is_call, place_of, read_entry
 from penstock.wires.openai_chat.frames import Chunk, Delta
 from penstock.wires.openai_chat.reasoning_details import ReasoningDetails, detail_texts
 from penstock.wires.openai_chat.words import SOURCES, has_number, left_of, respell, words_of
-from penstock.wires.shared.answer_writer import Reply
+from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.loose import is_empty, items
 from penstock.wires.shared.open_block import MAX_STATE
@@ -68,7 +68,7 @@ class OpenAIChat(Wire):
                 reply.end_calls(None)
         super().end(by_mark)
 
-    def _reason(self, reply: Reply, is_whole: bool, by_mark: bool) -> FinishReason:
+    def _reason(self, reply: AnswerWriter, is_whole: bool, by_mark: bool) -> FinishReason:
         return "error" if reply.choice in self._failed else super()._reason(reply, is_whole, by_mark)
 
     def typed(self, values: list[Chunk], payloads: list[bytes], event: str) -> None:
@@ -103,7 +103,7 @@ class OpenAIChat(Wire):
             if chunk.usage is not None:
                 self._usage_of(chunk.usage)
 
-    def _delta(self, reply: Reply, delta: Delta) -> None:
+    def _delta(self, reply: AnswerWriter, delta: Delta) -> None:
         self._reason_out(reply, delta.reasoning_details or [], delta.reasoning_content or delta.reasoning or "")
         if delta.content:
             reply.text(delta.content)
@@ -112,7 +112,7 @@ class OpenAIChat(Wire):
         if delta.tool_calls:
             self._tell_orphans(self._calls_of(reply).add(delta.tool_calls))
 
-    def _reason_out(self, reply: Reply, details: list[Any], words: str) -> None:
+    def _reason_out(self, reply: AnswerWriter, details: list[Any], words: str) -> None:
         """One source a chunk: some send the same words under two names (QUIRKS 82)."""
         reply.reasoning("".join(detail_texts(details)) or words)
         if reply.open_kind == "reasoning":
@@ -125,7 +125,7 @@ class OpenAIChat(Wire):
         for orphan in orphans:
             self.unknown(msgspec.to_builtins(orphan), "a piece of a call that is not known")
 
-    def _calls_of(self, reply: Reply) -> ChatCalls:
+    def _calls_of(self, reply: AnswerWriter) -> ChatCalls:
         calls = self._calls.get(reply.choice)
         if calls is None:
             calls = self._calls[reply.choice] = ChatCalls(reply, self.tools)
@@ -147,7 +147,7 @@ class OpenAIChat(Wire):
         """What an event of this name says is an error, in whatever words (QUIRKS 95, 96)."""
         text = payload.decode("utf-8", "replace")
         try:
-            value = plain(json.loads(text, strict=False))
+            value = as_json_value(json.loads(text, strict=False))
         except UNREADABLE:
             value = text
         if not self.loose_error(value):
@@ -231,13 +231,13 @@ class OpenAIChat(Wire):
         if reason := choice.get("finish_reason"):
             reply.finish(str(reason))
 
-    def _fail(self, reply: Reply, error: Error) -> None:
+    def _fail(self, reply: AnswerWriter, error: Error) -> None:
         """An error of one answer; the others go on."""
         if error.message not in self._errors and self._failed.get(reply.choice) != error.message:
             self.out.append(error)
         self._failed[reply.choice] = error.message
 
-    def _loose_delta(self, reply: Reply, delta: Any) -> None:
+    def _loose_delta(self, reply: AnswerWriter, delta: Any) -> None:
         if isinstance(delta, dict):
             calls = self._calls_of(reply)
             self._loose_words(reply, delta)
@@ -247,7 +247,7 @@ class OpenAIChat(Wire):
         elif delta:
             self._lose({"delta": delta}, "a delta of a kind that we do not know")
 
-    def _loose_message(self, reply: Reply, message: Any) -> None:
+    def _loose_message(self, reply: AnswerWriter, message: Any) -> None:
         """A whole message, in a body or at the end of a stream: what was not streamed before it."""
         if isinstance(message, dict):
             calls, unsaid = self._calls_of(reply), _unsaid(reply, message)
@@ -257,7 +257,7 @@ class OpenAIChat(Wire):
         elif message:
             self.unknown({"message": message}, "a message of a kind that we do not know")
 
-    def _loose_words(self, reply: Reply, delta: dict[str, Any]) -> None:
+    def _loose_words(self, reply: AnswerWriter, delta: dict[str, Any]) -> None:
         """What a delta or a message says, but for its calls."""
         self._loose_reasoning(reply, delta)
         self._loose_content(reply, delta.get("content"))
@@ -273,7 +273,7 @@ class OpenAIChat(Wire):
         if left is not None:
             self.unknown({key: left}, "a kind of words that we do not know")
 
-    def _loose_reasoning(self, reply: Reply, delta: dict[str, Any]) -> None:
+    def _loose_reasoning(self, reply: AnswerWriter, delta: dict[str, Any]) -> None:
         details = items(delta.get("reasoning_details"))
         found = ""
         for key in SOURCES:
@@ -315,7 +315,7 @@ class OpenAIChat(Wire):
             self.unknown({"function_call": call}, "a call of the older protocol that we cannot take")
             calls.lose(LEGACY)
 
-    def _loose_content(self, reply: Reply, content: Any) -> None:
+    def _loose_content(self, reply: AnswerWriter, content: Any) -> None:
         match content:
             case None | "" | []:
                 pass
@@ -329,7 +329,7 @@ class OpenAIChat(Wire):
             case _:
                 self.unknown({"content": content}, "content of a kind that we do not know")
 
-    def _part(self, reply: Reply, part: Any) -> None:
+    def _part(self, reply: AnswerWriter, part: Any) -> None:
         match part:
             case {"type": "thinking" | "reasoning"}:
                 self._thought(reply, part)
@@ -344,7 +344,7 @@ class OpenAIChat(Wire):
             case _:
                 self.unknown(part, "a part of the content that we do not know")
 
-    def _thought(self, reply: Reply, part: dict[str, Any]) -> None:
+    def _thought(self, reply: AnswerWriter, part: dict[str, Any]) -> None:
         """Mistral's thoughts: a list of pieces, and a signature when one is over."""
         key = next((key for key in ("thinking", "reasoning", "text") if not is_empty(part.get(key))), "thinking")
         words, left = words_of(part.get(key))
@@ -358,7 +358,7 @@ class OpenAIChat(Wire):
         self._tell_left("content", left_of(part, key, "signature" if isinstance(signature, str) else None))
 
 
-def _unsaid(reply: Reply, message: dict[str, Any]) -> dict[str, Any]:
+def _unsaid(reply: AnswerWriter, message: dict[str, Any]) -> dict[str, Any]:
     """What a whole message adds to what was streamed before it (QUIRKS 75): the kinds of things that were not."""
     said = {"content"} if "text" in reply.kinds else set[str]()
     if "reasoning" in reply.kinds:

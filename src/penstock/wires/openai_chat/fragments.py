@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from penstock.events import CallKind
 from penstock.wires.openai_chat.routing import Label, Router
-from penstock.wires.shared.answer_writer import Reply
+from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.loose import arguments_text, is_empty
 from penstock.wires.shared.open_call import OpenCall
 
@@ -54,7 +54,7 @@ class ChatCalls:
 
     __slots__ = ("_by_label", "_reply", "_router", "_seen", "has_newer")
 
-    def __init__(self, reply: Reply, tools: Sequence[str]) -> None:
+    def __init__(self, reply: AnswerWriter, tools: Sequence[str]) -> None:
         self._reply = reply
         self._router = Router(reply, tools)
         self._by_label = self._router.by_label

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.events import CallKind
-from penstock.wires.shared.answer_writer import Reply
+from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.open_call import OpenCall
 
 Label = int | str
@@ -22,7 +22,7 @@ class Router:
     __slots__ = ("_early", "_first_labels", "_given_ids", "_labels", "_last", "_reply", "_tools", "_writing", "by_id",
                  "by_label", "doubtful", "nameless")  # fmt: skip
 
-    def __init__(self, reply: Reply, tools: Sequence[str]) -> None:
+    def __init__(self, reply: AnswerWriter, tools: Sequence[str]) -> None:
         self._reply = reply
         self._tools = tools
         self.by_label: dict[Label, OpenCall] = {}

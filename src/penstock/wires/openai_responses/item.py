@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 from penstock.calls.arguments import MAX_ARGUMENTS
 from penstock.events import CallKind, SealedBy
-from penstock.jsontext.portable import plain
+from penstock.jsontext.portable import as_json_value
 from penstock.wires.openai_responses.text import Channel, Part, reading, text_of
-from penstock.wires.shared.answer_writer import NO_ARGUMENTS, Reply
+from penstock.wires.shared.answer_writer import NO_ARGUMENTS, AnswerWriter
 from penstock.wires.shared.loose import arguments_text, is_empty, items
 from penstock.wires.shared.open_call import OpenCall
 
@@ -27,7 +27,7 @@ _NO_PART = frozenset({"type"})  # with only this, a part says nothing
 class Item:
     """An output item, and what all of its kinds have in common."""
 
-    def __init__(self, reply: Reply, tell: Tell, type: str) -> None:
+    def __init__(self, reply: AnswerWriter, tell: Tell, type: str) -> None:
         self.reply = reply
         self.tell = tell
         self.type = type
@@ -68,7 +68,7 @@ class Item:
 class TextItem(Item):
     """A message or a reasoning: texts, each with a block of its own."""
 
-    def __init__(self, reply: Reply, tell: Tell, type: str) -> None:
+    def __init__(self, reply: AnswerWriter, tell: Tell, type: str) -> None:
         super().__init__(reply, tell, type)
         self._block = reply.new_block()  # the item's place is where it was first heard of
         self._parts: dict[tuple[Channel, int | None], Part] = {}
@@ -139,7 +139,7 @@ class Message(TextItem):
             self.end_part(part, index)
         if has_more(data, self._TOLD):
             # The phase, above all: models fare worse if it does not come back.
-            self.reply.opaque(self.type, plain(without(data, "content")), self.told_block())
+            self.reply.opaque(self.type, as_json_value(without(data, "content")), self.told_block())
 
     def abandon(self, is_confirmed: bool) -> None:
         self.recall(self.data and self.data.get("content"))
@@ -152,7 +152,7 @@ class ReasoningItem(TextItem):
 
     def finish(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
         self._texts(data)
-        self.reply.opaque(self.type, plain(data), self.told_block())
+        self.reply.opaque(self.type, as_json_value(data), self.told_block())
 
     def abandon(self, is_confirmed: bool) -> None:
         data = self.data or {}
@@ -185,7 +185,7 @@ class CallItem(Item):
     _KINDS: ClassVar[dict[str, CallKind]] = {"function_call": "function", "custom_tool_call": "custom"}
     _TOLD: ClassVar = frozenset({"id", "type", "status", "arguments", "input", "call_id", "name", "parsed_arguments"})
 
-    def __init__(self, reply: Reply, tell: Tell, type: str) -> None:
+    def __init__(self, reply: AnswerWriter, tell: Tell, type: str) -> None:
         super().__init__(reply, tell, type)
         self._call: OpenCall | None = None
         self._name = ""
@@ -225,7 +225,7 @@ class CallItem(Item):
         self.state(self._arguments(data))
         if has_more(data, self._TOLD):
             state = without(data, "arguments", "input", "parsed_arguments")
-            self.reply.opaque(self.type, plain(state), self.call.block)
+            self.reply.opaque(self.type, as_json_value(state), self.call.block)
         self._seal(None if is_cut else sealed_by)
 
     @property
@@ -259,7 +259,7 @@ class HostedItem(TextItem):
 
     _FIELDS: ClassVar = {"code_interpreter_call_code": "code", "mcp_call_arguments": "arguments"}
 
-    def __init__(self, reply: Reply, tell: Tell, type: str) -> None:
+    def __init__(self, reply: AnswerWriter, tell: Tell, type: str) -> None:
         super().__init__(reply, tell, type)
         self._streamed: dict[str, StringIO] = {}
 
@@ -284,7 +284,7 @@ class HostedItem(TextItem):
         streamed = {stem: pieces.getvalue() for stem, pieces in self._streamed.items()}
         fields = {self._FIELDS[stem]: text for stem, text in streamed.items() if stem in self._FIELDS}
         missing = {key: text for key, text in fields.items() if not data.get(key)}
-        self.reply.opaque(type_of(data) or "item", plain({**data, **missing}), self.told_block())
+        self.reply.opaque(type_of(data) or "item", as_json_value({**data, **missing}), self.told_block())
         said = all_texts(data)
         for stem, text in streamed.items():
             if stem not in self._FIELDS and text not in said:
@@ -306,7 +306,7 @@ _CLASSES: dict[str, type[Item]] = {
 }
 
 
-def make_item(reply: Reply, tell: Tell, type: str) -> Item:
+def make_item(reply: AnswerWriter, tell: Tell, type: str) -> Item:
     """A new item of this type."""
     return _CLASSES.get(type, HostedItem)(reply, tell, type)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.events import SealedBy
 from penstock.wires.openai_responses.item import CallItem, HostedItem, Item, Tell, TextItem, id_of, make_item, type_of
-from penstock.wires.shared.answer_writer import Reply
+from penstock.wires.shared.answer_writer import AnswerWriter
 
 CONFIRMING = ("completed", "")
 """The reasons for a response's end that confirm what is in it; a whole body need not give one."""
@@ -20,7 +20,7 @@ CONFIRMING = ("completed", "")
 class Output:
     """The items of one response, in the order in which they were first heard of."""
 
-    def __init__(self, reply: Reply, tell: Tell) -> None:
+    def __init__(self, reply: AnswerWriter, tell: Tell) -> None:
         self._reply = reply
         self._tell = tell
         self._by_index: dict[int | None, Item] = {}  # never by None

@@ -6,8 +6,8 @@ from io import StringIO
 from typing import Any, Literal
 
 from penstock.events import Reasoning, Refusal, Text
-from penstock.jsontext.surrogates import heal
-from penstock.wires.shared.answer_writer import Reply
+from penstock.jsontext.surrogates import join_surrogates
+from penstock.wires.shared.answer_writer import AnswerWriter
 
 Channel = Literal["text", "refusal", "reasoning", "summary"]
 """The ways in which an item speaks; each numbers its parts on its own."""
@@ -28,7 +28,7 @@ class Part:
 
     __slots__ = ("_emit", "_event", "_told", "_write", "annotations", "block", "is_settled", "size")
 
-    def __init__(self, reply: Reply, block: int, channel: Channel) -> None:
+    def __init__(self, reply: AnswerWriter, block: int, channel: Channel) -> None:
         self._emit = reply.out.append
         self._event = _EVENTS[channel]
         self._told = StringIO()
@@ -55,7 +55,7 @@ class Part:
         self.is_settled = True
         if self.size > MAX_TEXT:
             return True
-        told = heal(self._told.getvalue())
+        told = join_surrogates(self._told.getvalue())
         self._told.close()
         if not text.startswith(told):
             return False

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from penstock.calls.numbering import Blocks
+from penstock.calls.numbering import Numbering
 from penstock.events import CallKind, Opaque, Reasoning, Refusal, SealedBy, StreamChunk, Text
-from penstock.jsontext.portable import plain
+from penstock.jsontext.portable import as_json_value
 from penstock.wires.shared.open_call import OpenCall
 
 NO_ARGUMENTS = "the call has no arguments, and there is a sign that some are missing"
 BlockKind = Literal["text", "reasoning", "refusal", ""]
 
 
-class Reply:
+class AnswerWriter:
     """An answer in the making. Its methods are named for what the wire saw; events go to `out`."""
 
     __slots__ = (
@@ -33,7 +33,7 @@ class Reply:
     )
 
     def __init__(
-        self, out: list[StreamChunk], choice: int, blocks: Blocks, wire: str, at_risk: list[OpenCall] | None = None
+        self, out: list[StreamChunk], choice: int, blocks: Numbering, wire: str, at_risk: list[OpenCall] | None = None
     ) -> None:
         self.out = out
         self.choice = choice
@@ -54,13 +54,13 @@ class Reply:
         if self.open_kind != kind:
             self.open_kind = kind
             self.kinds.add(kind)
-            self.open_block = self._blocks.take()
+            self.open_block = self._blocks.new_block()
         return self.open_block
 
     def new_block(self) -> int:
         """A block for something that is neither text nor continued; what comes next opens another."""
         self.open_kind = ""
-        return self._blocks.take()
+        return self._blocks.new_block()
 
     @property
     def is_untouched(self) -> bool:
@@ -82,7 +82,7 @@ class Reply:
     def opaque(self, kind: str, data: Any, block: int | None = None) -> None:
         """Vendor state for a part; with no block given it is a part of its own."""
         at = self.new_block() if block is None else block
-        self.out.append(Opaque(at, self._wire, kind, plain(data), self.choice))
+        self.out.append(Opaque(at, self._wire, kind, as_json_value(data), self.choice))
 
     def call(self, id: str, name: str = "", kind: CallKind = "function") -> OpenCall:
         """A new call; with an empty name it is announced later, by `start`."""

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.framing.sdk_objects import as_mapping
 from penstock.jsontext.scan import MAX_DEPTH
-from penstock.jsontext.surrogates import healed
+from penstock.jsontext.surrogates import join_all_surrogates
 
 Json = Mapping[str, Any]
 
@@ -39,7 +39,7 @@ def sound(value: Any, place: str) -> Any:
     for _ in range(MAX_LEVELS):
         level = [inner for outer in level for inner in _within(outer)]
         if not level:
-            return healed(value)
+            return join_all_surrogates(value)
     raise too_deep(place)
 
 

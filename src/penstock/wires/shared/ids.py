@@ -10,7 +10,7 @@ import re
 from hashlib import sha256
 from string import ascii_letters, digits
 
-from penstock.calls.unique_ids import FreeIds
+from penstock.calls.numbering import UniqueIds
 
 LETTERS_AND_DIGITS = digits + ascii_letters
 WORD = LETTERS_AND_DIGITS + "_-"
@@ -51,7 +51,7 @@ class Ids:
         self._alphabet = alphabet
         self._length = length
         self._max_length = max_length
-        self._free = FreeIds()
+        self._free = UniqueIds()
 
     def take(self, id: str) -> str:
         """The id for one more call; if another call of the request has it, one that none has."""

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from penstock.events import Error
-from penstock.jsontext.portable import plain, shown
+from penstock.jsontext.portable import as_json_value, as_text
 from penstock.jsontext.scan import is_too_deep
 
 _RETRYABLE = re.compile(
@@ -26,9 +26,9 @@ def error_in(value: Any) -> Error | None:
         case {"error": str(message)} if message:
             return _error({"message": message, "code": value.get("code") or value.get("type")}, value)
         case {"error": dict(inner)} if inner:
-            return _error({"message": shown(inner)}, value)
+            return _error({"message": as_text(inner)}, value)
         case {"error": list(inner)} if inner:
-            return _error({"message": shown(inner[0])}, value)
+            return _error({"message": as_text(inner[0])}, value)
         case {"error": True | int() | float() as code} if code:  # a flag, or a status
             said = value.get("message") or value.get("error_msg") or f"error: {json.dumps(code)}"
             return _error({"message": said, "code": value.get("code") if code is True else code}, value)
@@ -43,7 +43,7 @@ def error_in(value: Any) -> Error | None:
         case {"base_resp": {"status_code": code, **rest}} if code and code != "0":
             return _worded(code, rest.get("status_msg"), value)
         case {"detail": detail, **rest} if detail and "choices" not in rest:
-            return _error({"message": detail if isinstance(detail, str) else shown(detail)}, value)
+            return _error({"message": detail if isinstance(detail, str) else as_text(detail)}, value)
         case {"errors": [{"message": _} as first, *_]}:
             return _error(first, value)
     return None
@@ -91,8 +91,10 @@ def _is_exception(name: Any) -> bool:
 
 def _error(inner: dict[str, Any], whole: Any) -> Error:
     message, code = inner.get("message"), _code(inner)
-    text = message if isinstance(message, str) and message else code or str(plain(inner))
-    return Error(str(plain(text)), code, is_retryable(f"{code} {inner.get('type') or ''}", text), plain(whole))
+    text = message if isinstance(message, str) and message else code or str(as_json_value(inner))
+    return Error(
+        str(as_json_value(text)), code, is_retryable(f"{code} {inner.get('type') or ''}", text), as_json_value(whole)
+    )
 
 
 def _worded(code: Any, message: Any, whole: Any) -> Error:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from penstock.jsontext.portable import plain
+from penstock.jsontext.portable import as_json_value
 
 T = TypeVar("T")
 
@@ -65,6 +65,6 @@ def raw_of(value: Any) -> Raw:
     if value is None:
         return Raw()
     try:
-        return Raw(json.dumps(plain(value), ensure_ascii=False, separators=(",", ":")).encode())
+        return Raw(json.dumps(as_json_value(value), ensure_ascii=False, separators=(",", ":")).encode())
     except RecursionError:
         return Raw(b"nested too deeply")

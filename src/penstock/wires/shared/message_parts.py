@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.calls.arguments import judge, strict_object
+from penstock.calls.arguments import diagnose, strict_object
 from penstock.events import CallKind, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
 from penstock.messages import CONTENT, FIELDS, WHOLE, File, Image, Message, Part, Role, ToolResult
 from penstock.wires.shared.fields import Json, json_text, plain
@@ -56,7 +56,7 @@ class Parts:
         if given is not None:
             self._add(ToolCall(id, name, given, raw, kind=kind, block=block))
         else:
-            why, explained, meant = judge(raw, None)
+            why, explained, meant = diagnose(raw, None)
             self._add(ToolCallInvalid(block, id, name, raw, why, explained, meant))
         return block
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from penstock.events import SealedBy
-from penstock.jsontext.surrogates import heal
+from penstock.jsontext.surrogates import join_surrogates
 from penstock.wires.shared.answer_writer import NO_ARGUMENTS
 from penstock.wires.shared.loose import is_empty
 from penstock.wires.shared.open_block import OpenPart, OpenText, OpenThought, OpenTool, OpenVendor, OpenWords
@@ -50,7 +50,10 @@ class NumberedWire(Wire):
 
     def begin_call(self, number: Any, id: Any, name: Any, input: str = "") -> OpenTool | None:
         """A call for the client began, unless that was told before; `input` is what its start said of the arguments."""
-        given_id, name = "" if id is None else heal(str(id)), heal(name) if isinstance(name, str) else ""
+        given_id, name = (
+            "" if id is None else join_surrogates(str(id)),
+            join_surrogates(name) if isinstance(name, str) else "",
+        )
         self._go_on()
         known = self.parts.get(number) if isinstance(number, int | float | str) else None
         if isinstance(known, OpenTool) and known.is_begun_again(given_id, name, input):
@@ -127,7 +130,9 @@ class NumberedWire(Wire):
 
     def finish(self, raw_reason: Any, message: Any = "") -> None:
         """The provider said why it stopped."""
-        self.answer.finish(heal(str(raw_reason)), heal(message) if isinstance(message, str) else "")
+        self.answer.finish(
+            join_surrogates(str(raw_reason)), join_surrogates(message) if isinstance(message, str) else ""
+        )
         if not self._is_broken_off():
             self._settle()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.calls.arguments import MAX_ARGUMENTS, judge, strict_object
+from penstock.calls.arguments import MAX_ARGUMENTS, diagnose, strict_object
 from penstock.calls.rope import PIECES, Rope
 from penstock.events import (
     CallKind,
@@ -18,7 +18,7 @@ from penstock.events import (
     ToolCallStart,
 )
 from penstock.jsontext.scan import ValueScanner
-from penstock.jsontext.surrogates import heal
+from penstock.jsontext.surrogates import join_surrogates
 
 
 class OpenCall:
@@ -107,7 +107,7 @@ class OpenCall:
     def raw(self) -> str:
         """The arguments so far, as they came."""
         seen, fresh = self._seen.text(), self._fresh.text()
-        return heal(seen + fresh if seen else fresh)
+        return join_surrogates(seen + fresh if seen else fresh)
 
     def replace(self, raw: str) -> None:
         """The protocol says what the arguments are: that counts, not the pieces (QUIRKS 44, 135)."""
@@ -188,7 +188,7 @@ class OpenCall:
         elif (arguments := self.whole_arguments()) is not None:
             self._whole(arguments, raw, sealed_by)
         else:
-            self._invalid(raw, *judge(raw, self._last))
+            self._invalid(raw, *diagnose(raw, self._last))
             return False
         return True
 

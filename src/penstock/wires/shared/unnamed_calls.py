@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 
-from penstock.calls.unique_ids import FreeIds
+from penstock.calls.numbering import UniqueIds
 
 
 class _Call:
@@ -44,7 +44,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
-        self._free = FreeIds()
+        self._free = UniqueIds()
         self._turn = 0
         self._with_id: defaultdict[str, _Waiting] = defaultdict(_Waiting)
         self._of_tool: defaultdict[str, _Waiting] = defaultdict(_Waiting)  # those of any tool are under no name

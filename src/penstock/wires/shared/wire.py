@@ -9,12 +9,13 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from penstock.calls.numbering import Blocks
+from penstock.calls.numbering import Numbering
 from penstock.events import Error, Finish, FinishReason, Retry, StreamChunk, Unknown, Usage
 from penstock.framing import Framed, Frames, FramingName, Stray
-from penstock.jsontext.portable import Mender, plain
+from penstock.jsontext.event_surrogates import EventSurrogateJoiner
+from penstock.jsontext.portable import as_json_value
 from penstock.jsontext.scan import MAX_DEPTH, is_too_deep
-from penstock.wires.shared.answer_writer import Reply
+from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.open_call import OpenCall
 
@@ -44,15 +45,15 @@ class Wire:
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         self.tools = tuple(tools)
         self.out: list[StreamChunk] = []
-        self.replies: dict[int, Reply] = {}
+        self.replies: dict[int, AnswerWriter] = {}
         self.is_ended = False
         self.has_understood = False  # a frame was of this protocol, though it may have said nothing
-        self._blocks = Blocks(id_prefix)
+        self._blocks = Numbering(id_prefix)
         self._at_risk: list[OpenCall] = []  # calls of which a piece may get lost
         self._usage = Usage()
         self._errors: set[str] = set()
         self._is_baffled = False  # something came that we have no word for
-        self._mender: Mender | None = None
+        self._surrogates: EventSurrogateJoiner | None = None
 
     # What a wire implements.
 
@@ -72,7 +73,7 @@ class Wire:
         """The stream's own end mark came."""
         self.end(by_mark=True)
 
-    def is_whole(self, reply: Reply) -> bool:
+    def is_whole(self, reply: AnswerWriter) -> bool:
         """Whether the provider has said that this answer is over; asked when the bytes end."""
         return reply.raw_reason is not None
 
@@ -88,7 +89,7 @@ class Wire:
 
     def feed_one(self, payload: bytes, event: str) -> list[StreamChunk]:
         """`feed` for a read that is exactly one frame, with less ado: so they come when a model streams."""
-        if self.is_ended or self._mender is not None:
+        if self.is_ended or self._surrogates is not None:
             return self.feed([Frames(event, [payload])])
         try:
             value = self.decode(payload)
@@ -162,8 +163,8 @@ class Wire:
         if not self.is_ended:
             self._is_baffled = was_baffled
             self.end()
-        if self._mender:
-            chunks += self._mender.close()
+        if self._surrogates:
+            chunks += self._surrogates.close()
         return chunks + self._take()
 
     def _doubt(self) -> None:
@@ -176,22 +177,22 @@ class Wire:
     def _take(self) -> list[StreamChunk]:
         chunks = self.out[:]
         self.out.clear()
-        return self._mender.feed(chunks) if self._mender else chunks
+        return self._surrogates.feed(chunks) if self._surrogates else chunks
 
     # What wires say.
 
-    def reply(self, choice: int = 0) -> Reply:
+    def reply(self, choice: int = 0) -> AnswerWriter:
         """The answer of this number."""
         reply = self.replies.get(choice)
         if reply is None:
-            reply = self.replies[choice] = Reply(self.out, choice, self._blocks, self.name, self._at_risk)
+            reply = self.replies[choice] = AnswerWriter(self.out, choice, self._blocks, self.name, self._at_risk)
         return reply
 
     def usage(self, raw: Mapping[str, Any], **tokens: Any) -> None:
         """Counts so far: what is told replaces what was told before, field by field (QUIRKS 88, 90)."""
         told = {name: count for name, count in tokens.items() if type(count) is int}
         merged = {**self._usage.raw, **{key: value for key, value in raw.items() if value is not None}}
-        fit = plain(merged)
+        fit = as_json_value(merged)
         usage = msgspec.structs.replace(self._usage, raw=fit if isinstance(fit, dict) else {}, **told)
         if usage != self._usage:
             self._usage = usage
@@ -206,7 +207,7 @@ class Wire:
 
     def unknown(self, raw: Any, note: str = "") -> None:
         self._is_baffled = True
-        self.out.append(Unknown(plain(raw), note))
+        self.out.append(Unknown(as_json_value(raw), note))
 
     def lose(self) -> None:
         """A part of the stream could not be read: the calls that are being written may lack it."""
@@ -236,7 +237,7 @@ class Wire:
         """Whether the model stopped for another reason than that it was done, as far as anybody said."""
         return raw_reason is not None and self.FINISH.get(raw_reason) not in ("stop", "tool_calls")
 
-    def _reason(self, reply: Reply, is_whole: bool, by_mark: bool) -> FinishReason:
+    def _reason(self, reply: AnswerWriter, is_whole: bool, by_mark: bool) -> FinishReason:
         if self._errors:
             return "error"
         if not is_whole:
@@ -266,13 +267,13 @@ class Wire:
             value = json.loads(text, strict=False)
         except UNREADABLE:
             if text.startswith(":"):
-                self.out.append(Unknown(plain(text), "a comment that was sent as data"))  # QUIRKS 104
+                self.out.append(Unknown(as_json_value(text), "a comment that was sent as data"))  # QUIRKS 104
             elif text.strip() not in ("", "[DONE]"):
                 self._lose_piece(text)
                 self.unknown(text, "a frame that is not JSON")
             return None
-        if self._mender is None and "\\ud" in text.lower():
-            self._mender = Mender()
+        if self._surrogates is None and "\\ud" in text.lower():
+            self._surrogates = EventSurrogateJoiner()
         return value
 
     def loose_error(self, value: Any) -> bool:
