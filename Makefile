@@ -4,6 +4,7 @@
 # names one.
 PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
 FUZZ_SECONDS ?= 60
+PORT ?= 8000
 PYTEST_ARGS ?=
 
 VENV := .venv
@@ -21,10 +22,10 @@ say = @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo picture site test check format fuzz bench clean
+.PHONY: help demo picture site site-serve test check format fuzz bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: $(CLI) ## watch an agent at work, with the provider in the box: no key, no network; ARGS="--wire gemini"
 	@$(BIN)/python -m penstock.cli demo $(ARGS)
@@ -34,7 +35,11 @@ picture: $(CLI) ## make docs/demo.svg, the picture of the README, from a run of 
 
 site: $(DOCS) ## build docs/ as a site to read in a browser; a broken link fails
 	@$(BIN)/zensical build --strict
-	@echo 'Open site/index.html.'
+	@echo "'make site-serve' shows it in a browser; search needs that server."
+
+site-serve: site ## build docs/ and serve it on http://127.0.0.1:8000 (PORT=8000)
+	@echo 'Serving on http://127.0.0.1:$(PORT), Ctrl-C stops it.'
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory site $(PORT)
 
 test: check ## everything: the checks, then all tests
 	$(say) 'pytest'

@@ -178,7 +178,9 @@ def _listed(*names: str) -> str:
 def test_the_readme_counts_right() -> None:
     assert f"[{len(PROVIDERS)} providers]" in README
     assert f"[{len(set(dialects()) - {'plain'})} dialects]" in README
-    assert f"[{len(quirks.numbers()) - len(quirks.WITHOUT_VECTORS)} numbered quirks]" in README
+    count = len(quirks.numbers()) - len(quirks.WITHOUT_VECTORS)
+    assert f"[{count} numbered quirks]" in README
+    assert f"{count} [quirks]" in PAGES["index.md"]
 
 
 def test_the_readme_has_the_tables_that_are_made_from_the_code() -> None:
@@ -186,12 +188,19 @@ def test_the_readme_has_the_tables_that_are_made_from_the_code() -> None:
     assert readme.dialects() in README, "python -m tests.readme"
 
 
-def test_the_readme_has_no_number_that_the_page_of_performance_does_not_have() -> None:
-    _, _, measured = README.partition("\n## Measured\n")
+@pytest.mark.parametrize(("page", "heading"), [("README.md", "Measured"), ("index.md", "How fast")])
+def test_a_page_has_no_measurement_that_the_page_of_performance_does_not_have(page: str, heading: str) -> None:
+    _, _, measured = PAGES[page].partition(f"\n## {heading}\n")
     measured, _, _ = measured.partition("\n## ")
     rows = [line for line in measured.splitlines() if line.startswith("|")]
-    assert len(rows) > 10
+    assert len(rows) > 5
     assert [row for row in rows if row not in PAGES["performance.md"]] == []
+
+
+def test_the_picture_of_the_early_start_has_the_times_that_were_measured() -> None:
+    times = re.findall(r"\d\.\d\d s", (DOCS / "early-start.svg").read_text())
+    assert len(times) == 2
+    assert [time for time in times if f"| {time}" not in PAGES["performance.md"]] == []
 
 
 def test_the_page_of_dialects_is_up_to_date() -> None:
@@ -242,8 +251,12 @@ def test_the_page_of_events_names_every_reason() -> None:
 
 
 def test_every_page_is_in_the_navigation_of_the_site_once() -> None:
+    """Except the decisions: their index is in the navigation and links to each."""
     site = tomllib.loads((ROOT / "zensical.toml").read_text())
-    assert sorted(_pages(site["project"]["nav"])) == sorted(SITE)
+    decisions = {page for page in SITE if re.match(r"decisions/\d", page)}
+    assert sorted(_pages(site["project"]["nav"])) == sorted(set(SITE) - decisions)
+    linked = re.findall(r"\]\((\d[^)]+)\)", PAGES["decisions/README.md"])
+    assert sorted(f"decisions/{name}" for name in linked) == sorted(decisions)
 
 
 def _pages(entry: Any) -> Iterator[str]:
