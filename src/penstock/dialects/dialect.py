@@ -13,6 +13,8 @@ Block = Callable[[Source, str], Reading[None]]
 """Reads what follows an opening mark, up to the mark that closes it. It raises `Mismatch` where that is no call."""
 
 THINK = (("<think>", "</think>"),)
+LLAMA_ENDS = ("<|eom_id|>", "<|eot_id|>")
+"""The control tokens that end a message of Llama 3, and of the models that use its template."""
 
 
 class Dialect(Struct, frozen=True, kw_only=True):

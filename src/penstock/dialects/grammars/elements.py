@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from penstock.dialects.dialect import Dialect
-from penstock.dialects.grammars.tags import Tags, tagged
 from penstock.dialects.reading.raw_values import Ends, Sink, Writer, raw_text, raw_value, told
 from penstock.dialects.reading.recovery import header
 from penstock.dialects.reading.schema import Schema, Tools, quote
 from penstock.dialects.reading.source import Mismatch, Reading, Source
+from penstock.dialects.reading.tag_calls import Tags, tag_block
 from penstock.dialects.reading.text_call import TextCall
 
 Keys = Mapping[str, str]
@@ -322,7 +322,7 @@ DIALECTS = {
     ),
     "cline_xml": Dialect(block=cline_xml, opens=tool_tags),
     "minimax_m3": Dialect(
-        block=tagged(MINIMAX, parameter=element_parameter),
+        block=tag_block(element_parameter, MINIMAX),
         opens=MINIMAX.opening_marks,
         closes=(*MINIMAX.closes, MINIMAX.call_end),
         tokens=("[e~[",),

@@ -8,9 +8,8 @@ from functools import partial
 
 from msgspec import Struct
 
-from penstock.dialects.dialect import THINK, Dialect
-from penstock.dialects.grammars.named import (
-    FUNCTIONARY_TOKENS,
+from penstock.dialects.dialect import LLAMA_ENDS, THINK, Dialect
+from penstock.dialects.reading.call_arguments import (
     NAME,
     json_arguments,
     last_text,
@@ -18,13 +17,12 @@ from penstock.dialects.grammars.named import (
     named_call,
     text_call,
 )
-from penstock.dialects.grammars.tags import Tags, invoke_body, named_tag, next_invoke
-from penstock.dialects.grammars.tags import value as tag_value
 from penstock.dialects.reading.call_objects import another, only_calls
 from penstock.dialects.reading.json import value
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.raw_values import Writer, json_or_text, raw_value
 from penstock.dialects.reading.source import Mismatch, Reading, Source
+from penstock.dialects.reading.tag_calls import Tags, invoke_body, named_tag, next_invoke, tag_value
 from penstock.dialects.reading.text_call import TextCall
 from penstock.events import Reasoning, Text
 
@@ -303,7 +301,7 @@ DIALECTS = {
         think=((MUSE.reasoning, MUSE.ends[0]),),
         begins_inside=True,
     ),
-    "functionary_v32": Dialect(block=functionary_v32, opens=(TO,), tokens=FUNCTIONARY_TOKENS, begins_inside=True),
+    "functionary_v32": Dialect(block=functionary_v32, opens=(TO,), tokens=LLAMA_ENDS, begins_inside=True),
     "kimi_k3": Dialect(
         block=kimi_k3,
         opens=(TOOLS, CALL, ASSISTANT),

@@ -8,89 +8,17 @@ from functools import partial
 
 from msgspec import Struct
 
-from penstock.dialects.dialect import THINK, Dialect
-from penstock.dialects.reading.call_objects import another, arguments, object_calls, only_calls, only_key
+from penstock.dialects.dialect import LLAMA_ENDS, THINK, Dialect
+from penstock.dialects.reading.call_arguments import NAME, closed_call, last_text, name_ahead, named_call, text_call
+from penstock.dialects.reading.call_objects import another, object_calls, only_calls
 from penstock.dialects.reading.code_spans import FENCE
 from penstock.dialects.reading.json import value
 from penstock.dialects.reading.marks import marks_of
-from penstock.dialects.reading.raw_values import told
-from penstock.dialects.reading.source import Mismatch, Over, Reading, Source
+from penstock.dialects.reading.source import Mismatch, Reading, Source
 from penstock.dialects.reading.text_call import TextCall
 from penstock.events import Reasoning, Text
 
-NAME = re.compile(r"[^\s<>\[\]{}()\"'`]*")
-"""A name or an id, where no mark of its own ends it."""
-
-# -- what several of them share ------------------------------------------------------------------------------------
-
-
-def name_ahead(source: Source) -> Reading[str]:
-    """The name that stands next, white space around it aside."""
-    yield from source.space()
-    name = yield from source.match(NAME)
-    yield from source.space()
-    return name or source.fail("expected a name")
-
-
-def named_call(source: Source, name: str, id: str = "", ends: tuple[str, ...] = ()) -> Reading[None]:
-    """A call of which the name is known, from its arguments on; one of the `ends` follows if there are none."""
-    call = source.begin(name, id)
-    yield from json_arguments(source, call, *ends)
-    source.end()
-
-
-def closed_call(source: Source, name: str, id: str, ends: tuple[str, ...], following: tuple[str, ...]) -> Reading[None]:
-    """The same, where one of the `ends` follows the arguments, or what is `following` if that was left out."""
-    call = source.begin(name, id)
-    yield from json_arguments(source, call, *ends)
-    yield from more_arguments(source, call, *ends, *following)
-    source.end()
-
-
-def more_arguments(source: Source, call: TextCall, *ends: str) -> Reading[None]:
-    """What follows the arguments up to their end, if that is JSON too: nobody knows which of it was meant."""
-    spaces = yield from source.space()
-    if (yield from source.sees(*_JSON)):
-        call.add(spaces)
-        source.unread((yield from source.flow(call.add, marks_of(*ends))))
-    else:
-        source.unread(spaces)
-
-
-_JSON = tuple("{}[],")
-
-
-def json_arguments(source: Source, call: TextCall, *ends: str) -> Reading[None]:
-    """The JSON of a call's arguments; none at all if one of the `ends` comes at once, which is not read."""
-    yield from source.space()
-    if (yield from source.sees(*ends)):
-        call.add("{}")
-    elif (yield from source.sees("{", "[", '"', "null")):
-        yield from arguments(source, call)
-    else:
-        source.fail("expected the arguments")
-
-
-Body = Callable[[Callable[[str], None]], Reading[str]]
-"""Reads raw text, which it gives to a sink, and returns the mark that ended it."""
-
-
-def text_call(source: Source, call: TextCall, key: str, body: Body) -> Reading[str]:
-    """A call that has nothing but text: the value of the one argument that its tool has, or else of `key`."""
-    key = only_key(call, key)
-    call.key(key)
-    mark = yield from told(call, call.schema.field(key).writer, body)
-    call.end_keys()
-    source.end()
-    return mark
-
-
-def last_text(source: Source, sink: Callable[[str], None], *marks: str) -> Reading[str]:
-    """Text up to a mark, or to the end of all, which counts only if the model ended there."""
-    mark = yield from source.flow(sink, marks_of(*marks))
-    if not mark and source.is_cut:
-        raise Over("the text was cut off inside a value")
-    return mark
+# -- sections of calls ---------------------------------------------------------------------------------------------
 
 
 class Section(Struct, frozen=True):
@@ -157,10 +85,7 @@ def functionary_v31(source: Source, mark: str) -> Reading[None]:
 
 def python_code(source: Source, sink: Callable[[str], None]) -> Reading[str]:
     """Code, up to the end of the message."""
-    return (yield from last_text(source, sink, *FUNCTIONARY_TOKENS))
-
-
-FUNCTIONARY_TOKENS = ("<|eom_id|>", "<|eot_id|>")
+    return (yield from last_text(source, sink, *LLAMA_ENDS))
 
 
 def solar(source: Source, mark: str) -> Reading[None]:
@@ -330,7 +255,7 @@ DIALECTS = {
         block=functionary_v31,
         opens=("<function=", PYTHON_TAG),
         closes=("</function>",),
-        tokens=FUNCTIONARY_TOKENS,
+        tokens=LLAMA_ENDS,
     ),
     "solar_open": Dialect(
         block=solar,
