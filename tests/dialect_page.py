@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.dialects.prompt import UNWRITTEN, prompts
 from penstock.dialects.registry import ALIASES, FAMILIES
-from penstock.dialects.stage import LEAKS
+from penstock.dialects.rescue import LEAKS
 from penstock.events import ToolCall
 
 HEAD = """# Dialects

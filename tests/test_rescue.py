@@ -22,7 +22,8 @@ from penstock import (
     UsageError,
 )
 from penstock.dialects.registry import dialects
-from penstock.dialects.stage import LEAKS, Rescue, TextCalls
+from penstock.dialects.rescue import LEAKS, Rescue
+from penstock.dialects.stage import TextCalls
 from tests.support import joined
 
 WEATHER = {

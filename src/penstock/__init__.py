@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from penstock.decoder import Decoder, decode
     from penstock.dialects.parser import TextParser
     from penstock.dialects.prompt import render
-    from penstock.dialects.stage import Rescue, TextCalls
+    from penstock.dialects.rescue import Rescue
+    from penstock.dialects.stage import TextCalls
     from penstock.errors import (
         AlreadyReadError,
         ArgumentsError,
@@ -92,7 +93,8 @@ _HOMES = {
     "decoder": ("Decoder", "decode"),
     "dialects.parser": ("TextParser",),
     "dialects.prompt": ("render",),
-    "dialects.stage": ("Rescue", "TextCalls"),
+    "dialects.rescue": ("Rescue",),
+    "dialects.stage": ("TextCalls",),
     "adapters.xml_parser": ("StreamingXMLParser",),
     "errors": (
         "AlreadyReadError", "ArgumentsError", "AuthenticationError", "BadRequestError",

@@ -1,8 +1,4 @@
-"""A stage over a model's events: its text is read for calls, everything else goes by.
-
-`TextCalls` reads the text of a model that was asked to write its calls there. `Rescue` watches the text of a model with
-native calls for those that leaked into it, in many dialects at once; only declared tools are found.
-"""
+"""`TextCalls`: the stage that finds calls in the text of an event stream. All other events pass through unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ from penstock.dialects.reading.reader import Reader
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.source import Source
 from penstock.dialects.registry import find_dialect
-from penstock.errors import UsageError
 from penstock.events import (
     Finish,
     Opaque,
@@ -32,14 +27,6 @@ from penstock.events import (
     ToolCallInvalid,
     ToolCallStart,
 )
-
-LEAKS = (
-    "hermes", "qwen3_coder", "glm45", "anthropic_xml", "olmo3", "minimax_m2", "minimax_m3", "deepseek_dsml",
-    "deepseek_dsml_v4", "deepseek_v3", "deepseek_v31", "kimi_k2", "harmony", "mistral_v11", "functionary_v31", "gemma4",
-    "seed_oss", "granite3", "tool_calls_json_array", "hunyuan_v3", "longcat", "nemotron_v2", "step3", "cohere_action",
-    "apertus", "internlm2", "lfm2", "functiongemma", "solar_open", "dots", "minicpm5",
-)  # fmt: skip
-"""The dialects with marks that are not met in ordinary prose, in the order in which they are tried."""
 
 _CUT = ("length", "cut", "error", "content_filter")  # why a text is over that the model had not ended
 
@@ -133,18 +120,3 @@ class TextCalls:
     def _finished(self, event: Finish) -> Finish:
         is_stop = event.reason == "stop" and event.choice in self._found
         return msgspec.structs.replace(event, reason="tool_calls") if is_stop else event
-
-
-class Rescue(TextCalls):
-    """Finds calls of declared tools that leaked into the text of a stream with native calls.
-
-    rescue = Rescue(tools)
-    events = [found for event in events for found in rescue.feed(event)] + rescue.close()
-    """
-
-    def __init__(
-        self, tools: Iterable[Any], dialects: str | Iterable[str] = LEAKS, *, id_prefix: str = "text_call_"
-    ) -> None:
-        super().__init__(dialects, tools, only_declared=True, id_prefix=id_prefix)
-        if not self._tools:
-            raise UsageError("a rescue needs the declared tools: without them prose cannot be told from a call")

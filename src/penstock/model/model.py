@@ -312,7 +312,8 @@ def _stage(calls: str, rescue: bool | Iterable[str], tools: list[ToolDeclaration
     """What finds calls in the text, if that is wanted."""
     if calls == "native" and not (rescue and tools):
         return None
-    from penstock.dialects.stage import LEAKS, Rescue, TextCalls
+    from penstock.dialects.rescue import LEAKS, Rescue
+    from penstock.dialects.stage import TextCalls
 
     if calls != "native":
         return TextCalls(calls, tools, reasoning=True, id_prefix=id_prefix)
