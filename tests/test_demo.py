@@ -279,7 +279,7 @@ def test_colours_can_be_kept_in_a_pipe_and_nothing_is_drawn_anew() -> None:
     [
         (("--wire", "telex"), "openai-responses"),
         (("--dialect", "herms"), "no dialect is called 'herms', did you mean 'hermes'?\n"),
-        (("--dialect", "foo"), "no dialect is called 'foo'; docs/dialects.md lists those that there are\n"),
+        (("--dialect", "foo"), "no dialect is called 'foo'; use 'xml', which any model can write\n"),
         (("--dialect", "plain"), "'xml' has them"),
         (("--speed", "0"), "speed"),
     ],

@@ -52,8 +52,8 @@ class UnknownNameError(UsageError):
         from difflib import get_close_matches  # imported here: it costs more than all of this module
 
         plain = {known.replace("_", "-"): known for known in self.known}
-        close = get_close_matches(str(self.name).lower().replace("_", "-"), plain, n=2)
-        return f", did you mean {' or '.join(repr(plain[name]) for name in close)}?" if close else ""
+        close = get_close_matches(str(self.name).lower().replace("_", "-"), plain, n=1)
+        return f", did you mean {plain[close[0]]!r}?" if close else ""
 
     def _others(self, guess: str) -> str:
         return f"{guess}; there are: {', '.join(self.known)}"
@@ -70,8 +70,8 @@ class UnknownDialectError(UnknownNameError):
 
     kind = "dialect"
 
-    def _others(self, guess: str) -> str:  # they are too many for a line
-        return guess or "; docs/dialects.md lists those that there are"
+    def _others(self, guess: str) -> str:  # the whole list is too long for a message
+        return guess or "; use 'xml', which any model can write"
 
 
 class UnknownProviderError(UnknownNameError):
