@@ -15,6 +15,8 @@ CLI := $(VENV)/.installed-cli
 DEV := $(VENV)/.installed-dev
 FUZZ := $(VENV)/.installed-fuzz
 DOCS := $(VENV)/.installed-docs
+QUICK := tests/test_layers.py tests/test_framing.py tests/test_laws.py tests/test_texts.py tests/test_run.py \
+    tests/test_agent.py tests/test_model.py tests/test_history.py -k 'not cut and not prefix'
 FUZZ_TARGETS = $(sort $(wildcard tests/fuzz/fuzz_*.py))
 SOURCES = $(wildcard src tests benchmarks examples)
 
@@ -22,7 +24,7 @@ say = @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo picture site site-serve test check format fuzz bench clean
+.PHONY: help demo picture site site-serve test quick test-all pytest check format fuzz bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -41,9 +43,26 @@ site-serve: site ## build docs/ and serve it on http://127.0.0.1:8000 (PORT=8000
 	@echo 'Serving on http://127.0.0.1:$(PORT), Ctrl-C stops it.'
 	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory site $(PORT)
 
+quick: $(DEV) ## the tests that find most mistakes, in under a minute
+	@$(BIN)/python -m pytest --quiet --numprocesses auto $(QUICK) $(PYTEST_ARGS)
+
+test-all: ## all tests on each Python from 3.11 to 3.14 that this machine has
+	@for version in 3.11 3.12 3.13 3.14; do \
+	    found=; \
+	    for python in python$$version "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python; do \
+	        "$$python" -c 'import venv, ensurepip' 2>/dev/null && found=$$python && break; \
+	    done; \
+	    if [ -z "$$found" ]; then echo "==> Python $$version: not on this machine, skipped"; continue; fi; \
+	    echo "==> Python $$version"; \
+	    $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON="$$found" pytest || exit 1; \
+	done
+
+pytest: $(DEV)
+	@$(BIN)/python -m pytest --quiet --numprocesses auto --dist worksteal $(PYTEST_ARGS)
+
 test: check ## everything: the checks, then all tests
 	$(say) 'pytest'
-	@$(BIN)/python -m pytest --quiet --numprocesses auto --dist worksteal $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory pytest
 
 check: $(DEV) ## format, lint and types (ruff, mypy, pyright)
 	$(say) 'ruff format'
@@ -73,7 +92,7 @@ bench: $(DEV) ## measure, as ratios to the cost of parsing the JSON at all; PEER
 	@$(BIN)/python -m benchmarks $(if $(PEERS),all)
 
 clean: ## remove all that these targets made
-	rm -rf $(VENV) .bench .cache .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site
+	rm -rf $(VENV) .venv-3.* .bench .cache .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site
 	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(CLI): pyproject.toml | $(BIN)/pip

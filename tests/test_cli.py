@@ -164,7 +164,7 @@ def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; {asked}; from penstock.cli import main; main()"
     result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert result.returncode == 2
-    assert result.stderr.endswith("pip install '.[cli]'\n")
+    assert result.stderr.endswith("pip install 'penstock-llm[cli]'\n")
     assert result.stderr.count("\n") == 1
 
 

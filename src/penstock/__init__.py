@@ -133,7 +133,7 @@ if not TYPE_CHECKING:  # a type checker should see the names above, and no other
 
     def __getattr__(name: str) -> Any:
         if name == "__version__":
-            return import_module("importlib.metadata").version("penstock")
+            return import_module("importlib.metadata").version("penstock-llm")
         if name not in _HOME:
             raise AttributeError(f"module 'penstock' has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(f"penstock.{_HOME[name]}"), name)

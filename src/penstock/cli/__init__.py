@@ -23,7 +23,10 @@ def main() -> None:
         package = (missing.name or "").partition(".")[0]
         if package not in ("click", "rich"):
             raise
-        print(f"The command line needs {package}, which is not installed: pip install '.[cli]'", file=sys.stderr)
+        print(
+            f"The command line needs {package}, which is not installed: pip install 'penstock-llm[cli]'",
+            file=sys.stderr,
+        )
         sys.exit(2)
 
 

@@ -74,7 +74,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="penstock", message="%(prog)s %(version)s")
+@click.version_option(package_name="penstock-llm", message="%(prog)s %(version)s")
 def penstock() -> None:
     """Streaming tool calls from any LLM provider: one event stream, every call exact.
 

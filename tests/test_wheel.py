@@ -1,0 +1,66 @@
+"""The built wheel, installed with each extra into a clean environment, imports and runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SCRIPTS = "Scripts" if os.name == "nt" else "bin"
+
+IMPORTS = """
+import importlib, pkgutil, sys, penstock
+
+for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
+    if not module.name.startswith("penstock.cli") and not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+for name in penstock.__all__:
+    getattr(penstock, name)
+assert "site-packages" in penstock.__file__, penstock.__file__
+print(penstock.__version__, penstock.Agent(penstock.Model("sim:fast")).run("Is anything down?").finish_reason)
+"""
+
+
+def run(*command: object, folder: Path) -> str:
+    """Run a command outside the checkout, without its source on the path; return what it printed."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(word) for word in command], cwd=folder, env=environment, capture_output=True, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT, folder=folder)
+    return next(folder.glob("penstock_llm-*.whl"))
+
+
+@pytest.mark.parametrize("extra", ["", "cli", "aws", "all"])
+def test_an_installed_wheel_imports_and_runs(extra: str, wheel: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "venv", with_pip=False)
+    scripts = tmp_path / "venv" / SCRIPTS
+    requirement = f"{wheel}[{extra}]" if extra else str(wheel)
+    pip = (sys.executable, "-m", "pip", "--python", scripts / "python", "install", "--quiet")
+    run(*pip, "--disable-pip-version-check", requirement, folder=tmp_path)
+    version, reason = run(scripts / "python", "-c", IMPORTS, folder=tmp_path).split()
+    assert f"penstock_llm-{version}-" in wheel.name
+    assert reason == "answered"
+    if extra in ("cli", "all"):
+        assert run(scripts / "penstock", "--version", folder=tmp_path).split() == ["penstock", version]
+        last = run(scripts / "penstock", "demo", "--json", "--speed", "1000", folder=tmp_path).splitlines()[-1]
+        assert json.loads(last)["type"] == "done"
+    else:
+        command = [str(scripts / "penstock"), "--version"]
+        refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert refused.returncode == 2
+        assert "pip install 'penstock-llm[cli]'" in refused.stderr
