@@ -23,7 +23,7 @@ from penstock.testing.response import Response
 from penstock.tools.outcome import Outcome
 from penstock.tools.policy import ToolPolicy
 from penstock.tools.tool import tool
-from penstock.transport.exchange import OpenRequest
+from penstock.transport.commands import OpenRequest
 
 NAMES = {
     "openai-chat": "openai-compatible:m", "openai-responses": "openai:m", "anthropic": "anthropic:m",

@@ -30,7 +30,7 @@ from penstock.testing import ReceivedRequest, Reply, Scripted, Status, call, fai
 from penstock.testing.faults import Hang, Reset
 from penstock.testing.response import Response
 from penstock.tools.tool import tool
-from penstock.transport.exchange import OpenRequest
+from penstock.transport.commands import OpenRequest
 from penstock.transport.policy import Retries
 from penstock.wires.shared.pairing import Hosted
 from tests.runs import Cut, check_history

@@ -10,7 +10,7 @@ import pytest
 import penstock
 from penstock.redaction import Mask, is_secret, without_secrets
 from penstock.testing import Cutting, Loopback, Raw
-from penstock.transport.policy import HTTPRequest
+from penstock.transport.commands import HTTPRequest
 
 KEY = "sk-hidden-0123456789"
 

@@ -27,7 +27,7 @@ from penstock.providers import (
 from penstock.redaction import without_secrets
 from penstock.testing import Loopback, Scripted
 from penstock.transport.aws_signature import signature
-from penstock.transport.exchange import OpenRequest
+from penstock.transport.commands import OpenRequest
 from penstock.wires import WIRES, find_encoder
 from tests.asking import KEY
 

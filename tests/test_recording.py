@@ -314,7 +314,7 @@ def test_a_replay_at_a_pace_takes_its_time(colour: str, file: Path) -> None:
     model = Model("openai:gpt", via=Replay(file, speed=50), wire="openai-chat", timeouts=Timeouts(idle=0.01))
     _, stream = read(colour, model)
     assert (stream.text, stream.finish_reason) == ("Let me", "cut")
-    assert stream.error.message == "nothing came for 0.01 seconds (timeouts.idle)"
+    assert stream.error.message == "no data received for 0.01 seconds (timeouts.idle)"
 
 
 @both_colours

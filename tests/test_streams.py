@@ -461,7 +461,7 @@ def test_a_client_of_the_caller_is_used_and_left_open(kind: str) -> None:
         model = model_at(server, client=client, retries=ONCE, timeouts=Timeouts(idle=0.3))
         assert read("sync", model)[1].text == "Hi."
         failure("sync", AuthenticationError, model)
-        assert read("sync", model)[1].error.message == "nothing came for 0.3 seconds (timeouts.idle)"
+        assert read("sync", model)[1].error.message == "no data received for 0.3 seconds (timeouts.idle)"
         assert read("sync", model)[1].error.code == "ConnectionFailed"
         assert read("sync", model)[1].text == "Hi."
         assert not client.is_closed
@@ -480,7 +480,7 @@ def test_an_async_client_of_the_caller_is_used_and_left_open(kind: str) -> None:
             assert (await aread(model))[1].text == "Hi."
             with pytest.raises(AuthenticationError):
                 await aread(model)
-            assert (await aread(model))[1].turn.error.message == "nothing came for 0.3 seconds (timeouts.idle)"  # type: ignore[union-attr]
+            assert (await aread(model))[1].turn.error.message == "no data received for 0.3 seconds (timeouts.idle)"  # type: ignore[union-attr]
             assert (await aread(model))[1].turn.error.code == "ConnectionFailed"  # type: ignore[union-attr]
             with pytest.raises(TimedOut, match=r"timeouts\.first_event"):
                 await aread(model)

@@ -64,17 +64,18 @@ from penstock.testing import (
     say,
     wait,
 )
-from penstock.transport.exchange import (
+from penstock.transport.commands import (
     CloseConnection,
     Deliver,
-    Exchange,
+    HTTPRequest,
     OpenRequest,
     ReadBytes,
     ReadTimedOut,
     ResponseHead,
     Sleep,
 )
-from penstock.transport.policy import HTTPRequest, response_error, retry_after
+from penstock.transport.error_responses import response_error, retry_after
+from penstock.transport.exchange import Exchange
 from penstock.transport.sync_http import HTTPConnection
 from penstock.transport.watchdog import Watchdog
 from tests.asking import (
@@ -279,8 +280,8 @@ class Clock:
 
 def exchange(clock: Clock | None = None, timeouts: Timeouts | None = None, retries: Retries | None = None) -> Exchange:
     return Exchange(
-        HTTPRequest("http://localhost/v1", {"authorization": f"Bearer {KEY}"}, b"{}"),
-        lambda: Decoder("openai-chat"),
+        request=HTTPRequest("http://localhost/v1", {"authorization": f"Bearer {KEY}"}, b"{}"),
+        new_decoding=lambda: Decoder("openai-chat"),
         timeouts=timeouts or Timeouts(),
         retries=retries or Retries(),
         clock=clock or Clock(),
@@ -359,7 +360,7 @@ def test_the_total_time_runs_from_the_first_request_on() -> None:
     tell = commands.throw(ReadTimedOut("late"))
     assert tell == CloseConnection()
     [error, finish] = next_tell(commands)
-    assert (error.message, error.retryable) == ("the answer took longer than 10 seconds (timeouts.total)", False)
+    assert (error.message, error.retryable) == ("the response took longer than 10 seconds (timeouts.total)", False)
     assert finish.reason == "cut"
 
 
@@ -381,7 +382,7 @@ def test_a_time_that_is_up_when_a_read_begins_is_told_as_that_time() -> None:
         return b": ping\n\n"
 
     seen = walk(exchange(clock, Timeouts(first_event=5), ONCE), OK, late)
-    assert str(seen[-1]) == "no event came within 5 seconds (timeouts.first_event)"
+    assert str(seen[-1]) == "no event received within 5 seconds (timeouts.first_event)"
 
 
 def test_keep_alives_are_no_events() -> None:
@@ -393,7 +394,7 @@ def test_keep_alives_are_no_events() -> None:
 
     seen = walk(exchange(clock, Timeouts(first_event=5, idle=1), ONCE), OK, ping, ping, ping)
     assert [command.timeout for command in seen if isinstance(command, ReadBytes)] == [5, 3, 1]
-    assert str(seen[-1]) == "no event came within 5 seconds (timeouts.first_event)"
+    assert str(seen[-1]) == "no event received within 5 seconds (timeouts.first_event)"
 
 
 def test_from_the_first_event_on_the_idle_time_counts_and_the_reader_s_time_does_not() -> None:
@@ -416,7 +417,7 @@ def test_a_second_attempt_has_its_own_first_event() -> None:
     )
     assert [command.timeout for command in seen if isinstance(command, ReadBytes)] == [5, 3, 5, 5]
     error = told(seen)[-2]
-    assert error.message == "no event came within 5 seconds (timeouts.first_event)"
+    assert error.message == "no event received within 5 seconds (timeouts.first_event)"
 
 
 def test_an_answer_that_breaks_off_is_begun_anew_if_that_was_asked_for() -> None:
@@ -436,8 +437,8 @@ def test_an_answer_with_a_whole_call_in_it_is_never_begun_anew() -> None:
     for wire in ("anthropic", "openai-responses", "ollama"):
         body = b"".join(frames(wire, reply))
         eager = Exchange(
-            HTTPRequest("http://localhost/v1", {}, b"{}"),
-            lambda wire=wire: Decoder(wire),  # type: ignore[misc]
+            request=HTTPRequest("http://localhost/v1", {}, b"{}"),
+            new_decoding=lambda wire=wire: Decoder(wire),  # type: ignore[misc]
             timeouts=Timeouts(),
             retries=Retries(after_start=True),
             clock=Clock(),
@@ -455,7 +456,7 @@ def test_a_second_attempt_that_is_refused_or_empty_is_told_and_not_raised() -> N
     begun = OK, b"".join(FRAMES[:2]), broke
     for outcomes, words in (
         ((ResponseHead(401, {}), b""), "HTTP 401"),
-        ((OK, b""), "closed the connection without an answer"),
+        ((OK, b""), "closed the connection without sending a response"),
     ):
         chunks = told(walk(exchange(retries=retries), *begun, *outcomes))
         assert [type(chunk) for chunk in chunks[-3:]] == [Retry, Error, Finish]
@@ -473,7 +474,7 @@ SILENT = Timeouts(first_event=0.3)
 def test_a_server_that_hangs_is_given_up(colour: str) -> None:
     with Loopback(always(Hang())) as server, within(LONG):
         error = failure(colour, TimedOut, model_at(server, timeouts=SILENT, retries=ONCE))
-    assert error.message == "no event came within 0.3 seconds (timeouts.first_event)"
+    assert error.message == "no event received within 0.3 seconds (timeouts.first_event)"
     assert error.retryable
 
 
@@ -504,9 +505,9 @@ def test_a_connection_that_is_never_made_is_given_up(colour: str) -> None:
         assert error.message == "no connection within 0.2 seconds (timeouts.connect)"
         assert error.retryable
         for times, words in (
-            (Timeouts(first_event=0.2), "no event came within 0.2 seconds (timeouts.first_event)"),
-            (Timeouts(total=0.2), "the answer took longer than 0.2 seconds (timeouts.total)"),
-            (Timeouts(connect=None, total=0.2), "the answer took longer than 0.2 seconds (timeouts.total)"),
+            (Timeouts(first_event=0.2), "no event received within 0.2 seconds (timeouts.first_event)"),
+            (Timeouts(total=0.2), "the response took longer than 0.2 seconds (timeouts.total)"),
+            (Timeouts(connect=None, total=0.2), "the response took longer than 0.2 seconds (timeouts.total)"),
         ):
             error = failure(colour, TimedOut, Model("openai:gpt", url, KEY, timeouts=times, retries=ONCE))
             assert error.message == words
@@ -540,7 +541,7 @@ def test_keep_alives_alone_are_no_answer(colour: str) -> None:
     with serving(serve) as url, within(LONG):
         model = Model("anthropic:claude", url, KEY, timeouts=Timeouts(first_event=0.4, idle=0.2), retries=ONCE)
         error = failure(colour, TimedOut, model)
-    assert error.message == "no event came within 0.4 seconds (timeouts.first_event)"
+    assert error.message == "no event received within 0.4 seconds (timeouts.first_event)"
 
 
 @every_wire
@@ -551,7 +552,7 @@ def test_silence_in_the_middle_ends_the_answer_and_keeps_it(wire: str, colour: s
         chunks, stream = read(colour, model_on(wire, via=line, timeouts=Timeouts(idle=0.02)))
     assert_sane(chunks)
     assert (stream.text, stream.finish_reason) == ("Let me look.", "cut")
-    assert stream.error == Error("nothing came for 0.02 seconds (timeouts.idle)", "TimedOut", retryable=True)
+    assert stream.error == Error("no data received for 0.02 seconds (timeouts.idle)", "TimedOut", retryable=True)
 
 
 @both_colours
@@ -562,7 +563,7 @@ def test_the_idle_time_counts_although_the_first_event_came_late(colour: str) ->
             with within(LONG):
                 times = Timeouts(first_event=first_event, idle=0.2)
                 _, stream = read(colour, model_at(server, timeouts=times))
-            assert stream.error.message == "nothing came for 0.2 seconds (timeouts.idle)"
+            assert stream.error.message == "no data received for 0.2 seconds (timeouts.idle)"
 
 
 @both_colours
@@ -578,7 +579,7 @@ def test_the_total_time_ends_an_answer_that_never_pauses(colour: str) -> None:
         chunks, stream = read(colour, model_at(server, timeouts=Timeouts(total=0.5)))
     assert stream.text.startswith("One word")
     assert stream.finish_reason == "cut"
-    assert stream.error.message == "the answer took longer than 0.5 seconds (timeouts.total)"
+    assert stream.error.message == "the response took longer than 0.5 seconds (timeouts.total)"
     assert not stream.error.retryable
     assert_sane(chunks)
 

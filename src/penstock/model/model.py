@@ -20,8 +20,9 @@ from penstock.messages import Message, system
 from penstock.model.stream import AsyncConnection, AsyncStream, Connection, Stream
 from penstock.providers import Provider, at, find_base_url, find_key, find_provider, split_model
 from penstock.redaction import without_secrets
+from penstock.transport.commands import HTTPRequest
 from penstock.transport.exchange import Decoding, Exchange, Recorder
-from penstock.transport.policy import HTTPRequest, Retries, Timeouts
+from penstock.transport.policy import Retries, Timeouts
 from penstock.turn import Turn
 from penstock.wires import ALIASES, find_encoder, find_wire
 from penstock.wires.shared.request import OPTIONS, Request
@@ -203,8 +204,10 @@ class Model:
         )
         http_request = self._http_request(request)
         return Exchange(
-            http_request,
-            lambda: _staged(Decoder(self.wire, known, id_prefix=id_prefix), _stage(calls, rescue, known, id_prefix)),
+            request=http_request,
+            new_decoding=lambda: _staged(
+                Decoder(self.wire, known, id_prefix=id_prefix), _stage(calls, rescue, known, id_prefix)
+            ),
             timeouts=self._timeouts,
             retries=self._retries,
             clock=time.monotonic,

@@ -17,8 +17,7 @@ from msgspec import Struct
 
 from penstock.errors import UsageError
 from penstock.redaction import Mask, without_secrets
-from penstock.transport.exchange import ResponseHead
-from penstock.transport.policy import HTTPRequest
+from penstock.transport.commands import HTTPRequest, ResponseHead
 
 VERSION = 1
 SHOWN_HEADERS = ("content-type", "date", "retry-after", "request-id", "x-request-id", "openai-processing-ms", "server")
@@ -77,9 +76,9 @@ class FileRecorder:
         self._pieces: list[tuple[float, bytes]] = []  # what came, as it came: a key may be cut in two
         self._write(b"")  # a file that cannot be written is told before anything is asked
 
-    def begin(self, head: ResponseHead, asked: float, now: float) -> None:
+    def begin(self, head: ResponseHead, start: float, now: float) -> None:
         self._settle()
-        self._started = asked
+        self._started = start
         kept = {name.lower(): value for name, value in head.headers.items() if name.lower() in SHOWN_HEADERS}
         self._lines += [self._asked, Began(self._since(now), head.status, kept)]
 

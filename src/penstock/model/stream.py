@@ -16,17 +16,17 @@ from typing import Any, Protocol, Self
 
 from penstock.errors import AlreadyReadError, ConnectionFailed, ProviderError
 from penstock.events import Error, FinishReason, StreamChunk, ToolCall, Usage
-from penstock.transport.exchange import (
+from penstock.transport.commands import (
     CloseConnection,
     Command,
     Commands,
     Deliver,
-    Exchange,
     OpenRequest,
     ReadBytes,
     ResponseHead,
     Sleep,
 )
+from penstock.transport.exchange import Exchange
 from penstock.turn import Turn, TurnBuilder
 
 MANY = 50

@@ -21,7 +21,7 @@ from penstock.testing.request import ReceivedRequest, route_request
 from penstock.testing.response import Response, recut, respond
 from penstock.testing.script import Responder, Step, as_script
 from penstock.testing.wires.play import SendAction
-from penstock.transport.exchange import OpenRequest, ReadTimedOut, ResponseHead
+from penstock.transport.commands import OpenRequest, ReadTimedOut, ResponseHead
 
 FOREVER = 3600.0
 Respond = Callable[[OpenRequest], Response | Hang | Reset]

@@ -15,7 +15,7 @@ from penstock.testing.in_process import AsyncPlayedConnection, PlayedConnection
 from penstock.testing.reply import Drop, Wait
 from penstock.testing.response import Response, recut
 from penstock.testing.wires.play import SendAction
-from penstock.transport.exchange import OpenRequest
+from penstock.transport.commands import OpenRequest
 
 
 class Replay:

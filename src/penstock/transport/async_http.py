@@ -11,7 +11,7 @@ from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
 from penstock.errors import UsageError
-from penstock.transport.exchange import OpenRequest, ReadTimedOut, ResponseHead
+from penstock.transport.commands import OpenRequest, ReadTimedOut, ResponseHead
 from penstock.transport.failures import client_error
 
 _keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[Any, None]]] = WeakKeyDictionary()

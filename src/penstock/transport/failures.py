@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from penstock.errors import ConnectionFailed, ProviderError, TimedOut
-from penstock.transport.exchange import OpenRequest, ReadTimedOut
+from penstock.transport.commands import OpenRequest, ReadTimedOut
 
 CONNECTING = {"ConnectTimeout", "PoolTimeout", "ConnectionTimeoutError"}
 WAITING = {"TimeoutException", "TimeoutError"}

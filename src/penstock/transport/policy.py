@@ -1,30 +1,15 @@
-"""What to wait for, how often to try, and what a refusal means: the rules of HTTP, without I/O."""
+"""Timeouts and retries of a request: how long to wait, and how often to try again."""
 
 from __future__ import annotations
 
-import json
 import math
 import random
-import re
-from collections.abc import Callable, Mapping
-from email.utils import parsedate_to_datetime
-from html import unescape
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
-from penstock.errors import (
-    AuthenticationError,
-    BadRequestError,
-    ContextLengthError,
-    NotFoundError,
-    OverloadedError,
-    ProviderError,
-    RateLimitError,
-    UnexpectedReplyError,
-    UsageError,
-)
-from penstock.redaction import without_secrets
+from penstock.errors import ProviderError, UsageError
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
@@ -85,112 +70,3 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "attempts": (lambda value: _is_count(value) and isinstance(value, int), "a whole number of 0 or more"),
     "after_start": (lambda value: isinstance(value, bool), "True or False"),
 }
-
-
-class HTTPRequest(Struct, frozen=True):
-    """A request on its way: where to, with what headers, and its body. The headers hold the key: they are not shown."""
-
-    url: str
-    headers: Mapping[str, str]
-    body: bytes
-
-    def __repr__(self) -> str:
-        return f"HTTPRequest({without_secrets(self.url)!r}, {len(self.body)} bytes)"
-
-
-_TOO_LONG = re.compile(
-    r"context.{0,3}(?:length|window)|maximum context|too many (?:input )?tokens|prompt is too long|input is too long"
-    r"|exceeds? the (?:maximum|limit).{0,40}tokens|tokens?.{0,40}exceed",
-    re.IGNORECASE,
-)
-_MAX_SHOWN = 500
-
-
-def response_error(status: int, headers: Mapping[str, str], body: bytes, now: float) -> ProviderError:
-    """The error that a refusal is, with the provider's words."""
-    value = _json(body)
-    code, words = _words(value)
-    words = words or _text(body, headers)
-    known: dict[str, Any] = {
-        "status": status,
-        "code": code,
-        "request_id": _header(headers, "x-request-id", "request-id", "x-amzn-requestid", "cf-ray"),
-        "raw": value if value is not None else words,
-    }
-    said = f"HTTP {status}: {words}" if words else f"HTTP {status}"
-    match status:
-        case 401 | 403:
-            return AuthenticationError(f"{said} (is the key right, and may it do this?)", **known)
-        case 404:
-            return NotFoundError(f"{said} (is the model's name right, and the base URL?)", **known)
-        case 408 | 409 | 425:
-            return OverloadedError(said, retryable=True, **known)
-        case 429:
-            wait = retry_after(headers, now)
-            is_over = code in ("insufficient_quota", "billing_hard_limit_reached")
-            return RateLimitError(said, retryable=not is_over, retry_after=wait, **known)
-        case 413:
-            return ContextLengthError(said, **known)
-        case _ if 300 <= status < 400:
-            where = _header(headers, "location") or "nowhere"
-            return UnexpectedReplyError(f"{said}: redirected to {where}; set base_url to where it is", **known)
-        case _ if status >= 500:
-            return OverloadedError(said, retryable=True, retry_after=retry_after(headers, now), **known)
-        case _ if _TOO_LONG.search(words) or "context_length" in code:
-            return ContextLengthError(said, **known)
-        case _:
-            return BadRequestError(said, **known)
-
-
-def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """The seconds that the provider asks to wait: `retry-after-ms`, or `Retry-After` in seconds or as a date."""
-    if milliseconds := _number(_header(headers, "retry-after-ms")):
-        return milliseconds / 1000
-    given = _header(headers, "retry-after")
-    if (seconds := _number(given)) is not None:
-        return seconds
-    try:
-        return max(0.0, parsedate_to_datetime(given).timestamp() - now) if given else None
-    except ValueError:
-        return None
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if 0 <= number < float("inf") else None
-
-
-def _header(headers: Mapping[str, str], *names: str) -> str:
-    lower = {name.lower(): value for name, value in headers.items()}
-    return next((lower[name] for name in names if name in lower), "")
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _words(value: Any) -> tuple[str, str]:
-    """The code and the message of an error body, in the shapes that providers have."""
-    match value:
-        case [first, *_]:  # Gemini
-            return _words(first)
-        case {"error": {"message": message, **rest}}:
-            return str(rest.get("code") or rest.get("type") or rest.get("status") or ""), str(message)
-        case {"error": str(message)} | {"message": str(message)} | {"detail": str(message)} | {"Message": str(message)}:
-            return str(value.get("code") or value.get("type") or value.get("__type") or ""), message
-        case _:
-            return "", json.dumps(value)[:_MAX_SHOWN] if value else ""
-
-
-def _text(body: bytes, headers: Mapping[str, str]) -> str:
-    """What a body that is no JSON says, without its markup."""
-    text = body[:20_000].decode("utf-8", "replace")
-    if "html" in _header(headers, "content-type") or text.lstrip().lower().startswith(("<!doctype", "<html")):
-        text = unescape(re.sub(r"(?is)<(script|style)\b.*?(?:</\1>|$)|<!--.*?(?:-->|$)|<[^>]*>", " ", text))
-    return " ".join(text.split())[:_MAX_SHOWN]

@@ -10,7 +10,7 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from penstock.errors import UsageError
-from penstock.transport.exchange import OpenRequest, ReadTimedOut, ResponseHead
+from penstock.transport.commands import OpenRequest, ReadTimedOut, ResponseHead
 from penstock.transport.failures import client_error
 from penstock.transport.socket_hold import SocketHold
 from penstock.transport.watchdog import watchdog

@@ -1,0 +1,68 @@
+"""The commands of an exchange, which a driver carries out with its own kind of I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.errors import TimedOut
+from penstock.events import StreamChunk
+from penstock.redaction import without_secrets
+
+
+class HTTPRequest(Struct, frozen=True):
+    """An HTTP POST request. Its headers hold the API key, so that its `repr` leaves them out."""
+
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"HTTPRequest({without_secrets(self.url)!r}, {len(self.body)} bytes)"
+
+
+class OpenRequest(Struct, frozen=True):
+    """Send the request and return the `ResponseHead`; the timeouts are in seconds."""
+
+    request: HTTPRequest
+    connect: float | None
+    first_byte: float | None
+
+
+class ResponseHead(Struct, frozen=True):
+    """The status and the headers of a response."""
+
+    status: int
+    headers: Mapping[str, str]
+
+
+class ReadBytes(Struct, frozen=True):
+    """Return the next bytes of the response, empty at its end; raise `ReadTimedOut` after `timeout` seconds."""
+
+    timeout: float | None
+
+
+class ReadTimedOut(TimedOut):
+    """A wait exceeded its timeout; the exchange knows which of its time limits that was."""
+
+
+class Sleep(Struct, frozen=True):
+    """Wait before the next attempt."""
+
+    seconds: float
+
+
+class Deliver(Struct, frozen=True):
+    """Pass the chunks to the reader of the stream."""
+
+    chunks: list[StreamChunk]
+
+
+class CloseConnection(Struct, frozen=True):
+    """Close the connection if it is open."""
+
+
+Command = OpenRequest | ReadBytes | Sleep | Deliver | CloseConnection
+Commands = Generator[Command, Any, None]
