@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args
 
 import click
@@ -35,7 +37,9 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SITE = {path.relative_to(DOCS).as_posix(): path for path in sorted(DOCS.rglob("*.md"))}
 """The pages that are built as a site."""
-FILES = SITE | {path: ROOT / path for path in ("README.md", "examples/README.md")}
+FILES = SITE | {
+    path: ROOT / path for path in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "examples/README.md")
+}
 PAGES = {name: path.read_text() for name, path in FILES.items()}
 README, REFERENCE = PAGES["README.md"], PAGES["reference.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -303,3 +307,21 @@ def test_the_page_of_quirks_has_a_row_per_number() -> None:
 
 def test_the_page_of_quirks_is_up_to_date() -> None:
     assert PAGES["quirks.md"] == quirks.page(), "python -m tests.quirks"
+
+
+# -- the package index -------------------------------------------------------------------------------------------------
+
+
+def test_the_readme_of_the_package_index_has_no_relative_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook: Any = ModuleType("hatchling")  # the build backend, which need not be installed here
+    hook.MetadataHookInterface = object
+    for name in ("hatchling", "hatchling.metadata", "hatchling.metadata.plugin", "hatchling.metadata.plugin.interface"):
+        monkeypatch.setitem(sys.modules, name, hook)
+    index_readme = runpy.run_path(str(ROOT / "hatch_build.py"))["index_readme"]
+    relative = re.compile(r"\]\((?!https?:|#)")
+    plain, linked = index_readme(README, ""), index_readme(README, "https://forge.example/us/penstock")
+    assert not relative.search(plain)
+    assert not relative.search(linked)
+    assert "163 numbered quirks of real servers" in plain
+    assert "](https://forge.example/us/penstock/blob/main/docs/quirks.md)" in linked
+    assert "](https://forge.example/us/penstock/raw/main/docs/demo.svg)" in linked
