@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
 from penstock.cli.commands.demo import WIRE
-from penstock.cli.demo_run import cast, play
+from penstock.cli.demo.performance import open_demo, show_demo
 
 WIDTH = 86
 THEME = TerminalTheme(
@@ -26,8 +26,8 @@ _FONT = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)  # rich names fonts on t
 def main(path: Path) -> None:
     """Run the demo, and draw what stands in the terminal at its end."""
     console = Console(file=io.StringIO(), record=True, force_terminal=True, color_system="truecolor", width=WIDTH)
-    with cast(WIRE) as (agent, watch):
-        done = play(agent, watch, console)
+    with open_demo(WIRE) as (agent, watch):
+        done = show_demo(agent, watch, console)
     if done.reason != "answered":
         sys.exit(f"the run did not end well: {done.why}")
     drawn = _FONT.sub("", console.export_svg(title="penstock demo", theme=THEME, unique_id="demo"))

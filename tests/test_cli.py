@@ -25,7 +25,7 @@ from penstock import events
 from penstock.cli.app import penstock as command
 from penstock.cli.oddities import Oddities
 from penstock.cli.screen.choices import Choices
-from penstock.cli.screen.response_view import View
+from penstock.cli.screen.output import show_response
 from penstock.events import Finish, Retry, Text, ToolCallDelta, ToolCallInvalid, ToolCallStart, Unknown
 from penstock.wires import WIRES
 from tests.support import Vector, decode_pieces, pieces_of, vectors
@@ -192,15 +192,15 @@ def test_one_token_is_one() -> None:
 
 def test_a_call_that_must_not_run_says_why_and_what_was_meant() -> None:
     told = decode(piece(0, '{"a": 1}{"a": 1}', id="x", name="f") + chunk({}, "tool_calls") + USAGE + DONE)
-    assert '╰─ ✗ duplicated  the arguments were sent 2 times\n   probably meant: {"a":1}\n' in told
+    assert '╰─ ✗ duplicated: the arguments were sent 2 times\n   probably meant: {"a":1}\n' in told
     assert "  • 1 call that must not run: f (duplicated)\n" in told
 
 
-def test_interleaved_calls_are_told_apart() -> None:
+def test_interleaved_calls_are_shown_one_after_the_other() -> None:
     body = piece(0, '{"a"', id="x", name="f") + piece(1, "{", id="y", name="g") + piece(0, ": 1}") + piece(1, "}")
     told = decode(body + chunk({}, "tool_calls") + USAGE + DONE)
-    assert "╭─ f  x  goes on\n│  : 1}\n" in told
-    assert "✓ whole  f  x  the finish confirmed it\n✓ whole  g  y  the finish confirmed it\n" in told
+    whole = "╰─ ✓ whole  the finish confirmed it\n"
+    assert told.startswith(f'╭─ f  x\n│  {{"a": 1}}\n{whole}╭─ g  y\n│  {{}}\n{whole}')
     assert "2 jumps between calls whose pieces are interleaved" in told
 
 
@@ -212,7 +212,7 @@ def test_refusals_errors_and_state_are_shown() -> None:
     )
     assert "▌ refusal: Not that.\n" in told
     assert "· extra_content: 19 bytes of state to send back untouched\n" in told
-    assert "✗ error overloaded_error: Overloaded\\nagain  may be retried\n" in told
+    assert "✗ error overloaded_error: Overloaded\\nagain  can be retried\n" in told
     assert "\n■ error\n" in told
 
 
@@ -319,13 +319,13 @@ def test_a_wire_without_a_word_for_calls_may_say_stop() -> None:
 
 def test_a_retry_voids_what_was_shown() -> None:
     told = shown([Text(0, "Hel"), Retry("overloaded"), Text(1, "Hello"), Finish("stop", "stop")])
-    assert told.startswith("Hel\n\n↻ begun anew (overloaded): what stands above is void\n\nHello\n")
+    assert told.startswith("Hel\n\n↻ retry (overloaded): ignore the response above\n\nHello\n")
     assert "1 restart: the answer was begun anew: overloaded" in told
 
 
 def test_calls_that_were_never_announced_are_shown() -> None:
     told = shown([ToolCallInvalid(0, "x", "", '{"a"', "unnamed", "the call has no name"), Finish("stop", "stop")])
-    assert told.startswith('╭─ (no name)\n│  {"a"\n╰─ ✗ unnamed  the call has no name  x\n')
+    assert told.startswith('╭─ (no name)  x\n│  {"a"\n╰─ ✗ unnamed: the call has no name\n')
 
 
 def test_arguments_that_the_provider_changes_at_the_end_are_odd() -> None:
@@ -338,14 +338,12 @@ def test_arguments_that_the_provider_changes_at_the_end_are_odd() -> None:
 # Laws.
 
 
-def shown(stream: Sequence[events.StreamChunk], wire: str = WIRE, width: int = 0) -> str:
-    """What the view prints: plain text, or, with a width, what a terminal of that width gets."""
+def shown(stream: Sequence[events.StreamChunk], wire: str = WIRE, width: int = 0, *, is_batch: bool = True) -> str:
+    """What is printed: plain text, or, with a width, what a terminal of that width gets."""
     file = io.StringIO()
     is_terminal = bool(width)
-    view = View(Console(file=file, force_terminal=is_terminal, color_system=None, width=width or None), wire)
-    for event in stream:
-        view.add(event)
-    view.close()
+    console = Console(file=file, force_terminal=is_terminal, color_system=None, width=width or None)
+    show_response(console, wire, [stream] if is_batch else ([event] for event in stream))
     return file.getvalue()
 
 
@@ -355,13 +353,14 @@ def test_every_vector_can_be_shown(vector: Vector) -> None:
     told = shown(whole, vector.wire)
     assert re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f]", told) == []
     assert shown(decode_pieces(vector.wire, pieces_of(vector.body(), 1), vector.tools), vector.wire) == told
+    assert shown(whole, vector.wire, is_batch=False) == told
     narrow = shown(whole, vector.wire, width=40)
     assert re.sub(r"[\s┊│▌]", "", narrow) == re.sub(r"[\s┊│▌]", "", told)
 
 
 def test_lines_break_at_words() -> None:
     words = ["The", " quick", " brown", " fox", " jumps over", " the lazy", " dog", "ged person", " W" + "o" * 30]
-    told = shown([*(Text(0, word) for word in words), Unknown("x")], width=22)
+    told = shown([*(Text(0, word) for word in words), Unknown("x")], width=23)
     assert told.startswith(
         "The quick brown fox \njumps over the lazy \ndogged person Wooooooo\noooooooooooooooooooooo\no\n"
     )
@@ -454,7 +453,8 @@ def test_no_color_is_obeyed() -> None:
         assert child.stdin is not None
         child.stdin.write(GOOD.encode())
         child.stdin.close()
-        assert b"\x1b" not in read_until(screen, b"7 out\r\n")
+        told = read_until(screen, b"7 out\x1b[K\r\n")
+        assert re.findall(b"\x1b\\[[\\d;]*m", told) == []
 
 
 @pytest.mark.parametrize("flag", [(), ("--json",)])
@@ -488,7 +488,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(flag: tuple[str, ...], tmp_path
 def test_a_terminal_that_knows_only_ascii_still_works() -> None:
     result = piped(PLAIN | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
     assert result.returncode == 0
-    assert b"\\u2713 whole" in result.stdout
+    assert b"\n'- + whole  the finish confirmed it\n" in result.stdout
 
 
 def test_import_penstock_leaves_the_command_line_alone() -> None:

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from penstock.cli.screen.call_card import Card
-from penstock.cli.screen.live_run import Show
-from penstock.cli.screen.log import Log
-from penstock.cli.screen.terminal import as_text, harmless
+from penstock.cli.screen.call_card import CallCard
+from penstock.cli.screen.renderer import Renderer
+from penstock.cli.screen.run_log import RunLog
+from penstock.cli.screen.run_page import RunPage
+from penstock.cli.screen.terminal import as_text, escape_json
 from penstock.events import Text, ToolCallDelta, ToolCallStart
 from penstock.messages import decode_messages
 from penstock.run.events import ToolProgress
@@ -53,7 +54,7 @@ def test_a_poor_encoding_breaks_nothing(command: list[str], encoding: str) -> No
 
 def logged(*events: Any) -> str:
     out = io.StringIO()
-    log = Log(Console(file=out, width=80))
+    log = RunLog(Console(file=out, width=80))
     for event in events:
         log.add(event, 0.0)
     log.close()
@@ -79,7 +80,7 @@ class Strange:
 def test_a_tool_may_report_anything(data: Any) -> None:
     assert "progress" in logged(ToolProgress("1.0", "c", "look", data))
     assert as_text(data)
-    card = Card("c", "look")
+    card = CallCard("c", "look")
     card.progress.report = data
     card.progress.phase = "running"
     assert card.rows(80, 0.0)
@@ -88,7 +89,7 @@ def test_a_tool_may_report_anything(data: Any) -> None:
 @pytest.mark.parametrize("done", [float("inf"), float("nan"), 0, 3, -1])
 @pytest.mark.parametrize("total", [float("inf"), float("nan"), 0, 3])
 def test_a_bar_is_drawn_of_what_can_be_drawn(done: float, total: float) -> None:
-    card = Card("c", "look")
+    card = CallCard("c", "look")
     card.progress.report = {"done": done, "total": total}
     card.progress.phase = "running"
     assert card.rows(80, 0.0)
@@ -96,7 +97,7 @@ def test_a_bar_is_drawn_of_what_can_be_drawn(done: float, total: float) -> None:
 
 def test_where_nothing_moves_a_long_argument_costs_what_it_is_long() -> None:
     def told(pieces: int) -> None:
-        with Show(Console(file=io.StringIO(), width=80, force_terminal=True)) as show:
+        with Renderer(Console(file=io.StringIO(), width=80, force_terminal=True), RunPage()) as show:
             show.add(ToolCallStart(0, "c", "write"))
             show.add(ToolCallDelta(0, '{"text": "'))
             for _ in range(pieces):
@@ -106,7 +107,7 @@ def test_where_nothing_moves_a_long_argument_costs_what_it_is_long() -> None:
 
 
 def test_json_for_a_terminal_turns_nothing_around() -> None:
-    assert harmless("a\u202eb\u2066c\x7f\x85".encode()) == b"a\\u202eb\\u2066c\\u007f\\u0085"
+    assert escape_json("a\u202eb\u2066c\x7f\x85".encode()) == b"a\\u202eb\\u2066c\\u007f\\u0085"
 
 
 @pytest.mark.parametrize("command", [["demo", "--speed", "nan"], ["replay", "--speed", "nan", __file__]])

@@ -19,15 +19,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from penstock.cli.demo_run import cast, ourselves
-from penstock.cli.demo_script import ANSWER, PROMPT, TOOLS
-from penstock.cli.screen.call_card import Card, Span
-from penstock.cli.screen.live_region import Region
-from penstock.cli.screen.live_run import Show, shown
-from penstock.cli.screen.page import Page
-from penstock.cli.screen.rows import wrapped
-from penstock.cli.screen.timeline import Timeline
-from penstock.cli.screen.timeline_chart import chart, savings
+from penstock.cli.demo.performance import command_name, open_demo
+from penstock.cli.demo.script import ANSWER, PROMPT, TOOLS
+from penstock.cli.demo.timeline import Timeline, chart, savings
+from penstock.cli.screen.call_card import CallCard, Span
+from penstock.cli.screen.output import render_run
+from penstock.cli.screen.renderer import LiveRegion, Renderer
+from penstock.cli.screen.rows import plain, wrap
+from penstock.cli.screen.run_page import RunPage
 from penstock.dialects.prompt import prompts
 from penstock.events import (
     Error,
@@ -69,7 +68,7 @@ NAMES = [tool.name for tool in TOOLS]
 def performed(wire: str = "anthropic", dialect: str | None = None) -> tuple[list[StreamEvent], Timeline]:
     """The events of a run in this process, and when what happened."""
     events: list[StreamEvent] = []
-    with cast(wire, dialect, FAST) as (agent, watch), agent.stream(PROMPT, deps=watch) as run:
+    with open_demo(wire, dialect, FAST) as (agent, watch), agent.stream(PROMPT, deps=watch) as run:
         timeline = Timeline(watch.spans)
         for event in run:
             timeline.add(event, time.monotonic())
@@ -245,8 +244,8 @@ def test_the_last_words_name_a_command_that_can_be_started_from_here(
         (tmp_path / folder / "penstock").touch(mode=0o755)
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("PATH", str(tmp_path / path) if path else "")
-    monkeypatch.setattr("penstock.cli.demo_run.get_path", lambda _: str(tmp_path / scripts))
-    assert ourselves() == told
+    monkeypatch.setattr("penstock.cli.demo.performance.get_path", lambda _: str(tmp_path / scripts))
+    assert command_name() == told
 
 
 def test_json_is_an_event_a_line() -> None:
@@ -400,10 +399,10 @@ def console(width: int = 40, height: int = 12) -> Console:
 
 def page(*events: StreamEvent, width: int = 60) -> tuple[list[str], list[str]]:
     """What stands and what moves after these events, which came a second apart."""
-    made = Page({})
+    made = RunPage()
     for at, event in enumerate(events):
         made.add(event, float(at))
-    standing, moving = made.rows(width, float(len(events)))
+    standing, moving = made.take(width, float(len(events))), made.moving(width, float(len(events)))
     return [_text(row) for row in standing], [_text(row) for row in moving]
 
 
@@ -434,18 +433,18 @@ def test_text_after_a_call_stands_below_it_when_the_tool_has_ended() -> None:
 def test_a_call_that_waits_says_for_what() -> None:
     call = ToolCall("a", "pay", {})
     assert page(StepStart(1), call)[1] == ["╭─ pay", "╰─ · waits until the answer is over"]
-    assert page(call, ApprovalRequest("a", "pay", {}))[1][-1] == "╰─ ? waits for you"
+    assert page(call, ApprovalRequest("a", "pay", {}))[1][-1] == "╰─ ? waits for your approval"
     assert page(call, ApprovalRequest("a", "pay", {}, "deferred"))[1][-1] == "╰─ ? waits for its result from elsewhere"
 
 
 def test_a_call_that_is_left_open_is_not_broken_off() -> None:
-    made = Page({})
+    made = RunPage()
     made.add(ApprovalRequest("a", "pay", {"amount": 5}), 0.0)
     made.add(ToolCall("b", "look", {}, block=7), 0.0)
-    made.settle("broken off")
-    standing, moving = made.rows(60, 1.0)
+    made.settle("interrupted")
+    standing, moving = made.take(60, 1.0), made.moving(60, 1.0)
     assert [_text(row) for row in standing] == [
-        "╭─ pay", "│  amount    5", "╰─ ? waits for you", "╭─ look", "╰─ ■ broken off",
+        "╭─ pay", "│  amount    5", "╰─ ? waits for your approval", "╭─ look", "╰─ ■ interrupted",
     ]  # fmt: skip
     assert moving == []
 
@@ -461,7 +460,7 @@ def test_errors_and_restarts_are_shown() -> None:
         Text(0, "Hal"), Retry("overloaded"), Error("it broke", "500"), Done("error", "", (), Usage(), "no")
     )
     assert standing == [
-        "Hal", "", "↻ begun anew (overloaded): what the model said above is void", "", "✗ 500 it broke", "",
+        "Hal", "", "↻ retry (overloaded): ignore the response above", "", "✗ error 500: it broke", "",
         "■ error: no",
     ]  # fmt: skip
 
@@ -469,7 +468,7 @@ def test_errors_and_restarts_are_shown() -> None:
 @pytest.mark.parametrize("is_plain", [True, False])
 def test_what_an_error_said_is_not_said_again_at_the_end(is_plain: bool) -> None:
     screen = console(width=100)
-    with shown(screen, is_plain=is_plain) as see:
+    with render_run(screen, is_plain=is_plain) as see:
         see(Error("no key", "MissingKeyError"), 0.0)
         see(Done("error", "", (), Usage(), "no key"), 0.0)
     assert isinstance(screen.file, io.StringIO)
@@ -479,11 +478,11 @@ def test_what_an_error_said_is_not_said_again_at_the_end(is_plain: bool) -> None
 
 
 def test_the_model_is_waited_for_in_sight() -> None:
-    assert page(StepStart(1))[1][0].endswith(" 1.0 s  the model is asked")
+    assert page(StepStart(1))[1][0].endswith(" 1.0 s  waiting for the model")
 
 
 def test_a_long_argument_shows_where_it_is_written() -> None:
-    card = Card("a", "write")
+    card = CallCard("a", "write")
     card.write('{"text": "' + "\\n".join(f"line {number}" for number in range(50)))
     rows = [_text(row) for row in card.rows(40, 0.0)]
     assert "line 49▌" in rows[-2]
@@ -504,7 +503,7 @@ def test_what_a_tool_or_a_model_says_cannot_act_on_the_terminal() -> None:
 
 def test_only_what_changed_is_written_again() -> None:
     screen = console()
-    region = Region(screen, is_live=True)
+    region = LiveRegion(screen)
     region.draw([], [(("one", ""),), (("two", ""),)])
     region.draw([], [(("one", ""),), (("two", ""),)])
     region.draw([], [(("one", ""),), (("three", ""),)])
@@ -514,7 +513,7 @@ def test_only_what_changed_is_written_again() -> None:
 
 def test_a_region_is_never_higher_than_the_terminal() -> None:
     screen = console(height=5)
-    Region(screen, is_live=True).draw([], [((f"row {number}", ""),) for number in range(20)])
+    LiveRegion(screen).draw([], [((f"row {number}", ""),) for number in range(20)])
     assert isinstance(screen.file, io.StringIO)
     assert re.findall(r"row (\d+)", screen.file.getvalue()) == ["16", "17", "18", "19"]
 
@@ -523,7 +522,7 @@ def test_the_cursor_comes_back_whatever_happens() -> None:
     screen = console()
 
     def break_off() -> None:
-        with Show(screen) as show:
+        with Renderer(screen, RunPage()) as show:
             show.add(ToolCallStart(0, "a", "look"))
             raise ZeroDivisionError
 
@@ -531,9 +530,17 @@ def test_the_cursor_comes_back_whatever_happens() -> None:
         break_off()
     assert isinstance(screen.file, io.StringIO)
     told = screen.file.getvalue()
-    assert told.endswith("╰─ ■ broken off\x1b[K\n\x1b[J\x1b[?25h")
+    assert told.endswith("╰─ ■ interrupted\x1b[K\n\x1b[J\x1b[?25h")
 
 
 def test_lines_break_at_words_and_lose_nothing() -> None:
     text = "one two  three\n\nfour" + "x" * 30
-    assert wrapped(text, 10) == ["one two  ", "three", "", "fourxxxxxx", "xxxxxxxxxx", "xxxxxxxxxx", "xxxx"]
+    assert [plain(row) for row in wrap([(text, "")], 10)] == [
+        "one two  ",
+        "three",
+        "",
+        "fourxxxxxx",
+        "xxxxxxxxxx",
+        "xxxxxxxxxx",
+        "xxxx",
+    ]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli import INTERRUPTED
-from penstock.cli.history_file import HistoryFile
-from penstock.cli.kept_file import KeptFile
+from penstock.cli.kept_file import HistoryFile, KeptFile
 from penstock.cli.questions import (
     FAILED,
     MISTAKEN,
@@ -20,8 +19,8 @@ from penstock.cli.questions import (
     is_unreached_here,
     named,
 )
-from penstock.cli.screen.run_output import Manner, telling
-from penstock.cli.screen.terminal import visible
+from penstock.cli.screen.output import Format, run_output
+from penstock.cli.screen.terminal import escape
 from penstock.errors import UsageError
 from penstock.messages import Message
 from penstock.run.events import ApprovalRequest, Done
@@ -39,10 +38,10 @@ WAITING = 4
 class Talk:
     """A conversation with an agent in a terminal."""
 
-    def __init__(self, agent: Agent, manner: Manner, history: HistoryFile | None, state: KeptFile | None) -> None:
+    def __init__(self, agent: Agent, format: Format, history: HistoryFile | None, state: KeptFile | None) -> None:
         self.code = 0
         self._agent = agent.with_approvals("pause")  # the person is asked here, or nobody can be
-        self._manner: Manner = manner
+        self._format: Format = format
         self._history = history
         self._state = state
         self._messages: list[Message] = history.read() if history else []
@@ -50,12 +49,12 @@ class Talk:
     @property
     def _has_someone(self) -> bool:
         """Whether there is somebody to ask about a call."""
-        return sys.stdin.isatty() and self._manner != "json"
+        return sys.stdin.isatty() and self._format != "json"
 
     def go_on(self) -> None:
         """Ask the person, and then the agent, again and again."""
         title = f"{self._agent.config.model.name} · Ctrl-D ends it, Ctrl-C ends a run\n"
-        click.secho(visible(title), dim=True, err=True)
+        click.secho(escape(title), dim=True, err=True)
         while (line := asked("› ")) is not None:
             if line.strip():
                 self.say(line)
@@ -131,12 +130,12 @@ class Talk:
             advice = f"go on with --state {self._state.path}, at a terminal or with --yes or --no"
         else:
             advice = f"go on with --state {self._state.path} at a terminal"
-        click.echo(visible(f"Error: nobody is there to ask: {told}; {advice}"), err=True)
+        click.echo(escape(f"Error: nobody is there to ask: {told}; {advice}"), err=True)
 
     def _show(self, run: AgentRun) -> None:
         """Show a run to its end, and keep what is to be kept of it."""
         try:
-            with run, telling(self._manner) as see:
+            with run, run_output(self._format) as see:
                 for event in run:
                     if not (self._has_someone and isinstance(event, Done) and event.reason == "paused"):
                         see(event, time.monotonic())  # but not a pause, if somebody is asked right now
@@ -157,7 +156,7 @@ class Talk:
         if self._state:
             problems.append(self._state.write(run.dump()) if run.waiting else self._state.remove())
         for problem in filter(None, problems):
-            click.echo(visible(f"Error: {problem}"), err=True)
+            click.echo(escape(f"Error: {problem}"), err=True)
         return not any(problems)
 
 

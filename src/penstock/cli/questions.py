@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from penstock.cli.screen.terminal import visible
-from penstock.cli.shell_completion import complete_calls, complete_model, complete_wire
+from penstock.cli.commands.completion import complete_calls, complete_model, complete_wire
+from penstock.cli.screen.terminal import escape
 from penstock.errors import ConnectionFailed, MissingKeyError, PenstockError, UsageError
 from penstock.model.model import Model
 from penstock.wires import ALIASES, WIRES
@@ -34,7 +34,7 @@ class Mistake(click.ClickException):
     exit_code = MISTAKEN
 
     def format_message(self) -> str:
-        return visible(self.message)
+        return escape(self.message)
 
 
 class ModelName(click.types.StringParamType):
@@ -106,7 +106,7 @@ def read_tools(path: Path | None) -> list[Any]:
 def complain(error: PenstockError, model: Model) -> int:
     """Say what went wrong on the way to the model; the exit code for it."""
     question = " (is it running?)" if is_unreached_here(error, model) else ""
-    click.echo(visible(f"Error: {advice(error)}{question}"), err=True)
+    click.echo(escape(f"Error: {advice(error)}{question}"), err=True)
     return MISTAKEN if isinstance(error, UsageError) else FAILED
 
 
@@ -140,7 +140,7 @@ def answered(question: str) -> str | None:
 
 def named(name: str, arguments: Mapping[str, Any]) -> str:
     """A call as a person reads it: `pay(amount=5)`."""
-    return visible(f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})")
+    return escape(f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})")
 
 
 def asked_result(name: str, arguments: Mapping[str, Any]) -> str:

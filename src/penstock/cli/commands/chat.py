@@ -20,8 +20,8 @@ from penstock.cli.questions import (
     read_tools,
     what_to_ask,
 )
-from penstock.cli.screen.response_output import one_by_one, show
-from penstock.cli.screen.terminal import open_console, visible
+from penstock.cli.screen.output import show_response
+from penstock.cli.screen.terminal import escape, open_console
 from penstock.errors import PenstockError
 from penstock.events import ToolCall
 from penstock.history.repair import repair
@@ -76,7 +76,7 @@ class Chat:
     def go_on(self) -> None:
         """Ask the person, and then the model, again and again."""
         title = f"{self._model.name} · Ctrl-D ends it, Ctrl-C ends an answer\n"
-        self._console.print(visible(title), style="dim")
+        self._console.print(escape(title), style="dim")
         while (line := asked("› ")) is not None:
             if line.strip():
                 self.say(line)
@@ -112,7 +112,7 @@ class Chat:
         return stream.tool_calls if is_whole else []
 
     def _show(self, stream: Stream) -> bool:
-        return show(self._console, self._model.wire, one_by_one(stream), as_json=self._as_json)
+        return show_response(self._console, self._model.wire, ([event] for event in stream), as_json=self._as_json)
 
     def _failed(self, error: PenstockError) -> list[ToolCall]:
         """No answer came: it is as if the question had not been asked, but what tools gave stays."""

@@ -9,9 +9,9 @@ from typing import IO, Any
 import click
 import msgspec
 
+from penstock.cli.commands.completion import complete_provider, complete_wire
 from penstock.cli.questions import Mistake
-from penstock.cli.screen.terminal import visible, write_lines
-from penstock.cli.shell_completion import complete_provider, complete_wire
+from penstock.cli.screen.terminal import escape, write_lines
 from penstock.errors import PenstockError
 
 FAULTY = 1
@@ -62,13 +62,13 @@ def _inspect(data: bytes, provider: str | None, is_repair: bool, wire: str | Non
     history: Any = given
     if is_repair:
         history = repair(given, provider)
-        _say(history.changes, is_aside=True)
+        _say(history.changes, to_stderr=True)
     problems = find(history, provider)
     is_printed = is_repair or wire is not None
     if as_json:
-        write_lines(map(msgspec.json.encode, problems), is_aside=is_printed)
+        write_lines(map(msgspec.json.encode, problems), to_stderr=is_printed)
     else:
-        _say(problems, is_aside=is_printed)
+        _say(problems, to_stderr=is_printed)
     if is_printed:
         write_lines([_written(history, given, wire, provider)])
     elif not problems and not as_json:
@@ -76,9 +76,9 @@ def _inspect(data: bytes, provider: str | None, is_repair: bool, wire: str | Non
     return bool(problems)
 
 
-def _say(told: Iterable[object], *, is_aside: bool = False) -> None:
+def _say(told: Iterable[object], *, to_stderr: bool = False) -> None:
     for line in told:
-        click.echo(visible(str(line)), err=is_aside)
+        click.echo(escape(str(line)), err=to_stderr)
 
 
 def _written(history: Any, given: Any, wire: str | None, provider: str | None) -> bytes:

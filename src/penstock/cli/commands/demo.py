@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from penstock.cli.app import check_number
-from penstock.cli.shell_completion import complete_dialect
+from penstock.cli.commands.completion import complete_dialect
 from penstock.errors import UsageError
 from penstock.wires import ALIASES, WIRES
 
@@ -56,9 +56,9 @@ def demo(wire: str, dialect: str | None, speed: float, plain: bool, as_json: boo
 
     Without a terminal, or with TERM=dumb, it is --plain; NO_COLOR is obeyed.
     """
-    from penstock.cli.demo_run import cast, play, write
+    from penstock.cli.demo.performance import open_demo, show_demo, write_demo
 
-    with cast(wire, dialect, speed) as (agent, watch):
-        done = write(agent, watch) if as_json else play(agent, watch, is_plain=plain)
+    with open_demo(wire, dialect, speed) as (agent, watch):
+        done = write_demo(agent, watch) if as_json else show_demo(agent, watch, is_plain=plain)
     if done.reason != "answered":
         raise SystemExit(1)

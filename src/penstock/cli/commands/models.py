@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.screen.terminal import open_console, visible
+from penstock.cli.screen.terminal import escape, open_console
 from penstock.errors import UsageError
 from penstock.providers import PROVIDERS, Provider, find_base_url
 from penstock.redaction import without_secrets
@@ -56,7 +56,7 @@ def models(as_json: bool) -> None:
             Text(name, "dim" if unset else "bold"),
             _shown_key(row, told),
             row.wire,
-            Text(visible(where(name, row)), "dim"),
+            Text(escape(where(name, row)), "dim"),
         )
         table.add_row(*cells[:fitting])
     console.print(table)

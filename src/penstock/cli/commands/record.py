@@ -10,8 +10,8 @@ import click
 
 from penstock.cli.app import check_number
 from penstock.cli.questions import Mistake, complain, model_options, open_model, read_tools, what_to_ask
-from penstock.cli.screen.response_output import decoded, one_by_one, show
-from penstock.cli.screen.terminal import open_console, visible
+from penstock.cli.screen.output import decode_batches, show_response
+from penstock.cli.screen.terminal import escape, open_console
 from penstock.decoder import Decoder
 from penstock.errors import PenstockError, UsageError
 from penstock.model.recording import Recording, read_recordings
@@ -36,10 +36,10 @@ def record(
     console = open_console()
     try:
         with model.stream(asked, read_tools(tool_file), calls=calls, system_prompt=system) as stream:
-            ended_well = show(console, model.wire, one_by_one(stream))
+            ended_well = show_response(console, model.wire, ([event] for event in stream))
     except PenstockError as error:
         raise SystemExit(complain(error, model)) from None
-    console.print(visible(f"\nkept in {output}: penstock replay {output}"), style="dim", soft_wrap=True)
+    console.print(escape(f"\nkept in {output}: penstock replay {output}"), style="dim", soft_wrap=True)
     raise SystemExit(0 if ended_well else 1)
 
 
@@ -66,10 +66,10 @@ def replay(speed: float, as_json: bool, file: Path) -> None:
     for found in recordings:
         if not as_json:
             told = f"{found.asked.model} · {len(found.body):,} bytes in {len(found.pieces)} pieces\n"
-            console.print(visible(told), style="dim")
+            console.print(escape(told), style="dim")
         try:
-            events = decoded(Decoder(found.asked.wire), paced(found, speed))
-            ended_well = show(console, found.asked.wire, events, as_json=as_json) and ended_well
+            events = decode_batches(Decoder(found.asked.wire), paced(found, speed))
+            ended_well = show_response(console, found.asked.wire, events, as_json=as_json) and ended_well
         except UsageError as error:  # it is of no wire that there is
             raise Mistake(str(error)) from None
     raise SystemExit(0 if ended_well else 1)

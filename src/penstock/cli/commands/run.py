@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
+from penstock.cli.commands.completion import complete_file
 from penstock.cli.conversation import Talk
-from penstock.cli.history_file import HistoryFile
-from penstock.cli.kept_file import KeptFile
+from penstock.cli.kept_file import HistoryFile, KeptFile
 from penstock.cli.questions import Mistake, what_to_ask
-from penstock.cli.screen.run_output import Manner
-from penstock.cli.shell_completion import complete_file
+from penstock.cli.screen.output import Format
 from penstock.errors import PenstockError, UsageError
 
 
@@ -33,12 +32,12 @@ from penstock.errors import PenstockError, UsageError
 )
 @click.option("--yes/--no", "verdict", default=None,
               help="Approve or decline the calls that wait in the file of --state, without being asked.")  # fmt: skip
-@click.option("--plain", "manner", flag_value="plain",
+@click.option("--plain", "format", flag_value="plain",
               help="One line for each thing that happens: no colours, nothing drawn anew.")  # fmt: skip
-@click.option("--json", "manner", flag_value="json", help="Print one event a line, as JSON, and nothing else.")
-@click.option("-q", "--quiet", "manner", flag_value="quiet", help="Print the final answer, and nothing else.")
+@click.option("--json", "format", flag_value="json", help="Print one event a line, as JSON, and nothing else.")
+@click.option("-q", "--quiet", "format", flag_value="quiet", help="Print the final answer, and nothing else.")
 def run(
-    target: str, prompt: str | None, history: Path | None, state: Path | None, verdict: bool | None, manner: Manner
+    target: str, prompt: str | None, history: Path | None, state: Path | None, verdict: bool | None, format: Format
 ) -> None:
     """Run an agent of yours, and watch it work.
 
@@ -63,7 +62,7 @@ def run(
         kept = KeptFile(state, "run") if state else None
         stored = kept.read() if kept else None
         _check(prompt, state, verdict, is_there=stored is not None)
-        talk = Talk(find_agent(target), manner, HistoryFile(history) if history else None, kept)
+        talk = Talk(find_agent(target), format, HistoryFile(history) if history else None, kept)
     except PenstockError as error:
         raise Mistake(str(error)) from None
     try:

@@ -1,4 +1,4 @@
-"""A call on the screen: its arguments as they are written, and below them what comes of it."""
+"""A tool call on a page: its name, its arguments as they arrive, and its progress or result."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from penstock.cli.screen.rows import SPINNER, Row, fitted, wrapped
-from penstock.cli.screen.terminal import as_text
+from penstock.cli.screen.rows import SPINNER, Row, Styled, Width, fit, hang, plain, wrap
+from penstock.cli.screen.terminal import MAX_WIDTH, as_text, one_line
 from penstock.jsontext.partial import PartialJSON
 
 MAX_LINES = 6
-"""How many lines of one argument are shown: its first ones, or its last while it is being written."""
+"""The lines shown of one argument: the first ones, or the last ones while it is being written."""
 MAX_RESULT_LINES = 4
-"""How many lines of a result are shown."""
-_KEY = 10  # the columns of the names of arguments, unless one is longer
+"""The lines shown of a result."""
+_KEY = 10  # columns for argument names, unless one is longer
 _BAR = 12
-_SPINS = 10  # a second
+_SPINS = 10  # per second
 
-Phase = Literal["writing", "held", "asking", "running", "done", "failed", "void", "left"]
+Phase = Literal["writing", "held", "asking", "running", "whole", "done", "failed", "void", "left"]
 
 
 class Span(Struct, frozen=True):
-    """From when to when something went on, by a monotonic clock."""
+    """The begin and the end of something, by a monotonic clock."""
 
     begin: float
     end: float
@@ -36,104 +36,125 @@ class Span(Struct, frozen=True):
 
 
 class Progress(Struct):
-    """How far a call has come."""
+    """The state of a call."""
 
     phase: Phase = "writing"
-    call_id: str = ""  # under which it was started
+    call_id: str = ""  # the id with which it was started
     began: float = 0.0
     is_early: bool = False
     seconds: float | None = None
     report: Any = None
-    told: str = ""  # what came of it
+    message: str = ""  # the result, the error or the reason
 
 
-class Card:
-    """One call: a head with its name, its arguments, and a foot with how far it is."""
+class CallCard:
+    """One call. With `is_raw`, its id and the exact JSON text of its arguments are shown, and nothing is shortened."""
 
-    def __init__(self, id: str, name: str) -> None:
+    def __init__(self, id: str, name: str, *, is_raw: bool = False) -> None:
         self.id = id
         self.name = name
         self.progress = Progress()
-        self._view = PartialJSON()
+        self.is_raw = is_raw
         self._raw: list[str] = []
+        self._view = PartialJSON()
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing of it will change any more."""
-        return self.progress.phase in ("done", "failed", "void", "left")
+        """Whether nothing on the card will change any more."""
+        return self.progress.phase in ("whole", "done", "failed", "void", "left")
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether no arguments have arrived."""
+        return not self._raw
 
     def write(self, piece: str) -> None:
-        """A piece of the arguments."""
-        self._view.feed(piece)
+        """Appends a piece of the arguments."""
         self._raw.append(piece)
+        if not self.is_raw:
+            self._view.feed(piece)
 
-    def state(self, arguments: Mapping[str, Any]) -> None:
-        """The arguments as the protocol states them in the end."""
-        self._view = PartialJSON()
+    def set_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Replaces the arguments by their final value."""
+        self._view, self._raw = PartialJSON(), []
         self.write(msgspec.json.encode(arguments, enc_hook=str).decode())
 
-    def end(self, phase: Phase, told: str, seconds: float | None = None) -> None:
-        """It is over, and this came of it."""
-        self.progress = msgspec.structs.replace(self.progress, phase=phase, told=told, seconds=seconds)
+    def end(self, phase: Phase, message: str, seconds: float | None = None) -> None:
+        """Settles the card."""
+        self.progress = msgspec.structs.replace(self.progress, phase=phase, message=message, seconds=seconds)
 
-    def rows(self, width: int, now: float) -> list[Row]:
-        """The card as it is at this moment."""
-        head: Row = (("╭─ ", "frame"), (fitted(self.name, width - 3) or "(no name)", "name"))
-        return [head, *self._arguments(width), *self._foot(width, now)]
+    def rows(self, width: Width, now: float) -> list[Row]:
+        """The card at this moment."""
+        return [*self._head(width), *self._arguments(width), *self._foot(width, now)]
 
-    def _arguments(self, width: int) -> list[Row]:
+    def _head(self, width: Width) -> list[Row]:
+        if self.is_raw:
+            id = f"  {one_line(self.id, 80)}" if self.id else ""
+            return hang(("╭─ ", "frame"), [(one_line(self.name, 80) or "(no name)", "name"), (id, "aside")], width)
+        return [(("╭─ ", "frame"), (fit(self.name, (width or MAX_WIDTH) - 3) or "(no name)", "name"))]
+
+    def _arguments(self, width: Width) -> list[Row]:
+        if not self._raw:
+            return []
+        if self.is_raw:
+            rows = wrap([("".join(self._raw).rstrip("\n"), "arguments")], None if width is None else width - 3)
+            return [(("│  ", "frame"), *row) for row in rows]
+        columns = width or MAX_WIDTH
         value = self._view.value
         if not isinstance(value, dict):
-            return self._field("", "".join(self._raw), width, 0, is_growing=True) if self._raw else []
-        column = min(max([_KEY, *(len(key) + 2 for key in value)]), max(width // 3, 1))
+            return self._field("", "".join(self._raw), columns, 0, is_growing=True)
+        column = min(max([_KEY, *(len(key) + 2 for key in value)]), max(columns // 3, 1))
         last = next(reversed(value), None) if self.progress.phase == "writing" and not self._view.is_complete else None
         return [
             row
             for key, item in value.items()
-            for row in self._field(key, as_text(item), width, column, is_growing=key == last)
+            for row in self._field(key, as_text(item), columns, column, is_growing=key == last)
         ]
 
     def _field(self, key: str, text: str, width: int, column: int, *, is_growing: bool) -> list[Row]:
         is_writing = is_growing and self.progress.phase == "writing"
-        lines = wrapped(text + ("▌" if is_writing else ""), width - 3 - column)
+        lines = [plain(row) for row in wrap([(text + ("▌" if is_writing else ""), "")], width - 3 - column)]
         if len(lines) > MAX_LINES:
             lines = ["…", *lines[1 - MAX_LINES :]] if is_writing else [*lines[: MAX_LINES - 1], "…"]
-        names = [fitted(key, column - 1).ljust(column), *[" " * column] * (len(lines) - 1)]
+        names = [fit(key, column - 1).ljust(column), *[" " * column] * (len(lines) - 1)]
         return [(("│  ", "frame"), (name, "key"), (line, "arguments")) for name, line in zip(names, lines, strict=True)]
 
-    def _foot(self, width: int, now: float) -> list[Row]:
-        mark, style, words, told = self._said(now)
-        first = f"{mark} {words}" if words else mark
-        told_style = style if style == "bad" else "aside" if style != "good" else ""
-        lines = wrapped(f"{first}  {told}" if told else first, width - 3)
-        if len(lines) > MAX_RESULT_LINES:
-            lines = [*lines[: MAX_RESULT_LINES - 1], "…"]
-        cut = len(first)
-        rows: list[Row] = [(("╰─ ", "frame"), (lines[0][:cut], style), (lines[0][cut:], told_style))]
-        return rows + [(("   ", ""), (line, told_style)) for line in lines[1:]]
+    def _foot(self, width: Width, now: float) -> list[Row]:
+        rows = hang(("╰─ ", "frame"), self._status(now), width)
+        if len(rows) > MAX_RESULT_LINES and not self.is_raw:
+            rows = [*rows[: MAX_RESULT_LINES - 1], (("   …", "aside"),)]
+        return rows
 
-    def _said(self, now: float) -> tuple[str, str, str, str]:
-        """A mark, the style of both, how far it is, and what there is to tell."""
+    def _status(self, now: float) -> list[Styled]:
+        """The state of the call, and a message about it."""
         progress = self.progress
         took = "" if progress.seconds is None else f"{progress.seconds:.1f} s"
         match progress.phase:
             case "writing":
-                return spin(now), "arguments", "writing", ""
+                return _status(f"{spin(now)} writing", "arguments")
             case "held":
-                return "·", "busy", "waits until the answer is over", ""
+                return _status("· waits until the answer is over", "busy")
             case "asking" | "left":
-                return "?", "busy", progress.told, ""
+                return _status(f"? {progress.message}", "busy")
             case "running" if progress.seconds is not None:
-                return "·", "good", took, "has ended, and waits until its call is confirmed"
+                return _status(f"· {took}", "good", "has ended, and waits until its call is confirmed", "aside")
             case "running":
                 early = "  started early" if progress.is_early else ""
-                return spin(now), "busy", f"{now - progress.began:.1f} s{early}", _report(progress.report)
+                status = f"{spin(now)} {now - progress.began:.1f} s{early}"
+                return _status(status, "busy", _report(progress.report), "aside")
+            case "whole":
+                return _status("✓ whole", "good", progress.message, "aside")
             case "done":
-                return "✓", "good", took, progress.told
+                return _status(f"✓ {took}", "good", progress.message)
             case "failed":
-                return "✗", "bad", took, progress.told
+                return _status(f"✗ {took}", "bad", progress.message, "bad")
             case "void":
-                return "■", "busy", progress.told, ""
+                return _status(f"■ {progress.message}", "busy")
+
+
+def _status(status: str, style: str, message: str = "", message_style: str = "") -> list[Styled]:
+    is_short = status[-1] == " "  # only a mark, and no time
+    return [(status.rstrip(), style), (f"{' ' if is_short else '  '}{message}" if message else "", message_style)]
 
 
 def spin(now: float) -> str:
@@ -142,7 +163,7 @@ def spin(now: float) -> str:
 
 
 def _report(data: Any) -> str:
-    """What a tool reports, on one line: a bar if it says how much of how much is done."""
+    """A tool's progress report on one line; a bar if it has `done` and `total`."""
     match data:
         case None:
             return ""
@@ -150,7 +171,7 @@ def _report(data: Any) -> str:
             0 <= done <= total and 0 < total < inf
         ):
             filled = round(_BAR * done / total)
-            of = " ".join([f"{done:g} of {total:g}", *(str(word) for word in rest.values())])
-            return f"{'━' * filled}{'┄' * (_BAR - filled)} {fitted(of, 40)}"
+            count = " ".join([f"{done:g} of {total:g}", *(str(word) for word in rest.values())])
+            return f"{'━' * filled}{'┄' * (_BAR - filled)} {fit(count, 40)}"
         case _:
-            return fitted(as_text(data), 60)
+            return fit(as_text(data), 60)

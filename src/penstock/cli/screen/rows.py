@@ -1,70 +1,124 @@
-"""Rows of a terminal: styled texts that fit its width, and the characters of ours that not every terminal has."""
+"""Rows of styled text: line breaking, truncation, and writing them to the console."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.segment import Segment, Segments
 
-from penstock.cli.screen.terminal import STYLES, WORDS, Line, Styled, visible
+from penstock.cli.screen.terminal import STYLES, escape
 
+Styled = tuple[str, str]
+"""A text and the name of its style."""
 Row = tuple[Styled, ...]
-"""One line: texts and the names of their styles."""
+"""One line."""
+Width = int | None
+"""The columns of a line; None if lines are not broken, as in a pipe."""
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ASCII = str.maketrans("╭╰│┿┑─━┄┊◆✓✗■↻▌›·…“”’" + SPINNER, ".'|||-=.:*+x#~_>-.\"\"'" + "|/-\\|/-\\|/")
-"""What stands for our marks where only ASCII can be shown; each as wide as what it replaces."""
+"""The ASCII replacement of each symbol, of the same width."""
+_WORDS = re.compile(r"\n|[ \t]+|[^ \t\n]+")
+_TAB = 4
 
 
-def wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of at most this width, broken at words; all but the last stay as they are if more follows."""
-    lines, line = [""], Line(max(width, 1))
-    for word in WORDS.findall(visible(text).expandtabs(4)):
-        for part in ["\n"] if word == "\n" else line.broken(word):
+def wrap(texts: Iterable[Styled], width: Width) -> list[Row]:
+    """The texts, one after the other, in rows of at most this width, broken between words.
+
+    If text is appended later, only the last row changes.
+    """
+    rows: list[list[Styled]] = [[]]
+    line = Line(width)
+    for text, style in texts:
+        for part in line.break_text(escape(text)):
             if part == "\n":
-                lines.append("")
-                line.restart()
+                rows.append([])
+            elif rows[-1] and rows[-1][-1][1] == style:
+                rows[-1][-1] = (rows[-1][-1][0] + part, style)
             else:
-                lines[-1] += part
-                line.advance(part)
-    return lines
+                rows[-1].append((part, style))
+    return [tuple(row) for row in rows]
 
 
-def paragraph(text: str, style: str, width: int) -> list[Row]:
+def hang(mark: Styled, texts: Iterable[Styled], width: Width) -> list[Row]:
+    """The texts behind a mark; rows after the first are indented by its width."""
+    indent = cell_len(mark[0])
+    first, *rest = wrap(texts, None if width is None else width - indent)
+    return [(mark, *first), *(((" " * indent, ""), *row) for row in rest)]
+
+
+def paragraph(text: str, style: str, width: Width) -> list[Row]:
     """The text as rows of at most this width."""
-    return [((line.rstrip(), style),) for line in wrapped(text, width)]
+    return [((plain(row).rstrip(), style),) for row in wrap([(text, style)], width)]
 
 
-def fitted(text: str, width: int) -> str:
-    """The text on one line of at most this width; what does not fit is left out, and that is shown."""
-    line = " ".join(visible(text).split())
+def fit(text: str, width: int) -> str:
+    """The text on one line, truncated to this width."""
+    line = " ".join(escape(text).split())
     return line if cell_len(line) <= width else set_cell_size(line, max(width - 1, 0)) + "…"[:width]
 
 
+def plain(row: Row) -> str:
+    """The text of a row without styles."""
+    return "".join(text for text, _ in row)
+
+
 def width_of(row: Row) -> int:
-    """How many columns a row takes."""
+    """The number of columns that a row takes."""
     return sum(cell_len(text) for text, _ in row)
 
 
-def rendered(console: Console, rows: Iterable[Row], end: str = "\n") -> list[str]:
-    """The rows as the terminal is sent them, each with its end."""
-    return [_rendered(console, row) + end for row in rows]
-
-
-def print_rows(console: Console, rows: Iterable[Row]) -> None:
-    """Print rows that stay."""
-    segments = [segment for row in rows for segment in _segments(console, (*row, ("\n", "")))]
-    console.print(Segments(segments), end="", crop=False)
-
-
-def _rendered(console: Console, row: Row) -> str:
-    with console.capture() as captured:
-        console.print(Segments(_segments(console, row)), end="", crop=False)
-    return captured.get()
-
-
-def _segments(console: Console, row: Row) -> list[Segment]:
+def write_rows(console: Console, rows: Sequence[Row], *, end: str = "\n", before: str = "", after: str = "") -> None:
+    """Writes rows in one write: each followed by `end`, all of them between `before` and `after`."""
     table = _ASCII if console.options.ascii_only else {}
-    return [Segment(text.translate(table), STYLES[style]) for text, style in row]
+    segments = [
+        Segment(text.translate(table), STYLES[style]) for row in rows for text, style in (*row, (end, "")) if text
+    ]
+    with console.capture() as capture:
+        console.print(Segments(segments), end="", crop=False)
+    # `print` alone would keep its buffer when Ctrl-C interrupts it, and print it again the next time.
+    console.file.write(f"{before}{capture.get()}{after}")
+    console.file.flush()
+
+
+class Line:
+    """Breaks text into lines: the column reached, and whether a break is possible there."""
+
+    def __init__(self, limit: Width) -> None:
+        self._limit = None if limit is None else max(limit, 1)
+        self._column = 0
+        self._may_break = True
+
+    def break_text(self, text: str) -> Iterable[str]:
+        """The parts of the text, with "\\n" for each line break."""
+        if self._limit is None:
+            yield from re.findall(r"\n|[^\n]+", text)
+            return
+        for word in _WORDS.findall(text.expandtabs(_TAB)):
+            for part in [word] if word == "\n" else self._break_word(word, self._limit):
+                self._column = 0 if part == "\n" else self._column + cell_len(part)
+                self._may_break = part[-1] in " \n"
+                yield part
+
+    def _break_word(self, word: str, limit: int) -> list[str]:
+        """Breaks before the word if it then fits, otherwise inside it; spaces at a break are dropped."""
+        if self._column + cell_len(word) <= limit:
+            return [word]
+        if word.isspace():
+            return ["\n"]
+        if self._may_break and self._column and cell_len(word) <= limit:
+            return ["\n", word]
+        return self._split(word, limit)
+
+    def _split(self, word: str, limit: int) -> list[str]:
+        parts: list[str] = []
+        begin, column = 0, self._column
+        for at, character in enumerate(word):
+            if column + cell_len(character) > limit:
+                parts += [word[begin:at], "\n"]
+                begin, column = at, 0
+            column += cell_len(character)
+        return [part for part in (*parts, word[begin:]) if part]

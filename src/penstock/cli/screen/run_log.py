@@ -1,4 +1,4 @@
-"""A run as a log: one line for each thing that happens, for pipes, files and terminals that cannot be drawn on."""
+"""A run as a log: one line per event, for pipes, files and terminals that cannot be drawn on."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import assert_never
 
 from rich.console import Console
 
-from penstock.cli.screen.rows import print_rows
-from penstock.cli.screen.terminal import one_line, visible
+from penstock.cli.screen.rows import write_rows
+from penstock.cli.screen.terminal import escape, one_line
 from penstock.events import (
     Error,
     Finish,
@@ -31,44 +31,45 @@ _LIMIT = 2000
 _INDENT = " " * 19
 
 
-class Log:
-    """Prints the events of a run, each line with the seconds since the first; words are printed when they end."""
+class RunLog:
+    """Prints the events of a run, each with the seconds since the first; text is printed when it is complete."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._zero: float | None = None
-        self._words: list[str] = []
+        self._texts: list[str] = []
         self._kind = ""
         self._since = 0.0
 
     def add(self, event: StreamEvent, at: float) -> None:
-        """Print what happened at this moment."""
+        """Prints an event that arrived at this time."""
         self._zero = at if self._zero is None else self._zero
         now = at - self._zero
         if isinstance(event, Text | Reasoning | Refusal):
             if event.type != self._kind:
                 self.close()
                 self._kind, self._since = event.type, now
-            self._words.append(event.text)
-        elif line := _line(event):
+            self._texts.append(event.text)
+        elif line := _run_line(event):
             self.close()
-            what, told = line
-            self._print(now, what, one_line(told, _LIMIT))
+            label, message = line
+            self._print(now, label, one_line(message, _LIMIT))
 
     def close(self) -> None:
-        """Print the words that have come."""
-        first, *rest = "".join(self._words).strip().split("\n")
+        """Prints the text that has arrived."""
+        first, *rest = "".join(self._texts).strip().split("\n")
         if first:
             self._print(self._since, self._kind, first)
-        print_rows(self._console, [((f"{_INDENT}{visible(line)}".rstrip(), ""),) for line in rest])
-        self._words, self._kind = [], ""
+        if rest:
+            write_rows(self._console, [((f"{_INDENT}{escape(line)}".rstrip(), ""),) for line in rest])
+        self._texts, self._kind = [], ""
 
-    def _print(self, now: float, what: str, told: str) -> None:
-        print_rows(self._console, [((f"{now:6.2f}  {what:<9}  {visible(told)}".rstrip(), ""),)])
+    def _print(self, now: float, label: str, message: str) -> None:
+        write_rows(self._console, [((f"{now:6.2f}  {label:<9}  {escape(message)}".rstrip(), ""),)])
 
 
-def _line(event: StreamEvent) -> tuple[str, str] | None:
-    """What happened, and what there is to say about it; None if that is nothing."""
+def _run_line(event: StreamEvent) -> tuple[str, str] | None:
+    """The label and the message of an event; None if it is not logged."""
     match event:
         case StepStart():
             return "asked", f"request {event.step}"
@@ -79,17 +80,17 @@ def _line(event: StreamEvent) -> tuple[str, str] | None:
         case ToolProgress():
             return "progress", f"{event.name} {one_line(event.data)}"
         case ToolEnd():
-            what = "result" if event.ending == "done" else event.ending
-            return what, f"{event.result.name}: {event.result.text}"
+            label = "result" if event.ending == "done" else event.ending
+            return label, f"{event.result.name}: {event.result.text}"
         case ApprovalRequest():
             return "waits", f"{event.name} for {'approval' if event.kind == 'approval' else 'its result'}"
         case Done():
             return "done", f"{event.reason}{f': {event.why}' if event.why else ''}"
         case _:
-            return _chunk(event)
+            return _chunk_line(event)
 
 
-def _chunk(event: StreamChunk) -> tuple[str, str] | None:
+def _chunk_line(event: StreamChunk) -> tuple[str, str] | None:
     match event:
         case ToolCallStart():
             return "calls", event.name
@@ -102,7 +103,7 @@ def _chunk(event: StreamChunk) -> tuple[str, str] | None:
         case Error():
             return "error", f"{event.code} {event.message}".strip()
         case Retry():
-            return "retry", f"{event.reason}: what the model said is void"
+            return "retry", f"{event.reason}: ignore the response above"
         case Text() | Reasoning() | Refusal() | ToolCallDelta() | Opaque() | Usage() | Finish() | Unknown():
             return None
         case _:

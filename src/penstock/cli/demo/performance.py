@@ -1,0 +1,88 @@
+"""Runs the demo: an agent whose model is a server on this machine, shown as it runs."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from sysconfig import get_path
+
+import httpx2
+from rich.console import Console
+
+from penstock.agent.agent import Agent
+from penstock.cli.demo.script import INSTRUCTIONS, PACE, PROMPT, TOOLS, Watch, script
+from penstock.cli.demo.timeline import Timeline, chart, savings
+from penstock.cli.screen.output import PrintEvent, render_run, write_json
+from penstock.cli.screen.rows import paragraph, write_rows
+from penstock.cli.screen.terminal import MAX_WIDTH, open_console
+from penstock.model.model import Model
+from penstock.providers import ALIASES, PROVIDERS
+from penstock.run.events import Done
+from penstock.testing import Loopback
+from penstock.wires import ALIASES as WIRE_ALIASES
+
+NEXT_STEPS = "Try --wire gemini, --dialect hermes or --json; then {} chat -m sim:demo."
+
+
+@contextmanager
+def open_demo(wire: str, dialect: str | None = None, speed: float = 1.0) -> Generator[tuple[Agent, Watch]]:
+    """The agent, whose model is a server on this machine, and the dependencies of its tools."""
+    pace = PACE / speed
+    server = Loopback(script(wire, dialect, pace), pace=pace, strict=True)
+    with server, httpx2.Client(trust_env=False) as client:  # not through a proxy
+        model = Model(f"{_provider(wire)}:demo", server.base_url(wire), "-", wire=wire, client=client)
+        yield Agent(model, TOOLS, INSTRUCTIONS, calls=dialect or "native"), Watch(speed)
+
+
+def _provider(wire: str) -> str:
+    """A provider that uses this wire: the one of the same name, or the first."""
+    return wire if wire in {*PROVIDERS, *ALIASES} else next(name for name, row in PROVIDERS.items() if row.wire == wire)
+
+
+def show_demo(agent: Agent, watch: Watch, console: Console | None = None, *, is_plain: bool = False) -> Done:
+    """Runs the agent, shows the run, and then its timeline."""
+    console = open_console(is_plain=is_plain) if console is None else console
+    timeline = Timeline(watch.spans)
+    width = max(min(console.width - 1, MAX_WIDTH), 1)
+    edge = width if console.is_terminal else None
+    write_rows(console, [*paragraph(_title(agent), "aside", edge), (), *paragraph(f"› {PROMPT}", "title", edge), ()])
+    with render_run(console, watch.spans, is_plain=is_plain) as print_event:
+        done = _run(agent, watch, timeline.add, print_event)
+    if done.reason == "answered":
+        write_rows(console, [(), *chart(timeline, width), (), *savings(timeline.waits, edge)])
+        write_rows(console, [(), *paragraph(NEXT_STEPS.format(command_name()), "aside", edge)])
+    return done
+
+
+def write_demo(agent: Agent, watch: Watch) -> Done:
+    """Runs the agent, and writes one event per line as JSON."""
+    return _run(agent, watch, write_json)
+
+
+def command_name() -> str:
+    """How the penstock command is started from the current directory."""
+    if shutil.which("penstock"):
+        return "penstock"
+    installed, here = Path(get_path("scripts"), "penstock"), Path.cwd()
+    is_below = installed.is_file() and installed.is_relative_to(here)
+    return str(installed.relative_to(here)) if is_below else "python -m penstock.cli"
+
+
+def _title(agent: Agent) -> str:
+    model, calls = agent.config.model, agent.config.options["calls"]
+    in_text = "" if calls == "native" else f" · calls in the text, as {calls}"
+    wire = model.provider if model.provider in WIRE_ALIASES else model.wire  # the name that --wire had
+    return f"penstock demo · {wire} at {model.base_url}{in_text}"
+
+
+def _run(agent: Agent, watch: Watch, *outputs: PrintEvent) -> Done:
+    with agent.stream(PROMPT, deps=watch) as run:
+        for event in run:
+            now = time.monotonic()
+            for output in outputs:
+                output(event, now)
+    assert run.done is not None
+    return run.done

@@ -1,0 +1,111 @@
+"""The page of an agent's run, as `run` and `demo` show it: text, calls, and the tools that run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.cli.screen.call_card import CallCard, Phase, Progress, Span
+from penstock.cli.screen.page import Page
+from penstock.cli.screen.rows import Row, Width
+from penstock.cli.screen.terminal import one_line
+from penstock.events import Finish, Opaque, ToolCall, ToolCallClosed, Unknown, Usage
+from penstock.run.events import (
+    ApprovalRequest,
+    Done,
+    StepEnd,
+    StepStart,
+    StreamEvent,
+    ToolEnd,
+    ToolEnding,
+    ToolProgress,
+    ToolStart,
+)
+
+PHASES: dict[ToolEnding, Phase] = {
+    "done": "done", "failed": "failed", "declined": "failed", "cancelled": "void", "discarded": "void",
+}  # fmt: skip
+
+
+class RunPage(Page[StreamEvent]):
+    """Shows a run. `spans` says when tools ran, by call id, where the caller knows it better than the events do.
+
+    The end of a tool that started early is reported only when its call is confirmed.
+    """
+
+    def __init__(self, spans: Mapping[str, Span] | None = None) -> None:
+        super().__init__(is_raw=False)
+        self._spans = {} if spans is None else spans
+        self._running: dict[str, CallCard] = {}  # by execution key
+
+    def add(self, event: StreamEvent, now: float) -> None:
+        self._waiting_since = None
+        match event:
+            case StepStart():
+                self._waiting_since = now
+                self._settle_text()
+                self._cards = {}
+            case StepEnd():
+                self._settle_text()
+            case ToolStart():
+                card = self._card_by_id(event.call_id, event.name, event.arguments)
+                card.progress = Progress("running", event.call_id, now, event.is_early)
+                self._running[event.key] = card
+            case ToolProgress():
+                if event.key in self._running:
+                    self._running[event.key].progress.report = event.data
+            case ToolEnd():
+                self._tool_end(event, now)
+            case ApprovalRequest():
+                card = self._card_by_id(event.call_id, event.name, event.arguments)
+                is_approval = event.kind == "approval"
+                message = "waits for your approval" if is_approval else "waits for its result from elsewhere"
+                card.progress = Progress("asking", message=message)
+            case Done():
+                self._done(event)
+            case _:
+                self._add_chunk(event)
+
+    def moving(self, width: Width, now: float) -> list[Row]:
+        for card in self._running.values():
+            if span := self._spans.get(card.progress.call_id):
+                card.progress.seconds = span.seconds
+        return super().moving(width, now)
+
+    def _add_detail(self, event: ToolCallClosed | ToolCall | Unknown | Opaque | Usage | Finish) -> None:
+        match event:
+            case ToolCallClosed() | ToolCall():
+                card = self._card(event.block, event.id, event.name)
+                card.id, card.name = event.id, event.name
+                card.set_arguments(event.arguments)
+                if card.progress.phase == "writing":
+                    card.progress.phase = "held"
+            case Unknown() | Opaque() | Usage() | Finish():
+                pass  # of no interest here, or `Done` has it
+
+    def _card_by_id(self, call_id: str, name: str, arguments: Mapping[str, Any] | None = None) -> CallCard:
+        """The card of this call; a new one if there is none, as in a run that was resumed."""
+        for card in reversed(self._cards.values()):
+            if card.id == call_id:
+                return card
+        card = self._new_card(-1 - len(self._cards), call_id, name)
+        if arguments is not None:
+            card.set_arguments(arguments)
+        return card
+
+    def _tool_end(self, event: ToolEnd, now: float) -> None:
+        card = self._running.pop(event.key, None)
+        seconds: float | None = None
+        if card is None:
+            card = self._card_by_id(event.result.call_id, event.result.name)
+        else:
+            span = self._spans.get(card.progress.call_id)
+            seconds = span.seconds if span else now - card.progress.began
+        if not card.is_settled:
+            card.end(PHASES[event.ending], event.result.text, seconds)
+
+    def _done(self, event: Done) -> None:
+        self._settle_text()
+        if event.reason != "answered":
+            why = f": {one_line(event.why)}" if event.why else ""
+            self._note("done", "■ ", (f"{event.reason}{why}", "bad" if event.reason == "error" else "odd"))
