@@ -277,8 +277,8 @@ def test_colours_can_be_kept_in_a_pipe_and_nothing_is_drawn_anew() -> None:
     ("arguments", "told"),
     [
         (("--wire", "telex"), "openai-responses"),
-        (("--dialect", "herms"), "no dialect is called 'herms', did you mean 'hermes'?\n"),
-        (("--dialect", "foo"), "no dialect is called 'foo'; use 'xml', which any model can write\n"),
+        (("--dialect", "herms"), "unknown dialect 'herms', did you mean 'hermes'?\n"),
+        (("--dialect", "foo"), "unknown dialect 'foo'; use 'xml', which any model can write\n"),
         (("--dialect", "plain"), "'xml' has them"),
         (("--speed", "0"), "speed"),
     ],

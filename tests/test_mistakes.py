@@ -49,9 +49,45 @@ def test_an_option_that_is_called_otherwise_here_is_named(made: Any, given: str,
     assert str(again) == str(raised.value)
 
 
-def test_an_option_that_nobody_has_is_told_with_those_that_there_are() -> None:
-    with pytest.raises(penstock.UnknownOptionError, match=r"no option of a request is called 'zzz'; .* into extra"):
+def test_an_option_without_a_near_name_says_where_all_are_listed() -> None:
+    with pytest.raises(penstock.UnknownOptionError) as raised:
         ask(zzz=1)
+    assert str(raised.value) == (
+        "a request has no option 'zzz'; help(penstock.Model.stream) lists all; "
+        "options of a single provider go into extra"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: penstock.Model("zzz:m"), "unknown provider 'zzz'; the command `penstock models` lists all"),
+        (lambda: penstock.Model("opnai:m"), "unknown provider 'opnai', did you mean 'openai'?"),
+        (lambda: penstock.TextParser("zzz"), "unknown dialect 'zzz'; use 'xml', which any model can write"),
+        (lambda: penstock.Decoder("openai_chat"), "unknown wire 'openai_chat', did you mean 'openai-chat'?"),
+        (
+            lambda: penstock.Decoder("zzz"),
+            "unknown wire 'zzz'; use one of: anthropic, bedrock, cohere, gemini, ollama, openai-chat, "
+            "openai-responses, mistral",
+        ),
+    ],
+)
+def test_an_unknown_name_gets_one_suggestion_or_a_short_list(wrong: Any, message: str) -> None:
+    with pytest.raises(penstock.UnknownNameError) as raised:
+        wrong()
+    assert str(raised.value) == message
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (type(again), str(again)) == (type(raised.value), message)
+
+
+def test_a_missing_key_survives_pickling() -> None:
+    error = penstock.MissingKeyError("openai", ("OPENAI_API_KEY",))
+    again = pickle.loads(pickle.dumps(error))
+    assert (
+        str(again)
+        == str(error)
+        == ("no API key for openai: set OPENAI_API_KEY in the environment, or pass Model(..., api_key=...)")
+    )
 
 
 @pytest.mark.parametrize("nothing", ["", [], ()])

@@ -308,7 +308,7 @@ def test_names_that_nothing_has_are_told_with_a_guess() -> None:
     with pytest.raises(penstock.UnknownWireError, match="'openai_chat', did you mean 'openai-chat'"):
         Model("openai:gpt", wire="openai_chat", via=line)
     for name in ("nonsense", "body", "request"):
-        with pytest.raises(penstock.UnknownWireError, match=f"no wire is called '{name}'"):
+        with pytest.raises(penstock.UnknownWireError, match=f"unknown wire '{name}'"):
             Model("openai:gpt", wire=name, via=line)
     with pytest.raises(penstock.UnknownDialectError, match="'hermez', did you mean 'hermes'"):
         Model("openai:gpt", via=line).stream("Hi.", TOOLS, calls="hermez")
@@ -519,7 +519,7 @@ def test_chat_declares_tools_and_shows_their_calls(tmp_path: Path) -> None:
         (["-m", "antropic:claude", "Hi."], 2, "did you mean 'anthropic'"),
         (["-m", "gpt-5", "Hi."], 2, "names no provider"),
         (["-m", "sim:slow", "Hi."], 2, "there is no sim:slow"),
-        (["-m", "sim:fast", "--wire", "smoke", "Hi."], 2, "no wire is called 'smoke'"),
+        (["-m", "sim:fast", "--wire", "smoke", "Hi."], 2, "unknown wire 'smoke'"),
         (["-m", "replay:nowhere.jsonl", "Hi."], 2, "cannot read the recording"),
         (["-m", "openai:gpt", "Hi."], 2, "OPENAI_API_KEY"),
         (["-m", "openai:gpt", "--base-url", "http://127.0.0.1:9", "Hi."], 2, "OPENAI_API_KEY"),

@@ -420,8 +420,8 @@ def test_replay_tells_an_answer_that_broke_off_by_its_exit_code(file: Path) -> N
         (["record", "-m", "vllm:m", "--base-url", "127.0.0.1:9", "-o", "FILE", "Hi."], 3, "connection to 127.0.0.1:9"),
         (["replay", "/nowhere/at/all"], 2, "does not exist"),
         (["replay", "JUNK"], 2, "is no recording"),
-        (["replay", "WIRE"], 2, "no wire is called 'smoke'"),
-        (["replay", "--json", "WIRE"], 2, "no wire is called 'smoke'"),
+        (["replay", "WIRE"], 2, "unknown wire 'smoke'"),
+        (["replay", "--json", "WIRE"], 2, "unknown wire 'smoke'"),
     ],
 )
 def test_record_and_replay_say_what_is_wrong(

@@ -410,7 +410,7 @@ def test_shells_complete_names(words: list[str], offered: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("name", "told"), [
-    ("openai:gpt-5", "no key for openai: set OPENAI_API_KEY in the environment"),
+    ("openai:gpt-5", "no API key for openai: set OPENAI_API_KEY in the environment"),
     ("openai-compatible:x", "give --base-url or set OPENAI_COMPATIBLE_BASE_URL"),
 ])  # fmt: skip
 def test_advice_is_for_the_command_line(name: str, told: str) -> None:

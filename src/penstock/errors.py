@@ -1,27 +1,27 @@
-"""What penstock raises, by whose fault it is. What arrives in a stream is never raised by a stage: it is an event.
+"""The exceptions that penstock raises, grouped by who can fix the cause. Stages report bad input as events instead.
 
 PenstockError
 ├── UsageError                   the caller asked for something that cannot be done
-│   ├── UnknownNameError             ... for something of a name that nothing has
-│   │   ├── UnknownWireError             ... a wire
-│   │   ├── UnknownDialectError          ... a dialect
-│   │   ├── UnknownOptionError           ... an option
-│   │   └── UnknownProviderError         ... a provider
-│   ├── MissingKeyError              ... of a provider whose key is not set
-│   ├── AlreadyReadError             ... to read a stream a second time
-│   └── ReplayMissError              ... of a recording that has no answer to it
-├── ToolError                    a tool failed, and tells the model so in these words
+│   ├── UnknownNameError             a name that does not exist
+│   │   ├── UnknownWireError             ... of a wire
+│   │   ├── UnknownDialectError          ... of a dialect
+│   │   ├── UnknownOptionError           ... of an option
+│   │   └── UnknownProviderError         ... of a provider
+│   ├── MissingKeyError              no API key is set for the provider
+│   ├── AlreadyReadError             a stream is read a second time
+│   └── ReplayMissError              a recording has no response for the request
+├── ToolError                    a tool failed; the model reads the message
 ├── ArgumentsError               a model called a tool with arguments that do not fit it
-└── ProviderError                the provider, or the way to it, refused or failed before the answer began
-    ├── AuthenticationError          the key is wrong, or may not do this
-    ├── NotFoundError                there is no such model or address
-    ├── BadRequestError              the request is not to the provider's liking
-    │   └── ContextLengthError           ... it is too long
+└── ProviderError                the provider or the connection failed before the response began
+    ├── AuthenticationError          the key is wrong, or lacks permission
+    ├── NotFoundError                no such model or address
+    ├── BadRequestError              the provider rejected the request
+    │   └── ContextLengthError           ... because it is too long
     ├── RateLimitError               too many requests; `retry_after` says how long to wait
-    ├── OverloadedError              the provider has trouble of its own; try later
-    ├── UnexpectedReplyError         what came back is no answer: a redirect, a web page
-    ├── ConnectionFailed             no connection, or it broke before the answer began
-    └── TimedOut                     nothing came in time
+    ├── OverloadedError              the provider failed or is overloaded; try later
+    ├── UnexpectedReplyError         the response is not one of a model: a redirect, a web page
+    ├── ConnectionFailed             no connection, or it broke before the response began
+    └── TimedOut                     nothing arrived in time
 """
 
 from __future__ import annotations
@@ -29,77 +29,99 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+MAX_LISTED = 10
+"""How many names an error lists when none is similar to the unknown one; longer lists are only referred to."""
+
 
 class PenstockError(Exception):
-    """The root of everything that penstock raises."""
+    """The base class of all exceptions that penstock raises."""
 
 
 class UsageError(PenstockError, ValueError):
-    """The caller asked for something that cannot be done; the message says what can."""
+    """The caller asked for something that cannot be done; the message says what to do instead."""
 
 
 class UnknownNameError(UsageError):
-    """There is nothing of that name."""
+    """A name that does not exist. `known` holds the names that do."""
 
-    kind = "thing"
+    kind = "name"
+    advice = ""
+    """What to do when no known name is similar and there are too many to list."""
 
     def __init__(self, name: object, known: Iterable[str]) -> None:
         self.name = name
         self.known = tuple(known)
-        super().__init__(f"no {self.kind} is called {name!r}{self._others(self._guess())}")
+        super().__init__(self._problem() + self._advice())
 
-    def _guess(self) -> str:
+    def _problem(self) -> str:
+        return f"unknown {self.kind} {self.name!r}"
+
+    def _advice(self) -> str:
+        if suggestion := self._suggestion():
+            return f", did you mean {suggestion!r}?"
+        if len(self.known) <= MAX_LISTED:
+            return f"; use one of: {', '.join(self.known)}"
+        return f"; {self.advice}"
+
+    def _suggestion(self) -> str:
         from difflib import get_close_matches  # imported here: it costs more than all of this module
 
         plain = {known.replace("_", "-"): known for known in self.known}
-        close = get_close_matches(str(self.name).lower().replace("_", "-"), plain, n=1)
-        return f", did you mean {plain[close[0]]!r}?" if close else ""
+        similar = get_close_matches(str(self.name).lower().replace("_", "-"), plain, n=1)
+        return plain[similar[0]] if similar else ""
 
-    def _others(self, guess: str) -> str:
-        return f"{guess}; there are: {', '.join(self.known)}"
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, self.known)
 
 
 class UnknownWireError(UnknownNameError):
     """There is no wire of that name."""
 
     kind = "wire"
+    advice = "penstock.wires.WIRES lists all"
 
 
 class UnknownDialectError(UnknownNameError):
     """There is no dialect of that name."""
 
     kind = "dialect"
-
-    def _others(self, guess: str) -> str:  # the whole list is too long for a message
-        return guess or "; use 'xml', which any model can write"
+    advice = "use 'xml', which any model can write"
 
 
 class UnknownProviderError(UnknownNameError):
     """There is no provider of that name."""
 
     kind = "provider"
+    advice = "the command `penstock models` lists all"
 
 
 class UnknownOptionError(UnknownNameError):
-    """There is no option of that name; `of` is what was to have it: a model, a request, an agent, a tool."""
+    """There is no option of that name. `of` says what the option was for: a model, a request, an agent, a tool."""
 
     def __init__(self, name: object, known: Iterable[str], of: str) -> None:
-        self.kind = f"option of {of}"
+        self.of = of
+        self.advice = f"help({_OPTIONS_OF.get(of, 'penstock')}) lists all"
         super().__init__(name, known)
 
-    def _guess(self) -> str:
-        elsewhere = [meant for meant in _CALLED_ELSEWHERE.get(str(self.name), ()) if meant in self.known]
-        return f", did you mean {elsewhere[0]!r}?" if elsewhere else super()._guess()
+    def _problem(self) -> str:
+        return f"{self.of} has no option {self.name!r}"
 
-    def _others(self, guess: str) -> str:
-        extra = "; what only one provider has goes into extra" if "extra" in self.known else ""
-        return super()._others(guess) + extra
+    def _suggestion(self) -> str:
+        synonyms = (name for name in _SYNONYMS.get(str(self.name), ()) if name in self.known)
+        return next(synonyms, "") or super()._suggestion()
+
+    def _advice(self) -> str:
+        extra = "; options of a single provider go into extra" if "extra" in self.known else ""
+        return super()._advice() + extra
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.name, self.known, self.kind.removeprefix("option of "))
+        return type(self), (self.name, self.known, self.of)
 
 
-_CALLED_ELSEWHERE = {
+_OPTIONS_OF = {"a model": "penstock.Model", "a request": "penstock.Model.stream", "an agent": "penstock.Agent"}
+"""Where the options are documented."""
+
+_SYNONYMS = {
     **dict.fromkeys(("system", "system_message", "instructions", "system_prompt"), ("instructions", "system_prompt")),
     **dict.fromkeys(("max_steps", "max_turns", "max_iterations", "recursion_limit"), ("limits",)),
     **dict.fromkeys(("max_completion_tokens", "max_output_tokens", "num_predict"), ("max_tokens",)),
@@ -110,40 +132,43 @@ _CALLED_ELSEWHERE = {
     **dict.fromkeys(("extra_body",), ("extra",)),
     **dict.fromkeys(("history", "message_history"), ("messages",)),
 }
-"""What others call what we have, and our names for it."""
+"""Options as other libraries name them, with the names that they have here."""
 
 
 class MissingKeyError(UsageError):
-    """The provider wants a key, and none is set."""
+    """The provider needs an API key, and none is set."""
 
     def __init__(self, provider: str, variables: tuple[str, ...]) -> None:
         self.provider = provider
         self.variables = variables
         names = " or ".join(variables)
-        super().__init__(f"no key for {provider}: set {names} in the environment, or give Model(..., api_key=...)")
+        super().__init__(f"no API key for {provider}: set {names} in the environment, or pass Model(..., api_key=...)")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.provider, self.variables)
 
 
 class AlreadyReadError(UsageError):
-    """A stream can be read once."""
+    """A stream can be read only once."""
 
 
 class ReplayMissError(UsageError):
-    """A recording has no answer to what is asked; the message says what differs first."""
+    """A recording has no response for the request; the message names the first difference."""
 
 
 class ToolError(PenstockError):
-    """Raised by a tool: it failed, and the message is for the model to read, as it stands."""
+    """Raised by a tool that failed; the model reads the message unchanged."""
 
 
 class ArgumentsError(PenstockError):
-    """The arguments of a call do not fit the tool; the message names the fields, for the model to mend its call."""
+    """The arguments of a call do not fit the tool; the message names the fields, so that the model can correct them."""
 
 
 class ProviderError(PenstockError):
-    """The provider, or the way to it, refused or failed before the answer began.
+    """The provider or the connection failed before the response began.
 
-    `status` is the HTTP status (0 if there was none), `code` the provider's own name for the fault, `retryable` whether
-    the same request may succeed later, `retry_after` the seconds that the provider asked to wait, `raw` what it sent.
+    `status` is the HTTP status (0 if there was none), `code` the provider's error code, `retryable` whether the same
+    request may succeed later, `retry_after` the seconds that the provider asked to wait, `raw` the error body.
     """
 
     def __init__(
@@ -175,19 +200,19 @@ def _rebuilt(kind: type[ProviderError], fields: dict[str, Any]) -> ProviderError
 
 
 class AuthenticationError(ProviderError):
-    """The key is wrong, or may not do this."""
+    """The key is wrong, or lacks permission."""
 
 
 class NotFoundError(ProviderError):
-    """There is no such model or address."""
+    """No such model or address."""
 
 
 class BadRequestError(ProviderError):
-    """The request is not to the provider's liking; the message has its words."""
+    """The provider rejected the request; the message is the provider's."""
 
 
 class ContextLengthError(BadRequestError):
-    """The messages are too long for the model."""
+    """The messages exceed the context window of the model."""
 
 
 class RateLimitError(ProviderError):
@@ -195,16 +220,16 @@ class RateLimitError(ProviderError):
 
 
 class OverloadedError(ProviderError):
-    """The provider has trouble of its own."""
+    """The provider failed or is overloaded."""
 
 
 class UnexpectedReplyError(ProviderError):
-    """What came back is no answer of a model: a redirect, a web page."""
+    """The response is not one of a model: a redirect, a web page."""
 
 
 class ConnectionFailed(ProviderError):
-    """There is no connection, or it broke before the answer began."""
+    """No connection, or it broke before the response began."""
 
 
 class TimedOut(ProviderError):
-    """Nothing came in time."""
+    """Nothing arrived in time."""

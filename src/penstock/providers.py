@@ -112,7 +112,7 @@ PROVIDERS: dict[str, Provider] = {
         wire="bedrock", base_url="https://bedrock-runtime.{AWS_REGION}.amazonaws.com", auth="aws",
         keys=("AWS_BEARER_TOKEN_BEDROCK",), urls=("BEDROCK_BASE_URL", "AWS_ENDPOINT_URL_BEDROCK_RUNTIME"),
         needs_key=False,
-        about="a bearer key, or, with penstock[aws], the credentials that AWS's own tools find"),
+        about="a bearer key, or, with penstock-llm[aws], the credentials that AWS's own tools find"),
     "vllm": _local(8000, "VLLM_BASE_URL", keys=("VLLM_API_KEY",), quirks=LOCAL | {"echo-as-reasoning"}),
     "sglang": _local(30000, "SGLANG_BASE_URL", keys=("SGLANG_API_KEY",), quirks=LOCAL),
     "llamacpp": _local(8080, "LLAMACPP_BASE_URL", "LLAMA_API_BASE", keys=("LLAMACPP_API_KEY",), quirks=LOCAL),

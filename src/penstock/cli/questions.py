@@ -86,7 +86,7 @@ def open_model(name: str, wire: str | None, base_url: str | None, timeout: float
 def advice(error: PenstockError) -> str:
     """The error's message for somebody at a command line, who has options and variables, and no Python."""
     if isinstance(error, MissingKeyError):
-        return f"no key for {error.provider}: set {' or '.join(error.variables)} in the environment"
+        return f"no API key for {error.provider}: set {' or '.join(error.variables)} in the environment"
     return str(error).replace("Model(..., base_url=...)", "--base-url")
 
 

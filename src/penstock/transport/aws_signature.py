@@ -16,7 +16,8 @@ def signature(url: str, body: bytes) -> dict[str, str]:
         session: Any = import_module("botocore.session").Session()
     except ImportError:
         raise UsageError(
-            "no key for bedrock: set AWS_BEARER_TOKEN_BEDROCK, or install penstock[aws] to use AWS credentials"
+            "no API key for bedrock: set AWS_BEARER_TOKEN_BEDROCK, or use AWS credentials "
+            "(pip install 'penstock-llm[aws]')"
         ) from None
     credentials = session.get_credentials()
     if credentials is None:
