@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock import StreamingXMLParser, TextParser, ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
-from penstock.dialects.reading import held
+from penstock.dialects.reading import held_text
 from penstock.dialects.registry import ALIASES, dialects, find_dialect
 from penstock.errors import UnknownDialectError, UsageError
 from tests.growth import assert_linear, cpu
@@ -90,7 +90,7 @@ def test_nasty_text_takes_linear_time_and_is_not_lost(dialect: str, nasty: str) 
 
 
 def test_what_is_held_back_is_capped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "MAX_HELD", 10_000)
+    monkeypatch.setattr(held_text, "MAX_HELD", 10_000)
     text = '<tool_call>{"arguments": {"s": "' + "x" * 50_000
     events = feed_all("hermes", pieces_of(text, 100))
     assert text_of(events) == text

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from penstock.dialects.reading.cursor import Reading
 from penstock.dialects.reading.schema import Tools
-from penstock.dialects.reading.source import Reading, Source
+from penstock.dialects.reading.source import Source
 
 Block = Callable[[Source, str], Reading[None]]
 """Reads what follows an opening mark, up to the mark that closes it. It raises `Mismatch` where that is no call."""

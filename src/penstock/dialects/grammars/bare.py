@@ -25,6 +25,7 @@ from penstock.dialects.reading.call_objects import (
     skip_fields,
 )
 from penstock.dialects.reading.code_spans import FENCE
+from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.json import (
     as_text,
     at_key,
@@ -39,7 +40,7 @@ from penstock.dialects.reading.json import (
 )
 from penstock.dialects.reading.raw_values import told
 from penstock.dialects.reading.schema import Tools, quote
-from penstock.dialects.reading.source import Mismatch, Reading, Source
+from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.text_call import TextCall
 from penstock.events import Reasoning, Text
 
@@ -189,9 +190,9 @@ def tell_thought(source: Source, thought: str) -> None:
     """What the model thought before it called, as reasoning; the object that it stood in is a call."""
     if thought:
         source.drop()
-        source.voice = Reasoning
-        source.tell(thought)
-        source.voice = Text
+        source.output.kind = Reasoning
+        source.output.add(thought)
+        source.output.kind = Text
 
 
 def answer(source: Source, keys: BareKeys, thought: str) -> Reading[None]:
@@ -211,12 +212,12 @@ def answer(source: Source, keys: BareKeys, thought: str) -> Reading[None]:
         tell_thought(source, thought if is_empty else "")
         source.drop()
         if not is_empty:
-            source.tell("\n")
+            source.output.add("\n")
         is_empty = False
         if (yield from source.ahead('"')):
-            yield from string_text(source, source.tell)
+            yield from string_text(source, source.output.add)
         else:
-            yield from value(source, source.tell)
+            yield from value(source, source.output.add)
         source.hold()
     if is_empty:
         source.release()
@@ -239,7 +240,7 @@ def tell_field(source: Source) -> Reading[None]:
     source.release()
     if (yield from source.peek()) != '"':
         source.fail("expected a key")
-    yield from source.value(source.tell)
+    yield from source.value(source.output.add)
     source.hold()
     yield from colon(source)
     yield from tell_value(source)
@@ -248,7 +249,7 @@ def tell_field(source: Source) -> Reading[None]:
 def tell_value(source: Source) -> Reading[None]:
     """The value of a field, as text; what was held before it is text too."""
     source.release()
-    yield from source.value(source.tell)
+    yield from source.value(source.output.add)
     source.hold()
 
 

@@ -15,9 +15,10 @@ from penstock.dialects.reading.call_objects import (
     object_calls,
     only_calls,
 )
+from penstock.dialects.reading.cursor import Reading
 from penstock.dialects.reading.json import colon, short_string
 from penstock.dialects.reading.raw_values import raw_value
-from penstock.dialects.reading.source import Reading, Source
+from penstock.dialects.reading.source import Source
 
 # -- a tag, and call objects ---------------------------------------------------------------------------------------
 
@@ -96,7 +97,7 @@ def granite3(source: Source, mark: str) -> Reading[None]:
         return
     only_calls(source)
     if mark == "<response>":
-        if source.has_answered:
+        if source.output.has_answer:
             source.fail("expected the start of the answer")
         return
     spaces = yield from source.space()

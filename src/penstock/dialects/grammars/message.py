@@ -18,10 +18,11 @@ from penstock.dialects.reading.call_arguments import (
     text_call,
 )
 from penstock.dialects.reading.call_objects import another, only_calls
+from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.json import value
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.raw_values import Writer, json_or_text, raw_value
-from penstock.dialects.reading.source import Mismatch, Reading, Source
+from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.tag_calls import Tags, invoke_body, named_tag, next_invoke, tag_value
 from penstock.dialects.reading.text_call import TextCall
 from penstock.events import Reasoning, Text
@@ -70,13 +71,13 @@ def told(source: Source, text: str, routing: Routing, *, is_reasoning: bool) -> 
     if is_verbatim:
         source.release()
     source.drop()
-    source.voice = Reasoning if is_reasoning and source.reasoning else Text
-    mark = yield from source.flow(source.tell, marks_of(*routing.ends, *routing.starts))
+    source.output.kind = Reasoning if is_reasoning and source.reasoning else Text
+    mark = yield from source.flow(source.output.add, marks_of(*routing.ends, *routing.starts))
     if mark in routing.starts:
         source.unread(mark)
     elif is_verbatim:
-        source.tell(mark)
-    source.voice = Text
+        source.output.add(mark)
+    source.output.kind = Text
 
 
 # -- Harmony -------------------------------------------------------------------------------------------------------

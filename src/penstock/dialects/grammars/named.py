@@ -12,9 +12,10 @@ from penstock.dialects.dialect import LLAMA_ENDS, THINK, Dialect
 from penstock.dialects.reading.call_arguments import NAME, closed_call, last_text, name_ahead, named_call, text_call
 from penstock.dialects.reading.call_objects import another, object_calls, only_calls
 from penstock.dialects.reading.code_spans import FENCE
+from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.json import value
 from penstock.dialects.reading.marks import marks_of
-from penstock.dialects.reading.source import Mismatch, Reading, Source
+from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.text_call import TextCall
 from penstock.events import Reasoning, Text
 
@@ -188,14 +189,14 @@ def react(source: Source, mark: str) -> Reading[None]:
     yield from source.space()
     source.drop()
     if label == "Final Answer:":
-        if mark and source.voice is Text:  # the answer goes on in another line
-            source.tell(before)
-        source.voice = Text
-        yield from source.flow(source.tell, marks_of())
+        if mark and source.output.kind is Text:  # the answer goes on in another line
+            source.output.add(before)
+        source.output.kind = Text
+        yield from source.flow(source.output.add, marks_of())
         return
-    if source.voice is Reasoning:
-        source.tell("\n")
-    source.voice = Reasoning
+    if source.output.kind is Reasoning:
+        source.output.add("\n")
+    source.output.kind = Reasoning
 
 
 def react_call(source: Source) -> Reading[bool]:
@@ -213,7 +214,7 @@ def react_call(source: Source) -> Reading[bool]:
         source.end()
     elif not (yield from react_object(source, call)):
         ended_by = yield from text_call(source, call, "__arg1", partial(react_input, source))
-    source.voice = Reasoning if ended_by else Text
+    source.output.kind = Reasoning if ended_by else Text
     if ended_by:
         yield from source.space()
         return False

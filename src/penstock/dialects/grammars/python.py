@@ -6,9 +6,10 @@ import re
 
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.reading.call_objects import object_calls
+from penstock.dialects.reading.cursor import Mismatch, Over, Reading
 from penstock.dialects.reading.literals import Json, literal
 from penstock.dialects.reading.recovery import give_up, rest_of_call
-from penstock.dialects.reading.source import Mismatch, Over, Reading, Source
+from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.text_call import TextCall
 from penstock.events import StreamChunk, ToolCallDelta
 

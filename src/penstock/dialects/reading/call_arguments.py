@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable
 
 from penstock.dialects.reading.call_objects import arguments, only_key
+from penstock.dialects.reading.cursor import Over, Reading
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.raw_values import told
-from penstock.dialects.reading.source import Over, Reading, Source
+from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.text_call import TextCall
 
 NAME = re.compile(r"[^\s<>\[\]{}()\"'`]*")

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from penstock.dialects.reading.cursor import MAX_HEADER, Mismatch, Over, Reading
 from penstock.dialects.reading.marks import Marks, marks_of
-from penstock.dialects.reading.source import MAX_HEADER, Mismatch, Over, Reading, Source
+from penstock.dialects.reading.source import Source
 from penstock.jsontext.scan import SPACE, TO_QUOTE
 from penstock.jsontext.surrogates import SurrogateJoiner
 

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from json.encoder import encode_basestring
 from math import isfinite
 
-from penstock.dialects.reading.held import MAX_HELD
+from penstock.dialects.reading.cursor import Mismatch, Reading
+from penstock.dialects.reading.held_text import MAX_HELD
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.schema import quote as quoted
-from penstock.dialects.reading.source import Mismatch, Reading, Source
+from penstock.dialects.reading.source import Source
 from penstock.jsontext.scan import MAX_DEPTH
 
 # -- strings -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What was found, told as events: text in the voice of the moment, and calls, each in a block of its own."""
+"""The output of a reader: text and calls as events, each in a block of its own."""
 
 from __future__ import annotations
 
@@ -9,38 +9,40 @@ from penstock.dialects.reading.text_call import TextCall
 from penstock.events import Reasoning, StreamChunk, Text
 
 
-class Teller:
-    """Puts what was found into `out`. `voice` says as what text comes out: as answer or as reasoning."""
+class Output:
+    """Collects `events`. `kind` is the type of event that text becomes: `Text` or `Reasoning`."""
 
-    __slots__ = ("_block", "_blocks", "_kind", "has_answered", "line", "out", "voice")
+    __slots__ = ("_block", "_block_kind", "_numbering", "code", "events", "has_answer", "kind")
 
-    def __init__(self, blocks: Numbering) -> None:
-        self.out: list[StreamChunk] = []
-        self.voice: type[Text | Reasoning] = Text
-        self.line = Line()  # of what was told
-        self.has_answered = False  # whether anything of the answer has been told, white space aside
-        self._blocks = blocks
+    def __init__(self, numbering: Numbering) -> None:
+        self.events: list[StreamChunk] = []
+        self.kind: type[Text | Reasoning] = Text
+        self.code = Line()  # the code spans of the text so far
+        self.has_answer = False  # whether there was a call, or visible text other than white space
+        self._numbering = numbering
         self._block = -1
-        self._kind: type[Text | Reasoning] | None = None
+        self._block_kind: type[Text | Reasoning] | None = None
 
-    def take_out(self) -> list[StreamChunk]:
-        """What was found since the last time."""
-        events = self.out.copy()
-        self.out.clear()
+    def take(self) -> list[StreamChunk]:
+        """Returns the events since the last time."""
+        events = self.events.copy()
+        self.events.clear()
         return events
 
-    def tell(self, text: str) -> None:
-        """Text of the current voice: a piece of the answer, or of the reasoning."""
+    def add(self, text: str) -> None:
+        """Adds text of the current kind."""
         if text:
-            if self._kind is not self.voice:
-                self._kind, self._block = self.voice, self._blocks.new_block()
-                self.line.restart()
-            self.out.append(self.voice(self._block, text))
-            self.line.add(text)
-            if not self.has_answered:
-                self.has_answered = self.voice is Text and not text.isspace()
+            if self._block_kind is not self.kind:
+                self._block_kind, self._block = self.kind, self._numbering.new_block()
+                self.code.restart()
+            self.events.append(self.kind(self._block, text))
+            self.code.add(text)
+            if not self.has_answer:
+                self.has_answer = self.kind is Text and not text.isspace()
 
     def new_call(self, name: str, id: str, origin: str, schema: Schema) -> TextCall:
-        """A call, which is announced at once; text after it is another block."""
-        self._kind, self.has_answered = None, True
-        return TextCall(self.out, self._blocks.new_block(), self._blocks.unique_id(id), name, origin, schema)
+        """Starts a call, which is announced at once; text after it is another block."""
+        self._block_kind, self.has_answer = None, True
+        self.code.survive()
+        number = self._numbering
+        return TextCall(self.events, number.new_block(), number.unique_id(id), name, origin, schema)

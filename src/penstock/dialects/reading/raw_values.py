@@ -9,9 +9,10 @@ import json
 from collections.abc import Callable, Mapping
 
 from penstock.calls.arguments import MAX_ARGUMENTS
+from penstock.dialects.reading.cursor import Mismatch, Over, Reading
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.schema import quote
-from penstock.dialects.reading.source import Mismatch, Over, Reading, Source
+from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.text_call import TextCall
 
 Sink = Callable[[str], None]

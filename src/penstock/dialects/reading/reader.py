@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.dialects.dialect import THINK, Dialect
+from penstock.dialects.reading.cursor import Mismatch, Over, Reading
 from penstock.dialects.reading.marks import Marks, marks_of
-from penstock.dialects.reading.source import Mismatch, Over, Reading, Source
+from penstock.dialects.reading.source import Source
 from penstock.events import Reasoning, StreamChunk, Text
 
 _CONTROL = ("<|", "<｜", "]<]", "[TOOL_CALLS]")  # how control tokens begin, which nobody writes in code
@@ -17,6 +18,7 @@ class Reader:
 
     def __init__(self, source: Source, dialects: Mapping[str, Dialect], *, reasoning: bool, inside: bool) -> None:
         self._source = source
+        self._events = source.output.events
         source.reasoning = reasoning
         self._dialects = dialects
         self._inside = inside
@@ -32,8 +34,8 @@ class Reader:
         source = self._source
         source.push(text)
         next(self._reading, None)
-        events = source.out.copy()  # as `take_out` does, without a call for each piece
-        source.out.clear()
+        events = self._events.copy()  # as `Output.take` does, without a call for each piece
+        self._events.clear()
         return events
 
     def close(self, *, is_cut: bool = False) -> list[StreamChunk]:
@@ -41,12 +43,12 @@ class Reader:
         self._source.is_over = True
         self._source.is_cut = is_cut
         next(self._reading, None)
-        return self._source.take_out()
+        return self._source.output.take()
 
     def read(self) -> Reading[None]:
         """The whole text."""
         yield from self._start()
-        while mark := (yield from self._source.flow(self._source.tell, self._marks())):
+        while mark := (yield from self._source.flow(self._source.output.add, self._marks())):
             if self._is_in_code(mark):
                 self._tell_code(mark)
             elif mark in self._opens:
@@ -62,7 +64,7 @@ class Reader:
 
     def _is_in_code(self, mark: str) -> bool:
         """Whether the mark is talk about calls. A mark that is a line break ends code, unless that is in a fence."""
-        line = self._source.line
+        line = self._source.output.code
         if mark in self._tokens:
             return False
         return line.is_in_fence if mark[0] in "\r\n" else line.is_in_code
@@ -72,11 +74,11 @@ class Reader:
         if not self._is_in_code(mark):
             return False
         is_last = yield from self._source.sees("\n", "\r")
-        return self._source.line.surely_holds(is_last=is_last)
+        return self._source.output.code.surely_holds(is_last=is_last)
 
     def _tell_code(self, mark: str) -> None:
-        self._source.tell(mark)
-        self._source.line.go_on()
+        self._source.output.add(mark)
+        self._source.output.code.go_on()
 
     def _start(self) -> Reading[None]:
         """What may stand at the very beginning, because its opening mark was in the prompt."""
@@ -90,7 +92,7 @@ class Reader:
 
     def _begin_inside(self) -> Reading[None]:
         """A block whose opening mark was in the prompt, as long as nothing of the answer has come."""
-        if not self._source.has_answered and any(row.begins_inside for row in self._dialects.values()):
+        if not self._source.output.has_answer and any(row.begins_inside for row in self._dialects.values()):
             yield from self._block("")
 
     def _think_block(self, mark: str) -> Reading[None]:
@@ -101,9 +103,9 @@ class Reader:
             yield from self._reason((closer,))
             return
         if source.is_strict:  # what is said in there is no call
-            source.tell(mark)
-            source.tell((yield from source.flow(source.tell, marks_of(closer))))
-            source.line.end_code()
+            source.output.add(mark)
+            source.output.add((yield from source.flow(source.output.add, marks_of(closer))))
+            source.output.code.end_code()
             return
         source.hold(mark)
         if (yield from source.close(closer)):
@@ -114,21 +116,21 @@ class Reader:
 
     def _reason(self, closers: tuple[str, ...]) -> Reading[None]:
         source = self._source
-        source.voice = Reasoning
+        source.output.kind = Reasoning
         ending = [name for name, dialect in self._dialects.items() if dialect.call_ends_reasoning]
         opens = [mark for mark, names in self._opens.items() if mark and set(names) & set(ending)]
-        while mark := (yield from source.flow(source.tell, marks_of(*closers, *opens))):
+        while mark := (yield from source.flow(source.output.add, marks_of(*closers, *opens))):
             if mark in closers:
-                source.voice = Text
-                source.line.end_code()
+                source.output.kind = Text
+                source.output.code.end_code()
                 yield from source.space()
                 return
             if (yield from self._is_talk_in_thoughts(mark)):
                 self._tell_code(mark)
             elif (yield from self._block(mark)):
                 break
-        source.voice = Text
-        source.line.end_code()
+        source.output.kind = Text
+        source.output.code.end_code()
 
     def _block(self, mark: str) -> Reading[bool]:
         """What follows an opening mark, in the first dialect that it fits; whether there was a call."""

@@ -6,9 +6,10 @@ import re
 
 from msgspec import Struct
 
+from penstock.dialects.reading.cursor import Mismatch, Over, Reading, Result
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.raw_values import Ends, Sink, Writer, told
-from penstock.dialects.reading.source import Mismatch, Over, Reading, Result, Source
+from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.text_call import TextCall
 
 _STRUCTURE = marks_of(*"()[]{}'\"\\")

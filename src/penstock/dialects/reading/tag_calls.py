@@ -10,10 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from penstock.dialects.dialect import Block
+from penstock.dialects.reading.cursor import Mismatch, Over, Reading
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.raw_values import Writer
 from penstock.dialects.reading.recovery import KeyTags, ValueEnds, awaited, expected, give_up, header, tagged_value
-from penstock.dialects.reading.source import Mismatch, Over, Reading, Source
+from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.text_call import TextCall
 
 _ATTRIBUTES = re.compile(r"[^<>\n]*")
@@ -158,7 +159,7 @@ def mended(source: Source, tags: Tags, reading: Reading[None]) -> Reading[None]:
 def rest_of_invoke(source: Source, tags: Tags) -> Reading[None]:
     """What is left of a broken call: text, but for the closing tags."""
     marks = marks_of(tags.value_end, tags.call_end, *tags.calls, *tags.closes, *tags.opens)
-    while (mark := (yield from source.flow(source.tell, marks))) == tags.value_end:
+    while (mark := (yield from source.flow(source.output.add, marks))) == tags.value_end:
         pass
     if mark != tags.call_end:
         source.unread(mark)
