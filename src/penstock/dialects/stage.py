@@ -88,7 +88,7 @@ class TextCalls:
         return ended + self._of_choice(reader.feed(event.text), event.choice, event.block)
 
     def _new_reader(self, choice: int) -> Reader:
-        source = Source(self._tools, self._blocks, is_strict=self._only_declared)
+        source = Source(self._tools, self._blocks, only_declared=self._only_declared)
         is_inside = self._inside and choice not in self._begun  # only the first text starts there
         self._begun.add(choice)
         return Reader(source, self._dialects, reasoning=self._reasoning or is_inside, inside=is_inside)

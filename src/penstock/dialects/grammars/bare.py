@@ -113,7 +113,7 @@ def bare_fields(source: Source, keys: BareKeys = USUAL, accepts: Accepts = decla
         key = yield from call_key(source, keys)
         if key in keys.name:
             name = yield from short_string(source)
-            if name.lower() in keys.answers and name not in source.tools and not (early or source.is_strict):
+            if name.lower() in keys.answers and name not in source.tools and not (early or source.only_declared):
                 yield from answer(source, keys, thought)
                 return
             if not accepts(source, name):
@@ -144,7 +144,7 @@ def bare_fields(source: Source, keys: BareKeys = USUAL, accepts: Accepts = decla
 def call_key(source: Source, keys: BareKeys) -> Reading[str]:
     """The next key and its colon, if it is one of a call's and a call's value follows."""
     begins = beginnings(keys)
-    quoted = yield from source.ahead(*begins)
+    quoted = yield from source.accept(*begins)
     if not quoted:
         yield from tell_field(source)
         yield from refuse(source)
@@ -165,7 +165,7 @@ def one_argument(source: Source, call: TextCall) -> Reading[None]:
         yield from told(call, partial(one_argument_of, call), partial(quoted, source))
     else:
         call.key(only_key(call, ONE_ARGUMENT))
-        if (yield from source.ahead('"')):
+        if (yield from source.accept('"')):
             call.add('"')
             yield from string_text(source, call.string)
             call.add('"')
@@ -214,7 +214,7 @@ def answer(source: Source, keys: BareKeys, thought: str) -> Reading[None]:
         if not is_empty:
             source.output.add("\n")
         is_empty = False
-        if (yield from source.ahead('"')):
+        if (yield from source.accept('"')):
             yield from string_text(source, source.output.add)
         else:
             yield from value(source, source.output.add)
@@ -285,18 +285,18 @@ def xlam(source: Source, mark: str) -> Reading[None]:
         yield from bare_json(source, mark)
     else:
         yield from object_calls(source)
-        yield from source.close("[/TOOL_CALLS]", "</tool_call>")
+        yield from source.accept_spaced("[/TOOL_CALLS]", "</tool_call>")
 
 
 def fenced(source: Source, mark: str, keys: BareKeys = FENCED) -> Reading[None]:
     """Call objects in a fence, `json` or not; where there are none, the fence is text with all that is in it."""
-    calls = source.calls
+    calls = source.call_count
     try:
-        yield from source.ahead("json", "JSON")
+        yield from source.accept("json", "JSON")
         yield from object_calls(source, partial(bare_call, keys=keys))
-        yield from source.close(FENCE)
+        yield from source.accept_spaced(FENCE)
     except Mismatch:
-        if source.calls > calls:
+        if source.call_count > calls:
             raise
         source.release()
 
@@ -318,7 +318,7 @@ def llama3_json(source: Source, mark: str) -> Reading[None]:
         yield from call_array(source, partial(from_brace, read=read))
         return
     yield from read(source)
-    while separator := (yield from source.close(";", "{")):
+    while separator := (yield from source.accept_spaced(";", "{")):
         if separator == ";":
             yield from source.space()
             yield from source.expect("{")
@@ -338,10 +338,10 @@ def built_in_call(source: Source) -> Reading[None]:
     name = yield from source.match(_WORD)
     yield from source.expect(".call(")
     call = source.begin(name)
-    while not (yield from source.close(")")):
+    while not (yield from source.accept_spaced(")")):
         yield from source.space()
         call.key((yield from source.match(_WORD)))
-        _ = (yield from source.close("=")) or source.fail("expected '='")
+        _ = (yield from source.accept_spaced("=")) or source.fail("expected '='")
         yield from source.space()
         if (yield from source.sees('"', "{", "[")):
             yield from source.value(call.add)
@@ -349,7 +349,7 @@ def built_in_call(source: Source) -> Reading[None]:
             text, mark = yield from source.upto(",", ")")
             call.add(text.strip())
             source.unread(mark)
-        yield from source.close(",")
+        yield from source.accept_spaced(",")
     call.end_keys()
     source.end()
 

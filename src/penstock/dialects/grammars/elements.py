@@ -52,9 +52,9 @@ def anthropic_legacy(source: Source, mark: str) -> Reading[None]:
         yield from source.space()
         yield from source.expect("<invoke>")
     yield from legacy_invoke(source)
-    while (yield from source.close("<invoke>")):
+    while (yield from source.accept_spaced("<invoke>")):
         yield from legacy_invoke(source)
-    yield from source.close("</function_calls>")
+    yield from source.accept_spaced("</function_calls>")
 
 
 def legacy_invoke(source: Source) -> Reading[None]:
@@ -62,10 +62,10 @@ def legacy_invoke(source: Source) -> Reading[None]:
     yield from source.space()
     yield from source.expect("<tool_name>")
     call = source.begin((yield from content_name(source, "</tool_name>")))
-    if (yield from source.close("<parameters>")):
+    if (yield from source.accept_spaced("<parameters>")):
         yield from legacy_parameters(source, call)
     yield from source.space()
-    if not (yield from source.ahead("</invoke>")) and not (yield from source.sees(*AFTER_INVOKE)):
+    if not (yield from source.accept("</invoke>")) and not (yield from source.sees(*AFTER_INVOKE)):
         source.fail("expected '</invoke>'")
     call.end_keys()
     source.end()
@@ -120,7 +120,7 @@ def is_object(source: Source) -> Reading[bool]:
     """Whether a JSON object stands next; nothing is read."""
     read = yield from source.space()
     found = False
-    if (yield from source.ahead("{")):
+    if (yield from source.accept("{")):
         read += "{" + (yield from source.space())
         found = (yield from source.peek()) in ('"', "}")
     if read:

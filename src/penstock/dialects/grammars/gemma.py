@@ -52,13 +52,13 @@ class Calls(Struct, frozen=True):
     def block(self, source: Source, mark: str) -> Reading[None]:
         """`call:N{k:…}`, or several of them, up to the closing token."""
         yield from self.call(source)
-        while (yield from source.close("call:")):
+        while (yield from source.accept_spaced("call:")):
             yield from self.call(source)
-        yield from source.close(self.closes)
+        yield from source.accept_spaced(self.closes)
 
     def call(self, source: Source) -> Reading[None]:
         """A call; the word that it begins with may be missing."""
-        yield from source.close("call:", ":")
+        yield from source.accept_spaced("call:", ":")
         yield from source.space()
         name = yield from source.match(_NAME)
         yield from source.space()
@@ -78,7 +78,7 @@ class Calls(Struct, frozen=True):
                 continue
             call.add(comma)
             schema = yield from self.item(source, call, levels[-1])
-            if bracket := (yield from source.ahead("{", "[")):
+            if bracket := (yield from source.accept("{", "[")):
                 nest(call, levels, Level(bracket, schema))
             else:
                 yield from self.scalar(source, call, schema, bare)
@@ -87,9 +87,9 @@ class Calls(Struct, frozen=True):
     def closes_here(self, source: Source, call: TextCall, levels: list[Level], comma: str) -> Reading[bool]:
         """Whether the innermost bracket closes here, or, before the closing token, all of them."""
         yield from source.space()
-        if comma and (yield from source.ahead(",")):
+        if comma and (yield from source.accept(",")):
             yield from source.space()
-        if (yield from source.ahead(levels[-1].closer)):
+        if (yield from source.accept(levels[-1].closer)):
             call.add(levels.pop().json_closer)
             return True
         is_end = yield from source.sees(self.closes)
@@ -113,7 +113,7 @@ class Calls(Struct, frozen=True):
 
     def key(self, source: Source) -> Reading[str]:
         """A key, in quotes of some kind or without them, and the sign after it."""
-        if quotes := (yield from source.ahead(self.quote, '"', "'")):
+        if quotes := (yield from source.accept(self.quote, '"', "'")):
             key, _ = yield from source.upto(quotes)
         else:
             key = (yield from source.match(_KEY)).strip()
@@ -124,17 +124,17 @@ class Calls(Struct, frozen=True):
 
     def scalar(self, source: Source, call: TextCall, schema: Schema, bare: re.Pattern[str]) -> Reading[None]:
         """A string in quotes of some kind, or a word without them."""
-        if (yield from source.ahead(self.quote)):
+        if (yield from source.accept(self.quote)):
             yield from raw_value(source, call, schema.writer if self.is_typed else None, {self.quote: ()})
             return
-        if quotes := (yield from source.ahead('"', "'")):
+        if quotes := (yield from source.accept('"', "'")):
             call.add('"')
             yield from string(source, call.string, quotes, (*AFTER_VALUE, self.quote, self.closes))
             call.add('"')
-            yield from source.ahead(self.quote)
+            yield from source.accept(self.quote)
             return
         text = (yield from source.match(bare)).strip()
-        is_string = yield from source.ahead(self.quote)
+        is_string = yield from source.accept(self.quote)
         call.add(quote(text) if is_string else plain_atom(text) or quote(text or source.fail("expected a value")))
 
 

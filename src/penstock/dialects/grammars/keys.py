@@ -37,9 +37,9 @@ class Functions(Struct, frozen=True):
             yield from self.function(source, source.begin((yield from tag_name(source))))
         else:
             yield from self.bare(source)
-        while (yield from source.close(FUNCTION)):
+        while (yield from source.accept_spaced(FUNCTION)):
             yield from self.function(source, source.begin((yield from tag_name(source))))
-        yield from source.close(self.closes)
+        yield from source.accept_spaced(self.closes)
 
     def bare(self, source: Source) -> Reading[None]:
         """A function without a block around it: it must go on as calls do, or it is only text about one."""
@@ -65,7 +65,7 @@ class Functions(Struct, frozen=True):
         key = yield from header(source, call, "<", tag_name(source))
         call.key(key)
         if self.layout:
-            yield from source.ahead(*self.layout)
+            yield from source.accept(*self.layout)
         write = call.schema.field(key).writer
         mark = (yield from tagged_value(source, call, write, self.ends(call))).lstrip()
         return (yield from self.tag(source)) if mark == PARAMETER_END else mark
@@ -134,17 +134,17 @@ class Pairs(Struct, frozen=True):
             yield from source.space()
             yield from source.expect(*self.call)
         yield from self.one(source)
-        while self.opens and (yield from source.close(*self.call)):
+        while self.opens and (yield from source.accept_spaced(*self.call)):
             yield from self.one(source)
         if self.closes:
-            yield from source.close(*self.closes)
+            yield from source.accept_spaced(*self.closes)
 
     def one(self, source: Source) -> Reading[None]:
         """A call, from its name on; it may also be a call object, or a name and a JSON object."""
         yield from source.space()
         if (yield from source.peek()) == "{":
             yield from object_call(source)
-            yield from source.close(*self.call_end)
+            yield from source.accept_spaced(*self.call_end)
             return
         name, mark = yield from self.name(source)
         call = source.begin(name)
@@ -154,7 +154,7 @@ class Pairs(Struct, frozen=True):
             yield from source.value(call.add)
         source.end()
         if not mark:
-            yield from source.close(*self.call_end)
+            yield from source.accept_spaced(*self.call_end)
 
     def name(self, source: Source) -> Reading[tuple[str, str]]:
         """The name of a call, and the mark after it, which tells it from prose; no mark if a JSON object follows."""
@@ -162,7 +162,7 @@ class Pairs(Struct, frozen=True):
         name, mark = yield from source.upto(*marks, "\n", "<")
         if mark == "\n":
             yield from source.space()
-            mark = yield from source.ahead(*marks)
+            mark = yield from source.accept(*marks)
             if not mark and (yield from source.peek()) != "{":
                 source.fail("expected a key")
         if mark == "<" or not _NAME.fullmatch(name.strip()):

@@ -27,7 +27,7 @@ def tagged(source: Source, mark: str) -> Reading[None]:
     """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`; where the next tag opens, the last one is closed."""
     read = READERS.get(mark, object_call)
     yield from object_calls(source, read)
-    while not (yield from source.close(*CLOSERS.get(mark, ()))) and (yield from source.close(mark)):
+    while not (yield from source.accept_spaced(*CLOSERS.get(mark, ()))) and (yield from source.accept_spaced(mark)):
         yield from object_calls(source, read)
 
 
@@ -42,16 +42,16 @@ def internlm2(source: Source, mark: str) -> Reading[None]:
     yield from source.space()
     yield from source.expect("<|plugin|>")
     yield from object_calls(source)
-    yield from source.close("<|action_end|>")
+    yield from source.accept_spaced("<|action_end|>")
 
 
 def gigachat3(source: Source, mark: str) -> Reading[None]:
     """`<|function_call|>{"name": …, "arguments": {…}}`, or a message of its own with the header `function call`."""
     if mark == "<|message_sep|>":
-        if not (yield from source.close("function call")):
+        if not (yield from source.accept_spaced("function call")):
             only_calls(source)
             return  # the end of another message
-        yield from source.close("<|role_sep|>")
+        yield from source.accept_spaced("<|role_sep|>")
     yield from object_calls(source)
 
 
@@ -59,9 +59,9 @@ def cohere_r_plus(source: Source, mark: str) -> Reading[None]:
     """`Action:`, and in a fence `[{"tool_name": …, "parameters": {…}}, …]`"""
     yield from source.space()
     yield from source.expect("```")
-    yield from source.ahead("json")
+    yield from source.accept("json")
     yield from object_calls(source, partial(object_call, keys=COHERE))
-    yield from source.close("```")
+    yield from source.accept_spaced("```")
 
 
 # -- names as keys -------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def cohere_r_plus(source: Source, mark: str) -> Reading[None]:
 def apertus(source: Source, mark: str) -> Reading[None]:
     """`<|tools_prefix|>[{"NAME": {…}}, …]<|tools_suffix|>`"""
     yield from object_calls(source, named_values)
-    yield from source.close("<|tools_suffix|>")
+    yield from source.accept_spaced("<|tools_suffix|>")
 
 
 def named_values(source: Source) -> Reading[None]:
@@ -81,7 +81,7 @@ def named_values(source: Source) -> Reading[None]:
         name = yield from short_string(source)
         yield from colon(source)
         yield from arguments(source, source.begin(name))
-        separator = (yield from source.close(",", "}")) or source.fail("expected the end of a call")
+        separator = (yield from source.accept_spaced(",", "}")) or source.fail("expected the end of a call")
         source.end()
 
 
@@ -118,25 +118,25 @@ _MESSAGES = ("<|message_user|>", "<|message_system|>", "<|message_tool|>", "<|au
 
 def inkling(source: Source, mark: str) -> Reading[None]:
     """`<|message_model|>NAME<|content_invoke_tool_json|>{"name": …, "args": {…}}<|end_message|>`"""
-    if not source.is_strict:
+    if not source.only_declared:
         source.hold()  # the marks are markup, even where there is no call
     name, kind = "", mark
     if mark not in _INVOKES:
         name = yield from source.match(_HEADER)
-        kind = yield from source.ahead(*_INVOKES)
+        kind = yield from source.accept(*_INVOKES)
     if not kind:
         only_calls(source)
         if not (yield from source.sees(*_KINDS)):
             source.release()
-        elif not source.reasoning:
-            yield from source.ahead("<|content_thinking|>")
+        elif not source.splits_reasoning:
+            yield from source.accept("<|content_thinking|>")
         return
-    if not source.is_strict:
+    if not source.only_declared:
         source.hold(name)
     if kind == "<|content_invoke_tool_json|>":
         yield from source.space()
         yield from object_call(source, INKLING, name)
-        yield from source.close(*_MESSAGE_ENDS)
+        yield from source.accept_spaced(*_MESSAGE_ENDS)
     else:
         call = source.begin(name)
         call.key("input")

@@ -65,13 +65,13 @@ def recipient(text: str) -> str:
 
 def told(source: Source, text: str, routing: Routing, *, is_reasoning: bool) -> Reading[None]:
     """The body of a message that is no call. Reasoning that is not asked for stays as it is written, marks and all."""
-    if not text.endswith(MESSAGE) or source.is_strict:
+    if not text.endswith(MESSAGE) or source.only_declared:
         raise Mismatch("it is no message to a tool")
-    is_verbatim = is_reasoning and not source.reasoning
+    is_verbatim = is_reasoning and not source.splits_reasoning
     if is_verbatim:
         source.release()
     source.drop()
-    source.output.kind = Reasoning if is_reasoning and source.reasoning else Text
+    source.output.kind = Reasoning if is_reasoning and source.splits_reasoning else Text
     mark = yield from source.flow(source.output.add, marks_of(*routing.ends, *routing.starts))
     if mark in routing.starts:
         source.unread(mark)
@@ -110,7 +110,7 @@ def harmony(source: Source, mark: str) -> Reading[None]:
     The recipient may also stand before the channel, and the start in the prompt. What goes to nobody is visible, but
     for the analysis.
     """
-    if not mark and not (mark := (yield from source.close(*HARMONY.inside))):
+    if not mark and not (mark := (yield from source.accept_spaced(*HARMONY.inside))):
         return
     text = yield from header(source, mark, HARMONY)
     name = recipient(text)
@@ -137,7 +137,7 @@ def harmony_call(source: Source, name: str) -> Reading[None]:
         mark = yield from source.flow(call.add, marks_of(*HARMONY.ends, *HARMONY.starts))
         source.unread(mark)
     source.end()
-    yield from source.close(*HARMONY.ends)
+    yield from source.accept_spaced(*HARMONY.ends)
 
 
 # -- Muse Glimmer --------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ ATEM = Tags().prefixed("atem:")
 
 def muse(source: Source, mark: str) -> Reading[None]:
     """`<|start|>assistant to=R<|message|>…<|eom|>`, where `self` gets reasoning, `user` text and a tool its calls."""
-    if not mark and not (mark := (yield from source.close(*MUSE.inside))):
+    if not mark and not (mark := (yield from source.accept_spaced(*MUSE.inside))):
         return
     text = yield from header(source, mark, MUSE)
     to = recipient(text)
@@ -167,8 +167,8 @@ def muse(source: Source, mark: str) -> Reading[None]:
     yield from muse_call(source)
     while (yield from next_invoke(source, ATEM)):
         yield from muse_call(source)
-    yield from source.close(*ATEM.closes)
-    yield from source.close(*MUSE.ends)
+    yield from source.accept_spaced(*ATEM.closes)
+    yield from source.accept_spaced(*MUSE.ends)
 
 
 def muse_call(source: Source) -> Reading[None]:
@@ -242,22 +242,22 @@ def kimi_k3(source: Source, mark: str) -> Reading[None]:
         only_calls(source)
         yield from attributes(source)
         return
-    if mark == TOOLS and not (yield from source.close(CALL)):
+    if mark == TOOLS and not (yield from source.accept_spaced(CALL)):
         source.fail(f"expected {CALL!r}")
     yield from kimi_k3_call(source)
-    while (yield from source.close(CALL)):
+    while (yield from source.accept_spaced(CALL)):
         yield from kimi_k3_call(source)
-    yield from source.close(TOOLS_END)
+    yield from source.accept_spaced(TOOLS_END)
 
 
 def kimi_k3_call(source: Source) -> Reading[None]:
     """A call, from its attributes on; `<|open|>json<|sep|>{…}<|close|>json<|sep|>` may stand for its arguments."""
     call = source.begin((yield from attributes(source)).get("tool", ""))
     yield from source.space()
-    if (yield from source.ahead(OBJECT)):
+    if (yield from source.accept(OBJECT)):
         yield from attributes(source)
         yield from json_arguments(source, call, OBJECT_END)
-        yield from source.close(OBJECT_END)
+        yield from source.accept_spaced(OBJECT_END)
         yield from source.space()
         yield from source.expect(CALL_END)
     else:

@@ -34,11 +34,11 @@ class Section(Struct, frozen=True):
 def calls(source: Source, tokens: Section, call: Callable[[Source], Reading[None]]) -> Reading[None]:
     """The calls of a section, from what follows the token that begins the first."""
     yield from call(source)
-    yield from source.close(*tokens.call_end)
-    while (yield from source.close(*tokens.call)):
+    yield from source.accept_spaced(*tokens.call_end)
+    while (yield from source.accept_spaced(*tokens.call)):
         yield from call(source)
-        yield from source.close(*tokens.call_end)
-    yield from source.close(*tokens.closes)
+        yield from source.accept_spaced(*tokens.call_end)
+    yield from source.accept_spaced(*tokens.closes)
 
 
 def first_call(source: Source, tokens: Section, mark: str) -> Reading[None]:
@@ -58,9 +58,9 @@ def mistral(source: Source, mark: str) -> Reading[None]:
         yield from object_calls(source)
         return
     name, id = (yield from name_ahead(source)), ""
-    if (yield from source.ahead("[CALL_ID]")):
+    if (yield from source.accept("[CALL_ID]")):
         id = yield from name_ahead(source)
-    if not (yield from source.ahead("[ARGS]")) and not (yield from source.sees("{")):
+    if not (yield from source.accept("[ARGS]")) and not (yield from source.sees("{")):
         source.fail("expected the arguments")
     yield from named_call(source, name, id, (mark,))
 
@@ -81,7 +81,7 @@ def functionary_v31(source: Source, mark: str) -> Reading[None]:
     if not (yield from source.sees("{", "</function>")):  # others write tags here
         source.fail("expected an object")
     yield from closed_call(source, name, "", ("</function>",), ("<function=",))
-    yield from source.close("</function>")
+    yield from source.accept_spaced("</function>")
 
 
 def python_code(source: Source, sink: Callable[[str], None]) -> Reading[str]:
@@ -122,10 +122,10 @@ def deepseek_call(source: Source) -> Reading[None]:
         yield from closed_call(source, name, "", DEEPSEEK.call_end, DEEPSEEK.call + DEEPSEEK.closes)
         return
     name = yield from name_ahead(source)
-    if not (yield from source.ahead(f"{FENCE}json", FENCE)) and not (yield from source.sees("{")):
+    if not (yield from source.accept(f"{FENCE}json", FENCE)) and not (yield from source.sees("{")):
         source.fail("expected a fence")
     yield from closed_call(source, name, "", (FENCE, *DEEPSEEK.call_end), DEEPSEEK.call + DEEPSEEK.closes)
-    yield from source.close(FENCE)
+    yield from source.accept_spaced(FENCE)
 
 
 def spellings(*tokens: str) -> tuple[str, ...]:
@@ -177,14 +177,14 @@ LABELS = ("Thought:", "Action:", OBSERVATION, "Final Answer:")
 def react(source: Source, mark: str) -> Reading[None]:
     """A line that begins with a label: thoughts and observations are reasoning, a final answer is all that follows."""
     before = mark + (yield from source.space())
-    label = yield from source.ahead(*LABELS)
+    label = yield from source.accept(*LABELS)
     if not label:
         source.fail("expected a label")
     while label == "Action:":
         if not (yield from react_call(source)):
             return
         mark, before = "", (yield from source.space())
-        label = yield from source.ahead(*LABELS)
+        label = yield from source.accept(*LABELS)
     only_calls(source)
     yield from source.space()
     source.drop()
@@ -206,9 +206,9 @@ def react_call(source: Source) -> Reading[bool]:
     """
     yield from source.space()
     name = yield from source.match(_LINE)
-    if not (yield from source.close("Action Input:")):
+    if not (yield from source.accept_spaced("Action Input:")):
         source.fail("expected an action input")
-    call, ended_by = source.begin(name), (yield from source.close(OBSERVATION))
+    call, ended_by = source.begin(name), (yield from source.accept_spaced(OBSERVATION))
     if ended_by:
         call.add("{}")
         source.end()
@@ -223,14 +223,14 @@ def react_call(source: Source) -> Reading[bool]:
 
 def react_object(source: Source, call: TextCall) -> Reading[bool]:
     """The input as an object, which may stand in a fence; if it is none, nothing is read."""
-    fence = yield from source.close(f"{FENCE}json", FENCE)
+    fence = yield from source.accept_spaced(f"{FENCE}json", FENCE)
     if not (yield from another(source, "{")):
         source.unread(fence)
         return False
     yield from value(source, call.add)
     source.end()
     if fence:
-        yield from source.close(FENCE)
+        yield from source.accept_spaced(FENCE)
     return True
 
 

@@ -6,7 +6,7 @@ import re
 
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.reading.call_objects import object_calls
-from penstock.dialects.reading.cursor import Mismatch, Over, Reading
+from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
 from penstock.dialects.reading.literals import Json, literal
 from penstock.dialects.reading.recovery import give_up, rest_of_call
 from penstock.dialects.reading.source import Source
@@ -42,7 +42,7 @@ def arguments(source: Source, call: TextCall, key: str = "") -> Reading[None]:
         yield from argument_list(source, call, out, key)
     except Mismatch as why:
         out.flush()  # for whoever looks at the broken call
-        if isinstance(why, Over) or source.call is None:
+        if isinstance(why, TextEnded) or source.call is None:
             raise
         yield from rest_of_call(source, call, len(out.opened) + 1, out.quote)
         give_up(source, why)
@@ -52,7 +52,7 @@ def argument_list(source: Source, call: TextCall, out: Json, key: str) -> Readin
     """`k=LITERAL, …)`. Arguments without a key are the tool's first parameters."""
     names = iter(call.schema.keys)
     yield from source.space()
-    while key or not (yield from source.ahead(")")):
+    while key or not (yield from source.accept(")")):
         key = key or (yield from keyword(source)) or next(names, "") or source.fail("expected a keyword")
         if key in call.keys and source.call is None:
             raise Mismatch(f"the argument {key!r} is given twice")
@@ -60,7 +60,7 @@ def argument_list(source: Source, call: TextCall, out: Json, key: str) -> Readin
         key = ""
         yield from literal(source, out)
         yield from source.space()
-        if not (yield from source.ahead(",")):
+        if not (yield from source.accept(",")):
             yield from source.expect(")")
             break
         yield from source.space()
@@ -71,7 +71,7 @@ def keyword(source: Source) -> Reading[str]:
     """The key of an argument, and the sign after it: `k=`. The empty string, and nothing is read, if there is none."""
     word = yield from source.match(_WORD)
     spaces = (yield from source.space()) if word else ""
-    if word and (yield from source.ahead("=")):
+    if word and (yield from source.accept("=")):
         yield from source.space()
         return word
     source.unread(word + spaces)
@@ -86,21 +86,21 @@ def call_list(source: Source) -> Reading[None]:
 
 def rest_of_list(source: Source) -> Reading[None]:
     """The other calls of a list, and its end."""
-    while (yield from source.close(",")):
+    while (yield from source.accept_spaced(",")):
         yield from source.space()
         if (yield from source.sees("]")):
             break
         yield from call(source)
-    yield from source.close("]")
+    yield from source.accept_spaced("]")
 
 
 def call_lines(source: Source) -> Reading[None]:
     """Calls that stand in a row, each on a line of its own or separated by commas."""
     yield from call(source)
-    yield from source.close(",", ";")
+    yield from source.accept_spaced(",", ";")
     while (yield from another_name(source)):
         yield from call(source)
-        yield from source.close(",", ";")
+        yield from source.accept_spaced(",", ";")
 
 
 def another_name(source: Source) -> Reading[bool]:
@@ -134,16 +134,16 @@ def pythonic(source: Source, mark: str) -> Reading[None]:
 
 def lfm2(source: Source, mark: str) -> Reading[None]:
     """`<|tool_call_start|>[f(k=LITERAL)]<|tool_call_end|>`; calls without the list, or call objects, in there too."""
-    while (yield from source.close(LFM_OPEN)):
+    while (yield from source.accept_spaced(LFM_OPEN)):
         pass
     yield from source.space()
     if (yield from source.peek()) == "{":
         yield from object_calls(source)
-    elif (yield from source.ahead("[")):
+    elif (yield from source.accept("[")):
         yield from lfm2_list(source)
     elif not (yield from source.sees(LFM_CLOSE)):
         yield from call_lines(source)
-    yield from source.close(LFM_CLOSE)
+    yield from source.accept_spaced(LFM_CLOSE)
 
 
 def lfm2_list(source: Source) -> Reading[None]:
@@ -152,19 +152,19 @@ def lfm2_list(source: Source) -> Reading[None]:
     if (yield from source.peek()) == "{":
         source.unread("[" + spaces)
         yield from object_calls(source)
-    elif not (yield from source.ahead("]")):
+    elif not (yield from source.accept("]")):
         yield from call_list(source)
 
 
 def olmo3(source: Source, mark: str) -> Reading[None]:
     """`<function_calls>f(k=LITERAL)</function_calls>`, each call on a line of its own, or in a list."""
     yield from source.space()
-    if (yield from source.ahead("[")):
+    if (yield from source.accept("[")):
         yield from source.space()
         yield from call_list(source)
     else:
         yield from call_lines(source)
-    yield from source.close(OLMO_CLOSE)
+    yield from source.accept_spaced(OLMO_CLOSE)
 
 
 # -- code ----------------------------------------------------------------------------------------------------------
@@ -202,11 +202,11 @@ def smol_code(source: Source, mark: str) -> Reading[None]:
 def code_ends(source: Source, closer: str) -> Reading[bool]:
     """Whether the code ends here, at its closing mark or with a text that was not cut; comments before it are read."""
     yield from source.space()
-    while mark := (yield from source.ahead("#", ";")):
+    while mark := (yield from source.accept("#", ";")):
         if mark == "#":
             yield from source.match(_COMMENT)
         yield from source.space()
-    return bool((yield from source.ahead(closer))) or not ((yield from source.peek()) or source.is_cut)
+    return bool((yield from source.accept(closer))) or not ((yield from source.peek()) or source.is_cut)
 
 
 def printed_name(source: Source) -> Reading[tuple[str, int]]:
@@ -221,7 +221,7 @@ def printed_name(source: Source) -> Reading[tuple[str, int]]:
 
 def code_parentheses(source: Source, count: int) -> Reading[None]:
     for _ in range(count):
-        yield from source.close(")")
+        yield from source.accept_spaced(")")
 
 
 FENCE = "```"

@@ -27,9 +27,9 @@ def parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
 def cdata_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
     """A parameter the text of which may be quoted: `name="P"><![CDATA[raw]]></param>`"""
     write, end = yield from key_of(source, call)
-    if end == ">" and (yield from source.close("<![CDATA[")):
+    if end == ">" and (yield from source.accept_spaced("<![CDATA[")):
         yield from raw_value(source, call, write, {"]]>": (tags.value_end, tags.call_end)})
-        yield from source.close(tags.value_end)
+        yield from source.accept_spaced(tags.value_end)
     else:
         yield from tag_value(source, call, write, end, tags)
 
@@ -70,7 +70,7 @@ def dots(source: Source, mark: str) -> Reading[None]:
     yield from source.space()
     if (yield from source.sees("{", "[")):
         yield from object_calls(source)
-        yield from source.close(*DOTS.closes)
+        yield from source.accept_spaced(*DOTS.closes)
     else:
         yield from invokes(source, DOTS, mark, parameter)
 

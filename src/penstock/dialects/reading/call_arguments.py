@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from penstock.dialects.reading.call_objects import arguments, only_key
-from penstock.dialects.reading.cursor import Over, Reading
+from penstock.dialects.reading.cursor import Reading, TextEnded
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.raw_values import told
 from penstock.dialects.reading.source import Source
@@ -81,5 +81,5 @@ def last_text(source: Source, sink: Callable[[str], None], *marks: str) -> Readi
     """Text up to a mark, or to the end of all, which counts only if the model ended there."""
     mark = yield from source.flow(sink, marks_of(*marks))
     if not mark and source.is_cut:
-        raise Over("the text was cut off inside a value")
+        raise TextEnded("the text was cut off inside a value")
     return mark

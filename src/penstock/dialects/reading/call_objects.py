@@ -62,7 +62,7 @@ def fields(source: Source, keys: Keys = USUAL, name: str = "", id: str = "") -> 
     """A call object, from after its brace on; it may stand in another one, `{"type": "function", "function": {…}}`."""
     early, unread, is_inner = "", Unread(), False
     while (key := (yield from next_key(source))) is not None or is_inner:
-        if key is None or (key == "function" and not is_inner and (yield from source.ahead("{"))):
+        if key is None or (key == "function" and not is_inner and (yield from source.accept("{"))):
             is_inner = key is not None
         elif key in keys.name or (key == "function" and (yield from source.sees('"'))):
             own = yield from short_string(source)
@@ -186,7 +186,7 @@ def has_arguments(source: Source, keys: Keys, key: str) -> Reading[bool]:
 
 def arguments(source: Source, call: TextCall) -> Reading[None]:
     """The value of the arguments, passed on as it comes; some models write it as a string that holds the JSON."""
-    if (yield from source.ahead('"')):
+    if (yield from source.accept('"')):
         yield from string_text(source, call.add)
     else:
         yield from value(source, call.add)
@@ -201,7 +201,7 @@ def skip_fields(source: Source) -> Reading[None]:
 def is_left_open(source: Source) -> Reading[bool]:
     """Whether a call object that has all it needs lacks its brace, as what stands behind it shows."""
     spaces = yield from source.space()
-    is_over = yield from source.sees(*source.ends, "]", FENCE)
+    is_over = yield from source.sees(*source.call_ends, "]", FENCE)
     source.unread(spaces)
     return is_over
 
@@ -214,7 +214,7 @@ def only_key(call: TextCall, key: str) -> str:
 
 def only_calls(source: Source) -> None:
     """Where only declared tools are looked for, what is no call is text, marks and all."""
-    if source.is_strict:
+    if source.only_declared:
         raise Mismatch("there is no call")
 
 
@@ -223,9 +223,9 @@ def only_calls(source: Source) -> None:
 
 def object_calls(source: Source, read: ReadCall = object_call) -> Reading[None]:
     """One call object, or several in a row, or an array of them; they may stand in a fence of their own."""
-    fence = yield from source.close("```json", "```")
+    fence = yield from source.accept_spaced("```json", "```")
     yield from source.space()
-    if (yield from source.ahead("[")):
+    if (yield from source.accept("[")):
         yield from source.space()
         yield from call_array(source, read)
     else:
@@ -233,24 +233,24 @@ def object_calls(source: Source, read: ReadCall = object_call) -> Reading[None]:
         while (yield from another_object(source)):
             yield from read(source)
     if fence:
-        yield from source.close("```")
+        yield from source.accept_spaced("```")
 
 
 def call_array(source: Source, read: ReadCall) -> Reading[None]:
     """An array of calls, from its first element on. Its end may be missing, or a comma."""
     yield from read(source)
-    while (yield from source.close(",")) or (yield from another(source, "{")):
+    while (yield from source.accept_spaced(",")) or (yield from another(source, "{")):
         yield from source.space()
         if (yield from source.peek()) in ("", "]"):
             break
         yield from read(source)
-    yield from source.close("]")
+    yield from source.accept_spaced("]")
 
 
 def another_object(source: Source) -> Reading[bool]:
     """Whether another object follows, perhaps after a comma; if none does, nothing is read."""
     before = yield from source.space()
-    if (yield from source.ahead(",")):
+    if (yield from source.accept(",")):
         before += "," + (yield from source.space())
     if (yield from source.peek()) == "{":
         return True

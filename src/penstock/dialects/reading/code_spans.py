@@ -89,7 +89,7 @@ def _width(margin: str) -> int:
     return len(margin.expandtabs(4))
 
 
-class Line:
+class CodeSpans:
     """The line of text that is being told, as far as it matters: how it starts, how it ends, and which code is open."""
 
     __slots__ = ("_code", "_last", "_run", "_start", "_survives")

@@ -30,7 +30,7 @@ class Mismatch(Exception):
     """The text does not fit the grammar: held text is not a call, an open call is malformed."""
 
 
-class Over(Mismatch):
+class TextEnded(Mismatch):
     """The text ended where the grammar needed more."""
 
 
@@ -71,7 +71,7 @@ class Cursor:
             self._keep(text[start : self._at])
         return text[start:at], mark
 
-    def ahead(self, *marks: str) -> Reading[str]:
+    def accept(self, *marks: str) -> Reading[str]:
         """Reads the mark that comes next; "" if none of them does."""
         candidates = marks_of(*marks)
         while (mark := candidates.match(self._text, self._at, self.is_over)) == "":
@@ -87,9 +87,9 @@ class Cursor:
 
     def expect(self, *marks: str) -> Reading[str]:
         """Reads the mark that must come next."""
-        mark = yield from self.ahead(*marks)
+        mark = yield from self.accept(*marks)
         if not mark and self.is_over and any(candidate.startswith(self._text[self._at :]) for candidate in marks):
-            raise Over(f"the text ended where {' or '.join(map(repr, marks))} was expected")
+            raise TextEnded(f"the text ended where {' or '.join(map(repr, marks))} was expected")
         return mark or self.fail(f"expected {' or '.join(map(repr, marks))}")
 
     def space(self) -> Reading[str]:
@@ -150,7 +150,7 @@ class Cursor:
             if self._at < len(self._text):
                 sink(self._take(len(self._text)))
             if self.is_over:
-                raise Over("the text ended inside a JSON value")
+                raise TextEnded("the text ended inside a JSON value")
             yield
         sink(self._take(end))
 
@@ -173,13 +173,13 @@ class Cursor:
     def more(self) -> Reading[None]:
         """Waits for more text; it is a mismatch if there is none."""
         if self.is_over:
-            raise Over("the text ended")
+            raise TextEnded("the text ended")
         yield
 
     def fail(self, expected: str) -> str:
         """Raises a mismatch. The message does not quote what follows: how much of it is there depends on the cuts."""
         if self._at == len(self._text) and self.is_over:
-            raise Over(f"{expected}, and the text ended")
+            raise TextEnded(f"{expected}, and the text ended")
         raise Mismatch(expected)
 
     def refuse(self, word: str, expected: str) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from penstock.dialects.reading.cursor import MAX_HEADER, Mismatch, Over, Reading
+from penstock.dialects.reading.cursor import MAX_HEADER, Mismatch, Reading, TextEnded
 from penstock.dialects.reading.marks import Marks, marks_of
 from penstock.dialects.reading.source import Source
 from penstock.jsontext.scan import SPACE, TO_QUOTE
@@ -28,9 +28,9 @@ def next_key(source: Source) -> Reading[str | None]:
 def at_key(source: Source) -> Reading[bool]:
     """Go to the next key of an object; False if the object ends instead, which is read."""
     yield from source.space()
-    if (yield from source.ahead("}")):
+    if (yield from source.accept("}")):
         return False
-    if (yield from source.ahead(",")):
+    if (yield from source.accept(",")):
         yield from source.space()
     return True
 
@@ -73,7 +73,7 @@ def string_text(source: Source, sink: Callable[[str], None]) -> Reading[None]:
                 give(joiner.feed((yield from escaped(source, sink, joiner))), sink)
             else:
                 yield from source.more()
-    except Over:
+    except TextEnded:
         give(joiner.close(), sink)
         raise
     give(joiner.close(), sink)
@@ -195,7 +195,7 @@ def value(source: Source, sink: Callable[[str], None]) -> Reading[None]:
         if end.is_broken:
             source.fail("expected the rest of a JSON value")
         if source.is_over:
-            raise Over("the text ended inside a JSON value")
+            raise TextEnded("the text ended inside a JSON value")
         yield
 
 

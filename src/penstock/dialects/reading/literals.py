@@ -49,7 +49,7 @@ def string(
             case "":
                 yield from source.more()
             case "\\" if is_raw:
-                sink("\\" + (yield from source.ahead(quote[0], "\\")))
+                sink("\\" + (yield from source.accept(quote[0], "\\")))
             case "\\":
                 sink((yield from escape(source)))
             case "{":
@@ -69,18 +69,18 @@ def ends(
 
     Another string may follow, which continues this one, but not if a quote was taken for a character before.
     """
-    while len(quote) == 3 and (yield from source.ahead(quote[0])):
+    while len(quote) == 3 and (yield from source.accept(quote[0])):
         sink(quote[0])
     text = quote + (yield from source.space())
     if (yield from source.sees(*after)) or not (yield from source.peek()):
         return True
-    if text == quote and (yield from source.ahead(quote)):  # `"5' 11""`
+    if text == quote and (yield from source.accept(quote)):  # `"5' 11""`
         sink(quote)
         text = quote + (yield from source.space())
         if (yield from source.sees(*after)) or not (yield from source.peek()):
             return True
     elif is_clean and (text != quote or (yield from source.sees("+"))):
-        if plus := (yield from source.ahead("+")):
+        if plus := (yield from source.accept("+")):
             text += plus + (yield from source.space())
         if (yield from source.sees(*_STARTS)):
             return True
@@ -90,7 +90,7 @@ def ends(
 
 def escape(source: Source) -> Reading[str]:
     """The character that an escape stands for, from behind its backslash on; an unknown one stays as it is."""
-    letter = yield from source.ahead(*_ESCAPES, *_HEX_DIGITS, *_OCTAL, "N{")
+    letter = yield from source.accept(*_ESCAPES, *_HEX_DIGITS, *_OCTAL, "N{")
     if letter in _ESCAPES:
         return _ESCAPES[letter]
     if letter in _HEX_DIGITS:
@@ -107,7 +107,7 @@ def hex_escape(source: Source, letter: str) -> Reading[str]:
     found = yield from digits(source, _HEX, _HEX_DIGITS[letter])
     if len(found) < _HEX_DIGITS[letter] or (code := int(found, 16)) > 0x10FFFF:
         return f"\\{letter}{found}"
-    if 0xD800 <= code < 0xDC00 and (yield from source.ahead("\\u")):
+    if 0xD800 <= code < 0xDC00 and (yield from source.accept("\\u")):
         rest = yield from digits(source, _HEX, 4)
         if len(rest) == 4 and 0xDC00 <= int(rest, 16) < 0xE000:
             return chr(0x10000 + ((code - 0xD800) << 10) + int(rest, 16) - 0xDC00)
@@ -118,7 +118,7 @@ def hex_escape(source: Source, letter: str) -> Reading[str]:
 def named_escape(source: Source) -> Reading[str]:
     """`\\N{BULLET}`"""
     name = yield from source.match(_CHARACTER)
-    closer = yield from source.ahead("}")
+    closer = yield from source.accept("}")
     try:
         return unicodedata.lookup(name) if closer else f"\\N{{{name}"
     except KeyError:
@@ -128,7 +128,7 @@ def named_escape(source: Source) -> Reading[str]:
 def digits(source: Source, alphabet: str, most: int) -> Reading[str]:
     """So many digits, or fewer."""
     found = ""
-    while len(found) < most and (digit := (yield from source.ahead(*alphabet))):
+    while len(found) < most and (digit := (yield from source.accept(*alphabet))):
         found += digit
     return found
 
@@ -212,7 +212,7 @@ def literal(source: Source, out: Json) -> Reading[None]:
     """A Python literal, told as JSON. The open brackets are a list, so that a piece costs the same at every depth."""
     opened = out.opened
     while True:
-        if bracket := (yield from source.ahead("[", "{", "(")):
+        if bracket := (yield from source.accept("[", "{", "(")):
             nest(opened, bracket, out)
         else:
             yield from scalar(source, out)
@@ -240,13 +240,13 @@ def nest(opened: list[str], bracket: str, out: Json) -> None:
 def closes(source: Source, out: Json, opened: list[str], is_item: bool) -> Reading[bool]:
     """Whether the innermost bracket closes here. If not, another item comes; after an item the comma is read."""
     yield from source.space()
-    has_comma = is_item and bool((yield from source.ahead(",")))
+    has_comma = is_item and bool((yield from source.accept(",")))
     if has_comma:
         yield from source.space()
     if opened[-1] == "(" and (has_comma or (not is_item and (yield from source.sees(")")))):
         out.decide("[")
         opened[-1] = "(,"
-    if (yield from source.ahead(_CLOSERS[opened[-1]])):
+    if (yield from source.accept(_CLOSERS[opened[-1]])):
         bracket = opened.pop()
         if bracket == "(":
             out.decide("")
@@ -260,7 +260,7 @@ def closes(source: Source, out: Json, opened: list[str], is_item: bool) -> Readi
 def dict_key(source: Source, out: Json) -> Reading[None]:
     """A key and its colon. What is no string becomes one, as in JSON."""
     word = yield from source.match(_ATOM)
-    if quote := (yield from source.ahead(*QUOTES)):
+    if quote := (yield from source.accept(*QUOTES)):
         yield from strings(source, out, word, quote, (":", ",", "}"))  # the last two break it: that is a set
     else:
         out.add(quoted(atom(word) or source.refuse(word, "expected a key")))
@@ -273,7 +273,7 @@ def dict_key(source: Source, out: Json) -> Reading[None]:
 def scalar(source: Source, out: Json) -> Reading[None]:
     """A string, a number, or `True`, `False`, `None`."""
     word = yield from source.match(_ATOM)
-    if quote := (yield from source.ahead(*QUOTES)):
+    if quote := (yield from source.accept(*QUOTES)):
         yield from strings(source, out, word, quote, AFTER_VALUE)
     else:
         out.add(atom(word) or source.refuse(word, "expected a value"))
@@ -289,7 +289,7 @@ def strings(source: Source, out: Json, prefix: str, quote: str, after: tuple[str
         yield from string(source, out.string, quote, after, prefix.lower())
         out.quote = ""
         prefix = yield from source.match(_ATOM)
-        quote = yield from source.ahead(*QUOTES)
+        quote = yield from source.accept(*QUOTES)
     if prefix:
         source.fail(f"expected {' or '.join(map(repr, after))}")
     out.add('"')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.calls.numbering import Numbering
-from penstock.dialects.reading.code_spans import Line
+from penstock.dialects.reading.code_spans import CodeSpans
 from penstock.dialects.reading.schema import Schema
 from penstock.dialects.reading.text_call import TextCall
 from penstock.events import Reasoning, StreamChunk, Text
@@ -17,7 +17,7 @@ class Output:
     def __init__(self, numbering: Numbering) -> None:
         self.events: list[StreamChunk] = []
         self.kind: type[Text | Reasoning] = Text
-        self.code = Line()  # the code spans of the text so far
+        self.code = CodeSpans()  # the code spans of the text so far
         self.has_answer = False  # whether there was a call, or visible text other than white space
         self._numbering = numbering
         self._block = -1

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 
 from penstock.calls.arguments import MAX_ARGUMENTS
-from penstock.dialects.reading.cursor import Mismatch, Over, Reading
+from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.schema import quote
 from penstock.dialects.reading.source import Source
@@ -40,7 +40,7 @@ def raw_text(source: Source, sink: Callable[[str], None], ends: Ends) -> Reading
             source.unread(spaces)  # a mark may begin there
             sink(mark)
         elif source.is_over:
-            raise Over("the text ended inside a value")
+            raise TextEnded("the text ended inside a value")
         else:
             yield
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.dialects.dialect import THINK, Dialect
-from penstock.dialects.reading.cursor import Mismatch, Over, Reading
+from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
 from penstock.dialects.reading.marks import Marks, marks_of
 from penstock.dialects.reading.source import Source
 from penstock.events import Reasoning, StreamChunk, Text
@@ -19,15 +19,15 @@ class Reader:
     def __init__(self, source: Source, dialects: Mapping[str, Dialect], *, reasoning: bool, inside: bool) -> None:
         self._source = source
         self._events = source.output.events
-        source.reasoning = reasoning
+        source.splits_reasoning = reasoning
         self._dialects = dialects
         self._inside = inside
         self._reading = self.read()
         self._opens = _by_mark(source, dialects)
-        self._think = dict(pair for row in dialects.values() for pair in (THINK if source.is_strict else row.think))
-        self._tokens = () if source.is_strict else tuple(mark for mark in self._opens if mark.startswith(_CONTROL))
+        self._think = dict(pair for row in dialects.values() for pair in (THINK if source.only_declared else row.think))
+        self._tokens = () if source.only_declared else tuple(mark for mark in self._opens if mark.startswith(_CONTROL))
         self._loose: set[str] = set()  # closing marks of a block that was left without one
-        self._markup = {token for dialect in dialects.values() for token in dialect.tokens if not source.is_strict}
+        self._markup = {token for dialect in dialects.values() for token in dialect.tokens if not source.only_declared}
 
     def feed(self, text: str) -> list[StreamChunk]:
         """What this piece completes."""
@@ -84,9 +84,9 @@ class Reader:
         """What may stand at the very beginning, because its opening mark was in the prompt."""
         source = self._source
         if self._inside:
-            yield from source.close(*self._think)
+            yield from source.accept_spaced(*self._think)
             yield from self._reason(tuple(self._think.values()))
-        elif not source.is_strict and (yield from source.close(*self._think.values())):
+        elif not source.only_declared and (yield from source.accept_spaced(*self._think.values())):
             yield from source.space()  # that was the end of reasoning that was left out
         yield from self._begin_inside()
 
@@ -99,16 +99,16 @@ class Reader:
         """Reasoning between marks. If it is not asked for it stays text, unless there is nothing between the marks."""
         source = self._source
         closer = self._think[mark]
-        if source.reasoning:
+        if source.splits_reasoning:
             yield from self._reason((closer,))
             return
-        if source.is_strict:  # what is said in there is no call
+        if source.only_declared:  # what is said in there is no call
             source.output.add(mark)
             source.output.add((yield from source.flow(source.output.add, marks_of(closer))))
             source.output.code.end_code()
             return
         source.hold(mark)
-        if (yield from source.close(closer)):
+        if (yield from source.accept_spaced(closer)):
             source.drop()
             yield from source.space()
         else:
@@ -136,40 +136,40 @@ class Reader:
         """What follows an opening mark, in the first dialect that it fits; whether there was a call."""
         source = self._source
         names = self._opens[mark] if mark else [name for name, row in self._dialects.items() if row.begins_inside]
-        calls, source.closed_by = source.calls, ""
+        calls, source.last_closer = source.call_count, ""
         for name in names:
             source.hold(mark)
             source.dialect = name
-            source.ends = (*self._dialects[name].closes, *([mark] if len(mark) > 1 else []))
+            source.call_ends = (*self._dialects[name].closes, *([mark] if len(mark) > 1 else []))
             try:
                 yield from self._dialects[name].block(source, mark)
             except Mismatch as why:
                 if source.call is not None:
                     self._break_off(why)
                     break
-                if source.calls > calls or name == names[-1]:
+                if source.call_count > calls or name == names[-1]:
                     source.release()
                     break
                 source.rewind()
-                yield from source.ahead(mark) if mark else ()
+                yield from source.accept(mark) if mark else ()
             else:
                 source.drop()
                 break
-        if source.calls > calls:
+        if source.call_count > calls:
             yield from self._close(self._dialects[source.dialect].closes)
-        return source.calls > calls
+        return source.call_count > calls
 
     def _close(self, closes: tuple[str, ...]) -> Reading[None]:
         """After calls: closing marks that follow at once; if none has come, one may still come after some text."""
-        while (yield from self._source.close(*closes)):
+        while (yield from self._source.accept_spaced(*closes)):
             pass
-        if self._source.closed_by not in closes:
+        if self._source.last_closer not in closes:
             self._loose.update(closes)
 
     def _break_off(self, why: Mismatch) -> None:
         source = self._source
         assert source.call is not None
-        if isinstance(why, Over):
+        if isinstance(why, TextEnded):
             left = source.rest()
             source.call.fail("cut", f"{why}, after {left!r}" if left else str(why))
         else:

@@ -6,7 +6,7 @@ import re
 
 from msgspec import Struct
 
-from penstock.dialects.reading.cursor import Mismatch, Over, Reading, Result
+from penstock.dialects.reading.cursor import Mismatch, Reading, Result, TextEnded
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.raw_values import Ends, Sink, Writer, told
 from penstock.dialects.reading.source import Source
@@ -33,8 +33,8 @@ def expected(source: Source, marks: tuple[str, ...], *named: str) -> Reading[str
     """The mark that must stand next. Of all that may, a message has the few that are named."""
     try:
         return (yield from source.expect(*marks))
-    except Over:
-        raise Over(f"the text ended where {' or '.join(map(repr, named))} was expected") from None
+    except TextEnded:
+        raise TextEnded(f"the text ended where {' or '.join(map(repr, named))} was expected") from None
     except Mismatch:
         raise Mismatch(f"expected {' or '.join(map(repr, named))}") from None
 
@@ -47,7 +47,7 @@ def header(
         found = yield from reading
     except Mismatch:
         source.rewind()
-        call.add((yield from source.ahead(start)))
+        call.add((yield from source.accept(start)))
         ended_by = yield from source.flow(call.add, marks_of(*ends, "<", "\n"))
         if ended_by in ends:
             call.add(ended_by)
@@ -73,7 +73,7 @@ def rest_of_call(source: Source, call: TextCall, depth: int, quote: str = "") ->
             if left:
                 yield
         elif mark == "\\":
-            call.add((yield from source.ahead("'", '"', "\\")))
+            call.add((yield from source.accept("'", '"', "\\")))
         elif quote or mark in ("'", '"'):
             quote = "" if mark == quote else quote or mark
         else:
@@ -186,7 +186,7 @@ class ValueText:
                 lines.add_tag(mark)
             else:
                 lines.flush()
-                raise Over("the text ended inside a value")
+                raise TextEnded("the text ended inside a value")
 
     def _is_next_key(self, *, is_first: bool) -> Reading[bool]:
         """Whether the value ends at a key's tag, which is the first in its line or not. If not, it is a mention."""
@@ -208,7 +208,7 @@ class ValueText:
         spaces = yield from source.space()
         inner = yield from source.match(_IN_TAG)
         more = yield from source.space()
-        end = yield from source.ahead(*keys.end)
+        end = yield from source.accept(*keys.end)
         source.unread(spaces + inner + more + end)
         found = keys.key.search(inner) if end else None
         return found[found.lastindex or 0] if found else ""
@@ -272,7 +272,7 @@ class ValueText:
         source, read, found = self._source, "", ""
         for one in expected:
             read += yield from source.space()
-            found = yield from source.match(one) if isinstance(one, re.Pattern) else source.ahead(*one)
+            found = yield from source.match(one) if isinstance(one, re.Pattern) else source.accept(*one)
             read += found
             if not found:
                 break

@@ -17,26 +17,36 @@ class Source(Cursor):
     each of the cursor's would cost a call each time.
     """
 
-    __slots__ = ("call", "calls", "closed_by", "dialect", "ends", "is_strict", "output", "reasoning", "tools")
+    __slots__ = (
+        "call",
+        "call_count",
+        "call_ends",
+        "dialect",
+        "last_closer",
+        "only_declared",
+        "output",
+        "splits_reasoning",
+        "tools",
+    )
 
-    def __init__(self, tools: Tools, numbering: Numbering, *, is_strict: bool = False) -> None:
+    def __init__(self, tools: Tools, numbering: Numbering, *, only_declared: bool = False) -> None:
         super().__init__()
         self.tools = tools
         self.output = Output(numbering)
-        self.is_strict = is_strict  # whether only declared tools are called
-        self.reasoning = False  # whether reasoning is separated from the answer
+        self.only_declared = only_declared  # whether only declared tools are called
+        self.splits_reasoning = False  # whether reasoning is separated from the answer
         self.dialect = ""
-        self.ends: tuple[str, ...] = ()  # the marks that show that a call of the dialect is over
+        self.call_ends: tuple[str, ...] = ()  # the marks that show that a call of the dialect is over
         self.call: TextCall | None = None  # the call that is open
-        self.calls = 0  # how many calls there have been, invalid ones too
-        self.closed_by = ""  # the mark that `close` read last
+        self.call_count = 0  # how many calls there have been, invalid ones too
+        self.last_closer = ""  # the mark that `accept_spaced` read last
 
-    def close(self, *marks: str) -> Reading[str]:
-        """Reads the mark that comes next, and white space before it; if there is none, nothing is read."""
+    def accept_spaced(self, *marks: str) -> Reading[str]:
+        """Reads white space and the mark after it; nothing if the mark is none of these."""
         spaces = yield from self.space()
-        mark = yield from self.ahead(*marks)
+        mark = yield from self.accept(*marks)
         if mark:
-            self.closed_by = mark
+            self.last_closer = mark
         else:
             self.unread(spaces)
         return mark
@@ -46,10 +56,10 @@ class Source(Cursor):
     def begin(self, name: str, id: str = "") -> TextCall:
         """Starts a call: what was held is its markup. From here on a mismatch makes the call invalid."""
         name = name.strip()
-        if not name or (self.is_strict and name not in self.tools):
+        if not name or (self.only_declared and name not in self.tools):
             raise Mismatch(f"{name!r} is not a tool")
         self.drop()
-        self.calls += 1
+        self.call_count += 1
         self.call = self.output.new_call(name, id, f"text:{self.dialect}", self.tools.schema(name))
         return self.call
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.dialects.dialect import Block
-from penstock.dialects.reading.cursor import Mismatch, Over, Reading
+from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.raw_values import Writer
 from penstock.dialects.reading.recovery import KeyTags, ValueEnds, awaited, expected, give_up, header, tagged_value
@@ -135,12 +135,12 @@ def invokes(source: Source, tags: Tags, mark: str, parameter: Parameter) -> Read
         source.fail(f"expected {tags.call!r}")
     while found := (yield from next_invoke(source, tags)):
         yield from mended(source, tags, invoke(source, found, parameter))
-    yield from source.close(*tags.block_ends)
+    yield from source.accept_spaced(*tags.block_ends)
 
 
 def next_invoke(source: Source, tags: Tags) -> Reading[Tags | None]:
     """The tags of the next call, if one comes; its own is read up to the attributes, and so are the marks before it."""
-    while (mark := (yield from source.close(*tags.calls, *tags.layout))) in tags.layout:
+    while (mark := (yield from source.accept_spaced(*tags.calls, *tags.layout))) in tags.layout:
         pass
     return tags.like(mark) if mark else None
 
@@ -150,7 +150,7 @@ def mended(source: Source, tags: Tags, reading: Reading[None]) -> Reading[None]:
     try:
         yield from reading
     except Mismatch as why:
-        if tags.bare or isinstance(why, Over) or source.call is None:
+        if tags.bare or isinstance(why, TextEnded) or source.call is None:
             raise
         give_up(source, why)
         yield from rest_of_invoke(source, tags)
@@ -223,11 +223,11 @@ def named_tag(source: Source) -> Reading[tuple[str, dict[str, str], str]]:
 def attributes(source: Source) -> Reading[tuple[str, dict[str, str], str]]:
     """The attributes of a tag, of which any but the name may have no value, and its end."""
     found: dict[str, str] = {}
-    while not (end := (yield from source.close(">", "/>"))):
+    while not (end := (yield from source.accept_spaced(">", "/>"))):
         yield from source.space()
         key = (yield from source.match(_WORD)) or source.fail("expected an attribute")
         found[key] = ""
-        if (yield from source.close("=")):
+        if (yield from source.accept_spaced("=")):
             yield from source.space()
             found[key] = yield from attribute(source)
     if not (name := found.get("name")):
@@ -237,7 +237,7 @@ def attributes(source: Source) -> Reading[tuple[str, dict[str, str], str]]:
 
 def attribute(source: Source) -> Reading[str]:
     """The value of an attribute, quoted or not. No quotes go on over a line break or a tag."""
-    if not (quotes := (yield from source.ahead('"', "'"))):
+    if not (quotes := (yield from source.accept('"', "'"))):
         return (yield from source.match(_UNQUOTED))
     value, mark = yield from source.upto(quotes, "\n", "<")
     if mark != quotes:
