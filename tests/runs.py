@@ -231,6 +231,11 @@ def results(done: Done) -> list[str]:
 # -- the machine of a run ----------------------------------------------------------------------------------------------
 
 
+def emitted(commands: list[Command]) -> list[StreamEvent]:
+    """The events of these commands."""
+    return [event for command in commands if isinstance(command, Emit) for event in command.events]
+
+
 class Machine:
     """A machine that is fed by hand; what it said to do."""
 
@@ -240,7 +245,7 @@ class Machine:
 
     def feed(self, *chunks: StreamChunk) -> None:
         for chunk in chunks:
-            self.commands += self.run.chunk(chunk)
+            self.commands += self.run.chunks([chunk])
 
     def done(self, key: str, text: str) -> None:
         self.commands += self.run.tool_done(key, Outcome((Text(0, text),)))
@@ -255,7 +260,7 @@ class Machine:
 
     @property
     def told(self) -> list[StreamEvent]:
-        return [command.event for command in self.commands if isinstance(command, Emit)]
+        return emitted(self.commands)
 
     @property
     def asked(self) -> list[tuple[Message, ...]]:

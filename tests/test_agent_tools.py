@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from penstock.agent.agent import Agent
-from penstock.agent.run_reader import MAX_AHEAD
 from penstock.errors import ToolError, UsageError
 from penstock.jsontext.values import deep_copy
 from penstock.model.model import Model
 from penstock.run.events import StreamEvent, ToolEnd, ToolProgress, ToolStart
+from penstock.run.outbox import MAX_AHEAD
 from penstock.testing import Reply, Scripted, call, say, wait
 from penstock.tools.tool import Context, Tool, as_tool, tool
 from tests.leaks import nothing_is_left  # noqa: F401

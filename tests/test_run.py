@@ -23,7 +23,7 @@ from penstock.events import (
     Usage,
 )
 from penstock.messages import user
-from penstock.run.commands import AskModel, Command, Emit, StartTool
+from penstock.run.commands import AskModel, Command, StartTool
 from penstock.run.events import ToolEnd
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
@@ -32,7 +32,7 @@ from penstock.tools.policy import ToolPolicy
 from penstock.tools.tool import tool
 from tests.growth import assert_linear
 from tests.leaks import nothing_is_left  # noqa: F401
-from tests.runs import LOOK, Machine, check_ends, check_history, made, texts_of
+from tests.runs import LOOK, Machine, check_ends, check_history, emitted, made, texts_of
 
 # -- calls that change -------------------------------------------------------------------------------------------------
 
@@ -94,8 +94,8 @@ def test_a_call_without_an_end_is_told_to_be_cut() -> None:
 def test_a_cut_call_does_not_run_whatever_is_wanted() -> None:
     run = Run([user("Go.")], {"look": ToolPolicy()}, run_repaired=["cut"])
     run.begin()
-    told = [*run.chunk(ToolCallInvalid(0, "c", "look", "{", "cut", repaired={})), *run.chunk(Finish("tool_calls"))]
-    assert not any(isinstance(command, StartTool) for command in [*told, *run.ended()])
+    commands = run.chunks([ToolCallInvalid(0, "c", "look", "{", "cut", repaired={}), Finish("tool_calls")])
+    assert not any(isinstance(command, StartTool) for command in [*commands, *run.ended()])
 
 
 def test_no_call_starts_early_when_the_tokens_are_known_to_be_used_up() -> None:
@@ -177,8 +177,8 @@ def test_a_decision_is_checked_once_where_it_is_made() -> None:
 
     run = Run([user("Go.")], {"risky": type(policy)(needs_approval=lambda given: True, check=check)})
     run.begin()
-    run.chunk(ToolCall("c", "risky", {"number": 1}, sealed_by="call_end"))
-    run.chunk(Finish("tool_calls"))
+    run.chunks([ToolCall("c", "risky", {"number": 1}, sealed_by="call_end")])
+    run.chunks([Finish("tool_calls")])
     run.ended()
     run.decide("c", True, {"number": 2})
     assert checked.count(2) == 1
@@ -252,7 +252,7 @@ def play(store_at: int, policies: dict[str, ToolPolicy] = POLICIES) -> tuple[Run
         fed += 1
         match inputs.pop(0):
             case Said(chunk):
-                carry_out(machine.chunk(chunk))
+                carry_out(machine.chunks([chunk]))
             case Ended():
                 carry_out(machine.ended())
             case Worked(key):
@@ -289,9 +289,9 @@ def test_what_ran_for_an_answer_that_is_asked_for_again_is_told_to_count_for_not
     machine = Run([user("Go.")], policies)
     machine.begin()
     for chunk in (ToolCallStart(0, "c", "look"), ToolCallClosed(0, "c", "look", {})):
-        machine.chunk(chunk)
+        machine.chunks([chunk])
     begun = Run.load(machine.dump(), policies).begin()
-    ends = [command.event for command in begun if isinstance(command, Emit) and isinstance(command.event, ToolEnd)]
+    ends = [event for event in emitted(begun) if isinstance(event, ToolEnd)]
     assert [(end.key, end.ending) for end in ends] == [("1.0", "discarded")]
 
 
@@ -316,9 +316,9 @@ def many_calls(count: int, policy: ToolPolicy) -> None:
     due = run.begin()
     for at in range(count):
         arguments = {"at": at}
-        due += run.chunk(ToolCallClosed(at, f"c{at}", "look", arguments))
-        due += run.chunk(ToolCall(f"c{at}", "look", arguments, sealed_by="call_end", block=at))
-    run.chunk(Finish("tool_calls"))
+        due += run.chunks([ToolCallClosed(at, f"c{at}", "look", arguments)])
+        due += run.chunks([ToolCall(f"c{at}", "look", arguments, sealed_by="call_end", block=at)])
+    run.chunks([Finish("tool_calls")])
     due += run.ended()
     ended = 0
     while starts := [command for command in due if isinstance(command, StartTool)]:
@@ -341,8 +341,8 @@ def test_many_approvals_take_time_in_proportion() -> None:
         run = Run([user("Go.")], {"pay": ToolPolicy(needs_approval=lambda given: True)}, Limits(repeats=None))
         run.begin()
         for at in range(count):
-            run.chunk(ToolCall(f"c{at}", "pay", {"at": at}, sealed_by="call_end", block=at))
-        run.chunk(Finish("tool_calls"))
+            run.chunks([ToolCall(f"c{at}", "pay", {"at": at}, sealed_by="call_end", block=at)])
+        run.chunks([Finish("tool_calls")])
         run.ended()
 
         def decide() -> None:

@@ -1,4 +1,4 @@
-"""A run in async code: the model's answer and every async tool are tasks of the caller's loop."""
+"""The driver of a run in async code: the model and every tool have a task on the caller's event loop."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from functools import partial
 from typing import Any, Self
 
 from penstock.agent.config import AgentConfig
-from penstock.agent.run_reader import MAX_AHEAD, MAX_WAIT, PAUSE, RunReader, provided
+from penstock.agent.run_reader import MAX_WAIT, PAUSE, RunReader, provided
+from penstock.agent.timers import Timers
 from penstock.agent.tool_execution import ToolExecution
 from penstock.errors import UsageError
 from penstock.messages import Message
 from penstock.run.commands import AskModel, CancelTool, Command, Emit, StartTool, StopAsking
-from penstock.run.events import Done, RequestKind, StreamEvent, ToolProgress
+from penstock.run.events import Done, RequestKind, StreamEvent
 from penstock.run.machine import Run
+from penstock.run.outbox import MAX_AHEAD
 from penstock.tools.outcome import Outcome, failure
 
 
@@ -28,16 +30,15 @@ class AsyncAgentRun(RunReader):
 
     def __init__(self, config: AgentConfig, run: Run, deps: Any) -> None:
         super().__init__(config, run, deps)
-        self._out: deque[StreamEvent] = deque()
-        self._changed = asyncio.Event()
+        self._arrived = asyncio.Event()
         self._has_room = asyncio.Event()
         self._inbox: deque[tuple[str, Any]] = deque()  # progress that threads have reported
-        self._tasks: dict[str, asyncio.Task[Outcome]] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._reader: asyncio.Task[None] | None = None
+        self._tools: dict[str, asyncio.Task[Outcome]] = {}
+        self._timers = Timers()
+        self._model_task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        self._reading: AsyncIterator[StreamEvent] | None = None  # by `anext`
+        self._events: AsyncIterator[StreamEvent] | None = None  # for `anext`
 
     async def __aenter__(self) -> Self:
         self._begin()
@@ -48,37 +49,36 @@ class AsyncAgentRun(RunReader):
 
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
         self._claim()
-        return self._events()
+        return self._read_events()
 
     async def __anext__(self) -> StreamEvent:
-        self._reading = self._reading or aiter(self)
-        return await anext(self._reading)
+        self._events = self._events or aiter(self)
+        return await anext(self._events)
 
     def cancel(self, why: str = "the run was cancelled") -> None:
-        """End the run, from whatever thread; every call still gets a result."""
+        """End the run, from any thread; every call still gets a result."""
         self._on_loop(lambda: self._carry_out(self._run.cancel(why)))
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
-        """Say yes or no to a call that waits for approval, from whatever thread; `arguments` replace the model's."""
+        """Approve or decline a call that waits for approval, from any thread; `arguments` replace the model's."""
         check = partial(self._run.expect_decision, call_id, approved, arguments)
         decide = partial(self._run.decide, call_id, approved, arguments, reason)
         self._resolve(call_id, "approval", check, decide)
 
     def provide(self, call_id: str, value: Any, is_error: bool = False) -> None:
-        """Give the result of a call that was deferred, from whatever thread: whatever a tool may return."""
+        """Give the result of a deferred call, from any thread: anything that a tool may return."""
         check = partial(self._run.expect, call_id, "deferred")
         self._resolve(call_id, "deferred", check, lambda: self._run.provide(call_id, provided(value, is_error)))
 
     async def close(self) -> None:
-        """End the run if it has not ended, and wait until nothing of it is left, but not for what does not listen."""
+        """Cancel the run if it has not ended, and wait until its tasks have ended, at most `MAX_WAIT` seconds."""
         if self.done is None:
             self.cancel("whoever read the run went away")
-        for timer in self._timers.values():
-            timer.cancel()
-        left = {task for task in (*self._tasks.values(), self._reader) if task is not None and not task.done()}
+        self._timers.close()
+        left = {task for task in (*self._tools.values(), self._model_task) if task is not None and not task.done()}
         left.discard(asyncio.current_task())
-        self._tasks.clear()
-        self._reader = None
+        self._tools.clear()
+        self._model_task = None
         if left:
             await asyncio.wait(left, timeout=MAX_WAIT)
 
@@ -93,157 +93,153 @@ class AsyncAgentRun(RunReader):
         self._variables = copy_context()
         self._carry_out(self._run.begin())
         if (seconds := self._config.limits.seconds) is not None:
-            self._after("", seconds, self._out_of_time)
+            self._timers.start("", seconds, partial(self._happened, self._expired))
 
     def _resolve(
-        self, call_id: str, kind: RequestKind, check: Callable[[], None], answered: Callable[[], list[Command]]
+        self, call_id: str, kind: RequestKind, check: Callable[[], None], answer: Callable[[], list[Command]]
     ) -> None:
-        """Somebody answers what the run asked for; of two, the first counts. Whoever is wrong is told at once."""
+        """Carry out the answer to a request of the run; of two answers the first counts. A wrong one raises here."""
         self._begin()
         self._check_open()
 
-        def happened() -> None:
-            commands = answered()
-            self._resolved.add((call_id, kind))
+        def resolve() -> None:
+            commands = answer()
+            self._outbox.withdraw(call_id, kind)
             self._carry_out(commands)
 
         if self._is_here:
-            happened()
+            resolve()
         else:
             check()
-            self._on_loop(lambda: happened() if self._run.waits_for(call_id, kind) else None)
+            self._on_loop(lambda: resolve() if self._run.waits_for(call_id, kind) else None)
 
-    async def _events(self) -> AsyncIterator[StreamEvent]:
+    # -- the reader ------------------------------------------------------------------------------------------------
+
+    async def _read_events(self) -> AsyncIterator[StreamEvent]:
         self._begin()
+        outbox, line_breaks, callbacks = self._outbox, self._line_breaks, self._config.callbacks
+        has_callbacks = callbacks.are_set
         try:
             while True:
-                while self._out:
-                    event = self._shown(self._out.popleft())
-                    if len(self._out) == MAX_AHEAD // 2:
-                        self._has_room.set()
-                    if self._is_resolved(event):
-                        continue
-                    called = self._config.callbacks.call(event)
-                    if inspect.isawaitable(called):
-                        await called
+                while not outbox.units:
+                    if self._should_pause:
+                        self._carry_out(self._run.pause())
+                    else:
+                        self._arrived.clear()
+                        await self._arrived.wait()
+                was_full, events = outbox.is_full, outbox.take()
+                if was_full and not outbox.is_full:
+                    self._has_room.set()
+                for event in events:
+                    if line_breaks is not None:
+                        event = line_breaks.feed(event)
+                    if has_callbacks and inspect.isawaitable(result := callbacks.call(event)):
+                        await result
                     yield event
-                    if isinstance(event, Done):
+                    if type(event) is Done:
                         return
-                if self._should_pause:
-                    self._carry_out(self._run.pause())
-                    continue
-                self._changed.clear()
-                await self._changed.wait()
         finally:
             await self.close()
+
+    # -- the machine -----------------------------------------------------------------------------------------------
+
+    def _happened(self, step: Callable[[], list[Command]]) -> None:
+        """Tell the machine what happened, and carry out what follows."""
+        self._carry_out(self._guarded(step))
 
     def _carry_out(self, commands: list[Command]) -> None:
         for command in commands:
             match command:
                 case Emit():
-                    self._tell(command.event)
+                    self._outbox.put(command.events)
+                    self._arrived.set()
+                    if isinstance(last := command.events[-1], Done):
+                        self._remember(last)
                 case AskModel():
-                    reading = self._read(command.messages)
-                    self._reader = asyncio.create_task(reading, context=self._variables.copy())
-                    self._reader.add_done_callback(self._was_read)
+                    reading = self._read_model(command.messages)
+                    self._model_task = asyncio.create_task(reading, context=self._variables.copy())
+                    self._model_task.add_done_callback(self._model_was_read)
                 case StartTool():
-                    self._begin_work(command)
+                    self._start_tool(command)
                 case CancelTool():
-                    self._end_work(command.key)
+                    self._stop_tool(command.key)
                 case StopAsking():
-                    if self._reader is not None:
-                        self._reader.cancel()
-        self._changed.set()
+                    if self._model_task is not None:
+                        self._model_task.cancel()
 
-    def _tell(self, event: StreamEvent) -> None:
-        self._note(event)
-        if isinstance(event, ToolProgress) and len(self._out) > MAX_AHEAD:
-            for at in range(1, len(self._out) + 1):  # from the end, where it will be
-                unread = self._out[-at]
-                if isinstance(unread, ToolProgress) and unread.key == event.key:
-                    self._out[-at] = event
-                    return
-        self._out.append(event)
-
-    def _on_loop(self, happened: Callable[[], None]) -> None:
-        """Let this happen on the loop of the run: now, if this is its thread."""
+    def _on_loop(self, callback: Callable[[], None]) -> None:
+        """Call this on the loop of the run: now, if this is its thread."""
         if self._is_here or self._loop is None:
-            happened()
+            callback()
         elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(happened)
+            self._loop.call_soon_threadsafe(callback)
 
     @property
     def _is_here(self) -> bool:
         """Whether this is the thread of the run's loop."""
         return self._thread == threading.get_ident()
 
-    async def _read(self, messages: tuple[Message, ...]) -> None:
-        """Read an answer of the model."""
+    async def _read_model(self, messages: tuple[Message, ...]) -> None:
+        run, outbox = self._run, self._outbox
         try:
             async with self._config.model.astream(list(messages), **self._request()) as stream:
-                async for chunk in stream:
-                    self._carry_out(self._run.chunk(chunk))
-                    await self._room()
-            self._carry_out(self._run.ended())
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it was, its reader must be told
+                async for chunks in stream.batches():
+                    self._carry_out(run.chunks(chunks))
+                    if outbox.is_full:
+                        await self._room()
+            self._carry_out(run.ended())
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it was, the reader gets it
             self._carry_out(self._failed(error))
 
-    def _was_read(self, task: asyncio.Task[None]) -> None:
+    def _model_was_read(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():  # by somebody else, if the run is not over
             self._carry_out(self._run.cancel("the task that read the answer was cancelled"))
 
     async def _room(self) -> None:
-        """Wait while whoever reads is slow."""
-        if len(self._out) > MAX_AHEAD:
+        """Wait until the reader has caught up."""
+        while self._outbox.is_full:
             self._has_room.clear()
             await self._has_room.wait()
 
-    def _begin_work(self, start: StartTool) -> None:
-        """Run a tool in a task of its own. One that is told to end and does not is left to itself."""
+    # -- the tools -------------------------------------------------------------------------------------------------
 
-        def report(data: Any) -> None:
-            if self._is_here:
-                self._carry_out(self._run.tool_progress(start.key, data))
-            else:
-                self._report_from_thread(start.key, data)
-
-        def expire() -> list[Command]:
-            self._end_work(start.key)
-            return self._run.tool_late(start.key)
-
+    def _start_tool(self, start: StartTool) -> None:
+        """Run a tool in a task of its own. One that is cancelled and does not end is left alone."""
         if start.timeout is not None:
-            self._after(start.key, start.timeout, expire)
-        work = ToolExecution(self._config.tools[start.name], start, self._context(start, report))
-        working = work.run_on_loop(self._room)
-        task = self._tasks[start.key] = asyncio.create_task(working, context=self._variables.copy())
-        task.add_done_callback(partial(self._worked, start.key))
+            self._timers.start(start.key, start.timeout, partial(self._happened, partial(self._late, start.key)))
+        context = self._context(start, partial(self._report, start.key))
+        running = ToolExecution(self._config.tools[start.name], start, context).run_on_loop(self._room)
+        task = self._tools[start.key] = asyncio.create_task(running, context=self._variables.copy())
+        task.add_done_callback(partial(self._tool_ended, start.key))
 
-    def _worked(self, key: str, task: asyncio.Task[Outcome]) -> None:
-        if not task.cancelled() and isinstance(task.exception(), KeyboardInterrupt):
-            return  # it has ended the loop already
-        self._end_work(key)
-        self._tasks.pop(key, None)
-        outcome = failure(asyncio.CancelledError()) if task.cancelled() else task.result()
-        self._carry_out(self._happened(partial(self._run.tool_done, key, outcome)))
-
-    def _end_work(self, key: str) -> None:
-        """A tool has ended, or is not wanted any more."""
-        if key in self._timers:
-            self._timers.pop(key).cancel()
-        if key in self._tasks:
-            self._tasks[key].cancel()
-
-    def _report_from_thread(self, key: str, data: Any) -> None:
-        while len(self._inbox) + len(self._out) > MAX_AHEAD and key in self._tasks:  # whoever reads is slow
+    def _report(self, key: str, data: Any) -> None:
+        """Pass on the progress of a tool; in a thread, when the reader has caught up."""
+        if self._is_here:
+            self._carry_out(self._run.tool_progress(key, data))
+            return
+        while key in self._tools and (self._outbox.is_full or len(self._inbox) + self._outbox.unread > MAX_AHEAD):
             time.sleep(PAUSE)
-        if key in self._tasks:
+        if key in self._tools:
             self._inbox.append((key, data))
             self._on_loop(self._take_in)
 
     def _take_in(self) -> None:
-        key, data = self._inbox.popleft()
-        self._carry_out(self._run.tool_progress(key, data))
+        self._carry_out(self._run.tool_progress(*self._inbox.popleft()))
 
-    def _after(self, key: str, seconds: float, happened: Callable[[], list[Command]]) -> None:
-        loop = asyncio.get_running_loop()
-        self._timers[key] = loop.call_later(seconds, lambda: self._carry_out(self._happened(happened)))
+    def _late(self, key: str) -> list[Command]:
+        self._stop_tool(key)
+        return self._run.tool_late(key)
+
+    def _tool_ended(self, key: str, task: asyncio.Task[Outcome]) -> None:
+        if not task.cancelled() and isinstance(task.exception(), KeyboardInterrupt):
+            return  # it has ended the loop already
+        self._stop_tool(key)
+        self._tools.pop(key, None)
+        outcome = failure(asyncio.CancelledError()) if task.cancelled() else task.result()
+        self._happened(partial(self._run.tool_done, key, outcome))
+
+    def _stop_tool(self, key: str) -> None:
+        """Forget a tool that has ended, or cancel it."""
+        self._timers.cancel(key)
+        if key in self._tools:
+            self._tools[key].cancel()

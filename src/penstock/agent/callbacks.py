@@ -31,6 +31,11 @@ class Callbacks(Struct, frozen=True):
             if given is not None and not callable(given):
                 raise UsageError(f"{name} is {given!r}: give a function")
 
+    @property
+    def are_set(self) -> bool:
+        """Whether there is any."""
+        return any(getattr(self, name) is not None for name in self.__struct_fields__)
+
     def call(self, event: StreamEvent) -> Any:
         """Call what is to be called for an event; what it returned, which may want to be awaited."""
         match event:

@@ -1,4 +1,4 @@
-"""What both drivers show of a run: how far it is, and, when it is over, how it came out."""
+"""What both drivers share: the state of a run as its reader sees it, while it runs and afterwards."""
 
 from __future__ import annotations
 
@@ -13,71 +13,68 @@ from penstock.errors import AlreadyReadError, ProviderError, UsageError
 from penstock.events import Error, Text, ToolCall, ToolCallInvalid, ToolCallStart, Usage
 from penstock.messages import Message
 from penstock.run.commands import Command, StartTool
-from penstock.run.events import ApprovalRequest, Done, EndReason, RequestKind, StepStart, StreamEvent
+from penstock.run.events import ApprovalRequest, Done, EndReason, StepStart, StreamEvent
 from penstock.run.machine import Run
+from penstock.run.outbox import Outbox
 from penstock.tools.outcome import Outcome, outcome
 from penstock.tools.tool import Context
 
-MAX_AHEAD = 10_000
-"""How many events may wait for whoever reads the run; then the model and the tools wait for the reader."""
-
 MAX_WAIT = 1.0
-"""How many seconds a run that ends waits for what it told to end: a connection or a tool may not listen."""
+"""How many seconds a run that ends waits for what it cancelled: a connection or a tool may not react."""
 
 PAUSE = 0.01
-"""How many seconds a thread sleeps before it looks again whether there is room."""
+"""How many seconds a thread sleeps before it checks again whether the reader has caught up."""
 
 
 class RunReader:
-    """A run as its reader sees it."""
+    """A run as its reader sees it. The subclasses drive it: `AgentRun` in plain code, `AsyncAgentRun` in async code."""
 
     def __init__(self, config: AgentConfig, run: Run, deps: Any) -> None:
         self.done: Done | None = None
         self.error: Exception | None = None
-        self._last_error: Error | None = None
         self._config = config
         self._run = run
         self._deps = deps
-        self._variables = copy_context()  # tools see the variables of whoever began the run, not of whoever decides
+        self._outbox = Outbox()
+        self._variables = copy_context()  # tools see the context variables of whoever began the run
         self._has_begun = False
         self._is_read = False
-        self._needs_break = False
-        self._given = len(run.messages)
-        self._resolved: set[tuple[str, RequestKind]] = set()
+        self._line_breaks = LineBreaks() if config.separate_text else None
+        self._history_length = len(run.messages)
 
     @property
     def output(self) -> str:
-        """The text of the last answer."""
+        """The text of the last response."""
         return self._run.output
 
     @property
     def messages(self) -> list[Message]:
-        """The history at this moment, with which another run can go on, with any provider.
+        """The history at this moment; another run can continue from it, with any provider.
 
-        While the model speaks, what it has said so far is in it as an answer that was cut. A call that has no result
-        yet, because it runs or waits, has one that says so. `dump` keeps such a call open, to `resume` it.
+        While the model streams, its response so far is in it as one that was cut. A call without a result, because it
+        runs or waits, has one that says so; `dump` keeps such a call open, for `resume`.
         """
         return self._run.history
 
     @property
     def usage(self) -> Usage:
-        """What all answers together have cost."""
+        """The tokens of all responses together."""
         return self._run.usage
 
     @property
     def finish_reason(self) -> EndReason | None:
-        """How the run ended; None while it goes on."""
+        """How the run ended; None until then."""
         return self.done.reason if self.done else None
 
     @property
     def waiting(self) -> list[ApprovalRequest]:
-        """The calls that wait for a person, or for their result from elsewhere, also before a stored run is read."""
+        """The calls that wait for a decision or for their result from elsewhere, also before a stored run is read."""
         return self._run.waiting
 
     @property
     def has_answer(self) -> bool:
-        """Whether the model has said anything in this run."""
-        return any(message.role == "assistant" for message in self._run.messages[self._given :])
+        """Whether the model has responded in this run."""
+        return any(message.role == "assistant" for message in self._run.messages[self._history_length :])
 
     def dump(self) -> bytes:
         """The run as JSON, to be continued elsewhere by `Agent.resume`."""
@@ -89,63 +86,38 @@ class RunReader:
 
     @property
     def _should_pause(self) -> bool:
-        return self._config.approvals == "pause" and self._run.is_waiting and self.done is None
+        """Whether a reader who has read everything would wait for somebody else."""
+        is_idle = not self._outbox.units and self.done is None
+        return is_idle and self._config.approvals == "pause" and self._run.is_waiting
 
     def _claim(self) -> None:
-        """Somebody begins to read."""
+        """Let nobody else read the run."""
         if self._is_read:
             raise AlreadyReadError("a run can be read once: start another, or keep the events in a list")
         self._is_read = True
 
-    def _happened(self, step: Callable[[], list[Command]]) -> list[Command]:
-        """What is to be done after something happened; if the run itself cannot say it, it ends."""
+    def _guarded(self, step: Callable[[], list[Command]]) -> list[Command]:
+        """The commands of an input to the run; if it raises, the run fails."""
         try:
             return step()
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # a user's code has a part in it
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # the run calls a user's code
             return self._failed(error)
 
-    def _out_of_time(self) -> list[Command]:
-        """The run took longer than it may."""
+    def _expired(self) -> list[Command]:
+        """The commands after the time limit of the run."""
         return self._run.expire(f"the run took longer than {self._config.limits.seconds:g} seconds")
 
     def _failed(self, error: BaseException) -> list[Command]:
-        """The model could not be asked, or anything else broke; of a run that is over nobody wants to know."""
+        """The commands after the request to the model, or anything else, failed; none if the run is over."""
         if self._run.is_over:
             return []
         self.error = error if isinstance(error, Exception) else RuntimeError(f"something called for {error!r}")
-        return self._run.failed(_told(error))
+        return self._run.failed(_error_event(error))
 
-    def _note(self, event: StreamEvent) -> None:
-        match event:
-            case Error():
-                self._last_error = event
-            case Done():
-                self.done = event
-                if event.reason == "error" and self.error is None and self._last_error is not None:
-                    self.error = _raised(self._last_error)
-            case _:
-                pass
-
-    def _is_resolved(self, event: StreamEvent) -> bool:
-        """Whether this asks for what was answered before anyone read that it was asked."""
-        return isinstance(event, ApprovalRequest) and (event.call_id, event.kind) in self._resolved
-
-    def _shown(self, event: StreamEvent) -> StreamEvent:
-        """The event as it is shown: text that follows tools may begin on a line of its own."""
-        if not self._config.separate_text:
-            return event
-        match event:
-            case StepStart():
-                self._needs_break = event.step > 1
-            case ToolCallStart() | ToolCall() | ToolCallInvalid():
-                self._needs_break = True
-            case Text() if self._needs_break and event.text:
-                self._needs_break = False
-                has_own = event.text.startswith(("\n", "\r"))
-                return event if has_own else Text(event.block, "\n" + event.text, event.choice)
-            case _:
-                pass
-        return event
+    def _remember(self, done: Done) -> None:
+        self.done = done
+        if done.reason == "error" and self.error is None and self._run.error is not None:
+            self.error = _provider_error(self._run.error)
 
     def _request(self) -> dict[str, Any]:
         options = {**self._config.options, "id_prefix": f"call_{self._run.step}_"}
@@ -155,20 +127,41 @@ class RunReader:
         return Context(deps=self._deps, call_id=start.call_id, tool=start.name, step=self._run.step, report=report)
 
 
-def _raised(error: Error) -> ProviderError:
-    """The exception that an error in band is for those who want one."""
+class LineBreaks:
+    """Begins text that follows tool calls on a line of its own (`Agent(separate_text=True)`)."""
+
+    def __init__(self) -> None:
+        self._is_due = False
+
+    def feed(self, event: StreamEvent) -> StreamEvent:
+        match event:
+            case StepStart():
+                self._is_due = event.step > 1
+            case ToolCallStart() | ToolCall() | ToolCallInvalid():
+                self._is_due = True
+            case Text() if self._is_due and event.text:
+                self._is_due = False
+                if not event.text.startswith(("\n", "\r")):
+                    return Text(event.block, "\n" + event.text, event.choice)
+            case _:
+                pass
+        return event
+
+
+def provided(value: Any, is_error: bool) -> Outcome:
+    """The outcome of a deferred call: its result from elsewhere, as if a tool had returned it."""
+    result = outcome(value)
+    return replace(result, is_error=True) if is_error else result
+
+
+def _provider_error(error: Error) -> ProviderError:
+    """The exception for an error that came in the stream."""
     return ProviderError(error.message, code=error.code, retryable=error.retryable, raw=error.raw)
 
 
-def _told(error: BaseException) -> Error:
-    """The event that says why the model could not be asked."""
+def _error_event(error: BaseException) -> Error:
+    """The event for an exception."""
     kind = type(error).__name__
     if isinstance(error, ProviderError):
         return Error(error.message or kind, error.code or kind, error.retryable)
     return Error(str(error) or kind, kind)
-
-
-def provided(value: Any, is_error: bool) -> Outcome:
-    """The outcome that a value from elsewhere is, as if a tool had returned it."""
-    found = outcome(value)
-    return replace(found, is_error=True) if is_error else found

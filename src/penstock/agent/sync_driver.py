@@ -1,4 +1,4 @@
-"""A run in plain code: the model's answer and every tool have a thread, and one lock keeps the machine in order."""
+"""The driver of a run in plain code: a thread reads the model, the tools have theirs, one lock guards the machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
@@ -15,13 +14,14 @@ from queue import SimpleQueue
 from typing import Any, Self
 
 from penstock.agent.config import AgentConfig
-from penstock.agent.loop_thread import LoopThread
-from penstock.agent.run_reader import MAX_AHEAD, MAX_WAIT, PAUSE, RunReader, provided
-from penstock.agent.tool_execution import ToolExecution, in_thread
+from penstock.agent.run_reader import MAX_WAIT, PAUSE, RunReader, provided
+from penstock.agent.sync_tools import SyncTools
+from penstock.agent.timers import ThreadTimers
+from penstock.agent.tool_execution import in_thread
 from penstock.messages import Message
 from penstock.model.stream import Stream
 from penstock.run.commands import AskModel, CancelTool, Command, Emit, StartTool, StopAsking
-from penstock.run.events import ApprovalRequest, Done, RequestKind, StreamEvent, ToolProgress
+from penstock.run.events import ApprovalRequest, Done, RequestKind, StreamEvent
 from penstock.run.machine import Run
 from penstock.tools.outcome import Outcome, failure
 
@@ -32,15 +32,12 @@ class AgentRun(RunReader):
     def __init__(self, config: AgentConfig, run: Run, deps: Any) -> None:
         super().__init__(config, run, deps)
         self._lock = threading.RLock()
-        self._out: SimpleQueue[StreamEvent] = SimpleQueue()
+        self._arrivals: SimpleQueue[None] = SimpleQueue()  # one for each unit in the outbox
         self._stream: Stream | None = None
-        self._reader: threading.Thread | None = None
-        self._reading: Iterator[StreamEvent] | None = None  # by `next`
-        self._loop = LoopThread()
-        self._newest: dict[str, tuple[ToolProgress, ToolProgress]] = {}  # a report that is unread, and what it is now
-        self._stops: dict[str, Callable[[], None]] = {}  # how to cancel each tool that runs
-        self._threads: dict[ToolExecution, threading.Thread] = {}
-        self._timers: dict[str, threading.Timer] = {}
+        self._model_thread: threading.Thread | None = None
+        self._events: Iterator[StreamEvent] | None = None  # for `next`
+        self._tools = SyncTools(self._lock, self._tool_ended)
+        self._timers = ThreadTimers()
 
     def __enter__(self) -> Self:
         self._begin()
@@ -51,34 +48,34 @@ class AgentRun(RunReader):
 
     def __iter__(self) -> Iterator[StreamEvent]:
         self._claim()
-        return self._events()
+        return self._read_events()
 
     def __next__(self) -> StreamEvent:
-        self._reading = self._reading or iter(self)
-        return next(self._reading)
+        self._events = self._events or iter(self)
+        return next(self._events)
 
     def cancel(self, why: str = "the run was cancelled") -> None:
-        """End the run, from whatever thread; every call still gets a result."""
+        """End the run, from any thread; every call still gets a result."""
         with self._lock:
             self._carry_out(self._run.cancel(why))
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
-        """Say yes or no to a call that waits for approval, from whatever thread; `arguments` replace the model's."""
+        """Approve or decline a call that waits for approval, from any thread; `arguments` replace the model's."""
         self._resolve(call_id, "approval", lambda: self._run.decide(call_id, approved, arguments, reason))
 
     def provide(self, call_id: str, value: Any, is_error: bool = False) -> None:
-        """Give the result of a call that was deferred, from whatever thread: whatever a tool may return."""
+        """Give the result of a deferred call, from any thread: anything that a tool may return."""
         self._resolve(call_id, "deferred", lambda: self._run.provide(call_id, provided(value, is_error)))
 
     @property
     def messages(self) -> list[Message]:
-        """The history at this moment, with which another run can go on: see `RunReader.messages`."""
+        """The history at this moment; another run can continue from it: see `RunReader.messages`."""
         with self._lock:
             return super().messages
 
     @property
     def waiting(self) -> list[ApprovalRequest]:
-        """The calls that wait for somebody: see `RunReader.waiting`."""
+        """The calls that wait for a decision or for their result from elsewhere."""
         with self._lock:
             return super().waiting
 
@@ -88,20 +85,20 @@ class AgentRun(RunReader):
             return super().dump()
 
     def close(self) -> None:
-        """End the run if it has not ended, and wait until nothing of it is left, but not for what does not listen.
+        """Cancel the run if it has not ended, and wait until its threads have ended, at most `MAX_WAIT` seconds.
 
-        A plain tool cannot be told to end: it may run on.
+        A tool that is a plain function cannot be stopped: it may run on.
         """
         if self.done is None:
             self.cancel("whoever read the run went away")
         with self._lock:
-            for timer in self._timers.values():
-                timer.cancel()
-            left = [thread for work, thread in self._threads.items() if work.can_stop]
-            left += [thread for thread in (self._reader, self._loop.close()) if thread is not None]
-            self._threads, self._reader = {}, None
+            self._timers.close()
+            threads = self._tools.close()
+            if self._model_thread is not None:
+                threads.insert(0, self._model_thread)
+            self._model_thread = None
         end = time.monotonic() + MAX_WAIT
-        for thread in left:
+        for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, end - time.monotonic()))
 
@@ -113,181 +110,150 @@ class AgentRun(RunReader):
         with self._lock:
             self._carry_out(self._run.begin())
             if (seconds := self._config.limits.seconds) is not None:
-                self._after("", seconds, self._out_of_time)
+                self._timers.start("", seconds, partial(self._happened, self._expired))
 
-    def _resolve(self, call_id: str, kind: RequestKind, answered: Callable[[], list[Command]]) -> None:
-        """Somebody answers what the run asked for."""
+    def _resolve(self, call_id: str, kind: RequestKind, answer: Callable[[], list[Command]]) -> None:
+        """Carry out the answer to a request of the run."""
         self._begin()
         with self._lock:
             self._check_open()
-            commands = answered()
-            self._resolved.add((call_id, kind))
+            commands = answer()
+            self._outbox.withdraw(call_id, kind)
             self._carry_out(commands)
 
-    def _events(self) -> Iterator[StreamEvent]:
+    # -- the reader ------------------------------------------------------------------------------------------------
+
+    def _read_events(self) -> Iterator[StreamEvent]:
         self._begin()
+        line_breaks, has_callbacks = self._line_breaks, self._config.callbacks.are_set
         try:
             while True:
-                with self._lock:
-                    if self._out.empty() and self._should_pause:
-                        self._carry_out(self._run.pause())
-                event = self._shown(self._newest_of(self._out.get()))
-                if self._is_resolved(event):
-                    continue
-                called = self._config.callbacks.call(event)
-                if isawaitable(called):
-                    self._loop.begin(_awaited(called), copy_context()).result()
-                yield event
-                if isinstance(event, Done):
-                    return
+                for event in self._next_unit():
+                    if line_breaks is not None:
+                        event = line_breaks.feed(event)
+                    if has_callbacks:
+                        self._call_back(event)
+                    yield event
+                    if type(event) is Done:
+                        return
         finally:
             self.close()
 
+    def _next_unit(self) -> list[StreamEvent]:
+        if self._run.phase == "tools":
+            with self._lock:
+                if self._should_pause:
+                    self._carry_out(self._run.pause())
+        self._arrivals.get()
+        with self._lock:
+            return self._outbox.take()
+
+    def _call_back(self, event: StreamEvent) -> None:
+        result = self._config.callbacks.call(event)
+        if isawaitable(result):
+            self._tools.loop.begin(_awaited(result), copy_context()).result()
+
+    # -- the machine -----------------------------------------------------------------------------------------------
+
+    def _happened(self, step: Callable[[], list[Command]]) -> None:
+        """Tell the machine what happened, and carry out what follows."""
+        with self._lock:
+            self._carry_out(self._guarded(step))
+
     def _carry_out(self, commands: list[Command]) -> None:
+        """Carry out commands, under the lock."""
         due = deque(commands)
         while due:
             match command := due.popleft():
                 case Emit():
-                    self._note(command.event)
-                    self._tell(command.event)
+                    if self._outbox.put(command.events):
+                        self._arrivals.put(None)
+                    if isinstance(last := command.events[-1], Done):
+                        self._remember(last)
                 case AskModel():
-                    due += self._begin_reading(command.messages)
+                    due += self._ask_model(command.messages)
                 case StartTool():
-                    due += self._begin_work(command)
+                    due += self._start_tool(command)
                 case CancelTool():
-                    self._end_work(command.key)
+                    self._stop_tool(command.key)
                 case StopAsking():
                     if self._stream is not None:
                         self._stream.cancel()
 
-    def _tell(self, event: StreamEvent) -> None:
-        """Where too much is unread already, the newest report of a tool takes the place of the last one.
-
-        Until that one is read, all that follow it do: none may come before an older one.
-        """
-        if isinstance(event, ToolProgress):
-            if event.key in self._newest:
-                place, _ = self._newest[event.key]
-                self._newest[event.key] = place, event
-                return
-            if self._out.qsize() > MAX_AHEAD + len(self._stops):  # tools that waited may have been let in together
-                self._newest[event.key] = event, event
-        self._out.put(event)
-
-    def _newest_of(self, event: StreamEvent) -> StreamEvent:
-        if not isinstance(event, ToolProgress):
-            return event
-        with self._lock:
-            place, newest = self._newest.get(event.key, (None, event))
-            if place is not event:
-                return event
-            del self._newest[event.key]
-            return newest
-
-    def _begin_reading(self, messages: tuple[Message, ...]) -> list[Command]:
-        """Ask the model in a thread of its own; what is to be done if there is none to be had."""
+    def _ask_model(self, messages: tuple[Message, ...]) -> list[Command]:
+        """Ask the model in a thread; returns what is to be done if there is no thread for it."""
         try:
-            self._reader = in_thread(partial(self._read, messages), "model", self._variables)
+            self._model_thread = in_thread(partial(self._read_model, messages), "model", self._variables)
         except RuntimeError as error:
             return self._failed(error)
         return []
 
-    def _read(self, messages: tuple[Message, ...]) -> None:
-        """Read an answer of the model, in a thread of its own."""
+    def _read_model(self, messages: tuple[Message, ...]) -> None:
+        run, outbox = self._run, self._outbox
         try:
-            answer = self._config.model.stream(list(messages), **self._request())
+            response = self._config.model.stream(list(messages), **self._request())
             with self._lock:
-                if self._run.is_over:
+                if run.is_over:
                     return
-                self._stream = answer
-            with answer as stream:
-                for chunk in stream:
+                self._stream = response
+            with response as stream:
+                for chunks in stream.batches():
                     with self._lock:
-                        self._carry_out(self._run.chunk(chunk))
-                        if self._run.is_over:
-                            return
-                    self._wait_for_room(lambda: not self._run.is_over)
+                        self._carry_out(run.chunks(chunks))
+                    while outbox.is_full and run.phase != "over":
+                        time.sleep(PAUSE)
+                    if run.phase == "over":
+                        return
             with self._lock:
-                self._carry_out(self._run.ended())
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it was, its reader must be told
+                self._carry_out(run.ended())
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it was, the reader gets it
             with self._lock:
                 self._carry_out(self._failed(error))
 
-    def _wait_for_room(self, is_wanted: Callable[[], bool]) -> None:
-        """Wait while whoever reads is slow, as long as what is to be told is wanted."""
-        while self._out.qsize() > MAX_AHEAD and is_wanted():
-            time.sleep(PAUSE)
+    # -- the tools -------------------------------------------------------------------------------------------------
 
-    def _begin_work(self, start: StartTool) -> list[Command]:
-        """Run a tool, on the loop of the run or in a thread; what is to be done if there is none to be had."""
-
-        def report(data: Any) -> None:
-            if not self._loop.is_here:  # where nothing may wait: a callback may be what the reader waits for
-                self._wait_for_room(lambda: start.key in self._stops)
-            with self._lock:
-                self._carry_out(self._happened(partial(self._run.tool_progress, start.key, data)))
-
-        def expire() -> list[Command]:
-            self._end_work(start.key)
-            return self._run.tool_late(start.key)
-
-        tool = self._config.tools[start.name]
-        work = ToolExecution(tool, start, self._context(start, report))
+    def _start_tool(self, start: StartTool) -> list[Command]:
+        """Start a tool; returns what is to be done if there is no thread for it."""
+        context = self._context(start, partial(self._report, start.key))
         try:
             if start.timeout is not None:
-                self._after(start.key, start.timeout, expire)
-            if tool.is_async:
-                self._begin_on_loop(start.key, work)
-            else:
-                self._begin_in_thread(start, work)
+                self._timers.start(start.key, start.timeout, partial(self._happened, partial(self._late, start.key)))
+            tool = self._config.tools[start.name]
+            self._tools.start(tool, start, context, partial(self._room, start.key), self._variables)
         except RuntimeError as error:
-            return self._ended(start.key, failure(error))
+            self._stop_tool(start.key)
+            return self._guarded(partial(self._run.tool_done, start.key, failure(error)))
         return []
 
+    def _report(self, key: str, data: Any) -> None:
+        """Pass on the progress of a tool, when the reader has caught up.
+
+        On the loop it does not wait: an async callback runs there too, and the reader may be waiting for it.
+        """
+        while True:
+            with self._lock:
+                if not self._outbox.is_full or self._tools.loop.is_here or not self._tools.is_running(key):
+                    self._carry_out(self._guarded(partial(self._run.tool_progress, key, data)))
+                    return
+            time.sleep(PAUSE)
+
     async def _room(self, key: str) -> None:
-        while self._out.qsize() > MAX_AHEAD and key in self._stops:  # noqa: ASYNC110  # room is made elsewhere
+        """Wait until the reader has caught up, for an async tool."""
+        while self._outbox.is_full and self._tools.is_running(key):  # noqa: ASYNC110  # another thread reads
             await asyncio.sleep(PAUSE)
 
-    def _begin_on_loop(self, key: str, work: ToolExecution) -> None:
-        def end(begun: Future[Any]) -> None:
-            error = begun.exception()
-            with self._lock:
-                self._carry_out(self._ended(key, begun.result() if error is None else failure(error)))
+    def _late(self, key: str) -> list[Command]:
+        self._stop_tool(key)
+        return self._run.tool_late(key)
 
-        begun = self._loop.begin(work.run_on_loop(partial(self._room, key)), self._variables.copy())
-        self._stops[key] = begun.stop
-        begun.add_done_callback(end)
+    def _tool_ended(self, key: str, outcome: Outcome) -> None:
+        self._stop_tool(key)
+        self._carry_out(self._guarded(partial(self._run.tool_done, key, outcome)))
 
-    def _begin_in_thread(self, start: StartTool, work: ToolExecution) -> None:
-        def perform() -> None:
-            begin = partial(self._loop.begin, variables=copy_context())
-            outcome = work.run_in_thread(begin, partial(self._room, start.key))
-            with self._lock:
-                self._threads.pop(work, None)
-                self._carry_out(self._ended(start.key, outcome))
-
-        self._stops[start.key] = work.cancel
-        self._threads[work] = in_thread(perform, start.name, self._variables)
-
-    def _ended(self, key: str, outcome: Outcome) -> list[Command]:
-        self._end_work(key)
-        return self._happened(partial(self._run.tool_done, key, outcome))
-
-    def _end_work(self, key: str) -> None:
-        """A tool has ended, or is not wanted any more."""
-        if key in self._timers:
-            self._timers.pop(key).cancel()
-        if key in self._stops:
-            self._stops.pop(key)()
-
-    def _after(self, key: str, seconds: float, happened: Any) -> None:
-        def ring() -> None:
-            with self._lock:
-                self._carry_out(self._happened(happened))
-
-        timer = self._timers[key] = threading.Timer(min(seconds, threading.TIMEOUT_MAX), ring)
-        timer.daemon = True
-        timer.start()
+    def _stop_tool(self, key: str) -> None:
+        """Forget a tool that has ended, or cancel it."""
+        self._timers.cancel(key)
+        self._tools.cancel(key)
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:

@@ -7,11 +7,11 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.messages import Message
-from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd, ToolStart
+from penstock.run.events import StreamEvent
 
 
 class AskModel(Struct, frozen=True):
-    """Send these messages to the model; pass its chunks to `Run.chunk` and the end of its response to `Run.ended`."""
+    """Send these messages to the model; pass its chunks to `Run.chunks` and the end of its response to `Run.ended`."""
 
     messages: tuple[Message, ...]
 
@@ -37,11 +37,29 @@ class CancelTool(Struct, frozen=True):
 
 
 class Emit(Struct, frozen=True):
-    """Pass this event to the reader of the run."""
+    """Pass these events to the reader of the run. Each input to the run gives at most one, before other commands."""
 
-    event: StreamEvent
+    events: list[StreamEvent]
 
 
 Command = AskModel | StopAsking | StartTool | CancelTool | Emit
-Move = StartTool | CancelTool | ToolStart | ToolEnd | ApprovalRequest
-"""What a change of a call leads to: a command or an event."""
+Output = StreamEvent | AskModel | StopAsking | StartTool | CancelTool
+"""What an input to the run leads to: an event, or a command."""
+
+
+def as_commands(outputs: list[Output]) -> list[Command]:
+    """Put the events into one `Emit`, followed by the commands in their order."""
+    events: list[StreamEvent] = []
+    commands: list[Command] = []
+    sort_outputs(outputs, events, commands)
+    return [Emit(events), *commands] if events else commands
+
+
+def sort_outputs(outputs: list[Output], events: list[StreamEvent], commands: list[Command]) -> None:
+    """Append the events and the commands to their lists."""
+    for output in outputs:
+        match output:
+            case AskModel() | StopAsking() | StartTool() | CancelTool():
+                commands.append(output)
+            case _:
+                events.append(output)

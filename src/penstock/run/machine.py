@@ -15,10 +15,9 @@ the caller wants its kind of damage mended, and then only after the turn.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct
 
 from penstock.errors import UsageError
 from penstock.events import (
@@ -34,7 +33,7 @@ from penstock.events import (
 )
 from penstock.messages import Message, result, tool_results
 from penstock.run.call_ids import CallIds
-from penstock.run.commands import AskModel, CancelTool, Command, Emit, Move, StartTool, StopAsking
+from penstock.run.commands import AskModel, Command, Emit, Output, StopAsking, as_commands, sort_outputs
 from penstock.run.events import (
     ApprovalRequest,
     Done,
@@ -42,44 +41,26 @@ from penstock.run.events import (
     RequestKind,
     StepEnd,
     StepStart,
-    ToolEnd,
+    StreamEvent,
     ToolProgress,
-    ToolStart,
 )
-from penstock.run.execution import Execution
 from penstock.run.executions import Executions
 from penstock.run.limits import Limits, Tally
+from penstock.run.start_rules import RunRules
+from penstock.run.stored import VERSION, Phase, StoredRun, decode
 from penstock.tools.outcome import Outcome
 from penstock.tools.policy import ToolPolicy
 from penstock.turn import Turn, TurnBuilder
-
-VERSION = 1
-Phase = Literal["new", "answer", "tools", "over"]
 
 ENDS: dict[str, tuple[EndReason, str]] = {
     "content_filter": ("refused", "the model refused, or a filter ended its answer"),
     "cut": ("cut", "the answer was cut off before the model had ended it"),
     "error": ("error", "the provider reported an error"),
 }
-"""Ends of an answer after which no tool may start, and why."""
+"""Finish reasons of a response after which no tool may start, and why."""
 
-
-class Version(Struct, frozen=True):
-    """What any version can read of a stored run."""
-
-    penstock_run: Annotated[int, Meta(ge=1)]
-
-
-class Stored(Version, frozen=True):
-    """A run as it is stored."""
-
-    messages: list[Message]
-    phase: Phase
-    answer: Turn
-    executions: list[Execution]
-    tally: Tally
-    output: str = ""
-    end: tuple[EndReason, str] = ("answered", "")
+_CONSEQUENTIAL = frozenset({ToolCallClosed, ToolCall, ToolCallInvalid, Retry, Usage, Error})
+"""The chunks that a run does not only pass on."""
 
 
 class Run:
@@ -97,121 +78,117 @@ class Run:
     ) -> None:
         self.messages = list(messages)  # without what is still going on: see `history`
         self.phase: Phase = "new"
-        self._policies = policies
-        self._limits = limits or Limits()
-        self._run_repaired = run_repaired
+        self.output = ""  # the text of the last response
+        self.error: Error | None = None  # the last one that the model or the driver reported
+        self._rules = RunRules(policies, limits or Limits(), frozenset(run_repaired))
+        self._tally = Tally()
         self._ids = CallIds(self.messages)
         self._builder = TurnBuilder()
-        self._executions = Executions(0, policies)
-        self.output = ""  # the text of the last answer
-        self._tally = Tally()
+        self._executions = Executions(0, self._rules, self._tally)
         self._ending: tuple[EndReason, str] = ("answered", "")  # when it is over: how, and why
 
     # -- what happened ---------------------------------------------------------------------------------------------
 
     def begin(self) -> list[Command]:
-        """The run begins, or goes on with what was stored."""
+        """The run begins, or continues with what was stored."""
         match self.phase:
             case "new":
-                return self._end("limit", self._limits.bars) if self._limits.bars else self._ask()
+                barred = self._rules.limits.bars
+                return as_commands(self._end("limit", barred) if barred else self._ask())
             case "answer":
-                return self._begin_anew()
+                return as_commands(self._ask_again())
             case "tools":
-                told = [*self._commands(self._executions.interrupt()), *map(Emit, self.waiting)]
-                return told + self._after(self._executions.release())
+                outputs = [*self._executions.interrupt(), *self.waiting]
+                return as_commands(outputs + self._after(self._executions.release()))
             case "over":
-                return [Emit(self._done(*self._ending))]
+                return [Emit([self._done(*self._ending)])]
 
-    def chunk(self, chunk: StreamChunk) -> list[Command]:
-        """The model said something."""
+    def chunks(self, chunks: list[StreamChunk]) -> list[Command]:
+        """The model sent these chunks: all that one read of the network has brought."""
         if self.phase != "answer":
             return []
-        chunk = self._ids.told(chunk)
-        self._builder.add(chunk)
-        told = Emit(chunk)
-        match chunk:
-            case ToolCallClosed(choice=0):
-                return [told, *self._commands(self._executions.closed(chunk, self._may_start))]
-            case ToolCall(choice=0):
-                return [told, *self._commands(self._executions.confirmed(chunk, self._may_start))]
-            case ToolCallInvalid(choice=0):
-                return [told, *self._commands(self._invalid(chunk))]
-            case Retry():
-                self._tally.paid()
-                return [told, *self._commands(self._executions.void_all("the answer was withdrawn"))]
-            case Usage():
-                self._tally.so_far = chunk
-                return [told]
-            case _:
-                return [told]
+        events: list[StreamEvent] = []
+        commands: list[Command] = []
+        for chunk in chunks:
+            chunk = self._ids.told(chunk)
+            self._builder.add(chunk)
+            events.append(chunk)
+            if type(chunk) in _CONSEQUENTIAL:
+                sort_outputs(self._consequences(chunk), events, commands)
+        return [Emit(events), *commands]
 
     def ended(self) -> list[Command]:
-        """The model's answer is over."""
+        """The model's response is over."""
         if self.phase != "answer":
             return []
-        turn = self._answered()
-        unended = [call for call in turn.invalid_calls if not self._executions.has_result(call.block)]
-        commands = self._commands([move for call in unended for move in self._invalid(call)])
-        commands.append(Emit(StepEnd(self.step, turn.finish_reason, turn.usage)))
+        turn, executions = self._take_turn(), self._executions
+        outputs: list[Output] = []
+        for call in turn.invalid_calls:
+            if (execution := executions.table.at(call.block)) is None or not execution.is_confirmed:
+                outputs += executions.invalid(call)
+        outputs.append(StepEnd(self.step, turn.finish_reason, turn.usage))
         end = "content_filter" if turn.refusal else turn.finish_reason
         if end in ENDS:
             reason, why = ENDS[end]
-            return commands + self._end(reason, turn.error.message if turn.error else why)
+            return as_commands(outputs + self._end(reason, turn.error.message if turn.error else why))
         if not turn.tool_calls and not turn.invalid_calls:
-            return commands + self._end("length" if turn.finish_reason == "length" else "answered", "")
-        most = max((self._tally.seen.get(fingerprint, 0) for fingerprint in self._executions.times), default=0)
-        if over := self._tally.over(self._limits, self._executions.count("held", "ready"), most):
-            return commands + self._end("limit", over)
+            return as_commands(outputs + self._end("length" if turn.finish_reason == "length" else "answered", ""))
+        repeats = max((self._tally.seen.get(fingerprint, 0) for fingerprint in executions.table.repeats), default=0)
+        if over := self._tally.over(self._rules.limits, executions.table.count("held", "ready"), repeats):
+            return as_commands(outputs + self._end("limit", over))
         self.phase = "tools"
-        return commands + self._after(self._executions.release())
+        return as_commands(outputs + self._after(executions.release()))
 
     def failed(self, error: Error) -> list[Command]:
-        """The model could not be asked, or something broke that nobody had thought of."""
-        return [Emit(error), *self._stop("error", error.message, "error")] if self.phase != "over" else []
+        """The request to the model failed, or the driver did."""
+        if self.phase == "over":
+            return []
+        self.error = error
+        return as_commands([error, *self._stop("error", error.message, "error")])
 
     def tool_progress(self, key: str, data: Any) -> list[Command]:
-        """A tool reports how far it is."""
-        found = self._executions.running(key)
-        return [Emit(ToolProgress(key, found.call_id, found.name, data))] if found else []
+        """A tool reports its progress."""
+        execution = self._executions.table.running(key)
+        return [Emit([ToolProgress(key, execution.call_id, execution.name, data)])] if execution else []
 
     def tool_done(self, key: str, outcome: Outcome) -> list[Command]:
         """An execution ended."""
-        return self._after(self._executions.done(key, outcome)) if self.phase != "over" else []
+        return as_commands(self._after(self._executions.done(key, outcome))) if self.phase != "over" else []
 
     def tool_late(self, key: str) -> list[Command]:
-        """An execution took longer than it may."""
-        return self._after(self._executions.late(key)) if self.phase != "over" else []
+        """The timeout of an execution expired."""
+        return as_commands(self._after(self._executions.late(key))) if self.phase != "over" else []
 
     def decide(
         self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
     ) -> list[Command]:
-        """A person said yes or no to a call."""
+        """A person approved or declined a call."""
         self.expect_decision(call_id, approved, arguments)
-        return self._after(self._executions.decide(call_id, approved, arguments, reason))
+        return as_commands(self._after(self._executions.decide(call_id, approved, arguments, reason)))
 
     def provide(self, call_id: str, outcome: Outcome) -> list[Command]:
-        """A call that was handed on has its result."""
+        """The result of a deferred call has come."""
         self.expect(call_id, "deferred")
-        return self._after(self._executions.provide(call_id, outcome))
+        return as_commands(self._after(self._executions.provide(call_id, outcome)))
 
     def cancel(self, why: str = "the run was cancelled") -> list[Command]:
-        """Nobody wants the run to go on."""
-        return self._stop("cancelled", why)
+        """The reader cancelled the run, or went away."""
+        return as_commands(self._stop("cancelled", why))
 
     def expire(self, why: str) -> list[Command]:
-        """The time is up."""
-        return self._stop("limit", why)
+        """The time limit of the run is over."""
+        return as_commands(self._stop("limit", why))
 
     def pause(self) -> list[Command]:
-        """The run ends here for now; stored, it can go on later. Only what waits for others can wait so long.
+        """The run ends here for now; stored, it can continue later. Only a run that waits for others can be paused.
 
-        The messages of its `Done` say of each open call that it waits; what `dump` stores is still open.
+        The messages of its `Done` say of each open call that it waits; in what `dump` returns it is still open.
         """
         if not self.is_waiting:
             raise UsageError("only a run that waits for approvals or for results from elsewhere can be paused")
-        kinds = {one.kind for one in self.waiting}
+        kinds = {request.kind for request in self.waiting}
         why = "a call waits for approval" if "approval" in kinds else "a call waits for its result from elsewhere"
-        return [Emit(self._done("paused", why))]
+        return [Emit([self._done("paused", why)])]
 
     # -- what can be asked -----------------------------------------------------------------------------------------
 
@@ -244,19 +221,19 @@ class Run:
 
     @property
     def waiting(self) -> list[ApprovalRequest]:
-        """The calls that wait for a person, or for their result from elsewhere."""
-        return [one.request for one in list(self._executions.waiting.values())]
+        """The calls that wait for a decision or for their result from elsewhere."""
+        return [execution.request for execution in list(self._executions.table.waiting.values())]
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing happens any more before a person decides, or a result comes from elsewhere."""
-        executions = self._executions
-        return self.phase == "tools" and bool(executions.waiting) and not executions.count("ready", "running")
+        """Whether nothing can happen before a person decides or a result comes from elsewhere."""
+        table = self._executions.table
+        return self.phase == "tools" and bool(table.waiting) and not table.count("ready", "running")
 
     def waits_for(self, call_id: str, kind: RequestKind) -> bool:
-        """Whether a call of this id waits for a decision, or for its result from elsewhere."""
-        found = self._executions.waiting.get(call_id)
-        return found is not None and found.state == kind
+        """Whether the call with this id waits for a decision, or for its result from elsewhere."""
+        execution = self._executions.table.waiting.get(call_id)
+        return execution is not None and execution.state == kind
 
     def expect(self, call_id: str, kind: RequestKind) -> None:
         """Raise a `UsageError` unless a call of this id waits for that."""
@@ -273,8 +250,8 @@ class Run:
 
     def dump(self) -> bytes:
         """The run as JSON, to be loaded and continued elsewhere."""
-        executions = [msgspec.structs.replace(one, data=None) for one in self._executions]
-        stored = Stored(
+        executions = [msgspec.structs.replace(execution, data=None) for execution in self._executions.table]
+        stored = StoredRun(
             VERSION, self.messages, self.phase, self._builder.build(), executions, self._tally,
             self.output, self._ending,
         )  # fmt: skip
@@ -288,110 +265,102 @@ class Run:
         limits: Limits | None = None,
         run_repaired: Collection[Fault] = (),
     ) -> Run:
-        """The run that was stored. What was running then is not started again: it may have had an effect."""
-        try:
-            version = msgspec.json.decode(data, type=Version).penstock_run
-            if version > VERSION:
-                raise UsageError(f"the run was stored by a later version ({version}; this one reads {VERSION})")
-            stored = msgspec.json.decode(data, type=Stored)
-        except (TypeError, msgspec.MsgspecError) as error:
-            raise UsageError(f"this is no stored run: {error}") from None
+        """The run that was stored. A tool that was running then is not started again: it may have had an effect."""
+        stored = decode(data)
         run = cls(stored.messages, policies, limits, run_repaired)
         run.phase, run._tally, run.output, run._ending = stored.phase, stored.tally, stored.output, stored.end
         for part in stored.answer.parts:
             run._builder.add(part)
-        run._executions = Executions(run.step, policies)
+        run._executions = Executions(run.step, run._rules, run._tally)
         run._executions.load(stored.executions)
         return run
 
-    # -- how it goes on --------------------------------------------------------------------------------------------
+    # -- how it continues ------------------------------------------------------------------------------------------
 
-    def _ask(self) -> list[Command]:
+    def _consequences(self, chunk: StreamChunk) -> list[Output]:
+        """What follows from a chunk besides passing it on."""
+        match chunk:
+            case ToolCallClosed(choice=0):
+                return self._executions.closed(chunk)
+            case ToolCall(choice=0):
+                return self._executions.confirmed(chunk)
+            case ToolCallInvalid(choice=0):
+                return self._executions.invalid(chunk)
+            case Retry():
+                self._tally.paid()
+                return self._executions.void_all("the answer was withdrawn")
+            case Usage():
+                self._tally.so_far = chunk
+            case Error():
+                self.error = chunk
+            case _:
+                pass
+        return []
+
+    def _ask(self) -> list[Output]:
         self._tally.step += 1
         self.phase = "answer"
         self._ids.next_answer()
         self._builder = TurnBuilder()
-        self._executions = Executions(self.step, self._policies)
-        return [Emit(StepStart(self.step)), AskModel(tuple(self.messages))]
+        self._executions = Executions(self.step, self._rules, self._tally)
+        return [StepStart(self.step), AskModel(tuple(self.messages))]
 
-    def _begin_anew(self) -> list[Command]:
-        """An answer was broken off by storing the run: it is asked for again; what had an effect already is told."""
+    def _ask_again(self) -> list[Output]:
+        """Storing the run interrupted a response: ask for it again, and keep it if it had side effects."""
         if not self._executions.had_effect:
             self._tally.step -= 1
-            return [*self._commands(self._executions.void_all("the answer is asked for again")), *self._ask()]
-        self._answered()
-        return [*self._commands(self._settle("the run was interrupted")), *self._ask()]
+            return [*self._executions.void_all("the answer is asked for again"), *self._ask()]
+        self._take_turn()
+        return [*self._settle("the run was interrupted"), *self._ask()]
 
-    def _answered(self) -> Turn:
-        """Take the answer into the history."""
+    def _take_turn(self) -> Turn:
+        """Add the response to the history."""
         turn = self._builder.build()
         if turn.parts:
             self.messages.append(Message("assistant", turn.parts))
-        self._tally.answered(self._executions.times)
+        self._tally.answered(self._executions.table.repeats)
         self.output = turn.text
         return turn
 
-    def _after(self, moves: list[Move]) -> list[Command]:
-        """Carry on after something happened to a tool: with the next step, if all of this one have ended."""
-        commands = self._commands(moves)
-        if self.phase != "tools" or not self._executions.is_finished:
-            return commands
-        self._tally.tried(self._executions, self._policies)
-        commands += self._commands(self._settle(""))
-        over = self._tally.worn_out(self._policies)
-        return commands + (self._end("limit", over) if over else self._ask())
+    def _after(self, outputs: list[Output]) -> list[Output]:
+        """Continue after something happened to a tool: with the next step, if all of this one have ended."""
+        if self.phase != "tools" or not self._executions.table.is_finished:
+            return outputs
+        self._tally.tried(self._executions.table, self._rules.policies)
+        outputs += self._settle("")
+        over = self._tally.worn_out(self._rules.policies)
+        return outputs + (self._end("limit", over) if over else self._ask())
 
-    def _settle(self, why: str) -> list[Move]:
-        """Give every call of the last answer a result, and take them into the history, all in one message."""
+    def _settle(self, why: str) -> list[Output]:
+        """Give every call of the last response a result, and add them to the history, all in one message."""
         self._executions.complete(_calls(self.messages))
-        moves = self._executions.abandon(why)
+        outputs = self._executions.abandon(why)
         self.messages += self._results(self.messages)
-        return moves
+        return outputs
 
     def _results(self, messages: list[Message]) -> list[Message]:
-        """The results of the last answer's calls, all in one message, as far as they are known."""
+        """The results of the last response's calls in one message; calls that have not ended say so in theirs."""
         known, not_yet = self._executions.results, "Not run: the call had not come to its end yet."
-        found = [known.get(call.block) or result(call, not_yet, is_error=True) for call in _calls(messages)]
-        return [tool_results(*found)] if found else []
+        results = [known.get(call.block) or result(call, not_yet, is_error=True) for call in _calls(messages)]
+        return [tool_results(*results)] if results else []
 
-    def _end(self, reason: EndReason, why: str) -> list[Command]:
-        commands = self._commands(self._settle(why))
+    def _end(self, reason: EndReason, why: str) -> list[Output]:
+        outputs = self._settle(why)
         self.phase, self._ending = "over", (reason, why)
-        self._executions = Executions(self.step, self._policies)
-        return [*commands, Emit(self._done(reason, why))]
+        self._executions = Executions(self.step, self._rules, self._tally)
+        return [*outputs, self._done(reason, why)]
 
-    def _stop(self, reason: EndReason, why: str, finish: FinishReason = "cut") -> list[Command]:
+    def _stop(self, reason: EndReason, why: str, finish: FinishReason = "cut") -> list[Output]:
         """End at once, whatever is going on."""
         if self.phase == "over":
             return []
-        commands: list[Command] = []
+        outputs: list[Output] = []
         if self.phase == "answer":
-            commands = [StopAsking(), Emit(StepEnd(self.step, finish, self._answered().usage))]
-        return commands + self._end(reason, why)
+            outputs = [StopAsking(), StepEnd(self.step, finish, self._take_turn().usage)]
+        return outputs + self._end(reason, why)
 
     def _done(self, reason: EndReason, why: str) -> Done:
         return Done(reason, self.output, tuple(self.history), self.usage, why)
-
-    def _may_start(self, execution: Execution) -> bool:
-        """Whether the limits let a call start early: not if they will end the run with this answer."""
-        times = self._tally.seen.get(execution.fingerprint, 0) + self._executions.times[execution.fingerprint]
-        return not self._tally.over(self._limits, self._executions.count("ready") + 1, times)
-
-    def _invalid(self, call: ToolCallInvalid) -> list[Move]:
-        return self._executions.invalid(call, is_mended=call.why != "cut" and call.why in self._run_repaired)
-
-    def _commands(self, moves: list[Move]) -> list[Command]:
-        commands: list[Command] = []
-        for move in moves:
-            match move:
-                case StartTool() | CancelTool():
-                    commands.append(move)
-                case ToolStart() | ApprovalRequest(kind="deferred"):
-                    self._tally.calls += 1
-                    commands.append(Emit(move))
-                case ToolEnd() | ApprovalRequest():
-                    commands.append(Emit(move))
-        return commands
 
 
 def _calls(messages: list[Message]) -> list[ToolCall | ToolCallInvalid]:

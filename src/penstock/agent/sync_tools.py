@@ -1,0 +1,78 @@
+"""The tools of a run in plain code: each in a thread, or, if it is async, on the event loop of the run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import Context as Variables
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+from penstock.agent.loop_thread import LoopThread
+from penstock.agent.tool_execution import Room, ToolExecution, in_thread
+from penstock.run.commands import StartTool
+from penstock.tools.outcome import Outcome, failure
+from penstock.tools.tool import Context, Tool
+
+End = Callable[[str, Outcome], None]
+
+
+class SyncTools:
+    """Starts tools and cancels them. `end` is called with the key of each execution and its outcome.
+
+    The driver holds its lock whenever it calls these methods, and so does whoever calls `end`.
+    """
+
+    def __init__(self, lock: threading.RLock, end: End) -> None:
+        self.loop = LoopThread()
+        self._lock = lock
+        self._end = end
+        self._cancels: dict[str, Callable[[], None]] = {}
+        self._threads: dict[ToolExecution, threading.Thread] = {}
+
+    def start(
+        self, tool: Tool[..., Any], start: StartTool, context: Context[Any], room: Room, variables: Variables
+    ) -> None:
+        """Start a tool; a `RuntimeError` if there is no thread for it."""
+        execution = ToolExecution(tool, start, context)
+        if tool.is_async:
+            self._start_on_loop(start.key, execution.run_on_loop(room), variables)
+        else:
+            self._start_in_thread(start, execution, room, variables)
+
+    def is_running(self, key: str) -> bool:
+        return key in self._cancels
+
+    def cancel(self, key: str) -> None:
+        """Forget an execution, and cancel it if it has not ended."""
+        if key in self._cancels:
+            self._cancels.pop(key)()
+
+    def close(self) -> list[threading.Thread]:
+        """Close the loop; returns the threads that end soon. A plain function cannot be stopped and may run on."""
+        threads = [thread for execution, thread in self._threads.items() if execution.can_stop]
+        self._threads = {}
+        loop = self.loop.close()
+        return threads if loop is None else [*threads, loop]
+
+    def _start_on_loop(self, key: str, work: Any, variables: Variables) -> None:
+        def end(task: Future[Any]) -> None:
+            error = task.exception()
+            with self._lock:
+                self._end(key, task.result() if error is None else failure(error))
+
+        task = self.loop.begin(work, variables.copy())
+        self._cancels[key] = task.stop
+        task.add_done_callback(end)
+
+    def _start_in_thread(self, start: StartTool, execution: ToolExecution, room: Room, variables: Variables) -> None:
+        def run() -> None:
+            outcome = execution.run_in_thread(partial(self.loop.begin, variables=copy_context()), room)
+            with self._lock:
+                self._threads.pop(execution, None)
+                self._end(start.key, outcome)
+
+        self._cancels[start.key] = execution.cancel
+        self._threads[execution] = in_thread(run, start.name, variables)

@@ -1,0 +1,147 @@
+"""When a call may start: its tool's policy, approvals, the limits of the run, and what runs already."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from penstock.events import Fault
+from penstock.jsontext.values import deep_copy
+from penstock.run.commands import Output, StartTool
+from penstock.run.events import ToolStart
+from penstock.run.execution import Execution, no_such_tool
+from penstock.run.execution_table import ExecutionTable
+from penstock.run.limits import Limits, Tally
+from penstock.tools.outcome import Outcome
+from penstock.tools.policy import ToolPolicy
+
+
+class RunRules(Struct, frozen=True):
+    """What a run is given: the policies of its tools, its limits, and the faults with which a call still runs."""
+
+    policies: Mapping[str, ToolPolicy]
+    limits: Limits = Limits()
+    run_repaired: frozenset[Fault] = frozenset()
+
+
+class ReadyQueue:
+    """The calls that may start, in order; a tool that is not parallel runs alone."""
+
+    def __init__(self) -> None:
+        self._parallel: deque[Execution] = deque()
+        self._alone: deque[Execution] = deque()
+        self._runs_alone = False  # the execution that was taken last
+
+    def add(self, execution: Execution, is_parallel: bool) -> None:
+        (self._parallel if is_parallel else self._alone).append(execution)
+
+    def take(self, running: int) -> Execution | None:
+        """The next execution that may start while this many are running."""
+        if running and self._runs_alone:
+            return None
+        parallel, alone = _head(self._parallel), _head(self._alone)
+        if parallel is not None and (alone is None or parallel.block < alone.block):
+            self._runs_alone = False
+            return self._parallel.popleft()
+        if alone is not None and not running:
+            self._runs_alone = True
+            return self._alone.popleft()
+        return None
+
+
+def _head(queue: deque[Execution]) -> Execution | None:
+    """The first that is still ready."""
+    while queue and queue[0].state != "ready":
+        queue.popleft()
+    return queue[0] if queue else None
+
+
+class StartRules:
+    """Decides for the executions of one step when they start, and starts them."""
+
+    def __init__(self, table: ExecutionTable, rules: RunRules, tally: Tally) -> None:
+        self._table = table
+        self._rules = rules
+        self._tally = tally
+        self._ready = ReadyQueue()
+        self.is_turn_over = False
+
+    def start_closed(self, execution: Execution, policy: ToolPolicy) -> list[Output]:
+        """Its arguments have closed: it starts speculatively, unless a person must approve it."""
+        if self._needs_approval(execution, policy) is False and self._is_within_limits(execution):
+            return self.queue(execution)
+        return []
+
+    def start_confirmed(self, execution: Execution, *, is_early: bool) -> list[Output]:
+        """Its call is confirmed: it starts if its policy says so; one that cannot run at all ends now."""
+        policy = self._rules.policies.get(execution.name)
+        if policy is None:
+            return [self._end_unknown(execution)]
+        approval = self._needs_approval(execution, policy)
+        if isinstance(approval, Outcome):
+            return [self._table.finish(execution, approval)]
+        may_start = not approval and policy.start != "turn" and is_early and self._is_within_limits(execution)
+        return self.queue(execution) if may_start else []
+
+    def start_released(self, execution: Execution) -> list[Output]:
+        """The turn ended well: it starts, or waits for approval."""
+        policy = self._rules.policies.get(execution.name)
+        approval = False if policy is None else self._needs_approval(execution, policy)
+        if isinstance(approval, Outcome):
+            return [self._table.finish(execution, approval)]
+        if not approval:
+            return self.queue(execution)
+        self._table.set_state(execution, "approval")
+        return [execution.request]
+
+    def queue(self, execution: Execution) -> list[Output]:
+        """It starts when the tools that run allow it; a deferred one is handed to whoever runs it."""
+        policy = self._rules.policies.get(execution.name)
+        if policy is None:
+            return [self._end_unknown(execution)]
+        if policy.is_deferred:
+            return [self._defer(execution, policy)]
+        self._table.set_state(execution, "ready")
+        self._ready.add(execution, policy.is_parallel)
+        return []
+
+    def start_ready(self) -> list[Output]:
+        """Start what may start now."""
+        outputs: list[Output] = []
+        while (execution := self._ready.take(self._table.count("running"))) is not None:
+            self._table.set_state(execution, "running")
+            self._tally.calls += 1
+            call = execution.key, execution.call_id, execution.name
+            timeout = self._rules.policies[execution.name].timeout
+            outputs += [
+                ToolStart(*call, deep_copy(execution.arguments), not self.is_turn_over, execution.mended),
+                StartTool(*call, execution.arguments, timeout),
+            ]
+        return outputs
+
+    def _defer(self, execution: Execution, policy: ToolPolicy) -> Output:
+        arguments = policy.checked(execution.arguments)
+        if isinstance(arguments, Outcome):
+            return self._table.finish(execution, arguments)
+        self._table.set_state(execution, "deferred")
+        self._tally.calls += 1
+        return execution.request
+
+    def _end_unknown(self, execution: Execution) -> Output:
+        return self._table.finish(execution, no_such_tool(execution.name, self._rules.policies))
+
+    def _needs_approval(self, execution: Execution, policy: ToolPolicy) -> bool | Outcome:
+        """Whether a person must approve it, or why it cannot run; the predicate is called once."""
+        if execution.asks is None:
+            answer = policy.asks(execution.arguments)
+            if isinstance(answer, Outcome):
+                return answer
+            execution.asks = answer
+        return execution.asks
+
+    def _is_within_limits(self, execution: Execution) -> bool:
+        """Whether it may start before the turn has ended: not if a limit will end the run with this turn."""
+        repeats = self._tally.seen.get(execution.fingerprint, 0) + self._table.repeats[execution.fingerprint]
+        return not self._tally.over(self._rules.limits, self._table.count("ready") + 1, repeats)

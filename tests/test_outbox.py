@@ -1,0 +1,83 @@
+"""The outbox of a run: order, back-pressure, and reports that replace unread ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.events import Text
+from penstock.run.events import ApprovalRequest, StreamEvent, ToolProgress
+from penstock.run.outbox import MAX_AHEAD, Outbox
+
+
+def report(key: str, data: Any) -> list[StreamEvent]:
+    return [ToolProgress(key, f"call_{key}", "count", data)]
+
+
+def text(count: int = 1) -> list[StreamEvent]:
+    return [Text(0, str(number)) for number in range(count)]
+
+
+def filled() -> Outbox:
+    outbox = Outbox()
+    outbox.put(text(MAX_AHEAD + 1))
+    assert outbox.is_full
+    return outbox
+
+
+def taken(outbox: Outbox) -> list[StreamEvent]:
+    return [event for _ in range(len(outbox.units)) for event in outbox.take()]
+
+
+def test_units_are_read_whole_and_in_order() -> None:
+    outbox = Outbox()
+    units = [text(2), report("a", 1), text(1), report("a", 2)]
+    assert all(outbox.put(unit[:]) for unit in units)
+    assert [outbox.take() for _ in units] == units
+    assert not outbox.units
+
+
+def test_it_is_full_until_half_of_it_is_read() -> None:
+    outbox = Outbox()
+    for _ in range(MAX_AHEAD):
+        outbox.put(text())
+    assert not outbox.is_full
+    outbox.put(text())
+    assert outbox.is_full
+    while outbox.unread > MAX_AHEAD // 2:
+        assert outbox.is_full
+        outbox.take()
+    assert not outbox.is_full
+
+
+def test_while_it_is_full_the_newest_report_replaces_the_unread_one_of_its_tool() -> None:
+    outbox = filled()
+    assert outbox.put(report("a", 1))
+    assert outbox.put(report("b", 1))
+    assert not outbox.put(report("a", 2))
+    assert not outbox.put(report("b", 2))
+    assert not outbox.put(report("a", 3))
+    outbox.take()
+    assert taken(outbox) == [*report("a", 3), *report("b", 2)]
+
+
+def test_a_newer_report_never_comes_before_an_older_one() -> None:
+    outbox = Outbox()
+    outbox.put(report("a", 1))
+    outbox.put(text(MAX_AHEAD))
+    outbox.put(report("a", 2)), outbox.put(report("a", 3))
+    assert [event.data for event in taken(outbox) if isinstance(event, ToolProgress)] == [3]
+    outbox.put(report("a", 4)), outbox.put(report("a", 5))
+    assert [event.data for event in taken(outbox) if isinstance(event, ToolProgress)] == [4, 5]
+
+
+def test_a_request_that_was_answered_before_it_was_read_is_not_read() -> None:
+    outbox = Outbox()
+    requests: list[StreamEvent] = [ApprovalRequest("a", "pay", {}), ApprovalRequest("b", "pay", {}, "deferred")]
+    outbox.put(requests[:])
+    outbox.withdraw("a", "deferred")
+    outbox.withdraw("a", "approval")
+    assert (outbox.unread, outbox.take()) == (1, requests[1:])
+    outbox.withdraw("a", "approval")
+    outbox.put([requests[0]])
+    outbox.withdraw("a", "approval")
+    assert (outbox.unread, outbox.take()) == (0, [])
