@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
-from penstock.agent.run_reader import MAX_AHEAD
 from penstock.run.events import Done, StreamEvent, ToolEnd, ToolProgress, ToolStart, decode, encode
+from penstock.run.outbox import MAX_AHEAD
 from penstock.testing import Reply, call
 from penstock.tools.tool import Context, tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import SOON, both_colours, check_history, drive, events_of, made, streaming
+
+LONG = 60.0  # seconds; only a test that fails waits so long
 
 # -- when it is told ---------------------------------------------------------------------------------------------------
 
@@ -62,11 +63,18 @@ class Counting:
 
     def __init__(self, most: int) -> None:
         self.count = 0
+        self.is_ahead = threading.Event()  # nearly as many reports are unread as may be
+        self.has_ended = threading.Event()
 
         def numbers() -> Iterator[int]:
-            for number in range(most):
-                self.count += 1
-                yield number
+            try:
+                for number in range(most):
+                    self.count += 1
+                    if self.count == MAX_AHEAD - 100:
+                        self.is_ahead.set()
+                    yield number
+            finally:
+                self.has_ended.set()
 
         @tool
         def generator() -> Iterator[int]:
@@ -98,39 +106,34 @@ class Counting:
 
         self.tools = {one.name: one for one in (generator, async_generator, plain, later)}
 
-    def looks(self) -> Iterator[float]:
-        """How long to wait before it is looked at again, until it counts no more, or too far."""
-        before = -1
-        while self.count < MAX_AHEAD - 100 or before < self.count < MAX_AHEAD * 3:
-            before = self.count
-            yield 0.2
+    def waits(self) -> bool:
+        """Whether the tool stops when too many reports are unread. One that does not ends in a moment."""
+        return self.is_ahead.wait(LONG) and not self.has_ended.wait(0.2)
 
 
 @both_colours
 @pytest.mark.parametrize("kind", ["generator", "async_generator", "plain"])
 def test_a_tool_waits_for_a_reader_who_does_not_read(kind: str, colour: str) -> None:
-    counting = Counting(10**6)
+    most = MAX_AHEAD * 3
+    counting = Counting(most)
     agent = made([Reply(call(kind)), Reply("Done.")], counting.tools[kind])
     if colour == "sync":
         with agent.stream("Go.") as running:
-            for seconds in counting.looks():
-                time.sleep(seconds)
+            assert counting.waits()
             early = counting.count
     else:
 
         async def wait_and_leave() -> tuple[int, Any]:
             async with agent.astream("Go.") as running:
-                for seconds in counting.looks():
-                    await asyncio.sleep(seconds)
+                assert await asyncio.to_thread(counting.waits)
                 early = counting.count
             return early, running
 
         early, running = asyncio.run(wait_and_leave())
     assert early < MAX_AHEAD + 100
     assert running.finish_reason == "cancelled"
-    if kind != "plain":  # which nobody can stop
-        time.sleep(0.05)
-        assert counting.count < early + 100
+    assert counting.has_ended.wait(LONG)
+    assert counting.count == most if kind == "plain" else counting.count < early + 100  # a plain one cannot be stopped
     check_history(running.messages)
 
 
