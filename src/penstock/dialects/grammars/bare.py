@@ -1,7 +1,22 @@
-"""Dialects that write a call as a JSON object with no marks around it, or with none that prose and code do not have.
+"""Dialects that write a call as a JSON object without marks, or with marks that prose and code also contain.
 
-Only its keys tell such an object from other JSON, and, if tools were declared, its name. So a call begins when both are
-known, and an object is text from the first key or value on that a call does not have.
+Only its keys distinguish such an object from other JSON and, if tools were declared, its name. A call begins when both
+are known, and everything before that is held back.
+
+| the model writes | what we do |
+|---|---|
+| a name, then the arguments | the call begins at the arguments, which stream; later fields are ignored |
+| the arguments, then a name | the call begins at the end of the object |
+| only the name of a declared tool | a call without arguments |
+| only the name of any other tool | text |
+| a name that is not accepted: tools were declared, and it is not one of them | text, with all the fields that follow |
+| a key that calls do not have | text, with all the fields that follow |
+| a value that its key does not have in a call | text, with all the fields that follow |
+| `id`, or `type` with the value `function` | the id of the call; `type` is ignored |
+| a thought (`FENCED.thoughts`) | reasoning, before the call |
+| an input (`FENCED.text`) that is an object, or a string with one | the arguments |
+| any other input | the only argument of the tool |
+| `"action": "Final Answer"` | the input is text, and the object around it is markup |
 """
 
 from __future__ import annotations
@@ -9,6 +24,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache, partial
+
+from msgspec import Struct
 
 from penstock.calls.arguments import strict_object
 from penstock.dialects.dialect import LLAMA_ENDS, Block, Dialect
@@ -106,38 +123,68 @@ def bare_call(source: Source, keys: BareKeys = USUAL, accepts: Accepts = declare
 
 
 def bare_fields(source: Source, keys: BareKeys = USUAL, accepts: Accepts = declared) -> Reading[None]:
-    """A bare call object, from after its brace on."""
-    name = id = early = thought = ""
-    is_text = False
+    """Reads a bare call object, after its brace."""
+    fields = EarlyFields()
     while (yield from at_key(source)):
         key = yield from call_key(source, keys)
         if key in keys.name:
-            name = yield from short_string(source)
-            if name.lower() in keys.answers and name not in source.tools and not (early or source.only_declared):
-                yield from answer(source, keys, thought)
+            fields.name = yield from short_string(source)
+            if is_answer(source, keys, fields):
+                yield from answer(source, keys, fields.thought)
                 return
-            if not accepts(source, name):
+            if not accepts(source, fields.name):
                 yield from refuse(source)
-        elif key in keys.id:
-            id = as_text((yield from json_text(source)))
-        elif key in keys.thoughts:
-            thought = as_text((yield from json_text(source)))
-        elif key == "type":
-            yield from value(source, ignore)
-        elif name:
-            tell_thought(source, thought)
-            call = source.begin(name, id)
-            yield from (one_argument if key in keys.text else arguments)(source, call)
-            yield from skip_fields(source)
-            source.end()
+        elif fields.name and (key in keys.arguments or key in keys.text):
+            yield from late_arguments(source, fields, is_text=key in keys.text)
             return
         else:
-            early, is_text = (yield from json_text(source)), key in keys.text
-    if not name or not (early or name in source.tools):
+            yield from fields.read(source, keys, key)
+    early_call(source, fields)
+
+
+class EarlyFields(Struct):
+    """The fields of a call object that were read before the call began. `arguments` are JSON."""
+
+    name: str = ""
+    id: str = ""
+    thought: str = ""
+    arguments: str = ""
+    is_text: bool = False  # whether the arguments were a `BareKeys.text` field
+
+    def read(self, source: Source, keys: BareKeys, key: str) -> Reading[None]:
+        """Reads the value of a field other than the name."""
+        raw = yield from json_text(source)
+        if key in keys.id:
+            self.id = as_text(raw)
+        elif key in keys.thoughts:
+            self.thought = as_text(raw)
+        elif key != "type":
+            self.arguments, self.is_text = raw, key in keys.text
+
+
+def is_answer(source: Source, keys: BareKeys, fields: EarlyFields) -> bool:
+    """Returns whether the object is the model's answer and not a call."""
+    is_named_so = fields.name.lower() in keys.answers and fields.name not in source.tools
+    return is_named_so and not (fields.arguments or source.only_declared)
+
+
+def late_arguments(source: Source, fields: EarlyFields, *, is_text: bool) -> Reading[None]:
+    """Reads the rest of a call object, the name of which is known, from the value of its arguments."""
+    tell_thought(source, fields.thought)
+    call = source.begin(fields.name, fields.id)
+    yield from (one_argument if is_text else arguments)(source, call)
+    yield from skip_fields(source)
+    source.end()
+
+
+def early_call(source: Source, fields: EarlyFields) -> None:
+    """Emits the call of an object that has ended; its arguments came before its name, or there are none."""
+    if not fields.name or not (fields.arguments or fields.name in source.tools):
         source.fail("expected a call")
-    tell_thought(source, thought)
-    call = source.begin(name, id)
-    call.add((one_argument_of(call, early) if is_text else unwrapped(early)) or "{}")
+    tell_thought(source, fields.thought)
+    call = source.begin(fields.name, fields.id)
+    raw = one_argument_of(call, fields.arguments) if fields.is_text else unwrapped(fields.arguments)
+    call.add(raw or "{}")
     source.end()
 
 
