@@ -10,8 +10,9 @@ from penstock.dialects.dialect import Dialect
 from penstock.dialects.reading.call_objects import object_call
 from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.raw_values import Ends
-from penstock.dialects.reading.recovery import KeyTags, ValueEnds, awaited, expected, header, tagged_value
+from penstock.dialects.reading.recovery import expected, header
 from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.tagged_values import KeyTags, ValueEnds, awaited, tagged_value
 from penstock.dialects.reading.text_call import TextCall
 
 # -- functions and parameters --------------------------------------------------------------------------------------

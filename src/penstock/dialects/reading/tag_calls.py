@@ -13,8 +13,9 @@ from penstock.dialects.dialect import Block
 from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
 from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.raw_values import Writer
-from penstock.dialects.reading.recovery import KeyTags, ValueEnds, awaited, expected, give_up, header, tagged_value
+from penstock.dialects.reading.recovery import expected, give_up, header
 from penstock.dialects.reading.source import Source
+from penstock.dialects.reading.tagged_values import KeyTags, ValueEnds, awaited, tagged_value
 from penstock.dialects.reading.text_call import TextCall
 
 _ATTRIBUTES = re.compile(r"[^<>\n]*")
