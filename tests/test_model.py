@@ -206,10 +206,10 @@ def test_an_option_that_nobody_has_is_told_before_anything_is_sent() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"name": None}, "the name of a model is None"),
-        ({"via": ["ok"]}, r"via is \['ok'\]: give a way to the provider"),
-        ({"timeouts": 5}, "timeouts is 5: give Timeouts"),
-        ({"retries": 5}, "retries is 5: give Retries"),
+        ({"name": None}, "the name of a model must be a string such as 'openai:gpt-5', not None"),
+        ({"via": ["ok"]}, r"via must be a connector .*, not \['ok'\]"),
+        ({"timeouts": 5}, r"timeouts must be a Timeouts\(.*\), not 5"),
+        ({"retries": 5}, r"retries must be a Retries\(.*\), not 5"),
         ({"timeout": 5}, "'timeout', did you mean 'timeouts'"),
         ({"temprature": 1}, "'temprature', did you mean 'temperature'"),
     ],
@@ -223,7 +223,7 @@ def test_what_makes_no_model_is_told_when_it_is_made(given: dict[str, Any], told
 @pytest.mark.parametrize("kind", [Timeouts, Retries])
 def test_patience_that_makes_no_sense_is_told_when_it_is_made(kind: Any, value: Any) -> None:
     for name in set(kind.__struct_fields__) - {"after_start"}:
-        with pytest.raises(penstock.UsageError, match=f"{kind.__name__}: {name} is "):
+        with pytest.raises(penstock.UsageError, match=rf"{kind.__name__}\.{name} must be .*, not "):
             kind(**{name: value})
         assert getattr(kind(**{name: 0}), name) == 0
 
@@ -231,7 +231,7 @@ def test_patience_that_makes_no_sense_is_told_when_it_is_made(kind: Any, value: 
 @pytest.mark.parametrize("name", ["attempts", "after_start"])
 def test_attempts_are_counted_in_whole_ones(name: str) -> None:
     given: dict[str, Any] = {name: 1.5}
-    with pytest.raises(penstock.UsageError, match=f"Retries: {name} is 1.5"):
+    with pytest.raises(penstock.UsageError, match=rf"Retries\.{name} must be .*, not 1.5"):
         Retries(**given)
 
 
@@ -343,7 +343,9 @@ def test_a_schema_that_is_no_json_names_the_tool(wire: str) -> None:
 @both_colours
 def test_a_key_that_cannot_be_one_is_told_and_not_shown(key: str, colour: str) -> None:
     model = Model("openai:gpt", "http://127.0.0.1:9", key)
-    with pytest.raises(penstock.UsageError, match="the key for openai has characters that no key has") as raised:
+    with pytest.raises(
+        penstock.UsageError, match="the API key for openai has characters that keys cannot have"
+    ) as raised:
         read(colour, model)
     assert KEY not in str(raised.value)
 

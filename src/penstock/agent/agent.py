@@ -19,11 +19,12 @@ from penstock.agent.config import (
     checked_rescue,
     checked_start,
 )
-from penstock.errors import UnknownOptionError, UsageError
+from penstock.errors import UsageError
 from penstock.events import Fault, Usage
 from penstock.history.read import as_messages
 from penstock.messages import Message, joined
-from penstock.model.model import Model, check_kinds, keywords
+from penstock.model.checks import check_option_names, check_types
+from penstock.model.model import Model
 from penstock.run.events import ApprovalRequest, EndReason
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
@@ -101,13 +102,11 @@ class Agent:
         on_error: Callable[[str], Any] | None = None,
         **options: Any,
     ) -> None:
-        for option in options:
-            if option not in REQUEST_OPTIONS:
-                raise UnknownOptionError(option, keywords(Agent, REQUEST_OPTIONS), "an agent")
-        check_kinds(instructions=(instructions, str), limits=(limits, Limits), timeouts=(timeouts, Timeouts),
+        check_option_names(options, REQUEST_OPTIONS, Agent, "an agent")
+        check_types(instructions=(instructions, str), limits=(limits, Limits), timeouts=(timeouts, Timeouts),
                     retries=(retries, Retries))  # fmt: skip
         self.config = AgentConfig(
-            model=checked_model(model).with_patience(timeouts, retries),
+            model=checked_model(model).with_timeouts(timeouts, retries),
             tools=tool_table(tools),
             instructions=instructions,
             start=checked_start(start),
@@ -123,7 +122,7 @@ class Agent:
     def with_model(self, model: Model | str) -> Self:
         """The same agent with another model: a scripted one for a test, say."""
         other = copy(self)
-        other.config = replace(self.config, model=checked_model(model).with_patience(*self._patience))
+        other.config = replace(self.config, model=checked_model(model).with_timeouts(*self._patience))
         return other
 
     def with_approvals(self, approvals: Approvals) -> Self:

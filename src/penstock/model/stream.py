@@ -12,10 +12,11 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Iterator
 from contextlib import aclosing, closing
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from penstock.errors import AlreadyReadError, ConnectionFailed, ProviderError
 from penstock.events import Error, FinishReason, StreamChunk, ToolCall, Usage
+from penstock.model.connect import AsyncConnection, Connection
 from penstock.transport.commands import (
     CloseConnection,
     Command,
@@ -31,23 +32,6 @@ from penstock.turn import Turn, TurnBuilder
 
 MANY = 50
 """So many chunks are kept and then folded into the turn: at one go that costs much less than one by one."""
-
-
-class Connection(Protocol):
-    """What a `Stream` reads from."""
-
-    def open(self, command: OpenRequest) -> ResponseHead: ...
-    def read(self, seconds: float | None) -> bytes: ...
-    def abort(self) -> None: ...
-    def close(self) -> None: ...
-
-
-class AsyncConnection(Protocol):
-    """What an `AsyncStream` reads from."""
-
-    async def open(self, command: OpenRequest) -> ResponseHead: ...
-    async def read(self, seconds: float | None) -> bytes: ...
-    async def close(self) -> None: ...
 
 
 class StreamedAnswer:

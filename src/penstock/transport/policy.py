@@ -26,9 +26,9 @@ class Timeouts(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            given: Any = getattr(self, name)
-            if given is not None and not (_is_count(given) and given < math.inf):
-                raise UsageError(f"Timeouts: {name} is {given!r}: give a number of seconds of 0 or more, or None")
+            value: Any = getattr(self, name)
+            if value is not None and not (_is_count(value) and value < math.inf):
+                raise UsageError(f"Timeouts.{name} must be a number of seconds of 0 or more, or None, not {value!r}")
 
 
 class Retries(Struct, frozen=True, kw_only=True):
@@ -47,10 +47,10 @@ class Retries(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            given: Any = getattr(self, name)
-            holds, wanted = _RULES.get(name, (_is_count, "a number of seconds of 0 or more"))
-            if not holds(given):
-                raise UsageError(f"Retries: {name} is {given!r}: give {wanted}")
+            value: Any = getattr(self, name)
+            is_valid, expected = _RULES.get(name, (_is_count, "a number of seconds of 0 or more"))
+            if not is_valid(value):
+                raise UsageError(f"Retries.{name} must be {expected}, not {value!r}")
 
     def delay(self, attempt: int, error: ProviderError) -> float | None:
         """How long to wait before the next attempt; None if there is to be none."""
