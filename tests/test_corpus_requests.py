@@ -21,8 +21,8 @@ from penstock.history.read import as_messages
 from penstock.history.repair import repair
 from penstock.messages import Media, Message, decode_messages, encode_messages
 from penstock.providers import ALIASES, PROVIDERS
-from penstock.wires import WIRES
-from penstock.wires.shared.ids import ids_for
+from penstock.wires import WIRES, find_facts
+from penstock.wires.shared.ids import Ids, id_rules
 from tests.test_corpus import ALL, NOT_SPOKEN, Case
 
 Json = dict[str, Any]
@@ -190,7 +190,7 @@ def test_a_recorded_request_is_written_again(id: str, to: str, body: Body, messa
     provider = named(case)
     quirks = PROVIDERS[provider].quirks if provider else frozenset[str]()
     again = export_messages(messages, case.wire, body.get("model", ""), provider)
-    take_id = ids_for(case.wire, quirks).keep
+    take_id = Ids(id_rules(find_facts(case.wire), quirks)).fit
     found = differences(plainly(case.wire, again, take_id), plainly(case.wire, body, take_id))
     assert found == DIFFERENCES.get(id, (set(), ""))[0]
 

@@ -32,7 +32,8 @@ from penstock.testing.response import Response
 from penstock.tools.tool import tool
 from penstock.transport.commands import OpenRequest
 from penstock.transport.policy import Retries
-from penstock.wires.shared.pairing import Hosted
+from penstock.wires import all_facts
+from penstock.wires.shared.hosted_calls import HostedCalls
 from tests.runs import Cut, check_history
 
 TARGETS = {
@@ -284,7 +285,7 @@ def test_every_end_is_a_good_end(wire: str, way: str, record_property: Any) -> N
             count += 1
             assert max(ran.values(), default=0) <= 1, (count, ran)
             holds(messages)
-            is_cut_off = bool(Hosted([*messages, user("Go on.")]).calls)
+            is_cut_off = bool(HostedCalls([*messages, user("Go on.")], all_facts()).unfinished)
             cut_off.append(is_cut_off)
             await goes_on(messages, wire if is_cut_off else next(others))
         return count

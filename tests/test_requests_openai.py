@@ -38,11 +38,14 @@ from penstock.messages import (
     tool_results,
     user,
 )
-from penstock.wires import find_encoder
+from penstock.wires import find_encoder, find_facts
 from penstock.wires.openai_chat import encode_request as openai_chat
-from penstock.wires.shared.ids import LETTERS_AND_DIGITS, WORD, Ids, fit_id, fit_name
+from penstock.wires.shared.facts import LETTERS_AND_DIGITS, WORD, IdRules, WireFacts
+from penstock.wires.shared.ids import Ids, fit_id, fit_name
+from penstock.wires.shared.message_writing import split_system
 from penstock.wires.shared.request import Request
-from penstock.wires.shared.settle import NO_ANSWER, settled, split_system
+from penstock.wires.shared.settle import NO_ANSWER
+from penstock.wires.shared.settle import settle as settle_request
 from tests.support import SHARED, decode_pieces, vectors
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
@@ -110,41 +113,42 @@ def whole(value: Any) -> Any:
 
 
 def test_an_id_that_fits_stays() -> None:
-    assert fit_id("call_1") == "call_1"
-    assert fit_id("a1B2c3D4e", alphabet=LETTERS_AND_DIGITS, length=9) == "a1B2c3D4e"
-    assert fit_id("toolu_01-x", alphabet=WORD, max_length=64) == "toolu_01-x"
+    assert fit_id("call_1", IdRules()) == "call_1"
+    assert fit_id("a1B2c3D4e", IdRules(alphabet=LETTERS_AND_DIGITS, length=9)) == "a1B2c3D4e"
+    assert fit_id("toolu_01-x", IdRules(alphabet=WORD, max_length=64)) == "toolu_01-x"
 
 
 @pytest.mark.parametrize("id", ["", "call_1", "functions.weather:0", "é", "\ud83d", "x" * 500])
 def test_an_id_that_does_not_fit_is_always_rewritten_alike(id: str) -> None:
-    nine = fit_id(id, alphabet=LETTERS_AND_DIGITS, length=9)
+    nine = fit_id(id, IdRules(alphabet=LETTERS_AND_DIGITS, length=9))
     assert len(nine) == 9
     assert set(nine) <= set(LETTERS_AND_DIGITS)
-    assert nine == fit_id(id, alphabet=LETTERS_AND_DIGITS, length=9)
-    assert 0 < len(fit_id(id, max_length=40)) <= 40
-    assert fit_id(id, alphabet=WORD)
+    assert nine == fit_id(id, IdRules(alphabet=LETTERS_AND_DIGITS, length=9))
+    assert 0 < len(fit_id(id, IdRules(max_length=40))) <= 40
+    assert fit_id(id, IdRules(alphabet=WORD))
 
 
 def test_no_two_calls_of_a_request_have_one_id() -> None:
-    ids = Ids(alphabet=LETTERS_AND_DIGITS, length=9)
+    ids = Ids(IdRules(alphabet=LETTERS_AND_DIGITS, length=9))
     taken = [ids.take(id) for id in ["call_0", "call_0", "call_0", "abcdefghi", "abcdefghi", "", ""]]
     assert len(set(taken)) == len(taken)
-    assert [Ids().take("call_0"), *map(Ids().take, ["a", "a"])] == ["call_0", "a", "a_2"]
+    assert [Ids(IdRules()).take("call_0"), *map(Ids(IdRules()).take, ["a", "a"])] == ["call_0", "a", "a_2"]
 
 
 def test_a_name_that_a_model_made_up_is_cleaned() -> None:
     assert fit_name("query<|channel|>commentary") == "query_channel_commentary"
     assert fit_name("x" * 100) == "x" * 64
     assert fit_name("") == "unnamed"
-    assert fit_name("calendar.find", "gemini") == "calendar.find"
-    assert fit_name("x" * 200, "anthropic") == "x" * 128
+    assert fit_name("calendar.find", find_facts("gemini")) == "calendar.find"
+    assert fit_name("x" * 200, find_facts("anthropic")) == "x" * 128
 
 
 # Histories.
 
 
 def settle(*messages: Message, wire: str = "w", tools: Any = (), takes_blank: bool = True) -> list[Message]:
-    return settled(request(*messages, tools=tools), wire, Ids(), takes_blank=takes_blank)
+    facts = WireFacts(wire=wire, takes_blank=takes_blank)
+    return settle_request(request(*messages, tools=tools), facts, frozenset())
 
 
 def test_results_follow_their_turn_together_and_in_the_order_of_the_calls() -> None:
@@ -231,7 +235,8 @@ FOUND = strategies.builds(lambda ids: tool_results(*(ToolResult(id, "") for id i
 
 @given(strategies.lists(SAID | FOUND | strategies.just(user("Hi."))))
 def test_whatever_happened_calls_are_told_apart_and_results_follow_them(messages: list[Message]) -> None:
-    sent = settled(request(*messages), "w", Ids(alphabet=WORD, max_length=64))
+    facts = WireFacts(wire="w", ids=IdRules(alphabet=WORD, max_length=64))
+    sent = settle_request(request(*messages), facts, frozenset())
     calls = [call.id for message in sent for call in message.tool_calls]
     assert len(set(calls)) == len(calls)
     for before, message in zip([user(""), *sent], sent, strict=False):

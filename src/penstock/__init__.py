@@ -65,8 +65,7 @@ if TYPE_CHECKING:
     from penstock.history.export import export_messages
     from penstock.history.problem import Problem
     from penstock.history.read import as_messages
-    from penstock.history.repair import repair
-    from penstock.history.repaired import Repaired
+    from penstock.history.repair import Repaired, repair
     from penstock.jsontext.partial import JSONPiece, PartialJSON
     from penstock.messages import File, Image, Message, ToolResult
     from penstock.model.model import Model
@@ -115,8 +114,7 @@ _HOMES = {
     "history.export": ("export_messages",),
     "history.problem": ("Problem",),
     "history.read": ("as_messages",),
-    "history.repair": ("repair",),
-    "history.repaired": ("Repaired",),
+    "history.repair": ("Repaired", "repair"),
     "jsontext.partial": ("JSONPiece", "PartialJSON"),
     "messages": ("File", "Image", "Message", "ToolResult"),
     "model.model": ("Model",),

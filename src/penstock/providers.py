@@ -19,13 +19,14 @@ Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "aws"]
 class Provider(Struct, frozen=True, kw_only=True):
     """A provider: its wire, its address, and how it wants the key.
 
-    `base_url` may have `{VARIABLE}`s in it, which are taken from the environment. `keys` and `urls` are the variables
-    that may hold the key and another base URL, the usual one first. `version` is the path of a base URL that came
-    without one, as people are used to from the vendors' own clients; where it `is_added`, those clients add it to any
-    path.
+    `base_url` may have `{VARIABLE}`s in it, which are taken from the environment. `other_wires` are also spoken there.
+    `keys` and `urls` are the variables that may hold the key and another base URL, the usual one first. `version` is
+    the path of a base URL that came without one, as people are used to from the vendors' own clients; where it
+    `is_added`, those clients add it to any path.
     """
 
     wire: str
+    other_wires: tuple[str, ...] = ()
     base_url: str = ""
     keys: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
@@ -54,9 +55,9 @@ LOCAL = COMPATIBLE | {"echo-reasoning", "system-only-first"}
 
 PROVIDERS: dict[str, Provider] = {
     "openai": Provider(
-        wire="openai-responses", base_url="https://api.openai.com/v1", keys=("OPENAI_API_KEY",),
-        urls=("OPENAI_BASE_URL", "OPENAI_API_BASE"), version="/v1", quirks=frozenset({"known-fields"}),
-        about="Responses; for Chat Completions, wire=\"openai-chat\""),
+        wire="openai-responses", other_wires=("openai-chat",), base_url="https://api.openai.com/v1",
+        keys=("OPENAI_API_KEY",), urls=("OPENAI_BASE_URL", "OPENAI_API_BASE"), version="/v1",
+        quirks=frozenset({"known-fields"}), about="Responses; for Chat Completions, wire=\"openai-chat\""),
     "anthropic": Provider(
         wire="anthropic", base_url="https://api.anthropic.com/v1", keys=("ANTHROPIC_API_KEY",),
         urls=("ANTHROPIC_BASE_URL",), auth="x-api-key", headers={"anthropic-version": "2023-06-01"}, version="/v1",
@@ -102,7 +103,8 @@ PROVIDERS: dict[str, Provider] = {
         wire="openai-chat", base_url="https://api.x.ai/v1", keys=("XAI_API_KEY",), urls=("XAI_BASE_URL",),
         quirks=PLAIN),
     "azure": Provider(
-        wire="openai-chat", base_url="{AZURE_OPENAI_ENDPOINT}/openai/v1", keys=("AZURE_OPENAI_API_KEY",),
+        wire="openai-chat", other_wires=("openai-responses",), base_url="{AZURE_OPENAI_ENDPOINT}/openai/v1",
+        keys=("AZURE_OPENAI_API_KEY",),
         urls=("AZURE_OPENAI_BASE_URL",), auth="api-key", quirks=frozenset({"known-fields"}), version="/openai/v1",
         about="the model is the name of the deployment"),
     "cerebras": Provider(
@@ -125,6 +127,56 @@ PROVIDERS: dict[str, Provider] = {
 ALIASES = {"gemini": "google", "google-vertex": "vertex", "aws": "bedrock", "openai_compatible": "openai-compatible",
            "grok": "xai", "together_ai": "together", "fireworks_ai": "fireworks", "llama.cpp": "llamacpp",
            "lm_studio": "lmstudio", "nvidia_nim": "nvidia"}  # fmt: skip
+
+
+def speaking(wire: str) -> frozenset[str]:
+    """The names of the providers with this wire."""
+    return frozenset(name for name, provider in PROVIDERS.items() if provider.wire == wire)
+
+
+TEMPLATED = frozenset({"ollama", "vllm", "sglang", "llamacpp", "lmstudio"})
+"""Servers that put the messages through the model's template; they do not match calls and results."""
+OPENAI = frozenset({"openai", "azure"})
+CLAUDE = frozenset({"anthropic", "bedrock"})
+GEMINI = frozenset({"google", "vertex"})
+ALL = frozenset(PROVIDERS)
+MATCHING = ALL - TEMPLATED
+"""The providers that match results with calls."""
+
+REFUSED_BY: dict[str, frozenset[str]] = {
+    "call_without_result": MATCHING,
+    "result_without_call": MATCHING,
+    "duplicate_result": MATCHING,
+    "misnamed_result": GEMINI,
+    "misordered_results": GEMINI,
+    "results_not_after_call": MATCHING,
+    "split_results": GEMINI | {"bedrock"},
+    "invalid_call": ALL - OPENAI,  # they accept any text
+    "repeated_id": CLAUDE | OPENAI | {"mistral", "cohere"},
+    "repeated_id_of_earlier_turn": frozenset({"anthropic"}),
+    "repeated_item": OPENAI,
+    "empty_id": MATCHING - GEMINI,
+    "refused_id": CLAUDE | OPENAI | {"mistral"},  # others accept the ids that they gave, and more
+    "refused_name": CLAUDE | OPENAI | GEMINI | {"mistral"},
+    "empty_part": CLAUDE | GEMINI,
+    "blank_part": CLAUDE,
+    "blank_result": CLAUDE,
+    "empty_message": CLAUDE | GEMINI | {"mistral", "cohere"},
+    "empty_last_answer": GEMINI | {"bedrock", "mistral", "cohere"},  # Anthropic lets the model begin it
+    "misplaced_part": ALL,
+    "misplaced_state": ALL,
+    "reasoning_at_the_end": OPENAI,
+    "unsigned_reasoning": CLAUDE,
+    "unsigned_first_call": GEMINI,
+    "refused_media": ALL,
+    "roles_do_not_alternate": TEMPLATED | {"bedrock"},
+    "call_after_assistant": TEMPLATED | GEMINI | {"bedrock"},
+    "does_not_begin_with_user": CLAUDE,
+    "begins_with_call": CLAUDE | GEMINI,
+    "user_after_results": frozenset({"mistral"}),
+    "misplaced_system": frozenset(name for name, row in PROVIDERS.items() if "system-only-first" in row.quirks),
+}
+"""The providers that refuse a history, by what is wrong with it: kinds of `Problem`, and cases of these kinds."""
 
 
 def find_provider(name: str) -> tuple[str, Provider]:

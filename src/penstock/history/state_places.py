@@ -1,92 +1,59 @@
-"""Which part a vendor's state belongs to: it goes back on that part, or the vendor refuses it."""
+"""Which part vendor state belongs to: it must go back on that part, or the vendor refuses it."""
 
 from __future__ import annotations
 
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
-from penstock.messages import FIELDS, MESSAGE, Message
-from penstock.providers import PROVIDERS
+from penstock.messages import FIELDS, Message
+from penstock.wires import find_facts
+from penstock.wires.shared.facts import StateFacts
 
 _CALL = (ToolCall, ToolCallInvalid)
-_WORDS = (Text, Refusal)
-_PARTS = (Reasoning, *_WORDS, *_CALL)
-
-_BELONGS: dict[tuple[str, str], tuple[type, ...]] = {
-    ("anthropic", "signature"): (Reasoning,),
-    ("anthropic", "citations"): _WORDS,
-    ("anthropic", "caller"): _CALL,
-    ("anthropic", "toolset_name"): _CALL,
-    ("bedrock", "signature"): (Reasoning,),
-    ("bedrock", "redactedContent"): (Reasoning,),
-    ("bedrock", "citations"): _WORDS,
-    ("gemini", "id"): _CALL,
-    ("gemini", "thought_signature"): _PARTS,
-    ("openai-chat", "extra_content"): _CALL,
-    ("openai-chat", "reasoning_details"): (Reasoning,),
-    ("openai-responses", "message"): _WORDS,
-    ("openai-responses", "function_call"): _CALL,
-    ("openai-responses", "custom_tool_call"): _CALL,
-    ("openai-responses", "reasoning"): (Reasoning,),
+_TEXT = (Text, Refusal)
+_ANY = (Reasoning, *_TEXT, *_CALL)
+_PARTS: dict[str, tuple[type, ...]] = {
+    "any": _ANY,
+    "reasoning": (Reasoning,),
+    "text": _TEXT,
+    "call": _CALL,
 }
-"""What kind of part a state may be on. One that is not named here is a part of its own."""
-_PLAIN = {
-    "anthropic": ("signature", "citations", "toolset_name", "container"),
-    "bedrock": ("signature", "redactedContent", "citations"),
-    "cohere": ("tool_plan",),
-    "gemini": ("thought_signature", "id", "continuationToken"),
-    "ollama": ("context",),
-    "openai-chat": ("reasoning_details", "reasoning_fields"),
-}
-"""States that are text or a list; all others are the object that the vendor sent."""
-SIGNATURES = frozenset({"signature", "redactedContent", "thought_signature"})
-"""The states with which vendors sign what a model thought."""
 
 
 def misplaced_states(message: Message) -> set[int]:
-    """The numbers of the states that are not on a part of the kind that they belong to, nor on none.
+    """The numbers of the states that are on a part of the wrong kind, or are not of their own type.
 
-    A state may be on none: a thought can be a signature alone.
+    State without a part is in place: reasoning can be a signature alone.
     """
-    worn: dict[int, list[object]] = {}
+    parts: dict[int, list[object]] = {}
     for part in message.parts:
-        if isinstance(part, _PARTS):
-            worn.setdefault(part.block, []).append(part)
+        if isinstance(part, _ANY):
+            parts.setdefault(part.block, []).append(part)
     return {
         number
         for number, part in enumerate(message.parts)
-        if isinstance(part, Opaque) and not _belongs(part, worn.get(part.block, []))
+        if isinstance(part, Opaque) and not _is_in_place(part, parts.get(part.block, []))
     }
 
 
-def _belongs(state: Opaque, worn: list[object]) -> bool:
-    if not isinstance(state.data, dict) and state.kind not in _PLAIN.get(state.wire, ()):
+def _is_in_place(state: Opaque, parts: list[object]) -> bool:
+    facts = _facts_of(state)
+    if not isinstance(state.data, dict) and facts.is_object:
         return False
-    if state.kind == FIELDS and "signature" in state.data:  # of something that is not signed
+    if state.kind == FIELDS and "signature" in state.data:  # of a part that has no signature
         return False
-    kinds = _BELONGS.get((state.wire, state.kind), _PARTS)
-    return not worn or any(isinstance(part, kinds) for part in worn)
+    return not parts or any(isinstance(part, _PARTS[facts.on]) for part in parts)
 
 
-def empty_parts(message: Message, *, takes_blank: bool = True) -> set[int]:
-    """The numbers of the texts and thoughts that say nothing, and carry no state that is more than a mark on them.
-
-    White space says something where it is taken.
-    """
-    stateful = {part.block for part in message.parts if isinstance(part, Opaque) and part.kind not in (FIELDS, MESSAGE)}
-    return {
-        number
-        for number, part in enumerate(message.parts)
-        if isinstance(part, Text | Reasoning | Refusal)
-        and part.block not in stateful
-        and not (part.text if takes_blank else part.text.strip())
-    }
+def signed_blocks(message: Message) -> set[int]:
+    """The blocks with a signature on them."""
+    return {part.block for part in message.parts if isinstance(part, Opaque) and _facts_of(part).is_signature}
 
 
 def item_id(state: Opaque) -> str:
-    """The id of an item of Responses, which may come once; empty if it has none, or is something else."""
-    is_item = state.wire == "openai-responses" and isinstance(state.data, dict)
-    return str(state.data.get("id") or "") if is_item else ""
+    """The id of an item, which may occur once in a history; empty if the state is not an item with an id."""
+    field = find_facts(state.wire).item_id
+    return str(state.data.get(field) or "") if field and isinstance(state.data, dict) else ""
 
 
-def wearers(wire: str) -> frozenset[str]:
-    """The providers that speak a wire."""
-    return frozenset(name for name, provider in PROVIDERS.items() if provider.wire == wire)
+def _facts_of(state: Opaque) -> StateFacts:
+    known = find_facts(state.wire).states
+    return next((facts for facts in known if facts.kind == state.kind), StateFacts(state.kind))

@@ -1,13 +1,15 @@
-"""Frames to events, one module a wire; a wire is imported when it is first asked for."""
+"""The wires: one folder per provider protocol. A wire is imported when it is first used."""
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import UnknownWireError
 
 if TYPE_CHECKING:
+    from penstock.wires.shared.facts import WireFacts
     from penstock.wires.shared.request import Encode
     from penstock.wires.shared.wire import Wire
 
@@ -20,10 +22,10 @@ WIRES = {
     "openai-chat": "OpenAIChat",
     "openai-responses": "OpenAIResponses",
 }
-"""The wires by name, and the class of each, in the module of that name."""
+"""The wires by name, and the class in the `decode_response` of each."""
 
 ALIASES = {"mistral": "openai-chat"}
-"""Names under which people look for a wire that is known by another."""
+"""Other names of wires."""
 
 
 def find_wire(name: object) -> type[Wire]:
@@ -31,14 +33,31 @@ def find_wire(name: object) -> type[Wire]:
     known = ALIASES.get(name, name) if isinstance(name, str) else ""
     if known not in WIRES:
         raise UnknownWireError(name, (*WIRES, *ALIASES))
-    wire: type[Wire] = getattr(import_module(f"penstock.wires.{known.replace('-', '_')}.decode_response"), WIRES[known])
+    wire: type[Wire] = getattr(_module(known, "decode_response"), WIRES[known])
     return wire
 
 
 def find_encoder(wire: str) -> Encode:
     """The function that encodes requests for a wire."""
-    encode: Encode = import_module(f"penstock.wires.{wire.replace('-', '_')}.encode_request").encode
+    encode: Encode = _module(wire, "encode_request").encode
     return encode
 
 
-__all__ = ["ALIASES", "WIRES", "find_encoder", "find_wire"]
+@cache
+def all_facts() -> dict[str, WireFacts]:
+    """The facts of every wire, by its name."""
+    return {wire: _module(wire, "facts").FACTS for wire in WIRES}
+
+
+def find_facts(wire: str) -> WireFacts:
+    """The facts of a wire; the defaults if there is no such wire, as a stored history may name any."""
+    from penstock.wires.shared.facts import WireFacts
+
+    return all_facts().get(wire) or WireFacts(wire=wire)
+
+
+def _module(wire: str, name: str) -> Any:
+    return import_module(f"penstock.wires.{wire.replace('-', '_')}.{name}")
+
+
+__all__ = ["ALIASES", "WIRES", "all_facts", "find_encoder", "find_facts", "find_wire"]

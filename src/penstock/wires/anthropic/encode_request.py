@@ -16,23 +16,16 @@ from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import FIELDS, File, Image, Media, Message, ToolResult
-from penstock.wires.shared.body import Json, kept, merged, object_schema, renamed
+from penstock.wires.anthropic.facts import FACTS
+from penstock.wires.shared.body import Json, chosen_tool, kept, merged, object_schema, renamed
 from penstock.wires.shared.claude import length_and_thinking, refused_options
-from penstock.wires.shared.ids import ids_for
 from penstock.wires.shared.media import IMAGES, check_type, is_uploaded, media_type, or_noted
+from penstock.wires.shared.message_writing import alternating, called_tools, marked_system, misplaced, split_system
 from penstock.wires.shared.request import Request, Sent
-from penstock.wires.shared.settle import (
-    alternating,
-    called_tools,
-    chosen_tool,
-    marked_system,
-    misplaced,
-    settled,
-    split_system,
-)
+from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import fields_of, result_fields, telling_content
 
-WIRE = "anthropic"
+WIRE = FACTS.wire
 PATH = "/messages"
 
 _OPTIONS = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
@@ -45,7 +38,7 @@ _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 def encode(request: Request, quirks: frozenset[str]) -> Sent:
     """The request as a body for Messages."""
-    history = settled(request, WIRE, ids_for(WIRE, quirks), takes_blank=False)
+    history = settle(request, FACTS, quirks)
     system, messages = split_system(history)
     length, thinking = length_and_thinking(request)
     write = partial(_blocks, {})

@@ -17,24 +17,17 @@ from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import FIELDS, File, Image, Media, Message, ToolResult
-from penstock.wires.shared.body import Json, kept, merged, object_schema, renamed
+from penstock.wires.bedrock.facts import FACTS
+from penstock.wires.shared.body import Json, chosen_tool, kept, merged, object_schema, renamed
 from penstock.wires.shared.claude import is_claude, length_and_thinking, refused_options
-from penstock.wires.shared.ids import ids_for
 from penstock.wires.shared.media import check_type, media_type, or_noted
+from penstock.wires.shared.message_writing import alternating, called_tools, marked_system, misplaced, split_system
 from penstock.wires.shared.reasoning import asked_reasoning, effort_of
 from penstock.wires.shared.request import Request, Sent
-from penstock.wires.shared.settle import (
-    alternating,
-    called_tools,
-    chosen_tool,
-    marked_system,
-    misplaced,
-    settled,
-    split_system,
-)
+from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import fields_of, result_fields, telling_content
 
-WIRE = "bedrock"
+WIRE = FACTS.wire
 MAX_DOCUMENT_NAME = 200
 
 _INFERENCE = {"max_tokens": "maxTokens", "temperature": "temperature", "top_p": "topP", "stop": "stopSequences"}
@@ -80,7 +73,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9()\[\] -]+")
 
 def encode(request: Request, quirks: frozenset[str]) -> Sent:
     """The request as a body for ConverseStream, or for Converse if the answer is to come whole."""
-    history = settled(request, WIRE, ids_for(WIRE, quirks), takes_blank=False)
+    history = settle(request, FACTS, quirks)
     system, messages = split_system(history)
     spoken = alternating(messages, _Writer().blocks)
     body: Json = {"messages": [{**one, "content": _with_words(one["content"])} for one in spoken]}

@@ -14,15 +14,16 @@ import msgspec
 
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import WHOLE, File, Image, Message, ToolResult
-from penstock.wires.shared.body import Json, function_tool, merged, renamed
-from penstock.wires.shared.ids import ids_for
+from penstock.wires.cohere.facts import FACTS
+from penstock.wires.shared.body import Json, chosen_tool, function_tool, merged, renamed
 from penstock.wires.shared.media import noted
+from penstock.wires.shared.message_writing import arguments_text, misplaced, system_text
 from penstock.wires.shared.reasoning import asked_reasoning, budget_of
 from penstock.wires.shared.request import Request, Sent
-from penstock.wires.shared.settle import arguments_text, chosen_tool, misplaced, settled, system_text
+from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import fields_of, message_fields, result_content, result_fields
 
-WIRE = "cohere"
+WIRE = FACTS.wire
 PATH = "/v2/chat"
 
 _OPTIONS = {
@@ -36,7 +37,7 @@ _CHOICES = {"required": "REQUIRED", "none": "NONE"}
 def encode(request: Request, quirks: frozenset[str]) -> Sent:
     """The request as a body for /v2/chat."""
     thinks = _thinks(request)
-    history = settled(request, WIRE, ids_for(WIRE, quirks))
+    history = settle(request, FACTS, quirks)
     messages = [written for message in history for written in _message(message, thinks)]
     body: Json = {"model": request.model, "messages": messages, "stream": request.is_streaming}
     body |= _tools(request)

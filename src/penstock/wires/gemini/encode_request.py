@@ -18,15 +18,16 @@ from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Media, Message, ToolResult
-from penstock.wires.shared.body import Json, kept, merged, object_schema, renamed
-from penstock.wires.shared.ids import ids_for
+from penstock.wires.gemini.facts import FACTS
+from penstock.wires.shared.body import Json, chosen_tool, kept, merged, object_schema, renamed
 from penstock.wires.shared.media import check_type, media_type, or_noted
+from penstock.wires.shared.message_writing import misplaced, split_system
 from penstock.wires.shared.reasoning import asked_reasoning, budget_of, effort_of
 from penstock.wires.shared.request import Request, Sent
-from penstock.wires.shared.settle import chosen_tool, misplaced, settled, split_system
+from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import fields_of, result_fields, result_text, shown
 
-WIRE = "gemini"
+WIRE = FACTS.wire
 SIGNATURE = "thought_signature"
 PARTS = "parts"
 """The kind of state of a result whose pictures and files stood within it: for each of them the fields beside it."""
@@ -53,7 +54,7 @@ _STRANGE = re.compile(
 
 def encode(request: Request, quirks: frozenset[str]) -> Sent:
     """The request as a body for streamGenerateContent, or for generateContent if the answer is to come whole."""
-    system, messages = split_system(settled(request, WIRE, ids_for(WIRE, quirks)))
+    system, messages = split_system(settle(request, FACTS, quirks))
     body: Json = {}
     if token := _continuation(messages):
         body["continuationToken"] = token

@@ -14,15 +14,16 @@ from typing import Any
 from penstock.declarations import ToolDeclaration
 from penstock.events import Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message
-from penstock.wires.shared.body import Json, function_tool, merged, renamed
-from penstock.wires.shared.ids import ids_for
+from penstock.wires.ollama.facts import FACTS
+from penstock.wires.shared.body import Json, chosen_tool, function_tool, merged, renamed
 from penstock.wires.shared.media import noted
+from penstock.wires.shared.message_writing import misplaced, system_text
 from penstock.wires.shared.reasoning import asked_reasoning
 from penstock.wires.shared.request import Request, Sent
-from penstock.wires.shared.settle import chosen_tool, misplaced, settled, system_text
+from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import fields_of, message_fields, result_fields, shown
 
-WIRE = "ollama"
+WIRE = FACTS.wire
 PATH = "/api/chat"
 
 _OPTIONS = {
@@ -34,7 +35,7 @@ _LEVELS = {"minimal": "low", "xhigh": "max"}  # where Ollama's word is another
 
 def encode(request: Request, quirks: frozenset[str]) -> Sent:
     """The request as a body for /api/chat."""
-    history = settled(request, WIRE, ids_for(WIRE, quirks), must_answer=True)
+    history = settle(request, FACTS, quirks)
     messages = [written for message in history for written in _message(message)]
     body: Json = {"model": request.model, "messages": messages, "stream": request.is_streaming}
     tools = [function_tool(tool) for tool in _declared(request)]

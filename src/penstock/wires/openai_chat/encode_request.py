@@ -14,20 +14,14 @@ from typing import Any
 from penstock.declarations import ToolDeclaration
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message, ToolResult
-from penstock.wires.shared.body import Json, kept, merged, object_schema, renamed
-from penstock.wires.shared.ids import NINE_LETTER_IDS, ids_for
+from penstock.wires.openai_chat.facts import FACTS, NINE_LETTER_IDS
+from penstock.wires.shared.body import Json, chosen_tool, kept, merged, object_schema, renamed
+from penstock.wires.shared.facts import MEDIA_IN_RESULTS
 from penstock.wires.shared.media import audio_format, data_url, file_name, is_uploaded, or_noted
+from penstock.wires.shared.message_writing import arguments_text, misplaced, split_system, system_text
 from penstock.wires.shared.reasoning import asked_reasoning, effort_of
 from penstock.wires.shared.request import Request, Sent
-from penstock.wires.shared.settle import (
-    NO_ANSWER,
-    arguments_text,
-    chosen_tool,
-    misplaced,
-    settled,
-    split_system,
-    system_text,
-)
+from penstock.wires.shared.settle import NO_ANSWER, settle
 from penstock.wires.shared.vendor_state import (
     fields_of,
     message_fields,
@@ -38,11 +32,10 @@ from penstock.wires.shared.vendor_state import (
     states_of,
 )
 
-WIRE = "openai-chat"
+WIRE = FACTS.wire
 PATH = "/chat/completions"
 
 NAME_IN_RESULTS = "name-in-results"
-MEDIA_IN_RESULTS = "media-in-results"
 MAX_TOKENS = "max-tokens"
 NO_STREAM_OPTIONS = "no-stream-options"
 RANDOM_SEED = "random-seed"
@@ -100,7 +93,7 @@ def encode(request: Request, quirks: frozenset[str]) -> Sent:
 
 
 def _messages(request: Request, quirks: frozenset[str]) -> Iterator[Json]:
-    messages = settled(request, WIRE, ids_for(WIRE, quirks), must_answer=True)
+    messages = settle(request, FACTS, quirks)
     if SYSTEM_FIRST in quirks:
         told, messages = split_system(messages)
         if told:

@@ -14,15 +14,16 @@ from typing import Any
 from penstock.declarations import ToolDeclaration
 from penstock.events import CallKind, Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import FIELDS, File, Image, Message, ToolResult
-from penstock.wires.shared.body import Json, kept, merged, object_schema, renamed
-from penstock.wires.shared.ids import ids_for
+from penstock.wires.openai_responses.facts import FACTS
+from penstock.wires.shared.body import Json, chosen_tool, kept, merged, object_schema, renamed
 from penstock.wires.shared.media import audio_format, file_name, is_uploaded, or_noted
+from penstock.wires.shared.message_writing import arguments_text, misplaced, split_system, system_text
 from penstock.wires.shared.reasoning import asked_reasoning, effort_of
 from penstock.wires.shared.request import Request, Sent
-from penstock.wires.shared.settle import arguments_text, chosen_tool, misplaced, settled, split_system, system_text
+from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import fields_of, message_fields, result_content, result_fields, shown
 
-WIRE = "openai-responses"
+WIRE = FACTS.wire
 PATH = "/responses"
 
 _PLAIN_MODEL = re.compile(r"(^|[/:])(gpt-3|gpt-4|chatgpt-4)|-chat\b")
@@ -37,7 +38,7 @@ _CALLS: dict[CallKind, tuple[str, str]] = {
 
 def encode(request: Request, quirks: frozenset[str]) -> Sent:
     """The request as a body for Responses; no provider has quirks here yet."""
-    messages = settled(request, WIRE, ids_for(WIRE, quirks))
+    messages = settle(request, FACTS, quirks)
     leading = list(takewhile(lambda message: message.role == "system", messages))
     instructions, _ = split_system(leading)
     items = list(_items(messages[len(leading) :], request.tools, is_stored=bool(request.extra.get("store"))))

@@ -53,3 +53,14 @@ def function_tool(tool: ToolDeclaration) -> Json:
 def kept(fields: Mapping[str, Any], names: Iterable[str]) -> Json:
     """The fields of these names, as far as they say something."""
     return {name: fields[name] for name in names if fields.get(name) is not None}
+
+
+def chosen_tool(request: Request) -> ToolDeclaration | None:
+    """The tool that the request demands by its name; None if the choice is a mode, or left to the provider."""
+    if request.tool_choice in ("", "auto", "none", "required"):
+        return None
+    for tool in request.tools:
+        if tool.name == request.tool_choice:
+            return tool
+    names = ", ".join(tool.name for tool in request.tools) or "there are none"
+    raise UsageError(f"tool_choice {request.tool_choice!r} is no mode (auto, none, required) and no tool: {names}")

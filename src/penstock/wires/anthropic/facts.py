@@ -1,0 +1,29 @@
+"""The facts of Anthropic's Messages."""
+
+from __future__ import annotations
+
+from penstock.wires.shared.facts import WORD, HostedTool, IdRules, StateFacts, WireFacts
+
+FACTS = WireFacts(
+    wire="anthropic",
+    ids=IdRules(alphabet=WORD),
+    max_name=128,
+    states=(
+        StateFacts("signature", on="reasoning", is_object=False, is_signature=True),
+        StateFacts("citations", on="text", is_object=False),
+        StateFacts("caller", on="call"),
+        StateFacts("toolset_name", on="call", is_object=False),
+        StateFacts("container", is_object=False),
+    ),
+    hosted_tools=(
+        HostedTool(
+            calls=("server_tool_use", "mcp_tool_use"),
+            results="*_tool_result",
+            call_id="id",
+            result_id="tool_use_id",
+        ),
+    ),
+    caller=("caller", "tool_id"),
+    takes_blank=False,
+    message_fields=False,
+)

@@ -1,0 +1,18 @@
+"""The facts of Bedrock's Converse."""
+
+from __future__ import annotations
+
+from penstock.wires.shared.facts import WORD, HostedTool, IdRules, StateFacts, WireFacts
+
+FACTS = WireFacts(
+    wire="bedrock",
+    ids=IdRules(alphabet=WORD + ".:", max_length=64),
+    states=(
+        StateFacts("signature", on="reasoning", is_object=False, is_signature=True),
+        StateFacts("redactedContent", on="reasoning", is_object=False, is_signature=True),
+        StateFacts("citations", on="text", is_object=False),
+    ),
+    hosted_tools=(HostedTool(calls=("toolUse",), results="toolResult", call_id="toolUseId", result_id="toolUseId"),),
+    system_field="system",
+    takes_blank=False,
+)

@@ -1,0 +1,13 @@
+"""The facts of Ollama's /api/chat."""
+
+from __future__ import annotations
+
+from penstock.wires.shared.facts import StateFacts, WireFacts
+
+FACTS = WireFacts(
+    wire="ollama",
+    states=(StateFacts("context", is_object=False),),
+    unnumbered_results=True,
+    needs_answers=True,
+    chat_parts=True,
+)

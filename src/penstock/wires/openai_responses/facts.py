@@ -1,0 +1,26 @@
+"""The facts of OpenAI's Responses."""
+
+from __future__ import annotations
+
+from penstock.wires.shared.facts import HostedTool, IdRules, StateFacts, WireFacts
+
+_CALLS_WITH_OUTPUT_ITEMS = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
+"""The items of hosted calls that have an output item of their own; all others contain their output."""
+
+FACTS = WireFacts(
+    wire="openai-responses",
+    ids=IdRules(max_length=64),
+    max_name=128,
+    states=(
+        StateFacts("message", on="text"),
+        StateFacts("function_call", on="call"),
+        StateFacts("custom_tool_call", on="call"),
+        StateFacts("reasoning", on="reasoning"),
+    ),
+    hosted_tools=tuple(
+        HostedTool(calls=(call,), results=f"{call}_output", call_id="call_id", result_id="call_id")
+        for call in _CALLS_WITH_OUTPUT_ITEMS
+    ),
+    item_id="id",
+    late_results=True,
+)

@@ -1,0 +1,83 @@
+"""The facts of a wire, as data. Each wire's `facts.py` fills in one `WireFacts`; shared rules read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from string import ascii_letters, digits
+from typing import Literal
+
+from msgspec import Struct
+
+LETTERS_AND_DIGITS = digits + ascii_letters
+WORD = LETTERS_AND_DIGITS + "_-"
+MEDIA_IN_RESULTS = "media-in-results"
+"""The quirk that a result may hold images and files, on a wire that has `text_results`."""
+
+
+class IdRules(Struct, frozen=True, kw_only=True):
+    """The call ids that a provider accepts. An empty alphabet allows any character, a length of 0 any length."""
+
+    alphabet: str = ""
+    length: int = 0
+    max_length: int = 0
+
+
+class StateFacts(Struct, frozen=True):
+    """A kind of vendor state: which part it belongs to, whether it is an object (or text, or a list)."""
+
+    kind: str
+    on: Literal["any", "reasoning", "text", "call"] = "any"
+    is_object: bool = True
+    is_signature: bool = False
+
+
+class HostedTool(Struct, frozen=True, kw_only=True):
+    """The blocks in which hosted tools are called, and the blocks of their results.
+
+    A block is known by its `type`, or by its only key where blocks have no type. `results` may begin with a `*`.
+    """
+
+    calls: tuple[str, ...]
+    results: str
+    call_id: str
+    result_id: str
+
+
+class WireFacts(Struct, frozen=True, kw_only=True):
+    """What the rules for histories and requests have to know about a wire."""
+
+    wire: str
+
+    ids: IdRules = IdRules()
+    quirk_ids: Mapping[str, IdRules] = {}
+    """The id rules of providers with a certain quirk."""
+    max_name: int = 64
+    name_characters: str = ""
+    """Characters allowed in tool names, beside letters, digits, `_` and `-`."""
+
+    states: tuple[StateFacts, ...] = ()
+    """The kinds of vendor state with rules of their own; any other is an object, on a part of any kind."""
+    hosted_tools: tuple[HostedTool, ...] = ()
+    caller: tuple[str, str] | None = None
+    """The state on a call that a hosted tool made: its kind, and the field with the id of the hosted call."""
+    item_id: str = ""
+    """The field with the id of an item, which may occur once in a history."""
+
+    system_field: str = ""
+    """How the request field begins that alone may hold system messages; empty if they stand among the messages."""
+    takes_blank: bool = True
+    """Whether text that is white space is accepted."""
+    needs_answers: bool = False
+    """Whether each user message but the last must be answered by an assistant message with content."""
+    text_results: bool = False
+    """Whether results hold only text; see `MEDIA_IN_RESULTS`."""
+    named_results: bool = False
+    """Whether a result needs the name of its tool."""
+    unnumbered_results: bool = False
+    """Whether a result without a call id answers the next call."""
+    late_results: bool = False
+    """Whether results may come anywhere after their calls."""
+    message_fields: bool = True
+    """Whether a message may have fields beside its role and content."""
+    chat_parts: bool = False
+    """Whether images and files are written as in Chat Completions."""
