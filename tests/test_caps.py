@@ -1,0 +1,485 @@
+"""Every named cap (a module constant `MAX_*`) has a test that fails when the cap is removed.
+
+Most are tested here: a function is run once with a small cap and once without one, and the results differ. The others
+are in `ELSEWHERE`, with the test that covers them.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+import penstock
+from penstock.cli.app import penstock as command_line
+from penstock.cli.screen.call_card import CallCard
+from penstock.cli.screen.rows import plain
+from penstock.errors import ArgumentsError, ProviderError, UnknownNameError, UsageError
+from penstock.events import Opaque, ToolCall, ToolCallInvalid, Unknown
+from penstock.framing.aws import AWSFrames
+from penstock.framing.frames import Stray
+from penstock.framing.json_array import JSONValues
+from penstock.framing.sniff import Body
+from penstock.framing.sse import SSE
+from penstock.jsontext.partial import PartialJSON
+from penstock.jsontext.portable import as_text
+from penstock.messages import file, image, user
+from penstock.testing import Loopback, Raw, ReceivedRequest, Reply, Scripted, demo
+from penstock.testing.sample import Sampler
+from penstock.testing.wires.judge import find_rejection
+from penstock.tools.outcome import outcome
+from penstock.tools.schema_arguments import SchemaArguments
+from penstock.wires import find_encoder
+from penstock.wires.gemini.partial_args import keys_of
+from penstock.wires.shared.fields import sound
+from penstock.wires.shared.request import Request
+from tests.support import aws_message
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ROOT / "src"
+NO_CAP = sys.maxsize
+
+
+class Cap(NamedTuple):
+    """A cap by package and name, a small value for it, and what `observe` returns with that value and without a cap."""
+
+    name: str
+    value: int
+    observe: Callable[[], Any]
+    capped: Any
+    uncapped: Any
+
+
+def constants_of(path: Path) -> Iterator[str]:
+    """The named caps of a module."""
+    module = ".".join(path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__")
+    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        is_text = isinstance(statement, ast.Assign) and isinstance(getattr(statement.value, "value", None), str)
+        for target in targets:
+            if isinstance(target, ast.Name) and target.id.lstrip("_").startswith("MAX_") and not is_text:
+                yield f"{module}.{target.id}"
+
+
+EXISTING = [cap for path in SOURCES.rglob("*.py") for cap in constants_of(path)]
+"""All caps, by module and name."""
+
+
+def find_cap(name: str) -> str:
+    """The module and the name of a cap that is given by its package and its name."""
+    package, _, constant = name.rpartition(".")
+    matches = [cap for cap in EXISTING if f"{cap}.".startswith(f"penstock.{package}.") and cap.endswith(f".{constant}")]
+    assert len(matches) == 1, f"{name}: expected one cap of this name, there are {matches}"
+    return matches[0]
+
+
+@contextmanager
+def cap_set_to(name: str, value: int) -> Generator[None]:
+    """Sets a cap wherever it was imported."""
+    module, _, constant = find_cap(name).rpartition(".")
+    current = getattr(import_module(module), constant)
+    with pytest.MonkeyPatch.context() as patch:
+        for name_of_module, loaded in list(sys.modules.items()):
+            if name_of_module.startswith("penstock") and vars(loaded).get(constant) == current:
+                patch.setattr(loaded, constant, value)
+        yield
+
+
+# -- framing -----------------------------------------------------------------------------------------------------------
+
+
+def size_of_page() -> int:
+    body = Body("sse")
+    body.feed(b"<html>" + b"x" * 994)
+    [stray] = body.close()
+    assert isinstance(stray, Stray)
+    return len(stray.data)
+
+
+def strays_of_nested_lists() -> int:
+    return len([framed for framed in JSONValues().feed(b'[[[[{"a":1}') if isinstance(framed, Stray)])
+
+
+def remembered_headings() -> int:
+    framing = SSE()
+    for number in range(10):
+        framing.feed(f'event: e{number}\ndata: {{"a":1}}\n\n'.encode() * 2)
+    return len(vars(framing)["_headings"])
+
+
+def stray_codes_of_long_headers() -> list[str]:
+    framed = AWSFrames().feed(aws_message({"name": "x" * 1000}, b"{}"))
+    return [one.code for one in framed if isinstance(one, Stray)]
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def is_readable(text: str) -> bool:
+    view = PartialJSON()
+    view.feed(text)
+    return not view.error
+
+
+# -- wires -------------------------------------------------------------------------------------------------------------
+
+
+def decoded(wire: str, *frames: Any, tools: Any = None) -> list[Any]:
+    body = b"".join(b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames)
+    return list(penstock.decode(body, wire, tools))
+
+
+def repeated_errors() -> int:
+    errors = [{"error": {"message": f"error {number}"}} for number in range(5)]
+    return len([event for event in decoded("openai-chat", *errors, *errors) if event.type == "error"])
+
+
+def signature_sizes() -> tuple[int, int]:
+    """The characters of a signature that are kept as state, and those that arrive as unknown."""
+    start = {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "Hm."}}
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "x" * 50}}
+    events = decoded("anthropic", start, *[delta] * 10, {"type": "content_block_stop", "index": 0})
+    kept = sum(len(str(event.data)) for event in events if isinstance(event, Opaque))
+    return kept, 50 * len([event for event in events if isinstance(event, Unknown)])
+
+
+def unknown_texts() -> int:
+    """A final text that contradicts its pieces is reported, unless the pieces were too long to be remembered."""
+    item = {"type": "message", "id": "m", "role": "assistant", "content": []}
+    place = {"item_id": "m", "output_index": 0, "content_index": 0}
+    events = decoded(
+        "openai-responses",
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.output_text.delta", **place, "delta": "x" * 100},
+        {"type": "response.output_text.done", **place, "text": "other"},
+    )
+    return len([event for event in events if isinstance(event, Unknown)])
+
+
+def repeated_fields() -> int:
+    fields = {f"field{number}": 1 for number in range(6)}
+    chunk = {"candidates": [{"content": {"parts": [{"text": "Hi."}]}}], **fields}
+    return len([event for event in decoded("gemini", chunk, chunk) if isinstance(event, Unknown)])
+
+
+def plan_pieces() -> int:
+    piece = {"type": "tool-plan-delta", "delta": {"message": {"tool_plan": "x" * 60}}}
+    events = decoded("cohere", *[piece] * 4, {"type": "message-end", "delta": {"finish_reason": "COMPLETE"}})
+    return len([event for event in events if isinstance(event, Opaque)])
+
+
+def document_name() -> int:
+    request = Request(model="m", messages=(user("Read.", file(b"x", "text/plain", "n" * 300)),))
+    body = find_encoder("bedrock")(request, frozenset()).body
+    [document] = [part["document"] for part in body["messages"][0]["content"] if "document" in part]
+    return len(document["name"])
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def is_sound(value: Any) -> bool:
+    try:
+        sound(value, "here")
+    except UsageError:
+        return False
+    return True
+
+
+# -- dialects ----------------------------------------------------------------------------------------------------------
+
+FIELD = '<function_calls><invoke name="f"><parameter name="a">{}</parameter></invoke></function_calls>'
+NS = "]<]minimax[>["
+
+
+def parsed(dialect: str, text: str, field: Any = None) -> list[Any]:
+    tools = None if field is None else [{"name": "f", "parameters": {"type": "object", "properties": {"a": field}}}]
+    parser = penstock.TextParser(dialect, tools)
+    return [*parser.feed(text), *parser.close()]
+
+
+def calls(events: list[Any]) -> list[Any]:
+    return [event.arguments for event in events if isinstance(event, ToolCall)]
+
+
+def size_of_broken_call() -> int:
+    events = parsed("pythonic", f'[f(a=1 2, b="{"x" * 50}")] Done.', {})
+    [broken] = [event for event in events if isinstance(event, ToolCallInvalid)]
+    return len(broken.arguments_raw)
+
+
+def nested_elements() -> list[Any]:
+    inner = f"{NS}<q>" * 4 + "x" + f"{NS}</q>" * 4
+    head, tail = f'{NS}<tool_call>{NS}<invoke name="f">{NS}<p>', f"{NS}</p>{NS}</invoke>{NS}</tool_call>"
+    return calls(parsed("minimax_m3", head + inner + tail))
+
+
+ALTERNATIVES = {"anyOf": [*({"description": str(number)} for number in range(5)), {"type": "integer"}]}
+
+
+# -- transport ---------------------------------------------------------------------------------------------------------
+
+
+def error_of(body: bytes, content_type: str) -> ProviderError:
+    connector = Scripted([Raw(body, content_type, status=400)], cuts="bytes")
+    with pytest.raises(ProviderError) as raised:
+        penstock.Model("openai-compatible:m", via=connector).stream_text_and_classify("Hi.")
+    return raised.value
+
+
+# -- tools -------------------------------------------------------------------------------------------------------------
+
+OBJECT = {"type": "object", "properties": {"next": {"$ref": "#"}, "end": {"type": "string"}}}
+
+
+def is_checked(depth: int) -> bool:
+    value: dict[str, Any] = {"end": 1}
+    for _ in range(depth):
+        value = {"next": value}
+    try:
+        SchemaArguments(OBJECT).check(value)
+    except ArgumentsError:
+        return True
+    return False
+
+
+def argument_errors(arguments: dict[str, Any]) -> str:
+    fields = {name: {"type": "string"} for name in arguments}
+    with pytest.raises(ArgumentsError) as raised:
+        SchemaArguments({"type": "object", "properties": fields}).check(arguments)
+    return str(raised.value)
+
+
+def number_of_parts() -> int:
+    return len(outcome([image(b"\x89PNG\r\n\x1a\n")] * 5).content)
+
+
+# -- testing -----------------------------------------------------------------------------------------------------------
+
+
+def sampled(schema: Any) -> Any:
+    return Sampler("Hi", {"type": "object", "properties": {"a": schema}, "required": ["a"]}).arguments()["a"]
+
+
+def sampled_depth() -> int | str:
+    linked = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
+    try:
+        value, depth = Sampler("Hi", linked).arguments(), 0
+    except RecursionError:
+        return "endless"
+    while value:
+        value, depth = value["a"], depth + 1
+    return depth
+
+
+def optional_fields() -> int:
+    properties = {f"p{number}": {"type": "string"} for number in range(6)}
+    return len(Sampler("Hi", {"type": "object", "properties": properties}).arguments())
+
+
+def demo_reply(prompt: str, *names: str) -> Reply:
+    tools = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in names]
+    body = {"messages": [{"role": "user", "content": prompt}], "tools": tools}
+    return demo(ReceivedRequest("openai-chat", body))
+
+
+LONG = "n" * 1000
+CHAT_TOOL = {"type": "function", "function": {"name": LONG}}
+BEDROCK = {
+    "messages": [{"role": "user", "content": [{"text": "Hi."}]}],
+    "toolConfig": {"tools": [{"toolSpec": {"name": LONG, "inputSchema": {"json": {"type": "object"}}}}]},
+}
+
+
+def is_rejected(wire: str, body: dict[str, Any], model: str = "") -> bool:
+    return find_rejection(ReceivedRequest(wire, body, model_in_path=model)) is not None
+
+
+def chat(*messages: Any, **more: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": "Hi."}, *messages], **more}
+
+
+def chat_call(id: str) -> list[Any]:
+    called = {"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    return [{"role": "assistant", "tool_calls": [called]}, {"role": "tool", "tool_call_id": id, "content": "1"}]
+
+
+def responses(*items: Any, **more: Any) -> dict[str, Any]:
+    return {"model": "m", "input": [{"role": "user", "content": "Hi."}, *items], **more}
+
+
+def response_call(id: str) -> list[Any]:
+    called = {"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"}
+    return [called, {"type": "function_call_output", "call_id": id, "output": "1"}]
+
+
+def claude(name: str, **more: Any) -> dict[str, Any]:
+    called = {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "1"}
+    messages = [
+        {"role": "user", "content": "Hi."}, {"role": "assistant", "content": [called]},
+        {"role": "user", "content": [result]},
+    ]  # fmt: skip
+    tools = [{"name": "f", "input_schema": {"type": "object"}}]
+    return {"model": "m", "max_tokens": 5, "messages": messages, "tools": tools, **more}
+
+
+def status_of_large_request() -> int:
+    with Loopback("Hi.") as server:
+        body = json.dumps(chat({"role": "user", "content": "x" * 5000})).encode()
+        request = urllib.request.Request(server.base_url("openai-chat") + "/chat/completions", body)
+        try:
+            with urllib.request.urlopen(request) as response:
+                return int(response.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+
+# -- command line ------------------------------------------------------------------------------------------------------
+
+
+def card_rows(arguments: str = "", result: str = "") -> int:
+    card = CallCard("", "f")
+    card.write(arguments)
+    card.end("done", result)
+    return len(card.rows(40, 0.0))
+
+
+def width_of_card() -> int:
+    return len(plain(CallCard("", "n" * 300).rows(None, 0.0)[0]))
+
+
+def is_key_on_one_line() -> bool:
+    shown = CliRunner().invoke(command_line, ["models"], env={"COLUMNS": "200", "ANTHROPIC_API_KEY": None})
+    return "ANTHROPIC_API_KEY" in shown.output
+
+
+CAPS = [
+    # framing
+    Cap("framing._MAX_PAGE", 100, size_of_page, 100, 1000),
+    Cap("framing._MAX_LISTS", 2, strays_of_nested_lists, 1, 0),
+    Cap("framing._MAX_HEADINGS", 4, remembered_headings, 4, 10),
+    Cap("framing._MAX_HEADERS", 100, stray_codes_of_long_headers, ["bad_length"], []),
+    # JSON
+    Cap("jsontext._MAX_KEY", 50, lambda: is_readable('{"' + "k" * 100), False, True),
+    Cap("jsontext._MAX_SCALAR", 50, lambda: is_readable("1" * 100), False, True),
+    Cap("jsontext.MAX_DEPTH", 10, lambda: is_readable("[" * 20), False, True),
+    Cap("jsontext._MAX_TEXT", 10, lambda: len(as_text("x" * 100)), 10, 100),
+    # wires
+    Cap("wires.MAX_ERRORS", 2, repeated_errors, 8, 5),
+    Cap("wires.MAX_STATE", 100, signature_sizes, (100, 400), (500, 0)),
+    Cap("wires.MAX_LEVELS", 5, lambda: is_sound(nested(10)), False, True),
+    Cap("wires.MAX_TEXT", 50, unknown_texts, 0, 1),
+    Cap("wires.MAX_PATH_KEYS", 2, lambda: keys_of("$.a.b.c"), (), ("a", "b", "c")),
+    Cap("wires.MAX_ASIDES", 4, repeated_fields, 12, 6),
+    Cap("wires.MAX_DOCUMENT_NAME", 50, document_name, 50, 300),
+    Cap("wires.MAX_PLAN", 100, plan_pieces, 2, 1),
+    # dialects
+    Cap(
+        "dialects.MAX_HEADER", 10,
+        lambda: len(calls(parsed("xml", FIELD.replace('"a"', '"parameter_name"').format(1)))), 0, 1,
+    ),
+    Cap("dialects.MAX_SKIPPED", 10, size_of_broken_call, 16, 64),
+    Cap("dialects.MAX_ALTERNATIVES", 3,
+        lambda: calls(parsed("xml", FIELD.format(5), ALTERNATIVES)), [{"a": "5"}], [{"a": 5}]),
+    Cap("dialects.MAX_DIGITS", 3,
+        lambda: calls(parsed("xml", FIELD.format(12345), {"type": "integer"})), [{"a": "12345"}], [{"a": 12345}]),
+    Cap("dialects.MAX_NESTING", 2, nested_elements, [],
+        [{"p": {"q": {"q": {"q": {"q": "x"}}}}}]),
+    # transport
+    Cap("transport.MAX_ERROR_BODY", 20,
+        lambda: len(str(error_of(b"x" * 100, "text/plain").raw)), 20, 100),
+    Cap("transport._MAX_SHOWN", 20,
+        lambda: len(str(error_of(b"x" * 100, "text/plain").raw)), 20, 100),
+    # tools
+    Cap("tools.MAX_REFERENCES", 4, lambda: is_checked(10), False, True),
+    Cap("tools.MAX_PROBLEMS", 2,
+        lambda: argument_errors(dict.fromkeys("abcde", 1)).splitlines()[2:],
+        ["… and 3 more"], [f"`{name}`: expected a string, got 1" for name in "cde"]),
+    Cap("tools.MAX_SHOWN", 10, lambda: "characters)" in argument_errors({"a": [1] * 50}),
+        True, False),
+    Cap("tools.MAX_PARTS", 3, number_of_parts, 1, 5),
+    Cap("tools.MAX_NESTING", 4, lambda: outcome([nested(6), {1}]).text, '[[[["…"]]],[1]]',
+        "[[[[[[[1]]]]]],[1]]"),
+    # testing
+    Cap("testing.MAX_CALLS", 2,
+        lambda: len(demo_reply("Use alpha, beta and gamma.", "alpha", "beta", "gamma").calls), 2, 3),
+    Cap("testing.MAX_QUOTE", 10, lambda: "x" * 50 in demo_reply("x" * 50).text, False, True),
+    Cap("testing.MAX_DEPTH", 4, sampled_depth, 5, "endless"),
+    Cap("testing.MAX_VALUES", 5,
+        lambda: sampled({"type": "array", "items": {"const": 1}, "minItems": 20}).count(1), 4, 20),
+    Cap("testing.MAX_OPTIONAL", 2, optional_fields, 2, 6),
+    Cap("testing.MAX_LENGTH", 5, lambda: len(sampled({"type": "string", "minLength": 20})), 5, 20),
+    Cap("testing._MAX_REQUEST", 1000, status_of_large_request, 413, 200),
+    Cap("testing.wires.openai_chat.MAX_NAME", 10,
+        lambda: is_rejected("openai-chat", chat(tools=[CHAT_TOOL])), True, False),
+    Cap("testing.wires.openai_chat.MAX_ID", 10,
+        lambda: is_rejected("openai-chat", chat(*chat_call(LONG))), True, False),
+    Cap("testing.wires.openai_responses.MAX_NAME", 10,
+        lambda: is_rejected("openai-responses", responses(tools=[{"type": "function", "name": LONG}])), True, False),
+    Cap("testing.wires.openai_responses.MAX_ID", 10,
+        lambda: is_rejected("openai-responses", responses(*response_call(LONG))), True, False),
+    Cap("testing.wires.mistral.MAX_NAME", 10,
+        lambda: is_rejected("mistral", chat(tools=[CHAT_TOOL])), True, False),
+    Cap("testing.wires.bedrock.MAX_WORD", 10,
+        lambda: is_rejected("bedrock", BEDROCK, "m"), True, False),
+    Cap("testing.wires.anthropic.MAX_TOOL_NAME", 10,
+        lambda: is_rejected("anthropic", claude("f", tools=[{"name": LONG, "input_schema": {"type": "object"}}])),
+        True, False),
+    Cap("testing.wires.anthropic.MAX_CALL_NAME", 10,
+        lambda: is_rejected("anthropic", claude(LONG)), True, False),
+    # command line
+    Cap("cli.MAX_LINES", 3,
+        lambda: card_rows(arguments=json.dumps({"a": "x " * 200})), 5, 17),
+    Cap("cli.MAX_RESULT_LINES", 3, lambda: card_rows(result="x " * 200), 5, 13),
+    Cap("cli.MAX_WIDTH", 50, width_of_card, 50, 303),
+    Cap("cli.MAX_KEY", 10, is_key_on_one_line, False, True),
+    Cap("errors.MAX_LISTED", 2, lambda: "a, b, c" in str(UnknownNameError("zz", "abc")), False, True),
+]  # fmt: skip
+
+ELSEWHERE = {
+    "run.MAX_AHEAD": "test_progress.py::test_a_tool_waits_for_a_reader_who_does_not_read",
+    "agent.MAX_WAIT": "test_cancel.py::test_a_tool_that_does_not_listen_holds_nothing_up",
+    "calls.MAX_ARGUMENTS": ("test_bad_input.py::test_arguments_without_end_are_dropped_and_the_call_is_invalid"),
+    "cli.MAX_HELD": "test_cli.py::test_choices_wait_no_longer_than_memory_allows",
+    "cli.MAX_UNKNOWN": "test_cli.py::test_a_flood_of_unknown_frames_is_counted",
+    "dialects.MAX_HELD": "test_dialects.py::test_what_is_held_back_is_capped",
+    "dialects.MAX_INDENT": "test_dialects_values.py::test_a_line_may_be_indented_so_far",
+    "framing.MAX_FRAME_BYTES": "test_framing.py::test_a_frame_beyond_the_cap_is_skipped_and_told",
+    "tools.MAX_MEDIA": "test_tool_outcome.py::test_media_that_are_too_large_are_told_of",
+    "tools.MAX_RESULT": "test_tool_outcome.py::test_what_takes_no_end_is_cut_in_the_middle",
+}
+"""The tests that cover the other caps: a file of this folder, and a name in it."""
+
+
+@pytest.mark.parametrize("cap", CAPS, ids=lambda cap: cap.name)
+def test_a_cap_limits_what_it_is_for(cap: Cap) -> None:
+    with cap_set_to(cap.name, cap.value):
+        assert cap.observe() == cap.capped
+    with cap_set_to(cap.name, NO_CAP):
+        assert cap.observe() == cap.uncapped
+
+
+def test_every_cap_has_a_test() -> None:
+    covered = {find_cap(name) for name in [*(cap.name for cap in CAPS), *ELSEWHERE]}
+    assert sorted(set(EXISTING) - covered) == [], "these caps need a test: add them to CAPS or to ELSEWHERE"
+
+
+@pytest.mark.parametrize("test", ELSEWHERE.values())
+def test_the_tests_of_caps_in_other_files_exist(test: str) -> None:
+    file, _, name = test.partition("::")
+    assert f"def {name}(" in (Path(__file__).parent / file).read_text(encoding="utf-8")
