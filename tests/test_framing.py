@@ -51,8 +51,9 @@ def read(framing: Framing, pieces: Iterable[bytes]) -> Seen:
     """All that a framing makes of the pieces, by its shortcut where it has one, as the decoder does."""
     framed: list[Framed] = []
     for piece in pieces:
-        if isinstance(framing, SSE | NDJSON) and (payload := framing.one(piece)) is not None:
-            framed.append(Frames(framing.event, [payload]))
+        if isinstance(framing, SSE | NDJSON) and (single := framing.single_frame(piece)) is not None:
+            payload, event = single
+            framed.append(Frames(event, [payload]))
         else:
             framed += framing.feed(piece)
     return seen(framed + framing.close())

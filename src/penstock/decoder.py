@@ -1,9 +1,9 @@
-"""Bytes to events: a framing and a wire, put together."""
+"""The decoder: bytes of a provider's response to events, by a framing and a wire."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any, NoReturn, overload
+from typing import Any, overload
 
 from penstock.declarations import tool_names
 from penstock.errors import UsageError
@@ -14,16 +14,19 @@ from penstock.wires import find_wire
 
 
 class Decoder:
-    """Decodes one response of a provider, without I/O: feed it bytes as they come, close it when they are over.
+    """Decodes one response of a provider, without I/O: feed it bytes as they arrive, close it when they end.
 
         decoder = Decoder("anthropic")
         for data in response:
             for event in decoder.feed(data): ...
         for event in decoder.close(): ...
 
-    However the bytes are cut, the events are the same. `tools` (names, or the tools that the request declared) helps
-    where a server sends a tool's name in pieces. `id_prefix` begins the ids that are made up for calls that came
+    The events do not depend on how the bytes are cut. `tools` (names, or the tools that the request declared) helps
+    where a server sends a tool's name in pieces. `id_prefix` is the prefix of the ids that are generated for calls
     without one.
+
+    `feed` has a fast lane for a read that is exactly one frame (`Body.single_frame`, `Wire.feed_one`); the reference is
+    `Body.feed` and `Wire.feed`. The laws compare the two: they cut every vector frame by frame, and elsewhere.
     """
 
     def __init__(self, wire: str, tools: Iterable[Any] | None = None, *, id_prefix: str = "call_") -> None:
@@ -33,28 +36,26 @@ class Decoder:
         self._is_closed = False
 
     def feed(self, data: bytes) -> list[StreamChunk]:
-        """The events that these bytes complete."""
-        stream = self._body.stream
-        if stream is not None and (payload := stream.one(data)) is not None:
-            return self._wire.feed_one(payload, stream.event)
+        """Returns the events that these bytes complete."""
+        frame = self._body.single_frame(data)
+        if frame is not None:
+            return self._wire.feed_one(*frame)
         return self._wire.feed(self._body.feed(data))
 
     def feed_object(self, item: Any) -> list[StreamChunk]:
-        """The events of one frame that is parsed already: a dict, or an object of a vendor's SDK."""
+        """Returns the events of one parsed frame: a dict, or an object of a vendor's SDK."""
         payload = payload_of(item)
         return [] if payload is None else self._wire.feed([Frames("", [payload])])
 
     def close(self) -> list[StreamChunk]:
-        """The events that were still held back; the last of all is a `Finish`, which says if the stream was cut."""
+        """Returns the events that were held back. The last one is a `Finish`, which says whether the stream was cut."""
         if self._is_closed:
             return []
         self._is_closed = True
-        rest = self._body.close()
-        self._body.stream, self._body.feed = None, _refuse
-        return self._wire.close(rest)
+        return self._wire.close(self._body.close())
 
     def feed_any(self, item: Any) -> list[StreamChunk]:
-        """The events of a piece of whatever kind: bytes, text, or a parsed frame."""
+        """Returns the events of bytes, text or a parsed frame."""
         match item:
             case bytes():
                 return self.feed(item)
@@ -73,14 +74,15 @@ def decode(
     data: bytes | str | Iterable[Any] | Mapping[str, Any], wire: str, tools: Iterable[Any] | None = None
 ) -> Iterator[StreamChunk]: ...
 def decode(data: Any, wire: str, tools: Iterable[Any] | None = None) -> Any:
-    """The events of a response, as its data comes.
+    """Yields the events of a response as its data arrives.
 
     `data` is a whole body, or an iterable of pieces: bytes (or text) cut anywhere, parsed dicts, or the objects that a
-    vendor's SDK yields. An async iterable gives an async iterator; one that is both, as litellm's are, gives both.
+    vendor's SDK yields. For an async iterable the result is an async iterator. For one that is also a plain iterable,
+    as litellm's are, the result is both.
     """
-    decoder = Decoder(wire, tools)  # a wrong name is told at once, not at the first event
+    decoder = Decoder(wire, tools)  # here, so that a wrong name raises at once and not at the first event
     if isinstance(data, AsyncIterable):
-        return _EitherWay(decoder, data) if isinstance(data, Iterable) else _decode_async(decoder, data)
+        return _SyncOrAsync(decoder, data) if isinstance(data, Iterable) else _decode_async(decoder, data)
     is_one = isinstance(data, bytes | bytearray | memoryview | str | Mapping) or hasattr(data, "model_dump")
     if not is_one and not isinstance(data, Iterable):
         raise UsageError(_cannot_decode(data))
@@ -101,8 +103,8 @@ async def _decode_async(decoder: Decoder, items: AsyncIterable[Any]) -> AsyncIte
         yield event
 
 
-class _EitherWay:
-    """The events of a stream that can be read in plain code or in async code."""
+class _SyncOrAsync:
+    """The events of a stream that can be iterated in sync or async code."""
 
     def __init__(self, decoder: Decoder, items: Any) -> None:
         self._decoder = decoder
@@ -115,17 +117,12 @@ class _EitherWay:
         return _decode_async(self._decoder, self._items)
 
 
-def _refuse(data: bytes) -> NoReturn:
-    raise UsageError("this decoder is closed: make a new one for each response")
-
-
 def _cannot_decode(data: Any) -> str:
     hints = {
-        "iter_bytes": "its iter_bytes(), or aiter_bytes(),",
-        "iter_any": "its content.iter_any()",
-        "__await__": "what it gives when it is awaited",
-        "__enter__": "what `with` makes of it",
+        "iter_bytes": "pass its iter_bytes() or aiter_bytes()",
+        "iter_any": "pass its content.iter_any()",
+        "__await__": "did you forget `await`?",
+        "__enter__": "pass the object that `with` returns",
     }
-    hint = next((hint for name, hint in hints.items() if hasattr(data, name)), "bytes")
-    what = f"cannot decode an object of type {type(data).__name__}"
-    return f"{what}: give {hint} or an iterable of bytes, dicts or SDK objects"
+    hint = next((hint for name, hint in hints.items() if hasattr(data, name)), None)
+    return f"cannot decode an object of type {type(data).__name__}: {hint or 'pass bytes, dicts or SDK objects'}"

@@ -1,4 +1,4 @@
-"""Bytes to frames: SSE, NDJSON, JSON values and AWS frames, cut anywhere."""
+"""Framings: bytes to frames for SSE, NDJSON, JSON arrays and AWS event streams, however the bytes are cut."""
 
 from penstock.framing.aws import AWSFrames
 from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, Framing, Stray

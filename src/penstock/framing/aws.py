@@ -1,10 +1,9 @@
-"""AWS event-stream frames: length-prefixed, with checksums, big-endian.
+"""The AWS event-stream framing: big-endian, length-prefixed frames with checksums.
 
-    u32 total length | u32 headers length | u32 CRC-32 of these eight bytes | headers | payload | u32 CRC-32 of all
-    before
+    u32 total length | u32 headers length | u32 CRC-32 of these eight bytes | headers | payload
+    | u32 CRC-32 of all that precedes it
 
-A header is: u8 length of the name, name, u8 type, value. What matters is in the headers: an event's kind is nowhere
-else.
+A header is: u8 length of the name, name, u8 type, value. The type of an event is only in the headers.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ import msgspec
 from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large
 
 PRELUDE = struct.Struct(">III")
-_OVERHEAD = 16
+_OVERHEAD = 16  # bytes of a frame beside its headers and payload
 _MAX_HEADERS = 128 * 1024
+# The header types of a fixed size: the size, and how the value is parsed.
 _FIXED: dict[int, tuple[int, Callable[[bytes], Any]]] = {
     0: (0, lambda _: True),
     1: (0, lambda _: False),
@@ -34,15 +34,15 @@ _FIXED: dict[int, tuple[int, Callable[[bytes], Any]]] = {
 
 
 class AWSFrames:
-    """Bytes to frames, named by their `:event-type` or `:exception-type`.
+    """The decoder of AWS event streams. Frames are named by their `:event-type` or `:exception-type`.
 
-    After a damaged frame nothing that follows can be trusted, not even where it begins: the rest is let go. A frame
-    that is merely too long says where the next one begins.
+    After a damaged frame the start of the next one is unknown, so the rest of the stream is dropped. A frame that is
+    merely too long is skipped: its length says where the next one begins.
     """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._to_skip = 0  # what is still to come of a frame that is too long
+        self._to_skip = 0  # how many bytes of a frame that is too long are still to come
         self._is_broken = False
 
     def feed(self, data: bytes) -> list[Framed]:
@@ -72,7 +72,7 @@ class AWSFrames:
     def close(self) -> list[Framed]:
         if not self._buffer or self._is_broken:
             return []
-        cut = Stray(bytes(self._buffer), "an event-stream frame that was cut")
+        cut = Stray(bytes(self._buffer), "an incomplete event-stream frame at the end of the stream")
         self._buffer.clear()
         return [cut]
 
@@ -83,7 +83,7 @@ class AWSFrames:
 
     def _message(self, message: bytes, headers_length: int, out: list[Framed]) -> None:
         if zlib.crc32(message[:-4]) != int.from_bytes(message[-4:], "big"):
-            self._break(message[:200], "an event-stream frame fails its checksum", "bad_checksum", out)
+            self._break(message[:200], "the checksum of an event-stream frame is wrong", "bad_checksum", out)
             return
         end = PRELUDE.size + headers_length
         headers = parse_headers(message[PRELUDE.size : end])
@@ -95,7 +95,7 @@ class AWSFrames:
 
 def _prelude_fault(prelude: bytes, total: int, headers: int, checksum: int) -> tuple[str, str] | None:
     if zlib.crc32(prelude) != checksum:
-        return "this is no event-stream frame: its prelude fails its checksum", "bad_checksum"
+        return "this is not an event-stream frame: the checksum of its prelude is wrong", "bad_checksum"
     if total < _OVERHEAD or headers > total - _OVERHEAD or headers > _MAX_HEADERS:
         return "the lengths in an event-stream frame contradict each other", "bad_length"
     return None
@@ -106,36 +106,37 @@ def _frame(headers: dict[str, Any], payload: bytes) -> Frames:
         case "exception":
             return Frames(str(headers.get(":exception-type", "exception")), [payload])
         case "error":
-            said = {"code": headers.get(":error-code"), "message": headers.get(":error-message")}
-            return Frames("error", [msgspec.json.encode(said)])
+            error = {"code": headers.get(":error-code"), "message": headers.get(":error-message")}
+            return Frames("error", [msgspec.json.encode(error)])
         case _:
             return Frames(str(headers.get(":event-type", "")), [payload])
 
 
 def parse_headers(data: bytes) -> dict[str, Any] | None:
-    """The headers by name; None if they do not add up."""
+    """Returns the headers by name; None if they are malformed."""
     headers: dict[str, Any] = {}
-    at = 0
+    position = 0
     try:
-        while at < len(data):
-            end = at + 1 + data[at]
-            name, kind, at = data[at + 1 : end].decode(), data[end], end + 1
+        while position < len(data):
+            end = position + 1 + data[position]
+            name, kind, position = data[position + 1 : end].decode(), data[end], end + 1
             if kind in _FIXED:
-                size, read = _FIXED[kind]
+                size, parse = _FIXED[kind]
             else:
-                size, read = int.from_bytes(data[at : at + 2], "big"), bytes.decode if kind == 7 else bytes.hex
-                at += 2
-            if kind > 9 or at + size > len(data):
+                size = int.from_bytes(data[position : position + 2], "big")
+                parse = bytes.decode if kind == 7 else bytes.hex
+                position += 2
+            if kind > 9 or position + size > len(data):
                 return None
-            headers[name] = read(data[at : at + size])
-            at += size
+            headers[name] = parse(data[position : position + size])
+            position += size
     except (IndexError, UnicodeDecodeError):
         return None
     return headers
 
 
 def looks_like_aws(data: bytes) -> bool:
-    """Whether these (at least twelve) bytes begin an event-stream frame."""
+    """Whether the data, of at least twelve bytes, begins with an event-stream frame."""
     if len(data) < PRELUDE.size:
         return False
     return zlib.crc32(data[:8]) == int.from_bytes(data[8:12], "big")

@@ -1,4 +1,4 @@
-"""What the framings give: payloads, and what was no payload."""
+"""The output of every framing: frames with their payloads, and bytes that are not a frame."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from typing import Protocol
 from msgspec import Struct
 
 MAX_FRAME_BYTES = 32 * 1024 * 1024
-"""The longest frame that is kept (images come whole, at up to some 20 MB); what is longer is skipped and reported."""
+"""The size of the largest frame that is kept (images come whole, up to about 20 MB); larger ones are skipped and
+reported."""
 
 
 class Frames(Struct, gc=False):
-    """Neighbouring frames that bear the same event name, in order: a read's worth, so that work is per read."""
+    """Consecutive frames with the same event name: all those of one read, so that work is done per read."""
 
     event: str
     data: list[bytes]
 
 
 class Stray(Struct, gc=False):
-    """Bytes that are no frame; `code` is empty if they are merely odd, and names the fault if something was lost.
+    """Bytes that are not a frame.
 
-    They are foreign if nothing like them stands in a stream of this kind.
+    `code` names the fault if something was lost, and is empty if the bytes are merely unexpected. `is_foreign` says
+    that nothing of this kind occurs in a stream with this framing.
     """
 
     data: bytes
@@ -41,7 +43,7 @@ class Framing(Protocol):
 
 
 def add_frame(payload: bytes, out: list[Framed]) -> None:
-    """A nameless frame, put to those before it if they are nameless too."""
+    """Appends a frame without an event name, to the previous frames if they have none either."""
     last = out[-1] if out else None
     if isinstance(last, Frames) and not last.event:
         last.data.append(payload)
@@ -49,14 +51,14 @@ def add_frame(payload: bytes, out: list[Framed]) -> None:
         out.append(Frames("", [payload]))
 
 
-def without_line_ends(data: bytes) -> Stray:
-    """The report for lines that were read one by one, and are one line now."""
-    note = "the lines have lost their ends: use an iterator over bytes (iter_bytes), not over lines"
+def missing_line_ends(data: bytes) -> Stray:
+    """Reports a stream that was read line by line, which removed its line ends."""
+    note = "the line ends are missing: use an iterator over bytes (iter_bytes), not over lines"
     return Stray(data[:300], note, "missing_line_ends")
 
 
 def too_large(data: bytes) -> Stray:
-    """The report for a frame that outgrew the cap."""
+    """Reports a frame that was skipped because it is larger than the cap."""
     return Stray(
         data[:200],
         f"a frame is longer than MAX_FRAME_BYTES ({MAX_FRAME_BYTES} bytes); it was skipped",

@@ -1,6 +1,6 @@
-"""Top-level JSON values, one after the other or as the elements of one array, cut anywhere.
+"""The framing of plain JSON: an array whose elements are streamed, or values in a row.
 
-Gemini without `alt=sse` streams an array; every provider answers some requests with a plain JSON body (QUIRKS 102,
+Gemini without `alt=sse` streams an array. Every provider answers some requests with a plain JSON body (QUIRKS 102,
 119).
 """
 
@@ -12,18 +12,18 @@ from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Stray, add_frame, t
 from penstock.jsontext.scan import ValueScanner
 
 _BETWEEN = re.compile(rb"[\s,\[\]]*")
-_MAX_LISTS = 16  # how many lists may begin before the first value in them
+_MAX_LISTS = 16  # how deep lists may be nested before the first object
 
 
 class JSONValues:
-    """Bytes to frames, an object each. `rest` is what follows the values and is no JSON, if anything does."""
+    """The decoder of JSON values: one frame per object. `rest` is what follows the values and is not JSON."""
 
     def __init__(self) -> None:
         self.rest: bytes | None = None
         self._value = bytearray()
         self._scanner: ValueScanner | None = None
         self._is_skipping = False
-        self._lists = 0  # how many have begun since the last value
+        self._lists = 0  # how many lists began since the last object
 
     def feed(self, data: bytes) -> list[Framed]:
         out: list[Framed] = []
@@ -31,7 +31,7 @@ class JSONValues:
         start = 0
         while start < len(data):
             if self._scanner is None:
-                start = self._pass(data, start, out)
+                start = self._skip_separators(data, start, out)
                 if start < len(data) and not self._begin(data, start):
                     break
                 continue
@@ -45,18 +45,18 @@ class JSONValues:
             start = stop
         return out
 
-    def _pass(self, data: bytes, start: int, out: list[Framed]) -> int:
-        """Where what stands between values ends. Lists in lists in lists are no stream: that is told."""
+    def _skip_separators(self, data: bytes, start: int, out: list[Framed]) -> int:
+        """Returns the position of the next value. Lists that are nested too deeply are reported once."""
         end = _BETWEEN.match(data, start).end()  # type: ignore[union-attr]  # it matches the empty string
         before, self._lists = self._lists, self._lists + data.count(b"[", start, end)
         if before <= _MAX_LISTS < self._lists:
-            out.append(Stray(b"[" * (_MAX_LISTS + 1), f"more than {_MAX_LISTS} lists within each other"))
+            out.append(Stray(b"[" * (_MAX_LISTS + 1), f"more than {_MAX_LISTS} nested lists"))
         return end
 
     def close(self) -> list[Framed]:
         if not self._value:
             return []
-        cut = Stray(bytes(self._value), "a JSON value that was cut")
+        cut = Stray(bytes(self._value), "an incomplete JSON value at the end of the body")
         self._reset()
         return [cut]
 

@@ -1,29 +1,31 @@
-"""Newline-delimited JSON: a value a line, or, from servers that print prettily, a value over several lines."""
+"""The NDJSON framing: one JSON value per line, or, from servers that pretty-print, one over several lines.
+
+`feed` is the reference; `single_frame` is its fast lane for a read that is exactly one line. test_framing reads every
+stream line by line through both and expects the same frames.
+"""
 
 from __future__ import annotations
 
-from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, add_frame, too_large, without_line_ends
+from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, add_frame, missing_line_ends, too_large
 from penstock.jsontext.scan import ValueScanner
 
 
 class NDJSON:
-    """Bytes to frames. A line that is no JSON is a frame too: it may be an error in plain words (QUIRKS 100)."""
-
-    event = ""  # lines bear no names
+    """The decoder of NDJSON. A line that is not JSON is a frame too: it may be an error as plain text (QUIRKS 100)."""
 
     def __init__(self) -> None:
-        self._line = bytearray()  # the line that has not ended
-        self._is_skipping = False  # it outgrew the cap
-        self._is_lost = False  # a line was skipped within a value: its other lines mean nothing
+        self._line = bytearray()  # the beginning of the current line
+        self._is_skipping = False  # the line is longer than the cap
+        self._is_lost = False  # a line within a value was skipped: the rest of the value is ignored
         self._value = Value()
 
-    def one(self, data: bytes) -> bytes | None:
-        """The payload of a read that is one line and no more, as they come when a model streams; None for any other."""
+    def single_frame(self, data: bytes) -> tuple[bytes, str] | None:
+        """Returns the payload of a read that is exactly one line, with its empty event name; None for any other."""
         if self._line or self._is_skipping or self._is_lost or self._value.is_open:
             return None
         end = len(data) - 1
         is_one = data.startswith(b"{") and data.endswith(b"}\n") and data.find(b"\n") == end <= MAX_FRAME_BYTES
-        return data[:end] if is_one else None
+        return (data[:end], "") if is_one else None
 
     def feed(self, data: bytes) -> list[Framed]:
         out: list[Framed] = []
@@ -31,8 +33,8 @@ class NDJSON:
         tail = lines.pop()
         count = len(lines)
         if lines and (self._line or self._is_skipping):
-            self._end_held(lines, out)
-        if lines and len(lines) == count and self._is_run(lines, data[: len(data) - len(tail) - 1]):
+            self._complete_line(lines, out)
+        if lines and len(lines) == count and self._are_objects(lines, data[: len(data) - len(tail) - 1]):
             out.append(Frames("", lines))
         else:
             for line in lines:
@@ -41,8 +43,8 @@ class NDJSON:
             self._hold(tail, out)
         return out
 
-    def _end_held(self, lines: list[bytes], out: list[Framed]) -> None:
-        """The first line ends the one that was held, or what was skipped of it."""
+    def _complete_line(self, lines: list[bytes], out: list[Framed]) -> None:
+        """Joins the first of the lines to the current line, or drops it if the current line is skipped."""
         self._hold(lines[0], out)
         lines[0] = bytes(self._line)
         self._line.clear()
@@ -50,19 +52,19 @@ class NDJSON:
             self._is_skipping = False
             del lines[0]
 
-    def _is_run(self, lines: list[bytes], data: bytes) -> bool:
-        """Whether every line is an object, as nearly always: then at each line's end a `}` and a `{` meet."""
+    def _are_objects(self, lines: list[bytes], data: bytes) -> bool:
+        """Whether every line is an object, as it nearly always is: then each line end stands between `}` and `{`."""
         if self._is_lost or self._value.is_open or len(data) > MAX_FRAME_BYTES or len(lines[0]) > MAX_FRAME_BYTES:
             return False
         return lines[0].startswith(b"{") and data.endswith(b"}") and data.count(b"}\n{") == len(lines) - 1
 
     def close(self) -> list[Framed]:
         out: list[Framed] = []
-        if self._line and not self._value.is_open and _is_several(self._line):
-            out.append(without_line_ends(bytes(self._line)))
+        if self._line and not self._value.is_open and _has_two_objects(self._line):
+            out.append(missing_line_ends(bytes(self._line)))
         elif self._line:
             self._end_line(bytes(self._line), out)
-        self._value.give_up(out)
+        self._value.flush(out)
         self._line.clear()
         return out
 
@@ -88,7 +90,7 @@ class NDJSON:
             return
         self._is_lost = False
         if self._value.is_broken_by(line):
-            self._value.give_up(out)
+            self._value.flush(out)
         text = line.strip()
         if self._value.is_open or (text.startswith(b"{") and not text.endswith(b"}")):
             self._value.add(line, out)
@@ -99,8 +101,8 @@ class NDJSON:
 class Value:
     """A value that spans several lines.
 
-    An object that begins at the margin, where this one began, is the next value, and this one is broken; unless it is
-    printed without any indentation, as its second line shows.
+    A line that begins with `{` in the first column, as this value did, begins the next value, and this one is
+    incomplete. That does not hold for values printed without indentation, which the second line shows.
     """
 
     def __init__(self) -> None:
@@ -114,11 +116,11 @@ class Value:
         return self._scanner is not None
 
     def is_broken_by(self, line: bytes) -> bool:
-        """Whether the line begins another value, though this one has not ended."""
+        """Whether the line begins another value although this one is incomplete."""
         return self.is_open and self._has_margin and line.startswith(b"{")
 
     def add(self, line: bytes, out: list[Framed]) -> None:
-        """One more line. No string goes on over a line's end: one that is open there shows that the value is broken."""
+        """Adds a line. A string that is open at the end of a line shows that the value is damaged."""
         if not self.is_open:
             self._has_margin = line.startswith(b"{")
         elif bytes(self._lines[:3]) == b"{\n" and line.startswith(b'"'):
@@ -127,10 +129,10 @@ class Value:
         line = line.strip()
         self._keep(line + b"\n", out)
         if scanner.feed(line.decode("latin-1") + "\n") >= 0 or scanner.is_in_string:
-            self.give_up(out)
+            self.flush(out)
 
-    def give_up(self, out: list[Framed]) -> None:
-        """Let go of what there is, whole or not."""
+    def flush(self, out: list[Framed]) -> None:
+        """Emits the value as a frame, complete or not."""
         if self._lines:
             add_frame(bytes(self._lines), out)
         self._lines.clear()
@@ -147,8 +149,8 @@ class Value:
             self._is_skipping = True
 
 
-def _is_several(line: bytearray) -> bool:
-    """Whether an object follows another in the line."""
+def _has_two_objects(line: bytearray) -> bool:
+    """Whether the line holds an object that follows another."""
     if not line.startswith(b"{"):
         return False
     text = line.decode("latin-1")

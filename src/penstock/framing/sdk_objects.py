@@ -1,4 +1,4 @@
-"""What people already hold, as the JSON that came over the wire: parsed dicts, and the objects of the vendors' SDKs."""
+"""Converts parsed dicts and the objects of the vendors' SDKs back into the JSON payload of a frame."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ import msgspec
 
 from penstock.errors import UsageError
 
-# What the SDKs' helper streams derive from the frames they also pass on.
+# Events that the SDKs' helper streams derive from the frames that they pass on as well.
 _DERIVED = ("content.delta", "content.done", "refusal.delta", "refusal.done", "logprobs.", "tool_calls.function.")
 
 
 def payload_of(item: Any) -> bytes | None:
-    """The frame that the object stands for; None if it only repeats what others say."""
+    """Returns the payload of the frame that the object represents; None if it only repeats other frames."""
     value = as_mapping(item)
     if value is None:
-        raise UsageError(
-            f"cannot decode an object of type {type(item).__name__}: give bytes, dicts, or a vendor's SDK objects"
-        )
+        raise UsageError(f"cannot decode an object of type {type(item).__name__}: pass bytes, dicts or SDK objects")
     match value:
         case {"type": str(kind)} if kind.startswith(_DERIVED):
             return None
@@ -29,13 +27,13 @@ def payload_of(item: Any) -> bytes | None:
         case {"data": data, **rest} if not rest and as_mapping(data) is not None:  # mistralai wraps each chunk
             return payload_of(data)
     try:
-        return msgspec.json.encode(value, enc_hook=_as_plain)
-    except UnicodeEncodeError:  # half a character (QUIRKS 50): escaped, it can go on to where it is mended
-        return json.dumps(value, default=_as_plain).encode()
+        return msgspec.json.encode(value, enc_hook=_as_builtin)
+    except UnicodeEncodeError:  # a lone surrogate (QUIRKS 50): escaped here, joined by the wire
+        return json.dumps(value, default=_as_builtin).encode()
 
 
 def as_mapping(item: Any) -> Mapping[str, Any] | None:
-    """The object's fields as the provider named them, without those that the SDK made up; None if it has none."""
+    """Returns the object's fields under the provider's names, without those that the SDK added; None if it has none."""
     if isinstance(item, Mapping):
         return item
     if hasattr(item, "model_dump"):  # pydantic: all the vendors' SDKs of today
@@ -47,6 +45,6 @@ def as_mapping(item: Any) -> Mapping[str, Any] | None:
     return {key: value for key, value in fields.items() if not key.startswith("_")} if fields else None
 
 
-def _as_plain(item: Any) -> Any:
+def _as_builtin(item: Any) -> Any:
     value = as_mapping(item)
     return str(item) if value is None else value

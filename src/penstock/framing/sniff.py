@@ -1,10 +1,12 @@
-"""Which framing a body has, judged by its first bytes, whatever the request had asked for (QUIRKS 102)."""
+"""Detects the framing of a body by its first bytes, whatever the request had asked for (QUIRKS 102)."""
 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, NoReturn
 
+from penstock.errors import UsageError
 from penstock.framing.aws import PRELUDE, AWSFrames, looks_like_aws
 from penstock.framing.frames import Framed, Framing, Stray
 from penstock.framing.json_array import JSONValues
@@ -16,23 +18,38 @@ FramingName = Literal["sse", "ndjson", "aws"]
 _BLANK = re.compile(rb"(?:\xef\xbb\xbf|[ \t\r\n])*")
 _BEGINS_SSE = re.compile(rb"(?:data|event|id|retry|error)?:")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-_ENOUGH = PRELUDE.size  # how many bytes settle the question
-_MAX_PAGE = 64 * 1024  # how much is kept of a page that is no stream
+_ENOUGH = PRELUDE.size  # this many bytes are enough to detect the framing
+_MAX_PAGE = 64 * 1024  # how much is kept of a body that is not a stream
 
 
 class Body:
-    """Bytes to frames: waits until the first bytes tell the framing, then leaves the work to it."""
+    """A stage from the bytes of a body to frames: detects the framing, then leaves the work to it.
+
+    `feed` and `single_frame` are bound to the framing's own methods as soon as it is known, so that a read costs no
+    extra call. After `close`, `feed` raises a `UsageError`.
+    """
+
+    feed: Callable[[bytes], list[Framed]]
+    """Returns the frames that these bytes complete."""
+    single_frame: Callable[[bytes], tuple[bytes, str] | None]
+    """The fast lane of SSE and NDJSON: returns the payload and event name of a read that is exactly one frame.
+
+    None for any other read, which then has to go to `feed`.
+    """
 
     def __init__(self, usual: FramingName) -> None:
         self._usual: FramingName = usual
         self._first = b""
         self._framing: Framing | None = None
-        self.stream: SSE | NDJSON | None = None  # the framing, if it is one of these, for the shortcut that they offer
         self.feed = self._sniff
+        self.single_frame = _no_single_frame
 
     def close(self) -> list[Framed]:
         out = self._choose() if self._first else []
-        return out + self._framing.close() if self._framing else out
+        if self._framing:
+            out += self._framing.close()
+        self.feed, self.single_frame = _refuse, _no_single_frame
+        return out
 
     def _sniff(self, data: bytes) -> list[Framed]:
         self._first = _BLANK.sub(b"", self._first + data, count=1)
@@ -45,12 +62,12 @@ class Body:
 
     def _use(self, framing: Framing) -> Framing:
         self._framing = framing
-        self.stream = framing if isinstance(framing, SSE | NDJSON) else None
         self.feed = self._values if isinstance(framing, JSONValues) else framing.feed
+        self.single_frame = framing.single_frame if isinstance(framing, SSE | NDJSON) else _no_single_frame
         return framing
 
     def _values(self, data: bytes) -> list[Framed]:
-        """JSON values, until something else follows them, such as a `data: [DONE]` glued on."""
+        """Reads JSON values until something else follows them, such as an appended `data: [DONE]`."""
         values = self._framing
         assert isinstance(values, JSONValues)
         out = values.feed(data)
@@ -59,13 +76,21 @@ class Body:
         return out
 
 
+def _no_single_frame(data: bytes) -> None:
+    return None
+
+
+def _refuse(data: bytes) -> NoReturn:
+    raise UsageError("this decoder is closed: make a new one for each response")
+
+
 def choose(data: bytes, usual: FramingName) -> Framing:
-    """The framing of a body that begins with `data`."""
+    """Returns the framing for a body that begins with `data`; `usual` is the one that the wire mostly has."""
     for magic, name in _COMPRESSED.items():
         if data.startswith(magic):
             return Page(f"the body is compressed ({name}): decompress it before feeding it", "compressed")
     if data.startswith(b"<"):
-        return Page("the body is a page of markup, not a stream", "not_a_stream")
+        return Page("the body is HTML or XML, not a stream", "not_a_stream")
     if looks_like_aws(data):
         return AWSFrames()
     if data.startswith((b"{", b"[")) and not (usual == "ndjson" and data.startswith(b"{")):
@@ -76,7 +101,7 @@ def choose(data: bytes, usual: FramingName) -> Framing:
 
 
 class Page:
-    """A body that is no stream: kept up to a cap, and reported once at its end."""
+    """A body that is not a stream: kept up to a cap, and reported once when it ends."""
 
     def __init__(self, note: str, code: str) -> None:
         self._note = note

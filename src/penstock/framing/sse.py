@@ -1,8 +1,11 @@
-"""Server-Sent Events, by the WHATWG rules and by what gateways really send.
+"""The SSE framing: Server-Sent Events by the WHATWG rules, and by what gateways really send.
 
-Work is per read. Neighbouring blocks mostly have the same heading (`data: `, or an event name and `data: `), so the
-heading of the last plain block is remembered, and a read full of blocks with that heading is taken apart by one
-`split`. Whatever differs goes line by line; the result is the same.
+Work is done per read. Consecutive blocks mostly have the same heading (`data: `, or an event name and `data: `), so the
+heading of the last plain block is remembered.
+
+Three lanes give the same frames. `_dispatch`, which parses a block line by line, is the reference. `_split_run` splits
+a read that consists of blocks with the remembered heading, and `single_frame` takes a read that is exactly one such
+block. test_framing compares them with a simple parser of the same rules, cut anywhere, block by block and whole.
 """
 
 from __future__ import annotations
@@ -11,64 +14,63 @@ import re
 
 import msgspec
 
-from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, Stray, too_large, without_line_ends
+from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, Stray, missing_line_ends, too_large
 
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|[\r\n]")  # and nothing else: U+2028 is text (QUIRKS 107)
 _BLOCK_END = re.compile(rb"(?>\r\n|[\r\n])(?>\r\n|[\r\n])")
 _PLAIN = re.compile(rb"((?:event: ?([^\r\n]*)(?:\r\n|[\r\n]))?data: ?)")
-_WHOLE = re.compile(rb"\s*(?:\{.*\}|\[DONE\])\s*")  # no JSON value spans two such lines: their blank line is missing
-_CUT = re.compile(rb"(?:d(?:at?)?|e(?:v(?:en?)?)?)?")  # what may be left of `data` or `event` when a stream is cut
+_WHOLE = re.compile(rb"\s*(?:\{.*\}|\[DONE\])\s*")  # two such lines are two frames without a blank line between them
+_CUT = re.compile(rb"(?:d(?:at?)?|e(?:v(?:en?)?)?)?")  # a prefix of `data` or `event`, where a stream was cut
 _STRIPPED = re.compile(rb"(?:event: ?[\w.-]*?)?data:([^\r\n]*?[}\]]) *(?:event:|data:)[^\r\n]*\Z")
-_STRIDE = 16  # how many parts are looked over at once
+_STRIDE = 16  # how many parts are checked at once
 _MAX_HEADINGS = 64
-_OVERLAP = 3  # a block's end is at most four bytes long, so this much of the last read may belong to it
+_OVERLAP = 3  # the end of a block has at most four bytes, so up to three of them may be in the last read
 
 
 class SSE:
-    """Bytes to frames. A last block that lacks its blank line is a frame all the same (QUIRKS 110)."""
+    """The SSE decoder. A last block without its blank line is a frame too (QUIRKS 110)."""
 
     def __init__(self) -> None:
-        self.event = ""  # the name in the usual heading
-        self._open = bytearray()  # what came of the block that has not ended
-        self._skipped = 0  # how much of it was let go, once it outgrew the cap
+        self._open = bytearray()  # the block whose end has not arrived
+        self._skipped = 0  # how many bytes of it were dropped because it is larger than the cap
         self._may_be_bom = True
-        self._is_between = False  # nothing is open or pending: a block begins with the next byte
-        self._after_cr = False  # an LF that comes next belongs to the line end before it
+        self._is_between = False  # a block begins with the next byte
+        self._after_cr = False  # the last byte was a CR: a following LF belongs to the same line end
         self._heading = Heading(b"data: ", b"", b"\n")
-        self._headings: dict[tuple[bytes, bytes], Heading] = {}  # those that were met, as they take turns
+        self._headings: dict[tuple[bytes, bytes], Heading] = {}  # all that occurred: event names alternate
 
-    def one(self, data: bytes) -> bytes | None:
-        """The payload of a read that is one block with the usual heading and no more, as most are when a model streams.
+    def single_frame(self, data: bytes) -> tuple[bytes, str] | None:
+        """Returns payload and event name of a read that is exactly one block with the remembered heading.
 
-        The event's name is then `event`. For any other read it is None, and nothing has happened.
+        None for any other read; the decoder is then unchanged.
         """
         if self._is_between:
-            head, start, line_end, other_end, gap, stop = self._heading.shape
+            head, start, line_end, other_end, gap, stop, event = self._heading.shape
             if data.startswith(head):
                 end = data.find(line_end, start)
                 is_one = end == len(data) - stop < MAX_FRAME_BYTES and data.endswith(gap)
                 if is_one and data.find(other_end, start, end) < 0:
-                    return data[start:end]
+                    return data[start:end], event
         return None
 
     def feed(self, data: bytes) -> list[Framed]:
         out: list[Framed] = []
-        self._feed_any(data, out)
+        self._feed(data, out)
         self._is_between = not (self._open or self._after_cr or self._may_be_bom)
         return out
 
-    def _feed_any(self, data: bytes, out: list[Framed]) -> None:
+    def _feed(self, data: bytes, out: list[Framed]) -> None:
         if self._may_be_bom or self._after_cr:
             data = self._trim(data)
         start = self._end_open_block(data, out) if self._open else 0
-        hopeless: Heading | None = None  # no block with this heading ends in this read: to look once is enough
+        exhausted: Heading | None = None  # no further block with this heading ends in this read
         while start < len(data):
             heading = self._heading
-            end = 0 if heading is hopeless else self._run(data, start, out)
+            end = 0 if heading is exhausted else self._split_run(data, start, out)
             if not end:
-                hopeless = heading
-                end = self._block(data, start, out)
+                exhausted = heading
+                end = self._parse_block(data, start, out)
             if not end:
                 self._hold(data[start:], out)
                 return
@@ -80,14 +82,14 @@ class SSE:
         if self._open and not self._skipped:
             stripped = _STRIPPED.match(self._open)
             if stripped and _is_json(stripped[1]):
-                out.append(without_line_ends(bytes(self._open)))
+                out.append(missing_line_ends(bytes(self._open)))
             else:
                 self._dispatch(bytes(self._open), out)
         self._open.clear()
         return out
 
     def _trim(self, data: bytes) -> bytes:
-        """Take away a byte order mark (QUIRKS 109), or the LF of a CRLF that was cut in two (QUIRKS 106)."""
+        """Removes a byte order mark (QUIRKS 109), and the LF of a CRLF that was split between reads (QUIRKS 106)."""
         if self._after_cr and data:
             self._after_cr = False
             data = data.removeprefix(b"\n")
@@ -102,8 +104,7 @@ class SSE:
         return data
 
     def _end_open_block(self, data: bytes, out: list[Framed]) -> int:
-        """Look for the end of the open block in what is new, and say where it is; all of it is held if there is
-        none."""
+        """Returns where the open block ends in the data; if it does not, all of the data is added to it."""
         last = bytes(self._open[-_OVERLAP:])
         end = _BLOCK_END.search(last + data)
         if end is None:
@@ -125,8 +126,11 @@ class SSE:
             self._skipped += len(self._open) - _OVERLAP
             del self._open[:-_OVERLAP]
 
-    def _run(self, data: bytes, start: int, out: list[Framed]) -> int:
-        """Take apart all blocks from `start` at once, if the first has the usual heading; else, or with no end, 0."""
+    def _split_run(self, data: bytes, start: int, out: list[Framed]) -> int:
+        """Splits all complete blocks from `start` on and returns their end.
+
+        0 if the first has another heading than the remembered one, or if no block is complete.
+        """
         heading = self._heading
         if not data.startswith(heading.head, start) or len(data) - start > MAX_FRAME_BYTES:
             return 0
@@ -142,7 +146,7 @@ class SSE:
         return end + heading.stop
 
     def _mixed_run(self, heading: Heading, parts: list[bytes], out: list[Framed]) -> None:
-        """A run in which some parts hold more than a payload: other blocks, comments, further lines."""
+        """Handles a run in which some parts are more than a payload: other blocks, comments, further lines."""
         pure: list[bytes] = []
         for start in range(0, len(parts), _STRIDE):
             stride = parts[start : start + _STRIDE]
@@ -156,26 +160,26 @@ class SSE:
                 if pure:
                     out.append(Frames(heading.event, pure))
                     pure = []
-                self._blocks(heading.head + part + heading.gap, out)
+                self._parse_blocks(heading.head + part + heading.gap, out)
         if pure:
             out.append(Frames(heading.event, pure))
 
-    def _blocks(self, data: bytes, out: list[Framed]) -> None:
-        """Blocks of any kind, the last of which ends with the data."""
+    def _parse_blocks(self, data: bytes, out: list[Framed]) -> None:
+        """Parses blocks of any kind, the last of which ends with the data."""
         start = 0
-        while end := self._block(data, start, out):
+        while end := self._parse_block(data, start, out):
             start = end
         self._dispatch(data[start:], out)
 
-    def _block(self, data: bytes, start: int, out: list[Framed]) -> int:
-        """One block, the general way; where it ends, or 0 if its end has not arrived."""
+    def _parse_block(self, data: bytes, start: int, out: list[Framed]) -> int:
+        """Parses one block of any kind and returns its end; 0 if that has not arrived."""
         end = _block_end(data, start)
         if end:
             self._dispatch(data[start:end], out)
         return end
 
     def _dispatch(self, block: bytes, out: list[Framed]) -> None:
-        """The lines of a block become a frame; without data they are none (QUIRKS 116)."""
+        """Parses the lines of a block into a frame; a block without data is not a frame (QUIRKS 116)."""
         lines = block.strip(b"\r\n")
         if not lines:
             return
@@ -188,7 +192,7 @@ class SSE:
             out.append(Frames((plain[2] or b"").decode("utf-8", "replace"), [payload]))
             return
         if lines.startswith(b"{") or (lines.startswith(b"[") and _is_json(lines)):
-            # JSON that was not framed at all, as Google sends late errors (QUIRKS 155)
+            # JSON without SSE framing: Google sends late errors so (QUIRKS 155)
             out.append(Frames("", [lines]))
             return
         event, payloads = "", list[bytes]()
@@ -200,7 +204,7 @@ class SSE:
                     payloads.append(value)
                 case b"event":  # may come after the data (QUIRKS 114)
                     event = value.decode("utf-8", "replace")
-                case b"error":  # a bogus field, but it holds the only word of the failure (QUIRKS 96)
+                case b"error":  # not a field of SSE, but the only report of the failure (QUIRKS 96)
                     out.append(Frames("error", [value]))
                 case b"" | b"id" | b"retry":
                     pass
@@ -212,7 +216,7 @@ class SSE:
             out.append(Frames(event, payloads))
 
     def _remember(self, plain: re.Match[bytes], block: bytes) -> None:
-        """Take this block's heading for the usual one; not if it lacks its space, which the next payload might have."""
+        """Remembers the heading of this block, unless its space is missing, which the next payload might begin with."""
         if plain[1].endswith(b" "):
             line_end = b"\r\n" if block.endswith(b"\r\n") else b"\r" if block.endswith(b"\r") else b"\n"
             key = plain[1], line_end
@@ -221,11 +225,11 @@ class SSE:
                 heading = Heading(plain[1], plain[2] or b"", line_end)
                 if len(self._headings) < _MAX_HEADINGS:
                     self._headings[key] = heading
-            self._heading, self.event = heading, heading.event
+            self._heading = heading
 
 
 class Heading:
-    """What stands before the payload in a run of like blocks."""
+    """The bytes around the payload in a run of similar blocks."""
 
     __slots__ = ("_newlines", "_returns", "event", "gap", "head", "separator", "shape", "start", "stop")
 
@@ -237,24 +241,24 @@ class Heading:
         self.separator = self.gap + head
         self.event = name.decode("utf-8", "replace")
         other_end = b"\r" if line_end == b"\n" else b"\n"
-        self.shape = head, self.start, line_end[:1], other_end, self.gap, self.stop
+        self.shape = head, self.start, line_end[:1], other_end, self.gap, self.stop, self.event
         self._newlines = self.separator.count(b"\n")
         self._returns = self.separator.count(b"\r")
 
     def is_pure(self, body: bytes, gaps: int) -> bool:
-        """Whether the body holds no line ends but those of its separators: then every part is one payload."""
+        """Whether the only line ends of the body are those of its separators, so that every part is one payload."""
         if body.count(b"\n") != gaps * self._newlines:
             return False
         return body.count(b"\r") == gaps * self._returns if self._returns else b"\r" not in body
 
 
 def _block_end(data: bytes, start: int) -> int:
-    """Where the block that begins at `start` ends, behind its blank line; 0 if that has not arrived."""
+    """Returns the end of the block that begins at `start`, after its blank line; 0 if that has not arrived."""
     end = data.find(b"\n", start)
     if end >= 0 and not data.startswith(b"\n", end + 1):
         end = data.find(b"\n", end + 1)
     if end >= 0 and data.startswith(b"\n", end + 1) and data.find(b"\r", start, end) < 0:
-        return end + 2  # one line or two, as most blocks are
+        return end + 2  # most blocks have one or two lines
     blank = _BLOCK_END.search(data, start)
     return blank.end() if blank else 0
 
