@@ -21,7 +21,6 @@ from penstock.framing import aws, json_array, ndjson, sse
 from penstock.framing import frames as frame
 from penstock.wires import ALIASES, WIRES
 from penstock.wires.openai_chat import decode_response as openai_chat
-from penstock.wires.shared import open_call as call
 from tests import streams
 from tests.sanity import assert_sane, said
 from tests.support import aws_message, decode_pieces, frame_bytes, joined, pieces_of, random_pieces, vectors
@@ -236,7 +235,8 @@ def test_a_frame_of_a_hundred_megabytes() -> None:
 
 
 def test_arguments_without_end_are_dropped_and_the_call_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call, "MAX_ARGUMENTS", 10_000)
+    for module in ("penstock.calls.growing", "penstock.wires.shared.open_call"):
+        monkeypatch.setattr(f"{module}.MAX_ARGUMENTS", 10_000)
     head = {"index": 0, "id": "c", "function": {"name": "f", "arguments": '{"a": "'}}
     more = frame_bytes("openai-chat", chat_chunk(tool_calls=[{"index": 0, "function": {"arguments": "x" * 100}}]))
     decoder = penstock.Decoder("openai-chat")

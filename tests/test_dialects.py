@@ -101,7 +101,7 @@ def test_what_is_held_back_is_capped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_arguments_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.dialects.reading.text_call.MAX_ARGUMENTS", 10_000)
+    monkeypatch.setattr("penstock.calls.growing.MAX_ARGUMENTS", 10_000)
     [broken] = [
         event
         for event in feed_all("xml", [LONG["anthropic_xml"] % ("x" * 50_000)])

@@ -163,7 +163,7 @@ def arguments_beside(source: Source, call: TextCall, unread: Unread, *, is_empty
     is_unknown = is_empty and not (call.name in source.tools and call.schema.types)
     usual = {*ARGUMENTS, *(ALIASES if is_empty else ())}
     found = {key: raw for key, raw in unread.fields.items() if is_unknown or key in own or key in usual}
-    written = call.raw if found else ""
+    written = call.raw() if found else ""
     given = strict_object(written) or {}
 
     def is_new(key: str, raw: str) -> bool:

@@ -1,4 +1,4 @@
-"""A call that a model is writing into its text: its arguments as JSON, piece by piece, and the verdict at its end."""
+"""A call that a model writes into its text: its arguments as JSON, piece by piece, and its result when it ends."""
 
 from __future__ import annotations
 
@@ -6,120 +6,91 @@ from json.encoder import encode_basestring
 from typing import TYPE_CHECKING
 
 from penstock.calls.arguments import MAX_ARGUMENTS, diagnose, strict_object
-from penstock.calls.rope import PIECES, Rope
-from penstock.events import Fault, StreamChunk, ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
+from penstock.calls.growing import GrowingCall
+from penstock.events import StreamChunk, ToolCallDelta
 
 if TYPE_CHECKING:
     from penstock.dialects.reading.schema import Schema
 
 
-class TextCall:
-    """A call in the making. Its arguments are added as JSON text, or as keys and values that become JSON here."""
+class TextCall(GrowingCall):
+    """A call in progress. Its arguments are added as JSON text, or as keys and values that become JSON here.
 
-    __slots__ = ("_append", "_doubt", "_emit", "_is_plain", "_mentioned", "_next_care", "_raw", "_size", "_values",
-                 "argument", "block", "id", "keys", "name", "origin", "schema")  # fmt: skip
+    `add` is the reference; `string` repeats its short path for the many small pieces of a long string.
+    """
+
+    __slots__ = ("_doubt", "_is_unambiguous", "_mentioned", "_values", "argument", "keys", "schema")
 
     def __init__(self, out: list[StreamChunk], block: int, id: str, name: str, origin: str, schema: Schema) -> None:
-        self._emit = out.append
-        self.block = block
-        self.id = id
-        self.name = name
-        self.origin = origin
+        super().__init__(out, block, id, name, origin)
         self.schema = schema  # of the arguments
-        self._raw = Rope()
-        self._append = self._raw.append
-        self._size = 0
-        self._next_care = PIECES
-        self.keys: set[str] = set()  # of the arguments that it has so far
+        self.keys: set[str] = set()  # of the arguments so far
         self.argument = ""  # the last of them
         self._values: list[tuple[str, int, int]] = []  # their keys, and where key and value begin in the JSON
-        self._mentioned: dict[str, str] = {}  # keys that stand in values, and what is wrong if they are not given
-        self._doubt = ""  # why it is a guess, if it is one
-        self._is_plain = True  # whether it is plain all the same what was meant
-        self._emit(ToolCallStart(block, id, name))
-
-    def add(self, piece: str) -> None:
-        """A piece of the arguments' JSON."""
-        self._size = size = self._size + len(piece)
-        if size > self._next_care:
-            if size > MAX_ARGUMENTS:
-                return
-            self._raw.settle()
-            self._next_care = size + PIECES
-        self._append(piece)
-        self._emit(ToolCallDelta(self.block, piece))
+        self._mentioned: dict[str, str] = {}  # keys inside values, and the doubt if no argument has that key
+        self._doubt = ""  # why the call is a guess, if it is one
+        self._is_unambiguous = True  # whether the guess has only one reading
+        self.start()
 
     def overflow(self) -> None:
-        """There is more of the arguments than a call may have."""
-        self._size = self._next_care = MAX_ARGUMENTS + 1
-
-    @property
-    def raw(self) -> str:
-        """The arguments' JSON so far."""
-        return self._raw.text()
+        """Marks the arguments as longer than a call may have."""
+        self.size = self._next_settle = MAX_ARGUMENTS + 1
 
     def key(self, key: str) -> None:
-        """The value that comes next is this argument's."""
+        """Begins an argument; its value follows."""
         self.argument = key
-        start = self._size
+        start = self.size
         self.add(("," if self.keys else "{") + encode_basestring(key) + ":")
-        if self._size <= MAX_ARGUMENTS or not self.keys:
+        if not self.is_too_large or not self.keys:
             self.keys.add(key)
-            self._values.append((key, start, self._size))
+            self._values.append((key, start, self.size))
 
     def string(self, piece: str) -> None:
-        """A piece of a string, without its quotes."""
-        written = encode_basestring(piece)[1:-1]
-        self._size = size = self._size + len(written)
-        if size > self._next_care:
-            self._size -= len(written)
-            self.add(written)
-        else:  # as most do, and with less ado
-            self._append(written)
-            self._emit(ToolCallDelta(self.block, written))
+        """Adds a piece of a string, without quotes."""
+        escaped = encode_basestring(piece)[1:-1]
+        size = self.size + len(escaped)
+        if size > self._next_settle:
+            self.add(escaped)
+        else:
+            self.size = size
+            self._append(escaped)
+            self._emit(ToolCallDelta(self.block, escaped))
 
     def mention(self, key: str, message: str) -> None:
-        """A value has the tag of a key in it. If that key is not given elsewhere, the call is a guess."""
+        """Records that a value contains the tag of a key. If no argument has that key, the call is a guess."""
         self._mentioned.setdefault(key, message)
 
     def end_keys(self) -> None:
-        """There are no more arguments."""
+        """Closes the object of the arguments."""
         for key, message in self._mentioned.items():
             if key not in self.keys:
                 self.doubt(message)
         self.add("}" if self.keys else "{}")
 
     def doubt(self, message: str, *, is_plain: bool = False) -> None:
-        """What the call says is a guess: it will not be whole, even if it is plain what was meant."""
+        """Marks the call as a guess: it will be invalid. `is_plain` if the guess has only one reading."""
         self._doubt = self._doubt or message
-        self._is_plain = self._is_plain and is_plain
+        self._is_unambiguous = self._is_unambiguous and is_plain
 
     def seal(self) -> None:
-        """The call ended as it should: it is whole if its arguments are a strict JSON object."""
-        if self._size > MAX_ARGUMENTS:
-            self.fail("too_large", f"the arguments are longer than MAX_ARGUMENTS ({MAX_ARGUMENTS} characters)")
+        """Ends the call: it is valid if its arguments are a strict JSON object and nothing is doubtful."""
+        if self.is_too_large:
+            self._fail_too_large()
             return
-        raw = self._raw.text()
+        raw = self.raw()
         if len(self._values) > len(self.keys):
             self._compare(raw)
         if (arguments := strict_object(raw)) is None:
-            self._invalid(raw, *diagnose(raw, None))
+            self._emit_invalid(raw, *diagnose(raw, None))
         elif self._doubt:
-            self._invalid(raw, "malformed", self._doubt, arguments if self._is_plain else None)
+            self._emit_invalid(raw, "malformed", self._doubt, arguments if self._is_unambiguous else None)
         else:
-            self._emit(ToolCall(self.id, self.name, arguments, raw, self.origin, "call_end", block=self.block))
+            self._emit_call(arguments, raw, "call_end")
 
     def _compare(self, raw: str) -> None:
-        """An argument that is given twice, and not as the same, makes the call a guess."""
+        """Makes the call a guess if one argument was written twice with different values."""
         ends = [*(start for _, start, _ in self._values[1:]), len(raw) - 1]
-        written: dict[str, str] = {}
+        values: dict[str, str] = {}
         for (key, _, start), end in zip(self._values, ends, strict=True):
-            if written.setdefault(key, raw[start:end]) != raw[start:end]:
+            if values.setdefault(key, raw[start:end]) != raw[start:end]:
                 self.doubt(f"the argument {key!r} is given twice")
-
-    def fail(self, why: Fault, message: str) -> None:
-        """The call was cut, or broke off."""
-        self._invalid(self._raw.text(), why, message, None)
-
-    def _invalid(self, raw: str, why: Fault, message: str, repaired: dict[str, object] | None) -> None:
-        self._emit(ToolCallInvalid(self.block, self.id, self.name, raw, why, message, repaired, self.origin))
