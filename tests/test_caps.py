@@ -37,7 +37,7 @@ from penstock.messages import file, image, user
 from penstock.testing import Loopback, Raw, ReceivedRequest, Reply, Scripted, demo
 from penstock.testing.sample import Sampler
 from penstock.testing.wires.judge import find_rejection
-from penstock.tools.outcome import outcome
+from penstock.tools.outcome import as_outcome
 from penstock.tools.schema_arguments import SchemaArguments
 from penstock.wires import find_encoder
 from penstock.wires.gemini.partial_args import keys_of
@@ -265,7 +265,7 @@ def argument_errors(arguments: dict[str, Any]) -> str:
 
 
 def number_of_parts() -> int:
-    return len(outcome([image(b"\x89PNG\r\n\x1a\n")] * 5).content)
+    return len(as_outcome([image(b"\x89PNG\r\n\x1a\n")] * 5).content)
 
 
 # -- testing -----------------------------------------------------------------------------------------------------------
@@ -413,7 +413,7 @@ CAPS = [
     Cap("tools.MAX_SHOWN", 10, lambda: "characters)" in argument_errors({"a": [1] * 50}),
         True, False),
     Cap("tools.MAX_PARTS", 3, number_of_parts, 1, 5),
-    Cap("tools.MAX_NESTING", 4, lambda: outcome([nested(6), {1}]).text, '[[[["…"]]],[1]]',
+    Cap("tools.MAX_NESTING", 4, lambda: as_outcome([nested(6), {1}]).text, '[[[["…"]]],[1]]',
         "[[[[[[[1]]]]]],[1]]"),
     # testing
     Cap("testing.MAX_CALLS", 2,

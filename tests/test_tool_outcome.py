@@ -24,7 +24,7 @@ from penstock.errors import ArgumentsError, PenstockError, ToolError
 from penstock.events import Text
 from penstock.messages import File, Image, ToolResult, image
 from penstock.tools import outcome as tool_outcome
-from penstock.tools.tool import MAX_RESULT, Outcome, ToolOutput, failure, outcome
+from penstock.tools.outcome import MAX_RESULT, Outcome, ToolOutput, as_outcome, failure
 from tests.tool_types import ID, NOON, Color, Level, Pair, Path, Person, Point, Word
 
 PNG = base64.b64decode(
@@ -148,7 +148,7 @@ RETURNED = [
 
 @pytest.mark.parametrize(("value", "text"), RETURNED, ids=range(len(RETURNED)))
 def test_what_a_model_reads_of_a_value(value: Any, text: str) -> None:
-    found = outcome(value)
+    found = as_outcome(value)
     assert found.content == (Text(0, text),)
     assert found.text == text
     assert found.data is value
@@ -158,15 +158,15 @@ def test_what_a_model_reads_of_a_value(value: Any, text: str) -> None:
 
 
 def test_deep_values_have_an_end() -> None:
-    assert "…" in outcome([nested(5_000), Empty()]).text
-    assert outcome(nested(200)).text == "[" * 201 + "]" * 201
-    assert len(outcome(nested(100_000)).text) < 1000
+    assert "…" in as_outcome([nested(5_000), Empty()]).text
+    assert as_outcome(nested(200)).text == "[" * 201 + "]" * 201
+    assert len(as_outcome(nested(100_000)).text) < 1000
 
 
 def test_what_takes_no_end_is_cut_in_the_middle() -> None:
     text = "a" * 50_000_000 + "é" + "b" * 50_000_000
     began = time.perf_counter()
-    found = outcome(text)
+    found = as_outcome(text)
     assert time.perf_counter() - began < 1, "only what is kept is looked at"
     assert found.data is text
     assert len(found.text) <= MAX_RESULT
@@ -174,13 +174,13 @@ def test_what_takes_no_end_is_cut_in_the_middle() -> None:
     assert found.text.endswith("bbb")
     head, note, tail = found.text.split("\n")
     assert note == f"… {len(text) - len(head) - len(tail)} characters left out …"
-    assert outcome("a" * MAX_RESULT).text == "a" * MAX_RESULT
-    assert len(outcome({"rows": ["row"] * 1_000_000}).text) <= MAX_RESULT
+    assert as_outcome("a" * MAX_RESULT).text == "a" * MAX_RESULT
+    assert len(as_outcome({"rows": ["row"] * 1_000_000}).text) <= MAX_RESULT
     assert len(failure(ToolError("a" * 1_000_000)).text) <= MAX_RESULT
 
 
 def test_the_parts_of_one_result_share_the_room() -> None:
-    found = outcome([image(PNG), *["a" * MAX_RESULT] * 10])
+    found = as_outcome([image(PNG), *["a" * MAX_RESULT] * 10])
     assert len(found.text) <= MAX_RESULT
     assert len(found.content) == 11
 
@@ -188,25 +188,25 @@ def test_the_parts_of_one_result_share_the_room() -> None:
 def test_pictures_and_files_are_parts() -> None:
     jpeg, gif, webp = b"\xff\xd8\xff\xe0", b"GIF89a", b"RIFF\x04\x00\x00\x00WEBP"
     for data, kind in ((PNG, "image/png"), (jpeg, "image/jpeg"), (gif, "image/gif"), (webp, "image/webp")):
-        [found] = outcome(data).content
+        [found] = as_outcome(data).content
         assert isinstance(found, Image)
         assert (found.media_type, found.data) == (kind, data)
-    [pdf] = outcome(b"%PDF-1.7").content
+    [pdf] = as_outcome(b"%PDF-1.7").content
     assert isinstance(pdf, File)
     assert pdf.media_type == "application/pdf"
-    assert outcome(memoryview(PNG)).content == outcome(PNG).content
+    assert as_outcome(memoryview(PNG)).content == as_outcome(PNG).content
     picture = image("https://x.test/a.png")
-    assert outcome(picture).content == (picture,)
-    assert outcome(["Look:", picture, {"size": 3}, PNG]).content == (
+    assert as_outcome(picture).content == (picture,)
+    assert as_outcome(["Look:", picture, {"size": 3}, PNG]).content == (
         Text(0, "Look:"), picture, Text(0, '{"size":3}'), image(PNG),
     )  # fmt: skip
-    assert outcome(["Look:", "no picture"]).content == (Text(0, '["Look:","no picture"]'),)
-    assert outcome([Text(0, "a"), Text(0, "b")]).content == (Text(0, "a"), Text(0, "b"))
+    assert as_outcome(["Look:", "no picture"]).content == (Text(0, '["Look:","no picture"]'),)
+    assert as_outcome([Text(0, "a"), Text(0, "b")]).content == (Text(0, "a"), Text(0, "b"))
 
 
 def test_media_that_are_too_large_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool_outcome, "MAX_MEDIA", 10)
-    assert outcome(PNG).text == f"<{len(PNG)} bytes that are not text>"
+    assert as_outcome(PNG).text == f"<{len(PNG)} bytes that are not text>"
 
 
 def test_pictures_of_pil_are_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,19 +226,19 @@ def test_pictures_of_pil_are_parts(monkeypatch: pytest.MonkeyPatch) -> None:
             buffer.write(PNG)
 
     monkeypatch.setitem(sys.modules, "PIL.Image", types.SimpleNamespace(Image=Picture))
-    assert outcome(Picture("RGB")).content == (image(PNG),)
-    assert outcome([Picture("CMYK"), "seen"]).content == (image(PNG), Text(0, "seen"))
+    assert as_outcome(Picture("RGB")).content == (image(PNG),)
+    assert as_outcome([Picture("CMYK"), "seen"]).content == (image(PNG), Text(0, "seen"))
     monkeypatch.setattr(Picture, "convert", lambda self, mode: self)
-    assert outcome(Picture("broken")).text == '{"mode":"broken"}'
+    assert as_outcome(Picture("broken")).text == '{"mode":"broken"}'
 
 
 def test_what_the_model_reads_and_what_the_program_keeps_may_differ() -> None:
     rows = [{"id": 1}]
-    assert outcome(ToolOutput("1 row", data=rows)) == Outcome((Text(0, "1 row"),), rows)
-    assert outcome(ToolOutput(["See:", PNG], is_error=True)) == Outcome((Text(0, "See:"), image(PNG)), None, True)
+    assert as_outcome(ToolOutput("1 row", data=rows)) == Outcome((Text(0, "1 row"),), rows)
+    assert as_outcome(ToolOutput(["See:", PNG], is_error=True)) == Outcome((Text(0, "See:"), image(PNG)), None, True)
     result = ToolResult("", "", (Text(0, "a"),), True)
-    assert outcome(result) == Outcome(result.content, result, True)
-    assert outcome(outcome(rows)) == outcome(rows)
+    assert as_outcome(result) == Outcome(result.content, result, True)
+    assert as_outcome(as_outcome(rows)) == as_outcome(rows)
 
 
 def test_what_a_model_reads_of_an_error() -> None:
@@ -281,5 +281,5 @@ odd_values = st.recursive(
 @settings(max_examples=300)
 @given(odd_values)
 def test_whatever_a_tool_returns_can_be_told(value: Any) -> None:
-    found = outcome(value)
+    found = as_outcome(value)
     msgspec.json.encode(ToolResult("", "", found.content, found.is_error))

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from penstock.errors import ArgumentsError, UsageError
-from penstock.tools.tool import Tool, as_tool, outcome, tool
+from penstock.tools.outcome import as_outcome
+from penstock.tools.tool import Tool, as_tool, tool
 from tests.tool_types import PARAMETERS, VECTORS, Address, Color, Json, Person, Point, Vector, google, taking
 
 each_vector = pytest.mark.parametrize("vector", VECTORS.values(), ids=VECTORS)
@@ -529,7 +530,7 @@ TOOLS = {annotation: taking(annotation) for annotation in TYPES}
 def test_json_survives_the_check_and_the_way_back(case: tuple[Any, Any]) -> None:
     annotation, value = case
     checked = TOOLS[annotation].check({"x": value})
-    assert json.loads(outcome(checked).text) == {"x": value}
+    assert json.loads(as_outcome(checked).text) == {"x": value}
     assert Tool.from_schema("f", "", TOOLS[annotation].parameters).check({"x": value}) == {"x": value}
 
 

@@ -258,7 +258,7 @@ def test_declarations_are_tools_with_a_function_or_deferred(declaration: Json) -
     made = as_tool(declaration, function, read_only=True)
     assert (made.name, made.description, made.parameters, made.strict) == ("weather", "Look.", PARAMETERS, True)
     assert made.read_only
-    assert made.function(**made.bound(made.check({"city": "Rome"}), Context(None))) == "Rome"
+    assert made.function(**made.with_context(made.check({"city": "Rome"}), Context(None))) == "Rome"
     assert not made.is_deferred
 
     deferred = as_tool(declaration)
@@ -354,11 +354,11 @@ def test_the_context_is_given_and_not_told() -> None:
         made = tool(function)
         assert "context" not in made.parameters["properties"]
         assert made.parameters["required"] == ["city"]
-        assert made.function(**made.bound(made.check({"city": "Rome"}), context)) == "kRome"
+        assert made.function(**made.with_context(made.check({"city": "Rome"}), context)) == "kRome"
         with pytest.raises(ArgumentsError, match="`context`: unknown"):
             made.check({"city": "Rome", "context": 1})
     assert last("Rome") == "Rome"
-    assert tool(google).bound({"city": "a"}, context) == {"city": "a"}
+    assert tool(google).with_context({"city": "a"}, context) == {"city": "a"}
 
 
 def test_a_context_cannot_be_smuggled_in_among_other_keywords() -> None:

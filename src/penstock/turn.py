@@ -27,7 +27,7 @@ from penstock.events import (
     Usage,
 )
 
-Part = Text | Reasoning | Refusal | ToolCall | ToolCallInvalid | Opaque
+TurnPart = Text | Reasoning | Refusal | ToolCall | ToolCallInvalid | Opaque
 TurnType = Literal["tool_calls", "final_answer"]
 
 
@@ -38,7 +38,7 @@ class Turn(Struct, frozen=True):
     provider told none; `finish_reason` is "cut" if it never said why it stopped.
     """
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[TurnPart, ...] = ()
     finish_reason: FinishReason = "cut"
     raw_finish_reason: str | None = None
     finish_message: str = ""
@@ -87,7 +87,7 @@ class TurnBuilder:
 
     def _restart(self) -> None:
         self._pieces: dict[int, tuple[Any, list[str]]] = {}  # a block's first event, and the pieces of it
-        self._whole: list[tuple[int, Part]] = []
+        self._whole: list[tuple[int, TurnPart]] = []
         self._finish = Finish("cut")
         self._usage: Usage | None = None
         self._error: Error | None = None
@@ -147,13 +147,13 @@ def not_an_event(event: Never) -> NoReturn:
     )
 
 
-def _joined(first: Any, pieces: list[str]) -> Part:
+def _joined(first: Any, pieces: list[str]) -> TurnPart:
     text = "".join(pieces)
     if isinstance(first, ToolCallStart):
         return ToolCallInvalid(first.block, first.id, first.name, text, "cut", "the events end before the call does")
     if isinstance(first, ToolCallDelta):
         return ToolCallInvalid(first.block, "", "", text, "unnamed", "the events begin within the call")
-    whole: Part = type(first)(first.block, text, first.choice)
+    whole: TurnPart = type(first)(first.block, text, first.choice)
     return whole
 
 

@@ -53,7 +53,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
             is_parallel=tool.parallel,
             is_deferred=tool.is_deferred,
             is_read_only=tool.read_only,
-            check=tool.given,
+            check=tool.complete_arguments,
         )
 
 

@@ -16,7 +16,7 @@ from penstock.run.commands import Command, StartTool
 from penstock.run.events import ApprovalRequest, Done, EndReason, StepStart, StreamEvent
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
-from penstock.tools.outcome import Outcome, outcome
+from penstock.tools.outcome import Outcome, as_outcome
 from penstock.tools.tool import Context
 
 MAX_WAIT = 1.0
@@ -150,7 +150,7 @@ class LineBreaks:
 
 def provided(value: Any, is_error: bool) -> Outcome:
     """The outcome of a deferred call: its result from elsewhere, as if a tool had returned it."""
-    result = outcome(value)
+    result = as_outcome(value)
     return replace(result, is_error=True) if is_error else result
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from penstock.agent.loop_thread import LoopTask
 from penstock.jsontext.values import deep_copy
 from penstock.run.commands import StartTool
-from penstock.tools.outcome import Outcome, failure, outcome
+from penstock.tools.outcome import Outcome, as_outcome, failure
 from penstock.tools.tool import Context, Tool
 
 Report = Callable[[Any], None]
@@ -76,7 +76,7 @@ class ToolExecution:
                 elif isinstance(value, Generator):
                     value = await self._in_thread(partial(_drained, value, self._report))
                 else:
-                    value = outcome(value)
+                    value = as_outcome(value)
         except BaseException as error:  # whatever a tool does is its result
             if _is_from_outside(error):
                 raise
@@ -89,7 +89,7 @@ class ToolExecution:
             value = call()
             while isinstance(value, Generator):
                 value = _drained(value, self._report)
-            return value if _is_awaited(value) else outcome(value)
+            return value if _is_awaited(value) else as_outcome(value)
         except BaseException as error:  # noqa: BLE001  # whatever a tool does is its result
             return failure(error)
 
@@ -101,7 +101,7 @@ class ToolExecution:
     def _call(self) -> Any:
         # A copy, because the history holds the arguments too, and a tool may change what it is given.
         arguments = self._tool.check(deep_copy(self._start.arguments))
-        return self._tool.function(**self._tool.bound(arguments, self._context))
+        return self._tool.function(**self._tool.with_context(arguments, self._context))
 
     async def _in_thread(self, call: Callable[[], Any]) -> Outcome | Awaited:
         loop = asyncio.get_running_loop()

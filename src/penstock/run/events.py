@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.events import Event, FinishReason, StreamChunk, Usage
 from penstock.messages import Message, ToolResult
-from penstock.tools.outcome import plain
+from penstock.tools.outcome import nearest_json
 
 EndReason = Literal["answered", "length", "refused", "cut", "error", "limit", "cancelled", "paused"]
 ToolEnding = Literal["done", "failed", "declined", "cancelled", "discarded"]
@@ -118,7 +118,7 @@ class Done(Event, frozen=True, tag="done"):
 
 StreamEvent = StreamChunk | StepStart | StepEnd | ToolStart | ToolProgress | ToolEnd | ApprovalRequest | Done
 
-_encoder = msgspec.json.Encoder(enc_hook=plain)  # what a tool reports may be anything
+_encoder = msgspec.json.Encoder(enc_hook=nearest_json)  # what a tool reports may be anything
 _decoder = msgspec.json.Decoder(StreamEvent)
 
 
@@ -127,7 +127,7 @@ def encode(event: StreamEvent) -> bytes:
     try:
         return _encoder.encode(event)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        told = {name: plain(getattr(event, name)) for name in ("data", "arguments") if hasattr(event, name)}
+        told = {name: nearest_json(getattr(event, name)) for name in ("data", "arguments") if hasattr(event, name)}
         return _encoder.encode(msgspec.structs.replace(event, **told))
 
 

@@ -169,7 +169,7 @@ class Executions:
         arguments = json.loads(_json(arguments))
         execution = self.table.waiting.get(call_id)
         policy = None if execution is None else self._policy(execution)
-        checked = None if policy is None else policy.checked(arguments)
+        checked = None if policy is None else policy.check_arguments(arguments)
         if isinstance(checked, Outcome):
             raise ArgumentsError(checked.text)
 

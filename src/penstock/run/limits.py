@@ -11,7 +11,7 @@ from msgspec import Struct
 from penstock.errors import UsageError
 from penstock.events import Usage
 from penstock.run.execution import Execution
-from penstock.tools.policy import RETRIES, ToolPolicy
+from penstock.tools.policy import DEFAULT_RETRIES, ToolPolicy
 
 NO_TOOL = ""
 """The name under which calls of tools that do not exist are counted, all together."""
@@ -102,7 +102,7 @@ class Tally(Struct):
         """Which tool failed more often in a row than it may; empty if none."""
         for name, count in self.failures.items():
             policy = policies.get(name)
-            retries = RETRIES if name == NO_TOOL else policy.retries if policy is not None else None
+            retries = DEFAULT_RETRIES if name == NO_TOOL else policy.retries if policy is not None else None
             if retries is not None and count > retries:
                 what = f"the tool {name} failed" if name else "tools that do not exist were called"
                 return f"{what} {count} times in a row, and may be tried again {retries} times"

@@ -122,7 +122,7 @@ class StartRules:
         return outputs
 
     def _defer(self, execution: Execution, policy: ToolPolicy) -> Output:
-        arguments = policy.checked(execution.arguments)
+        arguments = policy.check_arguments(execution.arguments)
         if isinstance(arguments, Outcome):
             return self._table.finish(execution, arguments)
         self._table.set_state(execution, "deferred")
@@ -135,7 +135,7 @@ class StartRules:
     def _needs_approval(self, execution: Execution, policy: ToolPolicy) -> bool | Outcome:
         """Whether a person must approve it, or why it cannot run; the predicate is called once."""
         if execution.asks is None:
-            answer = policy.asks(execution.arguments)
+            answer = policy.requires_approval(execution.arguments)
             if isinstance(answer, Outcome):
                 return answer
             execution.asks = answer

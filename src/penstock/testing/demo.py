@@ -8,7 +8,7 @@ from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
 from penstock.providers import Provider
 from penstock.testing.in_process import Scripted
-from penstock.testing.reply import Call, Reply, call, say
+from penstock.testing.reply import Reply, ScriptedCall, call, say
 from penstock.testing.request import ReceivedRequest, ReceivedResult
 from penstock.testing.sample import Sampler, names_in
 
@@ -43,7 +43,7 @@ def demo(request: ReceivedRequest) -> Reply:
     return Reply(say(_greeting(request.prompt)))
 
 
-def _calls(request: ReceivedRequest, tools: list[ToolDeclaration]) -> list[Call]:
+def _calls(request: ReceivedRequest, tools: list[ToolDeclaration]) -> list[ScriptedCall]:
     prompt = request.prompt
     wanted = [tool for tool in tools if tool.name == request.tool_choice] or _suitable(tools, prompt)
     if len(wanted) > 1:

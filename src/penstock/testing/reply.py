@@ -31,7 +31,7 @@ class Refuse(Struct, frozen=True):
     text: str
 
 
-class Call(Struct, frozen=True):
+class ScriptedCall(Struct, frozen=True):
     """A tool call. `arguments` is the JSON text as the model writes it; without an id the provider makes one up."""
 
     name: str
@@ -66,7 +66,7 @@ class Fail(Struct, frozen=True):
     message: str
 
 
-Part = Say | Think | Refuse | Call | Wait | Drop | Fail
+ReplyPart = Say | Think | Refuse | ScriptedCall | Wait | Drop | Fail
 
 
 def say(text: str) -> Say:
@@ -84,7 +84,7 @@ def refuse(text: str = "I'm sorry, but I can't help with that.") -> Refuse:
     return Refuse(text)
 
 
-def call(name: str, arguments: Mapping[str, Any] | str | None = None, id: str | None = None) -> Call:
+def call(name: str, arguments: Mapping[str, Any] | str | None = None, id: str | None = None) -> ScriptedCall:
     """The model calls a tool.
 
     Arguments that are given as text are sent as they stand, also if they are broken, on the wires that send text; a
@@ -95,7 +95,7 @@ def call(name: str, arguments: Mapping[str, Any] | str | None = None, id: str | 
             arguments = json.dumps(dict(arguments or {}), ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise UsageError(f"the arguments of {name} are no JSON: {error}") from None
-    return Call(name, arguments, id or "")
+    return ScriptedCall(name, arguments, id or "")
 
 
 def wait(seconds: float) -> Wait:
@@ -113,10 +113,10 @@ def fail(code: str, message: str) -> Fail:
     return Fail(code, message)
 
 
-def _part(given: Any) -> Part:
+def _part(given: Any) -> ReplyPart:
     if isinstance(given, str):
         return Say(given)
-    if isinstance(given, Part):
+    if isinstance(given, ReplyPart):
         return given
     raise UsageError(f"a reply is made of parts such as say(...) and call(...), not of {given!r}")
 
@@ -132,21 +132,21 @@ class Reply:
     is not given. How text is cut into pieces depends on `seed`.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ReplyPart, ...]
     finish: str
     usage: Usage | None
     seed: int
 
-    def __init__(self, *parts: Part | str, finish: str = "", usage: Usage | None = None, seed: int = 0) -> None:
+    def __init__(self, *parts: ReplyPart | str, finish: str = "", usage: Usage | None = None, seed: int = 0) -> None:
         object.__setattr__(self, "parts", tuple(map(_part, parts)))
         object.__setattr__(self, "finish", finish)
         object.__setattr__(self, "usage", usage)
         object.__setattr__(self, "seed", seed)
 
     @property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[ScriptedCall]:
         """The calls, in order."""
-        return [part for part in self.parts if isinstance(part, Call)]
+        return [part for part in self.parts if isinstance(part, ScriptedCall)]
 
     @property
     def text(self) -> str:
@@ -172,4 +172,4 @@ class Reply:
         """Whether the answer breaks off right behind the part at this place, and that part is not whole."""
         part = self.parts[place]
         following = next((part for part in self.parts[place + 1 :] if not isinstance(part, Wait)), None)
-        return isinstance(following, Drop | Fail) and isinstance(part, Call) and not part.is_whole
+        return isinstance(following, Drop | Fail) and isinstance(part, ScriptedCall) and not part.is_whole

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.model.recording import read_recordings
 from penstock.testing.faults import Fault, Raw, Status
-from penstock.testing.reply import Part, Reply
+from penstock.testing.reply import Reply, ReplyPart
 from penstock.testing.request import ReceivedRequest
 
 Step = Reply | Fault
@@ -59,7 +59,7 @@ def as_step(given: Any) -> Step:
         return Reply(given)
     if isinstance(given, Step):
         return given
-    if isinstance(given, Part):
+    if isinstance(given, ReplyPart):
         raise UsageError(f"{given!r} is a part of a reply: put it into one, as in Reply(say(...))")
     raise UsageError(f"a script is made of replies, not of an object of type {type(given).__name__}")
 

@@ -19,7 +19,7 @@ MAX_SHOWN = 80
 Place = tuple[str | int, ...]
 
 
-class Problem(Struct, frozen=True):
+class ArgumentProblem(Struct, frozen=True):
     """What is wrong at one place of the arguments: what was `expected` there (`words` says it otherwise), and `got`."""
 
     place: Place
@@ -29,42 +29,42 @@ class Problem(Struct, frozen=True):
     is_shown: bool = True
 
 
-def missing(place: Place) -> Problem:
+def missing_argument(place: Place) -> ArgumentProblem:
     """There should be a value, and there is none."""
-    return Problem(place, words="missing", is_shown=False)
+    return ArgumentProblem(place, words="missing", is_shown=False)
 
 
-def unknown(place: Place, known: Iterable[str]) -> Problem:
+def unknown_argument(place: Place, known: Iterable[str]) -> ArgumentProblem:
     """There is a field that there should not be."""
     names = ", ".join(f"`{name}`" for name in known)
-    return Problem(place, words=f"unknown; there {f'are: {names}' if names else 'are none'}", is_shown=False)
+    return ArgumentProblem(place, words=f"unknown; there {f'are: {names}' if names else 'are none'}", is_shown=False)
 
 
-def refuse(problems: Sequence[Problem]) -> None:
+def raise_problems(problems: Sequence[ArgumentProblem]) -> None:
     """Raise an `ArgumentsError` that tells of the problems, if there are any."""
     if not problems:
         return
-    lines = [f"`{written(place)}`: {words}" for place, words in _merged(problems)]
+    lines = [f"`{format_place(place)}`: {words}" for place, words in _merged(problems)]
     if len(lines) > MAX_PROBLEMS:
         lines[MAX_PROBLEMS:] = [f"… and {len(lines) - MAX_PROBLEMS} more"]
     raise ArgumentsError("\n".join(lines))
 
 
-def written(place: Place) -> str:
+def format_place(place: Place) -> str:
     """A place as people write it: `items[0].price`."""
     steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in place]
     return "".join(steps).removeprefix(".") or "arguments"
 
 
-def shown(value: Any) -> str:
+def short_json(value: Any) -> str:
     """A value as the model wrote it, shortened."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text)} characters)"
 
 
-def _merged(problems: Sequence[Problem]) -> Iterator[tuple[Place, str]]:
+def _merged(problems: Sequence[ArgumentProblem]) -> Iterator[tuple[Place, str]]:
     """The places with their words; what the members of a union expect at one place becomes one sentence."""
-    by_place: dict[Place, list[Problem]] = {}
+    by_place: dict[Place, list[ArgumentProblem]] = {}
     for problem in problems:
         by_place.setdefault(problem.place, []).append(problem)
     for place, here in by_place.items():
@@ -72,9 +72,9 @@ def _merged(problems: Sequence[Problem]) -> Iterator[tuple[Place, str]]:
         if expected:
             last = expected.pop()
             choice = f"{', '.join(expected)} or {last}" if expected else last
-            yield place, f"expected {choice}, got {shown(here[0].got)}"
+            yield place, f"expected {choice}, got {short_json(here[0].got)}"
             continue
-        for words, got, is_shown in dict.fromkeys((p.words, shown(p.got), p.is_shown) for p in here):
+        for words, got, is_shown in dict.fromkeys((p.words, short_json(p.got), p.is_shown) for p in here):
             yield place, f"{words}, got {got}" if is_shown else words
 
 
@@ -102,23 +102,23 @@ _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _OPENINGS = {"Input should be ": "must be ", "Value error, ": "", "Assertion failed, ": ""}
 
 
-def from_pydantic(name: str, value: Any, errors: Iterable[Mapping[str, Any]]) -> list[Problem]:
+def pydantic_problems(name: str, value: Any, errors: Iterable[Mapping[str, Any]]) -> list[ArgumentProblem]:
     """What pydantic found wrong with the argument of this name."""
     return [_from_pydantic(name, value, error) for error in errors]
 
 
-def _from_pydantic(name: str, value: Any, error: Mapping[str, Any]) -> Problem:
+def _from_pydantic(name: str, value: Any, error: Mapping[str, Any]) -> ArgumentProblem:
     kind, place = error["type"], (name, *_place_in(value, error["loc"], error["type"] in _MISSING))
     if kind in _MISSING:
-        return missing(place)
+        return missing_argument(place)
     if kind in _UNKNOWN:
-        return Problem(place, words="unknown", is_shown=False)
+        return ArgumentProblem(place, words="unknown", is_shown=False)
     if kind in ("enum", "literal_error"):
-        return Problem(place, expected=error["ctx"]["expected"], got=error["input"])
+        return ArgumentProblem(place, expected=error["ctx"]["expected"], got=error["input"])
     if expected := _EXPECTED_OF.get(kind):
         role = " as a key" if "[key]" in error["loc"] else ""
-        return Problem(place, expected=expected + role, got=error["input"])
-    return Problem(place, words=_reworded(error["msg"]), got=error["input"])
+        return ArgumentProblem(place, expected=expected + role, got=error["input"])
+    return ArgumentProblem(place, words=_reworded(error["msg"]), got=error["input"])
 
 
 def _reworded(message: str) -> str:

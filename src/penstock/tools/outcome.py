@@ -37,7 +37,7 @@ MAX_NESTING = 100
 NOTHING = "null"
 """What a model reads of None: that there is nothing, which may be an answer ("no such user") as well as none."""
 
-Part = Text | Image | File
+ResultPart = Text | Image | File
 
 _NOTE = 60  # characters that the note about what was left out may take
 _IMAGES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
@@ -55,7 +55,7 @@ class ToolOutput(Struct, frozen=True):
 class Outcome(Struct, frozen=True):
     """How a tool came out: what the model reads, what the program keeps, and whether it failed."""
 
-    content: tuple[Part, ...]
+    content: tuple[ResultPart, ...]
     data: Any = None
     is_error: bool = False
 
@@ -65,7 +65,7 @@ class Outcome(Struct, frozen=True):
         return "".join(part.text for part in self.content if isinstance(part, Text))
 
 
-def outcome(value: Any) -> Outcome:
+def as_outcome(value: Any) -> Outcome:
     """What a returned value means."""
     try:
         match value:
@@ -81,7 +81,7 @@ def outcome(value: Any) -> Outcome:
         return Outcome((Text(0, _unshowable(value, error)),), value)
 
 
-def plain(value: Any) -> Any:
+def nearest_json(value: Any) -> Any:
     """The JSON that comes closest to a value."""
     try:
         return _plain(value, ())
@@ -109,11 +109,11 @@ def _words(error: BaseException) -> Iterable[str]:
 # The parts.
 
 
-def _content(value: Any) -> tuple[Part, ...]:
+def _content(value: Any) -> tuple[ResultPart, ...]:
     return _cut(list(_parts(value)))
 
 
-def _parts(value: Any) -> Iterable[Part]:
+def _parts(value: Any) -> Iterable[ResultPart]:
     """The parts that a value is: a list with pictures in it is told piece by piece."""
     if isinstance(value, list | tuple) and len(value) <= MAX_PARTS:
         found = [_part(item) for item in value]
@@ -124,7 +124,7 @@ def _parts(value: Any) -> Iterable[Part]:
     yield _part(value) or Text(0, _written(value))
 
 
-def _part(value: Any) -> Part | None:
+def _part(value: Any) -> ResultPart | None:
     """The part that a value is, if it is more than text."""
     match value:
         case Text() | Image() | File():
@@ -160,7 +160,7 @@ def _picture(value: Any) -> Image | File | None:
     return _media(buffer.getvalue())
 
 
-def _cut(parts: Sequence[Part]) -> tuple[Part, ...]:
+def _cut(parts: Sequence[ResultPart]) -> tuple[ResultPart, ...]:
     """The parts, whole characters all, and not more text than fits."""
     lengths = [len(part.text) for part in parts if isinstance(part, Text)]
     limit = MAX_RESULT if sum(lengths) <= MAX_RESULT else MAX_RESULT // len(lengths)
@@ -289,8 +289,8 @@ def _said(value: Any) -> str:
 
 
 def _key(key: Any, above: tuple[int, ...]) -> str:
-    plain = _plain(key, above)
-    return plain if isinstance(plain, str) else _dumped(plain)
+    nearest_json = _plain(key, above)
+    return nearest_json if isinstance(nearest_json, str) else _dumped(nearest_json)
 
 
 def _ordered(items: Iterable[Any]) -> list[Any]:

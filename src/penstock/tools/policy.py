@@ -12,7 +12,7 @@ from penstock.tools.outcome import Outcome, failure
 
 StartPolicy = Literal["closed", "call", "turn"]
 
-RETRIES = 3
+DEFAULT_RETRIES = 3
 """How often a model may try a tool again after failures in a row, unless the tool says otherwise."""
 
 
@@ -37,11 +37,11 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
         """Whether it matters that it ran, or ran in part."""
         return not self.is_read_only and self.start != "closed"
 
-    def asks(self, arguments: dict[str, Any]) -> bool | Outcome:
+    def requires_approval(self, arguments: dict[str, Any]) -> bool | Outcome:
         """Whether a person is to be asked, also if that cannot be told; or what is wrong with the arguments."""
         if self.needs_approval is None:
             return False
-        given = self.checked(arguments)
+        given = self.check_arguments(arguments)
         if isinstance(given, Outcome):
             return given
         try:
@@ -49,7 +49,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
         except (Exception, SystemExit):  # noqa: BLE001  # the predicate is a user's code
             return True
 
-    def checked(self, arguments: dict[str, Any]) -> dict[str, Any] | Outcome:
+    def check_arguments(self, arguments: dict[str, Any]) -> dict[str, Any] | Outcome:
         """What the tool will get of the arguments, all of it copies; or what is wrong with them."""
         given: dict[str, Any] = deep_copy(arguments)
         try:

@@ -10,7 +10,14 @@ import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.tools.argument_errors import Place, Problem, missing, refuse, shown, unknown
+from penstock.tools.argument_errors import (
+    ArgumentProblem,
+    Place,
+    missing_argument,
+    raise_problems,
+    short_json,
+    unknown_argument,
+)
 
 MAX_REFERENCES = 100
 """How many schemas deep a value is checked; what lies below passes."""
@@ -41,12 +48,12 @@ class SchemaArguments:
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments, if they fit; otherwise an `ArgumentsError` says where they do not."""
-        refuse(list(self._object(self.parameters, arguments, (), 0)))
+        raise_problems(list(self._object(self.parameters, arguments, (), 0)))
         return dict(arguments)
 
-    def _problems(self, schema: Any, value: Any, place: Place, depth: int) -> Iterator[Problem]:
+    def _problems(self, schema: Any, value: Any, place: Place, depth: int) -> Iterator[ArgumentProblem]:
         if schema is False:
-            yield Problem(place, words="must not be given", got=value)
+            yield ArgumentProblem(place, words="must not be given", got=value)
         if not isinstance(schema, Mapping) or depth > MAX_REFERENCES:
             return
         if isinstance(schema.get("$ref"), str):
@@ -54,10 +61,10 @@ class SchemaArguments:
         if value is None and schema.get("nullable") is True:
             return
         if (expected := _mismatch(schema, value)) is not None:
-            yield Problem(place, expected=expected, got=value)
+            yield ArgumentProblem(place, expected=expected, got=value)
             return
         for words in _out_of_bounds(schema, value):
-            yield Problem(place, words=words, got=value)
+            yield ArgumentProblem(place, words=words, got=value)
         yield from self._combined(schema, value, place, depth)
         match value:
             case dict():
@@ -75,7 +82,7 @@ class SchemaArguments:
             node = node.get(key, {}) if isinstance(node, Mapping) and step else node
         return node
 
-    def _combined(self, schema: Mapping[str, Any], value: Any, place: Place, depth: int) -> Iterator[Problem]:
+    def _combined(self, schema: Mapping[str, Any], value: Any, place: Place, depth: int) -> Iterator[ArgumentProblem]:
         for member in _list(schema.get("allOf")):
             yield from self._problems(member, value, place, depth + 1)
         for keyword in ("anyOf", "oneOf"):
@@ -83,18 +90,22 @@ class SchemaArguments:
             if all(found):
                 yield from (problem for problems in found for problem in problems)
 
-    def _object(self, schema: Mapping[str, Any], value: dict[str, Any], place: Place, depth: int) -> Iterator[Problem]:
+    def _object(
+        self, schema: Mapping[str, Any], value: dict[str, Any], place: Place, depth: int
+    ) -> Iterator[ArgumentProblem]:
         properties = schema.get("properties")
         fields: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
         others = True if "patternProperties" in schema else schema.get("additionalProperties", True)
         for key, item in value.items():
             if key not in fields and others is False:
-                yield unknown((*place, key), fields)
+                yield unknown_argument((*place, key), fields)
             else:
                 yield from self._problems(fields.get(key, others), item, (*place, key), depth + 1)
-        yield from (missing((*place, key)) for key in _list(schema.get("required")) if key not in value)
+        yield from (missing_argument((*place, key)) for key in _list(schema.get("required")) if key not in value)
 
-    def _array(self, schema: Mapping[str, Any], value: list[Any], place: Place, depth: int) -> Iterator[Problem]:
+    def _array(
+        self, schema: Mapping[str, Any], value: list[Any], place: Place, depth: int
+    ) -> Iterator[ArgumentProblem]:
         first = _list(schema.get("prefixItems"))
         rest = schema.get("items", True)
         for at, item in enumerate(value):
@@ -114,7 +125,7 @@ def _mismatch(schema: Mapping[str, Any], value: Any) -> str | None:
         return " or ".join(_TYPES[kind] for kind in kinds)
     choices = [schema["const"]] if "const" in schema else _list(schema.get("enum"))
     if choices and not any(_equal(choice, value) for choice in choices):
-        return " or ".join(shown(choice) for choice in choices)
+        return " or ".join(short_json(choice) for choice in choices)
     return None
 
 

@@ -94,7 +94,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         raise UsageError(f"{label}: its signature cannot be read ({error}): give Tool.from_schema its schema") from None
     is_method = _is_method(function, found)
     found = [parameter for parameter in found[is_method:] if parameter.name not in bound]
-    documented = document(_doc(function, inner))
+    documented = parse_docstring(_doc(function, inner))
     names = dict(_names(function, inner))
     reader = functools.partial(_parameter, label=label, names=names, descriptions=documented.parameters)
     read = [(parameter, reader(parameter)) for parameter in found]
@@ -296,22 +296,22 @@ def _is_context(annotation: Any) -> bool:
 # Docstrings.
 
 
-class Documented(Struct, frozen=True):
+class Docstring(Struct, frozen=True):
     """What a docstring says: of the whole, and of the parameters."""
 
     description: str = ""
     parameters: Mapping[str, str] = {}
 
 
-def document(docstring: str) -> Documented:
+def parse_docstring(docstring: str) -> Docstring:
     """What a docstring says, if it is in Google's, NumPy's, Sphinx's or Epydoc's style; all of it, if it is in none."""
     if "\n" not in docstring:  # there is nothing to take apart, and the parser costs its import
-        return Documented(docstring.strip())
+        return Docstring(docstring.strip())
     from docstring_parser import ParseError, parse
 
     try:
         found = parse(docstring)
     except ParseError:
-        return Documented(docstring.strip())
+        return Docstring(docstring.strip())
     parameters = {one.arg_name.lstrip("*"): (one.description or "").strip() for one in found.params}
-    return Documented((found.description or "").strip(), parameters)
+    return Docstring((found.description or "").strip(), parameters)

@@ -30,8 +30,8 @@ import msgspec
 from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError
 from penstock.tools.options import Approval, RunOptions, ToolOptions, check_names, check_options
-from penstock.tools.outcome import MAX_RESULT, Outcome, ToolOutput, failure, outcome
-from penstock.tools.policy import RETRIES, StartPolicy
+from penstock.tools.outcome import ToolOutput
+from penstock.tools.policy import DEFAULT_RETRIES, StartPolicy
 from penstock.tools.schema_arguments import SchemaArguments
 from penstock.tools.signature import (
     NO_DEFAULT,
@@ -43,19 +43,15 @@ from penstock.tools.signature import (
     name_of,
     read_signature,
 )
-from penstock.tools.typed_arguments import FunctionArguments
+from penstock.tools.typed_arguments import TypedArguments
 
 __all__ = [
-    "MAX_RESULT",
     "Context",
-    "Outcome",
     "Tool",
     "ToolOptions",
     "ToolOutput",
     "as_tool",
     "as_tools",
-    "failure",
-    "outcome",
     "tool",
     "tool_table",
 ]
@@ -98,7 +94,7 @@ class Tool(Generic[P, R]):
         start: StartPolicy | None = None,
         approval: Approval = False,
         timeout: float | None = None,
-        retries: int | None = RETRIES,
+        retries: int | None = DEFAULT_RETRIES,
         parallel: bool = True,
         deferred: bool = False,
     ) -> None:
@@ -179,13 +175,13 @@ class Tool(Generic[P, R]):
         """The keyword arguments, of the annotated types; an `ArgumentsError` names the fields that do not fit."""
         return self._arguments.check(arguments)
 
-    def given(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def complete_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """What the function will get of the arguments: as `check` gives them, and copies of the other defaults."""
         checked = self.check(arguments)
         left = [one for one in self._signature.parameters if one.name not in checked and one.default is not NO_DEFAULT]
         return {**{one.name: _copied(one.default) for one in left}, **checked}
 
-    def bound(self, arguments: Mapping[str, Any], context: Context[Any]) -> dict[str, Any]:
+    def with_context(self, arguments: Mapping[str, Any], context: Context[Any]) -> dict[str, Any]:
         """The keyword arguments with the context of the run, for a function that wants it."""
         return {**arguments, **dict.fromkeys(self._signature.contexts, context)}
 
@@ -241,7 +237,7 @@ def _from_function(function: Callable[P, R], options: ToolOptions) -> Tool[P, R]
         raise UsageError(f"{function!r} is no tool: give a function, a method or an object that can be called")
     check_options(options, name_of(function))
     signature = read_signature(function)
-    arguments = FunctionArguments(signature, strict=bool(options.get("strict")))
+    arguments = TypedArguments(signature, strict=bool(options.get("strict")))
     named = ToolDeclaration(name_of(function), signature.description, arguments.parameters)
     # The names of the scopes around are not kept: all that lives there would live as long as the tool.
     kept = msgspec.structs.replace(signature, names={})

@@ -28,7 +28,13 @@ from typing import (
 )
 
 from penstock.errors import UsageError
-from penstock.tools.argument_errors import Problem, from_pydantic, missing, refuse, unknown
+from penstock.tools.argument_errors import (
+    ArgumentProblem,
+    missing_argument,
+    pydantic_problems,
+    raise_problems,
+    unknown_argument,
+)
 from penstock.tools.signature import NO_DEFAULT, Parameter, Signature
 
 if TYPE_CHECKING:
@@ -45,7 +51,7 @@ _SINGLE = ("items", "additionalProperties", "not", "contains", "propertyNames", 
 _UNIONS = (Union, types.UnionType)
 
 
-class Argument:
+class TypedArgument:
     """A parameter with the adapter that reads its values; without one, any value will do."""
 
     def __init__(self, parameter: Parameter, label: str, names: Mapping[str, Any]) -> None:
@@ -67,7 +73,7 @@ class Argument:
         if self._fills and self.adapter and (found := self.adapter.get_default_value()):
             values[self.name] = found.value
 
-    def read(self, name: str, value: Any, values: Json) -> list[Problem]:
+    def read(self, name: str, value: Any, values: Json) -> list[ArgumentProblem]:
         """Put the value in, as the annotation wants it, or say what is wrong with it."""
         if self.adapter is None:
             values[name] = value
@@ -79,9 +85,9 @@ class Argument:
         except ValidationError as error:
             if value is None and not self.is_required:  # models write null for what they leave out
                 return []
-            return from_pydantic(name, value, error.errors(include_url=False))
+            return pydantic_problems(name, value, error.errors(include_url=False))
         except (TypeError, ValueError, RecursionError) as error:
-            return [Problem((name,), words=f"cannot be read: {error}", is_shown=False)]
+            return [ArgumentProblem((name,), words=f"cannot be read: {error}", is_shown=False)]
         return []
 
     def schema(self, found: Mapping[str, Any]) -> Json:
@@ -90,13 +96,13 @@ class Argument:
         return schema if self.default is NO_DEFAULT else schema | _default(self.adapter, self.default)
 
 
-class FunctionArguments:
+class TypedArguments:
     """The arguments of a function, as its signature has them."""
 
     def __init__(self, signature: Signature, *, strict: bool = False) -> None:
-        made = [Argument(parameter, signature.label, signature.names) for parameter in signature.parameters]
+        made = [TypedArgument(parameter, signature.label, signature.names) for parameter in signature.parameters]
         self._arguments = {argument.name: argument for argument in made}
-        self._rest = Argument(signature.rest, signature.label, signature.names) if signature.rest else None
+        self._rest = TypedArgument(signature.rest, signature.label, signature.names) if signature.rest else None
         self._hidden = signature.hidden
         self.parameters = self._schema()
         if strict:
@@ -105,20 +111,20 @@ class FunctionArguments:
     def check(self, arguments: Json) -> Json:
         """The keyword arguments, of the annotated types; otherwise an `ArgumentsError` names the fields."""
         values: Json = {}
-        problems: list[Problem] = []
+        problems: list[ArgumentProblem] = []
         for argument in self._arguments.values():
             if argument.name in arguments:
                 problems += argument.read(argument.name, arguments[argument.name], values)
             elif argument.is_required:
-                problems.append(missing((argument.name,)))
+                problems.append(missing_argument((argument.name,)))
             if argument.name not in values:
                 argument.fill(values)
         for name in (name for name in arguments if name not in self._arguments):
             if self._rest is None or name in self._hidden:
-                problems.append(unknown((name,), self._arguments))
+                problems.append(unknown_argument((name,), self._arguments))
             else:
                 problems += self._rest.read(name, arguments[name], values)
-        refuse(problems)
+        raise_problems(problems)
         return values
 
     def _schema(self) -> Json:
@@ -206,7 +212,7 @@ def _generator() -> type[GenerateJsonSchema]:
     return Quiet
 
 
-def _schemas(arguments: Mapping[str, Argument]) -> tuple[dict[str, Json], Json]:
+def _schemas(arguments: Mapping[str, TypedArgument]) -> tuple[dict[str, Json], Json]:
     """The schemas of the arguments, and of the types that they refer to."""
     adapters = {name: argument.adapter for name, argument in arguments.items() if argument.adapter}
     if not adapters:

@@ -11,7 +11,7 @@ from penstock.cli.screen.call_card import Span
 from penstock.dialects.prompt import find_prompt
 from penstock.events import ToolCall
 from penstock.testing import ReceivedRequest, Reply, call, frames, say, think, wait
-from penstock.testing.reply import Part
+from penstock.testing.reply import ReplyPart
 from penstock.tools.tool import Context, Tool, tool
 
 PROMPT = "Checkout is slow since noon. What changed?"
@@ -116,14 +116,14 @@ def script(wire: str, dialect: str | None, pace: float) -> Callable[[ReceivedReq
 
 
 def _calling(wire: str, dialect: str | None, pace: float, calls: Sequence[ToolCall], is_first: bool) -> Reply:
-    begun: list[Part] = [think(THOUGHT)] if is_first else []
+    begun: list[ReplyPart] = [think(THOUGHT)] if is_first else []
     words = BEGUN if is_first else ""
     if dialect is None:
         return Reply(*begun, say(words), *(part for one in calls for part in _written(wire, one, pace)))
     return Reply(*begun, say(f"{words}\n\n{find_prompt(dialect).calls(calls)}".lstrip()))
 
 
-def _written(wire: str, one: ToolCall, pace: float) -> list[Part]:
+def _written(wire: str, one: ToolCall, pace: float) -> list[ReplyPart]:
     """A call; on a wire that sends it in fewer pieces, after the time that the model needs to write it."""
     made = call(one.name, one.arguments)
     pieces = len(frames(wire, Reply(made))) - len(frames(wire, Reply()))

@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.errors import UsageError
 from penstock.events import Usage
-from penstock.testing.reply import Call, Drop, Fail, Refuse, Reply, Say, Think, Wait
+from penstock.testing.reply import Drop, Fail, Refuse, Reply, Say, ScriptedCall, Think, Wait
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.signatures import SEAL, sealed
 
@@ -87,11 +87,11 @@ class ReplyEncoder:
         """The model declines; where the wire has no way of its own, it says so."""
         yield from self.say(text)
 
-    def call(self, call: Call) -> Iterator[Frame]:
+    def call(self, call: ScriptedCall) -> Iterator[Frame]:
         """A call, up to the end of its arguments."""
         raise NotImplementedError
 
-    def call_end(self, call: Call) -> Iterator[Frame]:
+    def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
         """The end of the call."""
         yield from ()
 
@@ -132,7 +132,7 @@ class ReplyEncoder:
                     yield from self.think(part.text)
                 case Refuse():
                     yield from self.refuse(part.text)
-                case Call():
+                case ScriptedCall():
                     yield from self.call(part)
                     if not self.reply.is_cut_at(place):
                         yield from self.call_end(part)
@@ -218,7 +218,7 @@ class ReplyEncoder:
             yield text[at : at + size]
             at += size
 
-    def arguments(self, call: Call) -> msgspec.Raw:
+    def arguments(self, call: ScriptedCall) -> msgspec.Raw:
         """The arguments as an object, spelled as they were given."""
         if not call.is_whole:
             raise UsageError(

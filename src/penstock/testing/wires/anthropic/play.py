@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from penstock.testing.reply import Call, Refuse, Reply, Say, Think
+from penstock.testing.reply import Refuse, Reply, Say, ScriptedCall, Think
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.reply_encoder import Frame, NamedEventEncoder
 from penstock.testing.wires.signatures import CLAUDE
@@ -47,13 +47,13 @@ class AnthropicEncoder(NamedEventEncoder):
     def refuse(self, text: str) -> Iterator[Frame]:
         yield from ()
 
-    def call(self, call: Call) -> Iterator[Frame]:
+    def call(self, call: ScriptedCall) -> Iterator[Frame]:
         yield from self._start(self._tool(call, {}))
         yield self._delta("input_json_delta", partial_json="")
         for piece in self.letters(call.arguments):
             yield self._delta("input_json_delta", partial_json=piece)
 
-    def call_end(self, call: Call) -> Iterator[Frame]:
+    def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
         yield self._stop()
 
     def closing(self) -> Iterator[Frame]:
@@ -82,12 +82,12 @@ class AnthropicEncoder(NamedEventEncoder):
                     yield {"type": "text", "text": part.text}
                 case Think():
                     yield {"type": "thinking", "thinking": part.text, "signature": self._signature()}
-                case Call():
+                case ScriptedCall():
                     yield self._tool(part, self.arguments(part))
                 case _:
                     pass
 
-    def _tool(self, call: Call, input: Any) -> dict[str, Any]:
+    def _tool(self, call: ScriptedCall, input: Any) -> dict[str, Any]:
         id = call.id or self.made("toolu_01", 22)
         return {"type": "tool_use", "id": id, "name": call.name, "input": input, "caller": {"type": "direct"}}
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from penstock.testing.reply import Call, Fail, Refuse, Reply, Say, Think
+from penstock.testing.reply import Fail, Refuse, Reply, Say, ScriptedCall, Think
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.reply_encoder import Frame, ReplyEncoder
 from penstock.testing.wires.signatures import CLAUDE
@@ -50,14 +50,14 @@ class BedrockEncoder(ReplyEncoder):
         yield self._delta({"reasoningContent": {"signature": self._signature()}})
         yield self._stop()
 
-    def call(self, call: Call) -> Iterator[Frame]:
+    def call(self, call: ScriptedCall) -> Iterator[Frame]:
         self._index += 1
         start = {"toolUse": {"toolUseId": self._call_id(call), "name": call.name}}
         yield {"contentBlockStart": {"contentBlockIndex": self._index, "start": start}}
         for piece in self.letters(call.arguments):
             yield self._delta({"toolUse": {"input": piece}})
 
-    def call_end(self, call: Call) -> Iterator[Frame]:
+    def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
         yield self._stop()
 
     def failure(self, fail: Fail) -> Iterator[Frame]:
@@ -92,13 +92,13 @@ class BedrockEncoder(ReplyEncoder):
                     yield {"text": part.text}
                 case Think():
                     yield {"reasoningContent": {"reasoningText": {"text": part.text, "signature": self._signature()}}}
-                case Call():
+                case ScriptedCall():
                     id, input = self._call_id(part), self.arguments(part)
                     yield {"toolUse": {"toolUseId": id, "name": part.name, "input": input}}
                 case _:
                     pass
 
-    def _call_id(self, call: Call) -> str:
+    def _call_id(self, call: ScriptedCall) -> str:
         return call.id or self.made("tooluse_", 22)
 
     def _signature(self) -> str:

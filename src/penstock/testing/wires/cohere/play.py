@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from penstock.testing.reply import Call, Fail, Refuse, Reply, Say, Think
+from penstock.testing.reply import Fail, Refuse, Reply, Say, ScriptedCall, Think
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.openai_chat.play import DONE
 from penstock.testing.wires.reply_encoder import HEX, Frame, NamedEventEncoder
@@ -37,13 +37,13 @@ class CohereEncoder(NamedEventEncoder):
     def think(self, text: str) -> Iterator[Frame]:
         yield from self._content("thinking", text)
 
-    def call(self, call: Call) -> Iterator[Frame]:
+    def call(self, call: ScriptedCall) -> Iterator[Frame]:
         head = {"id": self._call_id(call), "type": "function", "function": {"name": call.name, "arguments": ""}}
         yield self._delta("tool-call-start", self._calls, tool_calls=head)
         for piece in self.letters(call.arguments):
             yield self._delta("tool-call-delta", self._calls, tool_calls={"function": {"arguments": piece}})
 
-    def call_end(self, call: Call) -> Iterator[Frame]:
+    def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
         yield {"type": "tool-call-end", "index": self._calls}
         self._calls += 1
 
@@ -95,7 +95,7 @@ class CohereEncoder(NamedEventEncoder):
         letters = self.made("", 32, HEX)
         return "-".join((letters[:8], letters[8:12], letters[12:16], letters[16:20], letters[20:]))
 
-    def _call_id(self, call: Call) -> str:
+    def _call_id(self, call: ScriptedCall) -> str:
         return call.id or self.made(f"{call.name}_", 12)
 
     def _usage(self) -> dict[str, Any]:
@@ -105,5 +105,5 @@ class CohereEncoder(NamedEventEncoder):
         return {"billed_units": counts, "tokens": {**counts, **thought}, "cached_tokens": usage.cached_tokens}
 
 
-def _function(call: Call) -> dict[str, str]:
+def _function(call: ScriptedCall) -> dict[str, str]:
     return {"name": call.name, "arguments": call.arguments}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from penstock.testing.reply import Call, Reply, Say, Think
+from penstock.testing.reply import Reply, Say, ScriptedCall, Think
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.reply_encoder import Frame, ReplyEncoder
 from penstock.testing.wires.signatures import GEMINI
@@ -40,10 +40,10 @@ class GeminiEncoder(ReplyEncoder):
     def refuse(self, text: str) -> Iterator[Frame]:
         yield from ()
 
-    def call(self, call: Call) -> Iterator[Frame]:
+    def call(self, call: ScriptedCall) -> Iterator[Frame]:
         yield from ()
 
-    def call_end(self, call: Call) -> Iterator[Frame]:
+    def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
         yield self._chunk([self._call(call)])
 
     def closing(self) -> Iterator[Frame]:
@@ -77,12 +77,12 @@ class GeminiEncoder(ReplyEncoder):
                     yield {"text": part.text}
                 case Think():
                     yield {"text": part.text, "thought": True}
-                case Call():
+                case ScriptedCall():
                     yield self._call(part)
                 case _:
                     pass
 
-    def _call(self, call: Call) -> dict[str, Any]:
+    def _call(self, call: ScriptedCall) -> dict[str, Any]:
         id = {"id": call.id} if call.id else {}
         return {"functionCall": {"name": call.name, "args": self.arguments(call), **id}, **self._signed()}
 

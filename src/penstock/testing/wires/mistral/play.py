@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from penstock.testing.reply import Call, Refuse, Reply, Say, Think
+from penstock.testing.reply import Refuse, Reply, Say, ScriptedCall, Think
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.openai_chat.play import DONE
 from penstock.testing.wires.reply_encoder import CREATED, HEX, Frame, ReplyEncoder
@@ -38,10 +38,10 @@ class MistralEncoder(ReplyEncoder):
         for piece in self.words(text):
             yield self._chunk({"content": [_thinking(piece)]})
 
-    def call(self, call: Call) -> Iterator[Frame]:
+    def call(self, call: ScriptedCall) -> Iterator[Frame]:
         yield from ()
 
-    def call_end(self, call: Call) -> Iterator[Frame]:
+    def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
         self._calls.append(self._whole_call(call, len(self._calls)))
         yield from ()
 
@@ -78,7 +78,7 @@ class MistralEncoder(ReplyEncoder):
             yield self._chunk({"content": "", "tool_calls": self._calls})
             self._calls = []
 
-    def _whole_call(self, call: Call, index: int) -> dict[str, Any]:
+    def _whole_call(self, call: ScriptedCall, index: int) -> dict[str, Any]:
         function = {"name": call.name, "arguments": call.arguments}
         return {"id": call.id or self.made("", 9), "type": "function", "function": function, "index": index}
 

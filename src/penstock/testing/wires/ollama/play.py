@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from penstock.testing.reply import Call, Reply
+from penstock.testing.reply import Reply, ScriptedCall
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.reply_encoder import CREATED, Frame, ReplyEncoder
 
@@ -39,10 +39,10 @@ class OllamaEncoder(ReplyEncoder):
         for piece in self.words(text):
             yield self._line(thinking=piece)
 
-    def call(self, call: Call) -> Iterator[Frame]:
+    def call(self, call: ScriptedCall) -> Iterator[Frame]:
         yield from ()
 
-    def call_end(self, call: Call) -> Iterator[Frame]:
+    def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
         yield self._line(tool_calls=[self._call(call, self._calls)])
         self._calls += 1
 
@@ -68,7 +68,7 @@ class OllamaEncoder(ReplyEncoder):
         said = {"role": "assistant", "content": "", **message}
         return {"model": self.request.model, "created_at": created, "message": said, "done": False}
 
-    def _call(self, call: Call, index: int) -> dict[str, Any]:
+    def _call(self, call: ScriptedCall, index: int) -> dict[str, Any]:
         function = {"index": index, "name": call.name, "arguments": self.arguments(call)}
         return {"id": call.id or self.made("call_", 8), "function": function}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from penstock.testing.reply import Call, Reply
+from penstock.testing.reply import Reply, ScriptedCall
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.reply_encoder import CREATED, Frame, ReplyEncoder
 
@@ -38,7 +38,7 @@ class OpenAIChatEncoder(ReplyEncoder):
         self._calls = 0
 
     def opening(self) -> Iterator[Frame]:
-        begins_with_call = bool(self.reply.parts) and isinstance(self.reply.parts[0], Call)
+        begins_with_call = bool(self.reply.parts) and isinstance(self.reply.parts[0], ScriptedCall)
         yield self._delta(role="assistant", content=None if begins_with_call else "", refusal=None)
 
     def say(self, text: str) -> Iterator[Frame]:
@@ -53,7 +53,7 @@ class OpenAIChatEncoder(ReplyEncoder):
         for piece in self.words(text):
             yield self._delta(refusal=piece)
 
-    def call(self, call: Call) -> Iterator[Frame]:
+    def call(self, call: ScriptedCall) -> Iterator[Frame]:
         index, self._calls = self._calls, self._calls + 1
         function = {"name": call.name, "arguments": ""}
         head = {"index": index, "id": self._call_id(call), "type": "function", "function": function}
@@ -82,10 +82,10 @@ class OpenAIChatEncoder(ReplyEncoder):
     def error(self, code: str, message: str) -> dict[str, Any]:
         return openai_error(code, message)
 
-    def _call_id(self, call: Call) -> str:
+    def _call_id(self, call: ScriptedCall) -> str:
         return call.id or self.made("call_", 24)
 
-    def _whole_call(self, call: Call) -> dict[str, Any]:
+    def _whole_call(self, call: ScriptedCall) -> dict[str, Any]:
         function = {"name": call.name, "arguments": call.arguments}
         return {"id": self._call_id(call), "type": "function", "function": function}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from penstock.testing.reply import Call, Fail, Refuse, Reply, Say, Think
+from penstock.testing.reply import Fail, Refuse, Reply, Say, ScriptedCall, Think
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.openai_chat.play import OPENAI_CODES, openai_error
 from penstock.testing.wires.reply_encoder import CREATED, HEX, Frame, NamedEventEncoder
@@ -57,14 +57,14 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
         yield {"type": "response.reasoning_summary_part.done", **at, "part": part}
         yield self._done(item)
 
-    def call(self, call: Call) -> Iterator[Frame]:
+    def call(self, call: ScriptedCall) -> Iterator[Frame]:
         item = self._call_item(call)
         yield self._added(item, arguments="", status="in_progress")
         for piece in self.letters(call.arguments):
             delta = {**self._at(item), "delta": piece, **self._obfuscation()}
             yield {"type": "response.function_call_arguments.delta", **delta}
 
-    def call_end(self, call: Call) -> Iterator[Frame]:
+    def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
         item = self._item
         yield {"type": "response.function_call_arguments.done", **self._at(item), "arguments": call.arguments}
         yield self._done(item)
@@ -101,7 +101,7 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
                     yield self._message_item({"type": "refusal", "refusal": part.text})
                 case Think():
                     yield self._reasoning_item(part.text)
-                case Call():
+                case ScriptedCall():
                     yield self._call_item(part)
                 case _:
                     pass
@@ -116,7 +116,7 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
         secret = self.signed(OPENAI)
         return {"id": self.made("rs_", 50, HEX), "type": "reasoning", "summary": summary, "encrypted_content": secret}
 
-    def _call_item(self, call: Call) -> dict[str, Any]:
+    def _call_item(self, call: ScriptedCall) -> dict[str, Any]:
         status = "incomplete" if self.finish in _INCOMPLETE and not call.is_whole else "completed"
         return {
             "id": self.made("fc_", 50, HEX), "type": "function_call", "status": status, "arguments": call.arguments,
