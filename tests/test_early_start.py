@@ -229,9 +229,9 @@ def test_a_call_that_came_twice_runs_once_if_that_is_wanted(
     endings = [event.ending for event in events if isinstance(event, ToolEnd)]
     assert endings == (["discarded", "done"] if is_early else ["done"])
     final = [event for event in events if isinstance(event, ToolStart)][-1]
-    assert (final.mended, final.is_early, final.arguments) == (fault, False, {"city": "Rome"})
+    assert (final.fault, final.is_early, final.arguments) == (fault, False, {"city": "Rome"})
     assert is_early or ran == ["Rome"]
-    told = f'The call is {fault}, and its arguments were mended to {{"city": "Rome"}}.\nRome is sunny'
+    told = f'The call is {fault}, and its arguments were repaired to {{"city": "Rome"}}.\nRome is sunny'
     assert results(done) == [told]
     assert isinstance(done.messages[1].parts[0], ToolCallInvalid)
     assert "Rome is sunny" in json.dumps(line.requests[1].body)
@@ -248,7 +248,7 @@ def test_a_damaged_call_does_not_run_unless_its_fault_is_named(wanted: Any) -> N
 
 
 @both_colours
-def test_a_mended_call_needs_approval_too(colour: str) -> None:
+def test_a_repaired_call_needs_approval_too(colour: str) -> None:
     @tool(approval=True)
     def look(city: str) -> str:
         """Look."""

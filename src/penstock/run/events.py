@@ -35,10 +35,9 @@ class StepEnd(Event, frozen=True, tag="step_end"):
 
 
 class ToolStart(Event, frozen=True, tag="tool_start"):
-    """A tool was started. `is_early` says that the model was still speaking.
+    """A tool was started; `is_early` if the model was still streaming.
 
-    `mended` is empty, unless the call was damaged and is run with arguments that were mended (`Agent(run_repaired=…)`):
-    then it names the fault.
+    `fault` is empty, unless the call was damaged and runs with repaired arguments (`Agent(run_repaired=…)`).
     """
 
     key: str
@@ -46,7 +45,7 @@ class ToolStart(Event, frozen=True, tag="tool_start"):
     name: str
     arguments: dict[str, Any]
     is_early: bool = False
-    mended: str = ""
+    fault: str = ""
     type: ClassVar[Literal["tool_start"]] = "tool_start"
 
 
@@ -64,7 +63,7 @@ class ToolProgress(Event, frozen=True, tag="tool_progress"):
     type: ClassVar[Literal["tool_progress"]] = "tool_progress"
 
 
-class ToolEnd(Event, frozen=True, tag="tool_result"):
+class ToolEnd(Event, frozen=True, tag="tool_end"):
     """A call came to its end, with what the model will read; what was `discarded` counts for nothing.
 
     There is one for every `ToolStart`, and one for every call that has a result in the history, also if it never ran.
@@ -74,7 +73,7 @@ class ToolEnd(Event, frozen=True, tag="tool_result"):
     result: ToolResult
     ending: ToolEnding = "done"
     data: Any = None
-    type: ClassVar[Literal["tool_result"]] = "tool_result"
+    type: ClassVar[Literal["tool_end"]] = "tool_end"
 
     @property
     def call_id(self) -> str:

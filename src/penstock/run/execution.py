@@ -24,7 +24,7 @@ class Execution(Struct):
 
     `fingerprint` is the same for calls that say the same; empty, if it cannot be run. `asks` is whether a
     person is to be asked, None as long as that is not known. `note` tells the model, before the result, what was not
-    run as it had said it; `mended` names the fault of a call that is run with mended arguments.
+    run as it had said it; `fault` is that of a damaged call that runs with repaired arguments.
     """
 
     key: str
@@ -37,7 +37,7 @@ class Execution(Struct):
     is_confirmed: bool = False
     asks: bool | None = None
     note: str = ""
-    mended: str = ""
+    fault: str = ""
     result: ToolResult | None = None
     ending: ToolEnding = "done"
     data: Any = None  # what the program keeps; not stored

@@ -85,8 +85,8 @@ class Executions:
         outputs = self._void(call.block, f"the call is {fault}")
         if call.repaired is not None and call.why != "cut" and call.why in self._rules.run_repaired:
             execution = self._add(call, call.repaired, _fingerprint(call.name, call.repaired))
-            execution.mended = call.why
-            execution.note = f"The call is {fault}, and its arguments were mended to {readable_json(call.repaired)}."
+            execution.fault = call.why
+            execution.note = f"The call is {fault}, and its arguments were repaired to {readable_json(call.repaired)}."
             execution.identify(call.id)
             return outputs + self._start.start_ready()
         execution = self._add(call, {})

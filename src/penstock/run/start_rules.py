@@ -116,7 +116,7 @@ class StartRules:
             call = execution.key, execution.call_id, execution.name
             timeout = self._rules.policies[execution.name].timeout
             outputs += [
-                ToolStart(*call, deep_copy(execution.arguments), not self.is_turn_over, execution.mended),
+                ToolStart(*call, deep_copy(execution.arguments), not self.is_turn_over, execution.fault),
                 StartTool(*call, execution.arguments, timeout),
             ]
         return outputs
