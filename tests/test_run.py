@@ -12,6 +12,7 @@ import pytest
 
 from penstock.events import (
     Finish,
+    Reasoning,
     Retry,
     StreamChunk,
     Text,
@@ -24,7 +25,7 @@ from penstock.events import (
 )
 from penstock.messages import user
 from penstock.run.commands import AskModel, Command, StartTool
-from penstock.run.events import ToolEnd
+from penstock.run.events import StreamEvent, ToolEnd
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.tools.outcome import Outcome
@@ -353,3 +354,47 @@ def test_many_approvals_take_time_in_proportion() -> None:
         return decide
 
     assert_linear(work, 500, 8)
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def blocks_of(events: list[StreamEvent]) -> list[int]:
+    return list(dict.fromkeys(event.block for event in events if hasattr(event, "block")))
+
+
+def call_look(machine: Machine, city: str) -> None:
+    arguments = {"city": city}
+    machine.feed(Text(0, "Hm."), ToolCallStart(1, "c", "look"), ToolCallClosed(1, "c", "look", arguments))
+    machine.feed(ToolCall("c", "look", arguments, sealed_by="call_end", block=1), Finish("tool_calls"))
+    machine.commands += machine.run.ended()
+
+
+def test_blocks_and_ids_are_unique_within_a_run_and_the_same_in_events_and_history() -> None:
+    machine = Machine(look=LOOK)
+    call_look(machine, "Rome")
+    machine.done(machine.starts[0].key, "sunny")
+    call_look(machine, "Oslo")
+    machine.done(machine.starts[1].key, "rainy")
+    machine.feed(Reasoning(0, "Well."), Text(1, "Done."), Finish("stop"))
+    machine.commands += machine.run.ended()
+    assert blocks_of(machine.told) == [0, 1, 2, 3, 4, 5]
+    parts = [part for message in machine.run.messages if message.role == "assistant" for part in message.parts]
+    assert blocks_of(parts) == [0, 1, 2, 3, 4, 5]  # type: ignore[arg-type]
+    assert [start.call_id for start in machine.starts] == ["c", "c_2"]
+    assert texts_of(machine.run.messages) == ["sunny", "rainy"]
+
+
+def test_the_blocks_of_a_withdrawn_response_are_not_used_again() -> None:
+    machine = Machine(look=LOOK)
+    machine.feed(Text(0, "Let"), Text(1, "me"), Retry("broken"), Text(0, "Done."), Finish("stop"))
+    assert blocks_of(machine.told) == [0, 1, 2]
+
+
+def test_a_run_that_continues_elsewhere_continues_its_block_numbers() -> None:
+    machine = Machine(look=LOOK)
+    call_look(machine, "Rome")
+    machine.run = Run.load(machine.run.dump(), {"look": LOOK})
+    machine.commands += machine.run.begin()
+    machine.feed(Text(0, "Done."), Finish("stop"))
+    assert blocks_of(machine.told) == [0, 1, 2]

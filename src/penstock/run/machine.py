@@ -32,7 +32,6 @@ from penstock.events import (
     Usage,
 )
 from penstock.messages import Message, result, tool_results
-from penstock.run.call_ids import CallIds
 from penstock.run.commands import AskModel, Command, Emit, Output, StopAsking, as_commands, sort_outputs
 from penstock.run.events import (
     ApprovalRequest,
@@ -46,6 +45,7 @@ from penstock.run.events import (
 )
 from penstock.run.executions import Executions
 from penstock.run.limits import Limits, Tally
+from penstock.run.numbering import RunNumbering
 from penstock.run.start_rules import RunRules
 from penstock.run.stored import VERSION, Phase, StoredRun, decode
 from penstock.tools.outcome import Outcome
@@ -82,7 +82,7 @@ class Run:
         self.error: Error | None = None  # the last one that the model or the driver reported
         self._rules = RunRules(policies, limits or Limits(), frozenset(run_repaired))
         self._tally = Tally()
-        self._ids = CallIds(self.messages)
+        self._numbering = RunNumbering(self.messages)
         self._builder = TurnBuilder()
         self._executions = Executions(0, self._rules, self._tally)
         self._ending: tuple[EndReason, str] = ("answered", "")  # when it is over: how, and why
@@ -109,8 +109,7 @@ class Run:
             return []
         events: list[StreamEvent] = []
         commands: list[Command] = []
-        for chunk in chunks:
-            chunk = self._ids.told(chunk)
+        for chunk in self._numbering.feed(chunks):
             self._builder.add(chunk)
             events.append(chunk)
             if type(chunk) in _CONSEQUENTIAL:
@@ -253,7 +252,7 @@ class Run:
         executions = [msgspec.structs.replace(execution, data=None) for execution in self._executions.table]
         stored = StoredRun(
             VERSION, self.messages, self.phase, self._builder.build(), executions, self._tally,
-            self.output, self._ending,
+            self.output, self._ending, self._numbering.next_block,
         )  # fmt: skip
         return msgspec.json.encode(stored)
 
@@ -271,6 +270,7 @@ class Run:
         run.phase, run._tally, run.output, run._ending = stored.phase, stored.tally, stored.output, stored.end
         for part in stored.answer.parts:
             run._builder.add(part)
+        run._numbering = RunNumbering(stored.messages, stored.next_block)
         run._executions = Executions(run.step, run._rules, run._tally)
         run._executions.load(stored.executions)
         return run
@@ -300,7 +300,7 @@ class Run:
     def _ask(self) -> list[Output]:
         self._tally.step += 1
         self.phase = "answer"
-        self._ids.next_answer()
+        self._numbering.next_response()
         self._builder = TurnBuilder()
         self._executions = Executions(self.step, self._rules, self._tally)
         return [StepStart(self.step), AskModel(tuple(self.messages))]

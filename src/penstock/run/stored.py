@@ -34,6 +34,7 @@ class StoredRun(Version, frozen=True):
     tally: Tally
     output: str = ""
     end: tuple[EndReason, str] = ("answered", "")
+    next_block: int = 0
 
 
 def decode(data: bytes | str) -> StoredRun:
