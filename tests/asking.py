@@ -15,6 +15,7 @@ import pytest
 
 from penstock import AsyncStream, Model, Retries, StreamChunk
 from penstock.testing import Loopback, wait
+from penstock.wires import wire_name
 
 KEY = "sk-very-secret-0123456789"
 PROVIDERS = {
@@ -50,7 +51,7 @@ def model_on(wire: str, url: str = "http://localhost", **options: Any) -> Model:
     """A model on a wire; Mistral's is told by where it is."""
     if wire == "mistral":
         return Model(PROVIDERS[wire], f"{url}/mistral/v1", **options)
-    return Model(PROVIDERS[wire], url, wire=wire, **options)
+    return Model(PROVIDERS[wire], url, wire=wire_name(wire), **options)
 
 
 def read(colour: str, model: Model, messages: Any = "Hi.", **options: Any) -> tuple[list[StreamChunk], Any]:

@@ -14,6 +14,7 @@ import msgspec
 
 import penstock
 from penstock.events import Reasoning, Refusal, StreamChunk, Text, ToolCallDelta
+from penstock.wires import wire_name
 
 HERE = Path(__file__).parent
 SHARED = HERE.parent.parent / "shared"
@@ -86,7 +87,7 @@ def aws_message(headers: dict[str, str], payload: bytes) -> bytes:
 
 
 def decode_pieces(wire: str, pieces: Iterable[bytes], tools: Any = None) -> list[StreamChunk]:
-    decoder = penstock.Decoder(wire, tools)
+    decoder = penstock.Decoder(wire_name(wire), tools)
     events: list[StreamChunk] = []
     for piece in pieces:
         events += decoder.feed(piece)

@@ -19,7 +19,7 @@ from penstock.errors import PenstockError, UnknownWireError
 from penstock.events import Error, Finish, Opaque, Retry, StreamChunk, Unknown
 from penstock.framing import aws, json_array, ndjson, sse
 from penstock.framing import frames as frame
-from penstock.wires import ALIASES, WIRES
+from penstock.wires import ALIASES, WIRES, WireName
 from penstock.wires.openai_chat import decode_response as openai_chat
 from tests import streams
 from tests.sanity import assert_sane, said
@@ -196,7 +196,7 @@ def test_a_frame_beyond_the_limit_is_told_and_the_rest_goes_on(wire: str, size: 
 
 
 @every_wire
-def test_a_line_that_never_ends_takes_no_memory(wire: str, small_cap: int) -> None:
+def test_a_line_that_never_ends_takes_no_memory(wire: WireName, small_cap: int) -> None:
     decoder = penstock.Decoder(wire)
     stream = decoder.feed(BEGINNINGS[wire])
     stream += decoder.feed(framed(wire, b'{"text":"' + b"x" * 10 * MEBIBYTE)[:1000])

@@ -39,7 +39,7 @@ from penstock.testing.sample import Sampler
 from penstock.testing.wires.judge import find_rejection
 from penstock.tools.outcome import as_outcome
 from penstock.tools.schema_arguments import SchemaArguments
-from penstock.wires import find_encoder
+from penstock.wires import find_encoder, wire_name
 from penstock.wires.gemini.partial_args import keys_of
 from penstock.wires.shared.fields import sound
 from penstock.wires.shared.request import Request
@@ -136,7 +136,7 @@ def is_readable(text: str) -> bool:
 
 def decoded(wire: str, *frames: Any, tools: Any = None) -> list[Any]:
     body = b"".join(b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames)
-    return list(penstock.decode(body, wire, tools))
+    return list(penstock.decode(body, wire_name(wire), tools))
 
 
 def repeated_errors() -> int:

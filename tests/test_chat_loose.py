@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from msgspec import Struct
@@ -24,7 +24,7 @@ from tests.growth import assert_linear
 from tests.support import decode_pieces, frame_bytes, joined, pieces_of, random_pieces
 from tests.test_laws import assert_expected
 
-WIRE = "openai-chat"
+WIRE: Final = "openai-chat"
 Frame = dict[str, Any]
 
 

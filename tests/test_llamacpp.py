@@ -15,6 +15,7 @@ import pytest
 from penstock import Model, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart, Turn, collect
 from penstock.errors import BadRequestError, ContextLengthError
 from penstock.messages import result, tool_results, user
+from penstock.wires import wire_name
 from tests.llamacpp.model import CONTEXT, SENTENCE, WORDS, write_model
 
 PROMPT = "What will the weather be?"
@@ -86,7 +87,7 @@ def model(request: pytest.FixtureRequest, address: str) -> Model:
 
 def on(endpoint: str, address: str) -> Model:
     name, wire = ENDPOINTS[endpoint]
-    return Model(name, address, "none", wire=wire, temperature=0, max_tokens=250)
+    return Model(name, address, "none", wire=wire_name(wire), temperature=0, max_tokens=250)
 
 
 def in_plain_code(model: Model, messages: Any = PROMPT, **options: Any) -> list[StreamChunk]:

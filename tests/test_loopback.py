@@ -48,7 +48,7 @@ from penstock.testing import (
     wait,
 )
 from penstock.testing.wires.play import REPLY_ENCODERS
-from penstock.wires import find_wire
+from penstock.wires import WireName, find_wire
 from tests.sanity import assert_sane
 from tests.support import SHARED, decode_pieces, joined
 
@@ -234,7 +234,7 @@ def test_a_failure_is_told_in_band(wire: str) -> None:
 
 
 @every_wire
-def test_the_same_reply_has_the_same_bytes_and_another_request_other_ids(wire: str) -> None:
+def test_the_same_reply_has_the_same_bytes_and_another_request_other_ids(wire: WireName) -> None:
     reply = Reply(call("now"))
     assert frames(wire, reply) == frames(wire, reply)
     first, second = (ReceivedRequest(wire, {"messages": ["…"] * turn}) for turn in (1, 2))
@@ -327,7 +327,7 @@ def test_an_unknown_wire_is_told() -> None:
 
 @every_wire
 @pytest.mark.parametrize("is_streaming", [True, False])
-def test_the_server_sends_the_frames(wire: str, is_streaming: bool) -> None:
+def test_the_server_sends_the_frames(wire: WireName, is_streaming: bool) -> None:
     with Loopback(WEATHER) as server:
         response, data = post(server, wire, {"stream_options": {"include_usage": True}}, is_streaming)
     assert response.status == 200
@@ -470,7 +470,7 @@ def test_a_pause_and_a_pace_change_nothing_but_the_time() -> None:
 
 @every_wire
 @pytest.mark.parametrize("status", [401, 404, 429, 500, 529])
-def test_http_errors_have_the_vendor_s_body(wire: str, status: int) -> None:
+def test_http_errors_have_the_vendor_s_body(wire: WireName, status: int) -> None:
     with Loopback(Status(status, "The model is on leave.")) as server:
         response, data = post(server, wire)
     assert response.status == status
@@ -504,7 +504,7 @@ def test_a_failure_of_a_whole_reply_is_an_http_error(wire: str) -> None:
 
 
 @every_wire
-def test_a_200_may_hold_an_error(wire: str) -> None:
+def test_a_200_may_hold_an_error(wire: WireName) -> None:
     with Loopback(Status(200, "The model is on leave.")) as server:
         response, data = post(server, wire)
     assert (response.status, response.headers["content-type"]) == (200, "application/json")

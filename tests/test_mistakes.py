@@ -64,9 +64,12 @@ def test_an_option_without_a_near_name_says_where_all_are_listed() -> None:
         (lambda: penstock.Model("zzz:m"), "unknown provider 'zzz'; the command `penstock models` lists all"),
         (lambda: penstock.Model("opnai:m"), "unknown provider 'opnai', did you mean 'openai'?"),
         (lambda: penstock.TextParser("zzz"), "unknown dialect 'zzz'; use 'xml', which any model can write"),
-        (lambda: penstock.Decoder("openai_chat"), "unknown wire 'openai_chat', did you mean 'openai-chat'?"),
         (
-            lambda: penstock.Decoder("zzz"),
+            lambda: penstock.Decoder("openai_chat"),  # type: ignore[arg-type]
+            "unknown wire 'openai_chat', did you mean 'openai-chat'?",
+        ),
+        (
+            lambda: penstock.Decoder("zzz"),  # type: ignore[arg-type]
             "unknown wire 'zzz'; use one of: anthropic, bedrock, cohere, gemini, ollama, openai-chat, "
             "openai-responses, mistral",
         ),

@@ -7,8 +7,9 @@ import json
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import click.testing
 import msgspec
@@ -16,9 +17,11 @@ import pytest
 
 import penstock
 from penstock import Model, Turn, Usage, events
+from penstock.agent.agent import REQUEST_OPTIONS
 from penstock.cli.app import penstock as command
 from penstock.events import Error, Finish, Opaque, Text, ToolCall
 from penstock.messages import result, tool_results, user
+from penstock.model.options import ModelOptions, RequestOptions, StepOptions
 from penstock.testing import (
     Loopback,
     Reply,
@@ -35,6 +38,8 @@ from penstock.testing import (
     wait,
 )
 from penstock.transport.policy import Retries, Timeouts
+from penstock.wires import WireName
+from penstock.wires.shared.request import OPTIONS
 from tests.asking import (
     KEY,
     ONCE,
@@ -199,7 +204,7 @@ def test_options_of_the_model_hold_for_every_request_unless_it_has_its_own() -> 
 def test_an_option_that_nobody_has_is_told_before_anything_is_sent() -> None:
     line = Scripted(always("Hi."))
     with pytest.raises(penstock.UsageError, match="temprature"):
-        Model("openai:gpt", via=line).stream("Hi.", temprature=1)
+        Model("openai:gpt", via=line).stream("Hi.", temprature=1)  # type: ignore[call-arg]
     assert line.requests == []
 
 
@@ -306,10 +311,10 @@ def test_names_that_nothing_has_are_told_with_a_guess() -> None:
     with pytest.raises(penstock.UsageError, match="names no model: write openai:model"):
         Model("openai:")
     with pytest.raises(penstock.UnknownWireError, match="'openai_chat', did you mean 'openai-chat'"):
-        Model("openai:gpt", wire="openai_chat", via=line)
+        Model("openai:gpt", wire="openai_chat", via=line)  # type: ignore[arg-type]
     for name in ("nonsense", "body", "request"):
         with pytest.raises(penstock.UnknownWireError, match=f"unknown wire '{name}'"):
-            Model("openai:gpt", wire=name, via=line)
+            Model("openai:gpt", wire=name, via=line)  # type: ignore[arg-type]
     with pytest.raises(penstock.UnknownDialectError, match="'hermez', did you mean 'hermes'"):
         Model("openai:gpt", via=line).stream("Hi.", TOOLS, calls="hermez")
     assert line.requests == []
@@ -451,7 +456,7 @@ def test_a_native_call_beside_a_rescue_stays_what_it_is(colour: str) -> None:
 
 @pytest.mark.parametrize("wire", [None, *(wire for wire in WIRES if wire != "mistral")])
 @both_colours
-def test_sim_models_answer_on_every_wire_with_the_tools_they_are_given(wire: str | None, colour: str) -> None:
+def test_sim_models_answer_on_every_wire_with_the_tools_they_are_given(wire: WireName | None, colour: str) -> None:
     model = Model("sim:fast", wire=wire)
     question = "How is the weather in Rome?"
     turn = read(colour, model, question, tools=TOOLS[:1])[1].turn
@@ -551,3 +556,10 @@ def test_chat_tells_a_refusal_and_a_cut_by_its_exit_code(monkeypatch: pytest.Mon
     assert "HTTP 401" in refused.stderr
     assert "Let me look." in cut.stdout
     assert KEY not in refused.output + cut.output + well.output
+
+
+def test_the_typed_options_are_the_options_that_are_checked() -> None:
+    assert set(get_type_hints(ModelOptions)) == set(OPTIONS)
+    assert set(get_type_hints(StepOptions)) == set(REQUEST_OPTIONS)
+    named = {name for name, value in signature(Model.ask).parameters.items() if value.kind is value.KEYWORD_ONLY}
+    assert set(get_type_hints(RequestOptions)) == named | set(OPTIONS)

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from importlib import import_module
-from typing import Any
+from typing import Any, get_args
 
 import click.testing
 import pytest
@@ -18,6 +18,7 @@ from penstock.cli.app import penstock as command
 from penstock.providers import (
     ALIASES,
     PROVIDERS,
+    ProviderName,
     at,
     find_base_url,
     find_key,
@@ -28,7 +29,8 @@ from penstock.redaction import without_secrets
 from penstock.testing import Loopback, Scripted
 from penstock.transport.aws_signature import signature
 from penstock.transport.commands import OpenRequest
-from penstock.wires import WIRES, find_encoder
+from penstock.wires import ALIASES as WIRE_ALIASES
+from penstock.wires import WIRES, WireName, find_encoder
 from tests.asking import KEY
 
 NAMES = (
@@ -411,3 +413,8 @@ def test_the_errors_of_names_are_usage_errors() -> None:
     assert issubclass(MissingKeyError, UsageError)
     assert issubclass(UsageError, ValueError)
     assert issubclass(UsageError, penstock.PenstockError)
+
+
+def test_the_literal_types_of_names_equal_the_registries() -> None:
+    assert set(get_args(ProviderName)) == {*PROVIDERS, *ALIASES}
+    assert set(get_args(WireName)) == {*WIRES, *WIRE_ALIASES}

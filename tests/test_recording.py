@@ -34,6 +34,7 @@ from penstock.testing import (
 )
 from penstock.testing.replay import difference
 from penstock.testing.reply import Drop, Wait
+from penstock.wires import wire_name
 from tests.asking import KEY, SOON, aread, both_colours, every_wire, model_at, model_on, read
 from tests.support import joined
 
@@ -111,7 +112,9 @@ def test_a_file_holds_one_exchange_after_another(file: Path) -> None:
     line = Scripted(["One.", "Two.", "Three."])
     for _ in range(3):
         Model("openai:gpt", via=line, record=str(file)).stream_text_and_classify("Hi.")
-    texts = [penstock.collect(penstock.decode(kept.body, kept.asked.wire)).text for kept in read_recordings(file)]
+    texts = [
+        penstock.collect(penstock.decode(kept.body, wire_name(kept.asked.wire))).text for kept in read_recordings(file)
+    ]
     assert texts == ["One.", "Two.", "Three."]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.wires import ALIASES, WIRES
+from penstock.wires import ALIASES, WIRES, WireName
 from tests import streams
 
 CONTENT_TYPES = {"ollama": "application/x-ndjson", "bedrock": "application/vnd.amazon.eventstream"}
@@ -44,7 +44,7 @@ def server() -> Iterator[Any]:
         thread.join()
 
 
-def assert_right(turn: penstock.Turn, wire: str) -> None:
+def assert_right(turn: penstock.Turn, wire: WireName) -> None:
     assert turn.text == streams.TEXT
     assert [(call.name, call.arguments) for call in turn.tool_calls] == streams.CALLS
     assert turn.finish_reason == "tool_calls"
@@ -57,7 +57,7 @@ def assert_right(turn: penstock.Turn, wire: str) -> None:
 
 
 @pytest.mark.parametrize("wire", [*WIRES, *ALIASES])
-def test_the_streams_of_these_tests_are_right(wire: str) -> None:
+def test_the_streams_of_these_tests_are_right(wire: WireName) -> None:
     assert_right(penstock.collect(penstock.decode(streams.body(wire), wire=wire)), wire)
 
 

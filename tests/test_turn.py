@@ -179,7 +179,7 @@ def test_decode_takes_async_streams() -> None:
 
 def test_decode_says_at_once_what_it_cannot_take() -> None:
     with pytest.raises(penstock.UsageError, match="openai-chat"):
-        penstock.decode(BODY, wire="opnai")
+        penstock.decode(BODY, wire="opnai")  # type: ignore[call-overload]
     with pytest.raises(penstock.UsageError, match="int"):
         penstock.decode(7, wire="openai-chat")  # type: ignore[call-overload]
     with pytest.raises(penstock.UsageError, match="int"):

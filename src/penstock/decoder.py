@@ -10,7 +10,7 @@ from penstock.errors import UsageError
 from penstock.events import StreamChunk
 from penstock.framing import Body, Frames
 from penstock.framing.sdk_objects import payload_of
-from penstock.wires import find_wire
+from penstock.wires import WireName, find_wire
 
 
 class Decoder:
@@ -29,7 +29,7 @@ class Decoder:
     `Body.feed` and `Wire.feed`. The laws compare the two: they cut every vector frame by frame, and elsewhere.
     """
 
-    def __init__(self, wire: str, tools: Iterable[Any] | None = None, *, id_prefix: str = "call_") -> None:
+    def __init__(self, wire: WireName, tools: Iterable[Any] | None = None, *, id_prefix: str = "call_") -> None:
         kind = find_wire(wire)
         self._wire = kind(tool_names(tools), id_prefix)
         self._body = Body(kind.framing)
@@ -68,12 +68,14 @@ class Decoder:
 
 
 @overload
-def decode(data: AsyncIterable[Any], wire: str, tools: Iterable[Any] | None = None) -> AsyncIterator[StreamChunk]: ...
+def decode(
+    data: AsyncIterable[Any], wire: WireName, tools: Iterable[Any] | None = None
+) -> AsyncIterator[StreamChunk]: ...
 @overload
 def decode(
-    data: bytes | str | Iterable[Any] | Mapping[str, Any], wire: str, tools: Iterable[Any] | None = None
+    data: bytes | str | Iterable[Any] | Mapping[str, Any], wire: WireName, tools: Iterable[Any] | None = None
 ) -> Iterator[StreamChunk]: ...
-def decode(data: Any, wire: str, tools: Iterable[Any] | None = None) -> Any:
+def decode(data: Any, wire: WireName, tools: Iterable[Any] | None = None) -> Any:
     """Yields the events of a response as its data arrives.
 
     `data` is a whole body, or an iterable of pieces: bytes (or text) cut anywhere, parsed dicts, or the objects that a

@@ -15,6 +15,14 @@ from penstock.redaction import without_secrets
 
 Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "aws"]
 
+ProviderName = Literal[
+    "anthropic", "aws", "azure", "bedrock", "cerebras", "cohere", "deepseek", "fireworks", "fireworks_ai", "gemini",
+    "google", "google-vertex", "grok", "groq", "llama.cpp", "llamacpp", "lm_studio", "lmstudio", "mistral", "nvidia",
+    "nvidia_nim", "ollama", "openai", "openai-compatible", "openai_compatible", "openrouter", "sglang", "together",
+    "together_ai", "vertex", "vllm", "xai",
+]  # fmt: skip
+"""The names of the providers in `PROVIDERS`, and their aliases."""
+
 
 class Provider(Struct, frozen=True, kw_only=True):
     """A provider: its wire, its address, and how it wants the key.

@@ -15,7 +15,7 @@ from penstock.cli.commands.completion import complete_calls, complete_model, com
 from penstock.cli.screen.terminal import escape
 from penstock.errors import ConnectionFailed, MissingKeyError, PenstockError, UsageError
 from penstock.model.model import Model
-from penstock.wires import ALIASES, WIRES
+from penstock.wires import ALIASES, WIRES, wire_name
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -78,7 +78,7 @@ def open_model(name: str, wire: str | None, base_url: str | None, timeout: float
 
     timeouts = Timeouts(first_event=timeout, idle=timeout) if timeout else None
     try:
-        return Model(name, base_url, wire=wire, timeouts=timeouts, record=record)
+        return Model(name, base_url, wire=wire_name(wire) if wire else None, timeouts=timeouts, record=record)
     except PenstockError as error:
         raise Mistake(advice(error)) from None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from importlib import import_module
 from inspect import isfunction, ismethod
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -19,6 +19,7 @@ from penstock.messages import Message, system
 from penstock.model.checks import check_connector, check_model_name, check_option_names, check_types
 from penstock.model.connect import Connector, HTTPConnector
 from penstock.model.endpoint import Endpoint
+from penstock.model.options import ModelOptions, RequestOptions
 from penstock.model.stream import AsyncStream, Stream
 from penstock.model.text_calls import find_calls, prompt_for_calls
 from penstock.providers import at, find_provider, split_model
@@ -27,7 +28,7 @@ from penstock.transport.commands import HTTPRequest
 from penstock.transport.exchange import Exchange, Recorder
 from penstock.transport.policy import Retries, Timeouts
 from penstock.turn import Turn
-from penstock.wires import ALIASES, find_encoder, find_wire
+from penstock.wires import WireName, find_encoder, wire_name
 from penstock.wires.shared.request import OPTIONS, Request
 
 SCHEMES = {"sim": "penstock.testing.demo", "replay": "penstock.testing.replay"}
@@ -54,14 +55,14 @@ class Model:
         base_url: str | None = None,
         api_key: str | None = None,
         *,
-        wire: str | None = None,
+        wire: WireName | None = None,
         client: Any = None,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,
         record: Any = None,
         via: Connector | None = None,
-        **options: Any,
+        **options: Unpack[ModelOptions],
     ) -> None:
         check_option_names(options, OPTIONS, Model, "a model")
         check_model_name(name)
@@ -87,8 +88,7 @@ class Model:
             headers=headers or {},
             is_played=scheme in SCHEMES or via is not None,
         )
-        self.wire = ALIASES.get(wire or "", wire) or row.wire
-        find_wire(self.wire)
+        self.wire: WireName = wire_name(wire or row.wire)
         self._timeouts = timeouts or Timeouts()
         self._retries = retries or Retries()
         self._record = record
@@ -114,29 +114,37 @@ class Model:
             base_url = ""
         return f"Model({self.name!r}, wire={self.wire!r}, base_url={base_url!r})"
 
-    def stream(self, messages: Any, tools: Iterable[Any] | None = None, **options: Any) -> Stream:
+    def stream(self, messages: Any, tools: Iterable[Any] | None = None, **options: Unpack[RequestOptions]) -> Stream:
         """Send a request and iterate over its response as it arrives; the options are those of `ask`."""
         return Stream(self.ask(messages, tools, **options), self._connector.connect())
 
-    def astream(self, messages: Any, tools: Iterable[Any] | None = None, **options: Any) -> AsyncStream:
+    def astream(
+        self, messages: Any, tools: Iterable[Any] | None = None, **options: Unpack[RequestOptions]
+    ) -> AsyncStream:
         """Send a request and iterate over its response in async code; the options are those of `ask`."""
         return AsyncStream(self.ask(messages, tools, **options), self._connector.aconnect())
 
-    def stream_text_and_classify(self, messages: Any, tools: Iterable[Any] | None = None, **options: Any) -> Turn:
+    def complete(self, messages: Any, tools: Iterable[Any] | None = None, **options: Unpack[RequestOptions]) -> Turn:
         """Send a request and wait for the whole turn: its `type` is "tool_calls" or "final_answer"."""
         with self.stream(messages, tools, **options) as stream:
             for _ in stream:
                 pass
         return stream.turn
 
-    async def astream_text_and_classify(
-        self, messages: Any, tools: Iterable[Any] | None = None, **options: Any
+    async def acomplete(
+        self, messages: Any, tools: Iterable[Any] | None = None, **options: Unpack[RequestOptions]
     ) -> Turn:
-        """Send a request and wait for the whole turn: its `type` is "tool_calls" or "final_answer"."""
+        """Send a request in async code and wait for the whole turn, as `complete` does."""
         async with self.astream(messages, tools, **options) as stream:
             async for _ in stream:
                 pass
         return stream.turn
+
+    stream_text_and_classify = complete
+    """Another name of `complete`."""
+
+    astream_text_and_classify = acomplete
+    """Another name of `acomplete`."""
 
     def ask(
         self,
@@ -151,7 +159,7 @@ class Model:
         streaming: bool = True,
         extra: Mapping[str, Any] | None = None,
         id_prefix: str = "call_",
-        **options: Any,
+        **options: Unpack[ModelOptions],
     ) -> Exchange:
         """Build a request and the rules for its response; nothing is sent yet.
 
@@ -164,16 +172,16 @@ class Model:
         check_option_names(options, OPTIONS, Model.ask, "a request")
         declarations = read_declarations(_with_schemas(tools))
         history = [*([system(system_prompt)] if system_prompt else []), *_read_messages(messages, extra)]
-        options = {**self._options, **options}
+        settings: dict[str, Any] = {**self._options, **options}
         if calls != "native":
-            history, options = prompt_for_calls(calls, history, declarations, options)
+            history, settings = prompt_for_calls(calls, history, declarations, settings)
         request = Request(
             model=self.model,
             messages=tuple(history),
             tools=() if calls != "native" else tuple(declarations),
             tool_choice=tool_choice,
             is_parallel=parallel,
-            options=options,
+            options=settings,
             extra=extra or {},
             is_streaming=streaming,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from penstock.errors import UnknownWireError
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from penstock.wires.shared.facts import WireFacts
     from penstock.wires.shared.request import Encode
     from penstock.wires.shared.wire import Wire
+
+WireName = Literal["anthropic", "bedrock", "cohere", "gemini", "mistral", "ollama", "openai-chat", "openai-responses"]
+"""The names of the wires, and their aliases."""
 
 WIRES = {
     "anthropic": "Anthropic",
@@ -28,11 +31,17 @@ ALIASES = {"mistral": "openai-chat"}
 """Other names of wires."""
 
 
-def find_wire(name: object) -> type[Wire]:
-    """The wire of this name."""
-    known = ALIASES.get(name, name) if isinstance(name, str) else ""
+def wire_name(name: object) -> WireName:
+    """The own name of the wire with this name or alias; raises an `UnknownWireError` if there is none."""
+    known: Any = ALIASES.get(name, name) if isinstance(name, str) else ""
     if known not in WIRES:
         raise UnknownWireError(name, (*WIRES, *ALIASES))
+    return cast("WireName", known)
+
+
+def find_wire(name: object) -> type[Wire]:
+    """The wire with this name or alias."""
+    known = wire_name(name)
     wire: type[Wire] = getattr(_module(known, "decode_response"), WIRES[known])
     return wire
 
@@ -60,4 +69,4 @@ def _module(wire: str, name: str) -> Any:
     return import_module(f"penstock.wires.{wire.replace('-', '_')}.{name}")
 
 
-__all__ = ["ALIASES", "WIRES", "all_facts", "find_encoder", "find_facts", "find_wire"]
+__all__ = ["ALIASES", "WIRES", "WireName", "all_facts", "find_encoder", "find_facts", "find_wire", "wire_name"]

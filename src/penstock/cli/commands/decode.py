@@ -10,7 +10,7 @@ from penstock.cli.oddities import MADE_UP
 from penstock.cli.screen.output import decode_batches, show_response
 from penstock.cli.screen.terminal import open_console
 from penstock.decoder import Decoder
-from penstock.wires import ALIASES, WIRES
+from penstock.wires import ALIASES, WIRES, wire_name
 
 READ_BYTES = 64 * 1024
 
@@ -55,7 +55,8 @@ def decode(wire: str, as_json: bool, tools: list[str], stream: BufferedReader) -
     if stream.isatty():
         click.echo("Reading from the terminal; Ctrl-D ends it.", err=True)
     pieces = iter(lambda: stream.read1(READ_BYTES), b"")  # what is there, at once: a pipe may still be filling
-    decoder = Decoder(wire, tools) if as_json else Decoder(wire, tools, id_prefix=MADE_UP)
+    name = wire_name(wire)
+    decoder = Decoder(name, tools) if as_json else Decoder(name, tools, id_prefix=MADE_UP)
     live = False if stream.isatty() else None  # what is typed would be drawn over
     if not show_response(open_console(), wire, decode_batches(decoder, pieces), as_json=as_json, live=live):
         raise SystemExit(1)

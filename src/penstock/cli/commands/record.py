@@ -15,6 +15,7 @@ from penstock.cli.screen.terminal import escape, open_console
 from penstock.decoder import Decoder
 from penstock.errors import PenstockError, UsageError
 from penstock.model.recording import Recording, read_recordings
+from penstock.wires import wire_name
 
 
 @click.command()
@@ -68,7 +69,7 @@ def replay(speed: float, as_json: bool, file: Path) -> None:
             told = f"{found.asked.model} · {len(found.body):,} bytes in {len(found.pieces)} pieces\n"
             console.print(escape(told), style="dim")
         try:
-            events = decode_batches(Decoder(found.asked.wire), paced(found, speed))
+            events = decode_batches(Decoder(wire_name(found.asked.wire)), paced(found, speed))
             ended_well = show_response(console, found.asked.wire, events, as_json=as_json) and ended_well
         except UsageError as error:  # it is of no wire that there is
             raise Mistake(str(error)) from None

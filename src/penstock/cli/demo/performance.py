@@ -23,6 +23,7 @@ from penstock.providers import ALIASES, PROVIDERS
 from penstock.run.events import Done
 from penstock.testing import Loopback
 from penstock.wires import ALIASES as WIRE_ALIASES
+from penstock.wires import wire_name
 
 NEXT_STEPS = "Try --wire gemini, --dialect hermes or --json; then {} chat -m sim:demo."
 
@@ -33,7 +34,7 @@ def open_demo(wire: str, dialect: str | None = None, speed: float = 1.0) -> Gene
     pace = PACE / speed
     server = Loopback(script(wire, dialect, pace), pace=pace, strict=True)
     with server, httpx2.Client(trust_env=False) as client:  # not through a proxy
-        model = Model(f"{_provider(wire)}:demo", server.base_url(wire), "-", wire=wire, client=client)
+        model = Model(f"{_provider(wire)}:demo", server.base_url(wire), "-", wire=wire_name(wire), client=client)
         yield Agent(model, TOOLS, INSTRUCTIONS, calls=dialect or "native"), Watch(speed)
 
 
