@@ -1,4 +1,4 @@
-"""`StreamingXMLParser`: the XML form of calls, for those who want the text and the calls and no events."""
+"""`StreamingXMLParser`: a parser for calls in XML tags that returns text and calls instead of events."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from penstock.events import Reasoning, StreamChunk, Text, ToolCall, ToolCallInva
 
 
 class StreamingXMLParser:
-    """Finds `<function_calls><invoke name="…"><parameter name="…">…` in text while it streams.
+    """A streaming parser for `<function_calls><invoke name="…"><parameter name="…">…`.
 
         parser = StreamingXMLParser(tools=[...])
         for token in tokens:
             text, calls = parser.feed(token)
         text, calls = parser.close()
 
-    The text can be shown at once: no piece of a tag is ever in it. A call is given when its `</invoke>` has come; one
-    that was cut or broken is never given, it is in `invalid_calls`. With `reasoning`, what stands between `<think>` and
-    `</think>` is in the property of that name and not in the text, and calls in it are talk.
+    The text can be shown at once: it never contains a part of a tag. A call is returned when its `</invoke>` has
+    arrived. Cut and malformed calls are never returned; they are in `invalid_calls`. With `reasoning=True`, text between
+    `<think>` and `</think>` goes to the `reasoning` property, and calls in it are ignored.
     """
 
     def __init__(self, tools: Iterable[Any] | None = None, reasoning: bool = False) -> None:
         self._parser = TextParser("anthropic_xml", tools, reasoning)
-        self._thoughts: list[str] = []
+        self._reasoning: list[str] = []
         self.invalid_calls: list[ToolCallInvalid] = []
 
     @property
     def reasoning(self) -> str:
         """The model's reasoning so far."""
-        return "".join(self._thoughts)
+        return "".join(self._reasoning)
 
     def feed(self, token: str) -> tuple[str, list[ToolCall]]:
-        """The text that can be shown, and the calls that have become whole."""
-        return self._sorted(self._parser.feed(token))
+        """Parses a piece of text, and returns the visible text and the calls that it completes."""
+        return self._split(self._parser.feed(token))
 
     def close(self) -> tuple[str, list[ToolCall]]:
-        """What was still held back."""
-        return self._sorted(self._parser.close())
+        """Ends the text, and returns what was held back."""
+        return self._split(self._parser.close())
 
-    def _sorted(self, events: list[StreamChunk]) -> tuple[str, list[ToolCall]]:
+    def _split(self, events: list[StreamChunk]) -> tuple[str, list[ToolCall]]:
         self.invalid_calls += [event for event in events if isinstance(event, ToolCallInvalid)]
-        self._thoughts += [event.text for event in events if isinstance(event, Reasoning)]
+        self._reasoning += [event.text for event in events if isinstance(event, Reasoning)]
         text = "".join(event.text for event in events if isinstance(event, Text))
         return text, [event for event in events if isinstance(event, ToolCall)]

@@ -1,1 +1,1 @@
-"""Tool calls that a model writes into its text: 52 ways of doing so, and one way of reading them."""
+"""Dialects: the ways in which models write tool calls into their text, and the parsers for them."""

@@ -1,4 +1,4 @@
-"""What there is to know about a dialect: a row of facts, and one function that reads what follows its opening mark."""
+"""`Dialect`: the marks of a dialect, and the grammar that reads what follows an opening mark."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.source import Source
 
 Block = Callable[[Source, str], Reading[None]]
-"""Reads what follows an opening mark, up to the mark that closes it. It raises `Mismatch` where that is no call."""
+"""Reads what follows an opening mark, up to the closing mark. Raises `Mismatch` where that is not a call."""
 
 THINK = (("<think>", "</think>"),)
 LLAMA_ENDS = ("<|eom_id|>", "<|eot_id|>")
-"""The control tokens that end a message of Llama 3, and of the models that use its template."""
+"""The control tokens that end a message in the chat template of Llama 3."""
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
     """One way of writing calls into text.
 
-    `opens` are the marks at which the block is read; a function if they depend on the declared tools. `closes` are
-    closing marks, which are markup also where they stand alone, once the dialect has made a call; `tokens` are control
-    tokens, which are markup wherever they stand. `begins_inside` says that the text starts within a block, the opening
-    mark of which was in the prompt: the block is tried there with the empty mark. `think` lists the marks around
-    reasoning, the usual ones first; where `call_ends_reasoning`, a call within it is a call and ends it.
+    - `block` reads what follows an opening mark.
+    - `opens` are the opening marks, or a function that returns them for the declared tools.
+    - `closes` are the closing marks. After the first call they are removed from the text even where they stand alone.
+    - `tokens` are control tokens, which are always removed from the text.
+    - `think` are the pairs of marks around reasoning, the most frequent first.
+    - `begins_inside`: the text may start inside a block whose opening mark was in the prompt. At the start, `block` is
+      tried with an empty mark.
+    - `call_ends_reasoning`: a call inside reasoning is a call, and ends the reasoning.
     """
 
     block: Block
@@ -41,7 +44,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
 
 
 def no_calls(source: Source, mark: str) -> Reading[None]:
-    """Text without calls."""
+    """Reads nothing: there are no calls."""
     yield from ()
 
 
@@ -58,4 +61,4 @@ PLAIN = Dialect(
         ("<|channel|>analysis<|message|>", "<|end|>"),
     ),
 )
-"""No dialect: reasoning marks of all kinds, and no calls."""
+"""The dialect `plain`: all kinds of reasoning marks, and no calls."""

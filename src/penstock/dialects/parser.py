@@ -1,4 +1,4 @@
-"""Text to events: `TextParser`, for text in which a model writes its calls."""
+"""`TextParser`: a streaming parser for text that contains tool calls."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from penstock.jsontext.surrogates import SurrogateJoiner
 
 
 class TextParser:
-    """Finds the calls in a model's text while it streams: feed it pieces, close it when they are over.
+    """A streaming parser that finds tool calls in a model's text.
 
         parser = TextParser("hermes", tools=[...])
         for piece in pieces:
             for event in parser.feed(piece): ...
         for event in parser.close(): ...
 
-    However the text is cut, the events are the same. `tools` (declarations in any provider's shape) say how raw values
-    are typed. With `reasoning`, what stands between reasoning marks comes out as `Reasoning`; with `inside_reasoning`
-    the text starts within them, as it does where the prompt ends with the opening mark.
+    The events do not depend on how the text is cut. `tools` (declarations in any provider's format) give raw values
+    their types. With `reasoning`, text between reasoning marks becomes `Reasoning` events. With `inside_reasoning`, the
+    text starts inside the reasoning: the prompt ended with the opening mark.
     """
 
     def __init__(
@@ -39,24 +39,25 @@ class TextParser:
     ) -> None:
         name, row = find_dialect(dialect)
         source = Source(Tools(tools), Numbering(id_prefix))
-        is_split = reasoning or inside_reasoning
-        self._reader = Reader(source, {name: row}, reasoning=is_split, inside=inside_reasoning)
+        self._reader = Reader(
+            source, {name: row}, splits_reasoning=reasoning or inside_reasoning, starts_inside=inside_reasoning
+        )
         self._joiner = SurrogateJoiner()
         self._is_closed = False
 
     def feed(self, text: str) -> list[StreamChunk]:
-        """The events that this piece completes."""
+        """Parses a piece of text, and returns the events that it completes."""
         if self._is_closed:
-            raise UsageError("this parser is closed: make a new one for each text")
+            raise UsageError("this parser is closed: create a new one for each text")
         if not text.isascii() or self._joiner.pending:
             text = self._joiner.feed(text)
         return self._reader.feed(text)
 
     def close(self, *, cut: bool = False) -> list[StreamChunk]:
-        """The events that were still held back: text that might have been a mark, a call that was cut.
+        """Ends the text, and returns the events that were held back: half a mark as text, an unfinished call.
 
-        Say `cut` if the model had not ended its text, as at a limit of tokens or a lost connection: a call that nothing
-        but the end of the text ended is invalid then.
+        Pass `cut=True` if the model did not finish its text, for example because of a token limit or a lost connection.
+        A call without a closing mark of its own is then invalid.
         """
         if self._is_closed:
             return []

@@ -1,4 +1,4 @@
-"""The dialects by name."""
+"""The registry of dialects: name to `Dialect`."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ FAMILIES = (
     "marked", "bare", "named", "message", "tags", "elements", "keys",
     "gemma", "python",
 )  # fmt: skip
-"""The modules that hold dialects, each in a table `DIALECTS`."""
+"""The modules of `grammars`. Each has a table `DIALECTS`."""
 ALIASES = {"xml": "anthropic_xml", "bare_json_array": "bare_json", "deepseek_v3_ascii": "deepseek_v3"}
 
 
 @cache
 def dialects() -> dict[str, Dialect]:
-    """All dialects: name to row."""
-    found: dict[str, Dialect] = {"plain": PLAIN}
+    """Returns all dialects by name."""
+    rows: dict[str, Dialect] = {"plain": PLAIN}
     for family in FAMILIES:
-        found |= import_module(f"penstock.dialects.grammars.{family}").DIALECTS
-    return found
+        rows |= import_module(f"penstock.dialects.grammars.{family}").DIALECTS
+    return rows
 
 
 def find_dialect(name: str) -> tuple[str, Dialect]:
-    """The dialect of this name or alias, under its own name."""
+    """Returns the dialect with this name or alias, and its own name. Hyphens count as underscores."""
     known = dialects()
-    found = ALIASES.get(name.replace("-", "_"), name.replace("-", "_"))
-    if found not in known:
+    plain = name.replace("-", "_")
+    own_name = ALIASES.get(plain, plain)
+    if own_name not in known:
         raise UnknownDialectError(name, (*known, *ALIASES))
-    return found, known[found]
+    return own_name, known[own_name]

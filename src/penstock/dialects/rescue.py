@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from penstock.dialects.reading.schema import Tools
 from penstock.dialects.stage import TextCalls
 from penstock.errors import UsageError
 
@@ -30,6 +31,7 @@ class Rescue(TextCalls):
     def __init__(
         self, tools: Iterable[Any], dialects: str | Iterable[str] = LEAKS, *, id_prefix: str = "text_call_"
     ) -> None:
+        tools = list(tools)
         super().__init__(dialects, tools, only_declared=True, id_prefix=id_prefix)
-        if not self._tools:
+        if not Tools(tools):
             raise UsageError("Rescue needs the declared tools: without them a call cannot be told from prose")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from penstock.calls.numbering import Numbering
 from penstock.dialects.dialect import Dialect
@@ -28,11 +30,11 @@ from penstock.events import (
     ToolCallStart,
 )
 
-_CUT = ("length", "cut", "error", "content_filter")  # why a text is over that the model had not ended
+_CUT = ("length", "cut", "error", "content_filter")  # finish reasons after which the text is incomplete
 
 
 class TextCalls:
-    """Finds the calls in the text of a stream of events, in one dialect or in several."""
+    """Finds the calls in the text of an event stream, in one dialect or in several."""
 
     def __init__(
         self,
@@ -45,78 +47,103 @@ class TextCalls:
         id_prefix: str = "call_",
     ) -> None:
         names = [dialects] if isinstance(dialects, str) else dialects
+        numbering = Numbering(id_prefix)
         self._dialects: dict[str, Dialect] = dict(map(find_dialect, names))
-        self._tools = Tools(tools)
-        self._only_declared = only_declared
+        self._new_source = partial(Source, Tools(tools), numbering, only_declared=only_declared)
         self._reasoning = reasoning
         self._inside = inside_reasoning
-        self._blocks = Numbering(id_prefix)
-        self._numbers: dict[int, int] = {}  # the blocks of the events that come, and what they are called here
-        self._open: dict[int, tuple[int, Reader]] = {}  # by choice: the block of text that is being read
-        self._begun: set[int] = set()  # the choices in which there was text
-        self._found: set[int] = set()  # the choices in which there was a call
+        self._blocks = BlockNumbers(numbering)
+        self._choices: dict[int, ChoiceText] = {}
 
     def feed(self, event: StreamChunk) -> list[StreamChunk]:
-        """The events that this one completes."""
+        """Reads an event, and returns the events that it completes."""
         match event:
             case Text():
                 return self._read(event)
             case Reasoning() | Refusal() | ToolCallStart() | ToolCall() | ToolCallInvalid():
-                return [*self._end(event.choice), self._renumbered(event)]
+                return [*self._end(event.choice), self._blocks.renumber(event)]
             case ToolCallDelta() | ToolCallClosed() | Opaque():
-                return [self._renumbered(event)]
+                return [self._blocks.renumber(event)]
             case Finish():
-                return [*self._end(event.choice, is_cut=event.reason in _CUT), self._finished(event)]
+                return [*self._end(event.choice, is_cut=event.reason in _CUT), self._finish(event)]
             case Retry():
-                self._open.clear()
-                self._found.clear()
-                self._begun.clear()
+                self._choices.clear()
                 return [event]
             case _:
                 return [event]
 
     def close(self) -> list[StreamChunk]:
-        """The events that were still held back. Text that had no `Finish` was cut."""
-        return [event for choice in list(self._open) for event in self._end(choice, is_cut=True)]
+        """Returns the events that were held back. Text without a `Finish` counts as cut."""
+        return [event for choice in self._choices for event in self._end(choice, is_cut=True)]
 
     def _read(self, event: Text) -> list[StreamChunk]:
-        is_new = event.choice not in self._open or self._open[event.choice][0] != event.block
-        ended = self._end(event.choice) if is_new else []
-        if is_new:
-            self._open[event.choice] = event.block, self._new_reader(event.choice)
-        _, reader = self._open[event.choice]
-        return ended + self._of_choice(reader.feed(event.text), event.choice, event.block)
+        choice = self._choices.get(event.choice)
+        ended: list[StreamChunk] = []
+        if choice is None or choice.reader is None or choice.block != event.block:
+            ended = self._end(event.choice)
+            choice = self._start(event)
+        assert choice.reader is not None
+        return ended + self._register(choice.reader.feed(event.text), event.choice, choice)
 
-    def _new_reader(self, choice: int) -> Reader:
-        source = Source(self._tools, self._blocks, only_declared=self._only_declared)
-        is_inside = self._inside and choice not in self._begun  # only the first text starts there
-        self._begun.add(choice)
-        return Reader(source, self._dialects, reasoning=self._reasoning or is_inside, inside=is_inside)
+    def _start(self, event: Text) -> ChoiceText:
+        """Starts to read another block of text; only the first one of a choice can start inside reasoning."""
+        is_inside = self._inside and event.choice not in self._choices
+        choice = self._choices.setdefault(event.choice, ChoiceText())
+        choice.block = event.block
+        choice.reader = Reader(
+            self._new_source(), self._dialects, splits_reasoning=self._reasoning or is_inside, starts_inside=is_inside
+        )
+        return choice
 
-    def _end(self, choice: int, *, is_cut: bool = False) -> list[StreamChunk]:
-        if choice not in self._open:
+    def _end(self, index: int, *, is_cut: bool = False) -> list[StreamChunk]:
+        choice = self._choices.get(index)
+        if choice is None or choice.reader is None:
             return []
-        block, reader = self._open.pop(choice)
-        return self._of_choice(reader.close(is_cut=is_cut), choice, block)
+        reader, choice.reader = choice.reader, None
+        return self._register(reader.close(is_cut=is_cut), index, choice)
 
-    def _of_choice(self, events: list[StreamChunk], choice: int, block: int) -> list[StreamChunk]:
+    def _register(self, events: list[StreamChunk], index: int, choice: ChoiceText) -> list[StreamChunk]:
         for event in events:
             match event:
                 case Text():
-                    self._numbers[block] = event.block  # vendor state of this text goes to what was told last
+                    self._blocks.rename(choice.block, event.block)
                 case ToolCall():
-                    self._found.add(choice)
+                    choice.has_call = True
                 case _:
                     pass
-        return [msgspec.structs.replace(event, choice=choice) for event in events] if choice else events
+        return [msgspec.structs.replace(event, choice=index) for event in events] if index else events
 
-    def _renumbered(self, event: Any) -> StreamChunk:
-        if event.block not in self._numbers:
-            self._numbers[event.block] = self._blocks.new_block()
-        block = self._numbers[event.block]
+    def _finish(self, event: Finish) -> Finish:
+        choice = self._choices.get(event.choice)
+        is_stop = event.reason == "stop" and choice is not None and choice.has_call
+        return msgspec.structs.replace(event, reason="tool_calls") if is_stop else event
+
+
+class ChoiceText(Struct):
+    """The text of one choice: the block that is open, its reader, and whether there was a call."""
+
+    block: int = -1
+    reader: Reader | None = None
+    has_call: bool = False
+
+
+class BlockNumbers:
+    """New numbers for the blocks of a stream: a block of text may become several."""
+
+    __slots__ = ("_new", "_numbering")
+
+    def __init__(self, numbering: Numbering) -> None:
+        self._numbering = numbering
+        self._new: dict[int, int] = {}
+
+    def rename(self, block: int, new: int) -> None:
+        """Gives a block its new number. Vendor state of a text goes to the last block that the text became."""
+        self._new[block] = new
+
+    def renumber(self, event: Any) -> StreamChunk:
+        """Returns the event with the new number of its block."""
+        if event.block not in self._new:
+            self._new[event.block] = self._numbering.new_block()
+        block = self._new[event.block]
         renumbered: StreamChunk = event if block == event.block else msgspec.structs.replace(event, block=block)
         return renumbered
-
-    def _finished(self, event: Finish) -> Finish:
-        is_stop = event.reason == "stop" and event.choice in self._found
-        return msgspec.structs.replace(event, reason="tool_calls") if is_stop else event

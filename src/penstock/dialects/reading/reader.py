@@ -1,4 +1,4 @@
-"""Reads a whole text: which of it is the answer, which is reasoning, and which are calls."""
+"""`Reader`: parses a text into answer, reasoning and calls, in one dialect or in several."""
 
 from __future__ import annotations
 
@@ -10,99 +10,95 @@ from penstock.dialects.reading.marks import Marks, marks_of
 from penstock.dialects.reading.source import Source
 from penstock.events import Reasoning, StreamChunk, Text
 
-_CONTROL = ("<|", "<｜", "]<]", "[TOOL_CALLS]")  # how control tokens begin, which nobody writes in code
+_CONTROL = ("<|", "<｜", "]<]", "[TOOL_CALLS]")  # how control tokens begin that nobody quotes in code
 
 
 class Reader:
-    """Goes through a source with one dialect or several. Text flows on at once, but for what may begin a mark."""
+    """Parses the text of a source. Text is emitted at once, except for a suffix that could begin a mark."""
 
-    def __init__(self, source: Source, dialects: Mapping[str, Dialect], *, reasoning: bool, inside: bool) -> None:
+    def __init__(
+        self, source: Source, dialects: Mapping[str, Dialect], *, splits_reasoning: bool, starts_inside: bool
+    ) -> None:
+        source.splits_reasoning = splits_reasoning
         self._source = source
         self._events = source.output.events
-        source.splits_reasoning = reasoning
         self._dialects = dialects
-        self._inside = inside
+        self._starts_inside = starts_inside
+        self._marks = DialectMarks(source, dialects)
         self._reading = self.read()
-        self._opens = _by_mark(source, dialects)
-        self._think = dict(pair for row in dialects.values() for pair in (THINK if source.only_declared else row.think))
-        self._tokens = () if source.only_declared else tuple(mark for mark in self._opens if mark.startswith(_CONTROL))
-        self._loose: set[str] = set()  # closing marks of a block that was left without one
-        self._markup = {token for dialect in dialects.values() for token in dialect.tokens if not source.only_declared}
 
     def feed(self, text: str) -> list[StreamChunk]:
-        """What this piece completes."""
+        """Parses a piece of text, and returns the events that it completes."""
         source = self._source
         source.push(text)
         next(self._reading, None)
-        events = self._events.copy()  # as `Output.take` does, without a call for each piece
+        events = self._events.copy()  # as `Output.take` does, without a method call per piece
         self._events.clear()
         return events
 
     def close(self, *, is_cut: bool = False) -> list[StreamChunk]:
-        """What was still held back; `is_cut` says that the model had not ended its text."""
+        """Ends the text, and returns the events that were held back. `is_cut`: the model did not finish its text."""
         self._source.is_over = True
         self._source.is_cut = is_cut
         next(self._reading, None)
         return self._source.output.take()
 
     def read(self) -> Reading[None]:
-        """The whole text."""
+        """Reads the whole text."""
         yield from self._start()
-        while mark := (yield from self._source.flow(self._source.output.add, self._marks())):
+        marks = self._marks
+        while mark := (yield from self._source.flow(self._source.output.add, marks.all())):
             if self._is_in_code(mark):
-                self._tell_code(mark)
-            elif mark in self._opens:
+                self._add_code(mark)
+            elif mark in marks.opens:
                 yield from self._block(mark)
-            elif mark in self._loose:
-                self._loose.discard(mark)
-            elif mark in self._think:
+            elif mark in marks.missing:
+                marks.missing.discard(mark)
+            elif mark in marks.think:
                 yield from self._think_block(mark)
                 yield from self._begin_inside()
 
-    def _marks(self) -> Marks:
-        return marks_of(*self._opens, *self._think, *self._markup, *self._loose)
-
     def _is_in_code(self, mark: str) -> bool:
-        """Whether the mark is talk about calls. A mark that is a line break ends code, unless that is in a fence."""
-        line = self._source.output.code
-        if mark in self._tokens:
+        """Returns whether the mark is quoted in code. A line break as a mark ends code, but not a fenced block."""
+        code = self._source.output.code
+        if mark in self._marks.control:
             return False
-        return line.is_in_fence if mark[0] in "\r\n" else line.is_in_code
+        return code.is_in_fence if mark[0] in "\r\n" else code.is_in_code
 
-    def _is_talk_in_thoughts(self, mark: str) -> Reading[bool]:
-        """Whether the mark stands in code within reasoning; there it must be plain, as code is often left open."""
+    def _is_in_code_of_reasoning(self, mark: str) -> Reading[bool]:
+        """Returns whether a mark in reasoning is quoted in code, for certain: models often leave code open there."""
         if not self._is_in_code(mark):
             return False
         is_last = yield from self._source.sees("\n", "\r")
         return self._source.output.code.surely_holds(is_last=is_last)
 
-    def _tell_code(self, mark: str) -> None:
+    def _add_code(self, mark: str) -> None:
         self._source.output.add(mark)
         self._source.output.code.go_on()
 
     def _start(self) -> Reading[None]:
-        """What may stand at the very beginning, because its opening mark was in the prompt."""
+        """Reads the start of the text, the opening mark of which may have been in the prompt."""
         source = self._source
-        if self._inside:
-            yield from source.accept_spaced(*self._think)
-            yield from self._reason(tuple(self._think.values()))
-        elif not source.only_declared and (yield from source.accept_spaced(*self._think.values())):
-            yield from source.space()  # that was the end of reasoning that was left out
+        if self._starts_inside:
+            yield from source.accept_spaced(*self._marks.think)
+            yield from self._reason(tuple(self._marks.think.values()))
+        elif not source.only_declared and (yield from source.accept_spaced(*self._marks.think.values())):
+            yield from source.space()  # the end of reasoning that the server removed
         yield from self._begin_inside()
 
     def _begin_inside(self) -> Reading[None]:
-        """A block whose opening mark was in the prompt, as long as nothing of the answer has come."""
+        """Reads a block without its opening mark, which was in the prompt, if there is no answer text yet."""
         if not self._source.output.has_answer and any(row.begins_inside for row in self._dialects.values()):
             yield from self._block("")
 
     def _think_block(self, mark: str) -> Reading[None]:
-        """Reasoning between marks. If it is not asked for it stays text, unless there is nothing between the marks."""
+        """Reads reasoning between marks. If it is not separated it stays text, unless it is empty."""
         source = self._source
-        closer = self._think[mark]
+        closer = self._marks.think[mark]
         if source.splits_reasoning:
             yield from self._reason((closer,))
             return
-        if source.only_declared:  # what is said in there is no call
+        if source.only_declared:  # calls in reasoning are not rescued
             source.output.add(mark)
             source.output.add((yield from source.flow(source.output.add, marks_of(closer))))
             source.output.code.end_code()
@@ -115,27 +111,28 @@ class Reader:
             source.release()
 
     def _reason(self, closers: tuple[str, ...]) -> Reading[None]:
+        """Reads reasoning up to one of its closing marks, or to a call that ends it."""
         source = self._source
         source.output.kind = Reasoning
         ending = [name for name, dialect in self._dialects.items() if dialect.call_ends_reasoning]
-        opens = [mark for mark, names in self._opens.items() if mark and set(names) & set(ending)]
+        opens = [mark for mark, names in self._marks.opens.items() if mark and set(names) & set(ending)]
         while mark := (yield from source.flow(source.output.add, marks_of(*closers, *opens))):
             if mark in closers:
                 source.output.kind = Text
                 source.output.code.end_code()
                 yield from source.space()
                 return
-            if (yield from self._is_talk_in_thoughts(mark)):
-                self._tell_code(mark)
+            if (yield from self._is_in_code_of_reasoning(mark)):
+                self._add_code(mark)
             elif (yield from self._block(mark)):
                 break
         source.output.kind = Text
         source.output.code.end_code()
 
     def _block(self, mark: str) -> Reading[bool]:
-        """What follows an opening mark, in the first dialect that it fits; whether there was a call."""
+        """Reads what follows an opening mark, in the first dialect that fits; returns whether there was a call."""
         source = self._source
-        names = self._opens[mark] if mark else [name for name, row in self._dialects.items() if row.begins_inside]
+        names = self._marks.opens[mark] if mark else [name for name, row in self._dialects.items() if row.begins_inside]
         calls, source.last_closer = source.call_count, ""
         for name in names:
             source.hold(mark)
@@ -145,7 +142,7 @@ class Reader:
                 yield from self._dialects[name].block(source, mark)
             except Mismatch as why:
                 if source.call is not None:
-                    self._break_off(why)
+                    self._end_invalid(why)
                     break
                 if source.call_count > calls or name == names[-1]:
                     source.release()
@@ -160,28 +157,43 @@ class Reader:
         return source.call_count > calls
 
     def _close(self, closes: tuple[str, ...]) -> Reading[None]:
-        """After calls: closing marks that follow at once; if none has come, one may still come after some text."""
+        """Removes closing marks that follow a call. If there is none, one may still come after some text."""
         while (yield from self._source.accept_spaced(*closes)):
             pass
         if self._source.last_closer not in closes:
-            self._loose.update(closes)
+            self._marks.missing.update(closes)
 
-    def _break_off(self, why: Mismatch) -> None:
+    def _end_invalid(self, why: Mismatch) -> None:
+        """Ends the open call as invalid."""
         source = self._source
         assert source.call is not None
         if isinstance(why, TextEnded):
-            left = source.rest()
-            source.call.fail("cut", f"{why}, after {left!r}" if left else str(why))
+            rest = source.rest()
+            source.call.fail("cut", f"{why}, after {rest!r}" if rest else str(why))
         else:
             source.call.fail("malformed", str(why))
         source.call = None
         source.drop()
 
 
-def _by_mark(source: Source, dialects: Mapping[str, Dialect]) -> dict[str, list[str]]:
-    """The dialects that a mark may open, in order."""
-    found: dict[str, list[str]] = {}
-    for name, dialect in dialects.items():
-        for mark in dialect.opening_marks(source.tools):
-            found.setdefault(mark, []).append(name)
-    return found
+class DialectMarks:
+    """The marks of all dialects that are read. Where only declared tools are called, control tokens stay text.
+
+    `opens` maps an opening mark to the dialects that it may open, in order. `control` are those of them that are
+    control tokens, `think` the marks around reasoning, `tokens` the control tokens that are removed. `missing` are the
+    closing marks that were missing after a call, and are removed when they come.
+    """
+
+    def __init__(self, source: Source, dialects: Mapping[str, Dialect]) -> None:
+        rows, only_declared = dialects.values(), source.only_declared
+        self.opens: dict[str, list[str]] = {}
+        for name, dialect in dialects.items():
+            for mark in dialect.opening_marks(source.tools):
+                self.opens.setdefault(mark, []).append(name)
+        self.control = () if only_declared else tuple(mark for mark in self.opens if mark.startswith(_CONTROL))
+        self.think = dict(pair for row in rows for pair in (THINK if only_declared else row.think))
+        self.tokens = () if only_declared else tuple(dict.fromkeys(token for row in rows for token in row.tokens))
+        self.missing: set[str] = set()
+
+    def all(self) -> Marks:
+        return marks_of(*self.opens, *self.think, *self.tokens, *self.missing)

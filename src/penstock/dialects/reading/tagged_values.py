@@ -142,14 +142,13 @@ class ValueText:
             else:  # the usual case: without a method call per piece
                 lines.is_blank = False
                 sink(text)
-            if mark and (yield from self._ends_at(mark, lines)):
-                return mark
-            if mark:
-                continue
-            if source.is_over:
+            if not mark and not source.is_over:
+                yield
+            elif not mark:
                 lines.flush()
                 raise TextEnded("the text ended inside a value")
-            yield
+            elif (yield from self._ends_at(mark, lines)):
+                return mark
 
     def _ends_at(self, mark: str, lines: Lines) -> Reading[bool]:
         """Returns whether the value ends at this mark; if not, the mark is part of its text."""
