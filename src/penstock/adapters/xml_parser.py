@@ -18,8 +18,8 @@ class StreamingXMLParser:
         text, calls = parser.close()
 
     The text can be shown at once: it never contains a part of a tag. A call is returned when its `</invoke>` has
-    arrived. Cut and malformed calls are never returned; they are in `invalid_calls`. With `reasoning=True`, text between
-    `<think>` and `</think>` goes to the `reasoning` property, and calls in it are ignored.
+    arrived. Cut and malformed calls are never returned; they are in `invalid_calls`. With `reasoning=True`, the text
+    between `<think>` and `</think>` goes to the `reasoning` property, and calls in it are ignored.
     """
 
     def __init__(self, tools: Iterable[Any] | None = None, reasoning: bool = False) -> None:

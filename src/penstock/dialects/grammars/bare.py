@@ -55,7 +55,7 @@ from penstock.dialects.reading.json import (
     unwrapped,
     value,
 )
-from penstock.dialects.reading.raw_values import told
+from penstock.dialects.reading.raw_values import write_value
 from penstock.dialects.reading.schema import Tools, quote
 from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.text_call import TextCall
@@ -93,7 +93,7 @@ Accepts = Callable[[Source, str], bool]
 
 
 class NotACall(Exception):
-    """The object is no call, and has been told as text."""
+    """The object is not a call, and has been emitted as text."""
 
 
 def declared(source: Source, name: str) -> bool:
@@ -209,7 +209,7 @@ def one_argument(source: Source, call: TextCall) -> Reading[None]:
     if (yield from source.peek()) == "{":
         yield from value(source, call.add)
     elif (yield from source.sees('"{')):  # an object in a string, or text that begins like one
-        yield from told(call, partial(one_argument_of, call), partial(quoted, source))
+        yield from write_value(call, partial(one_argument_of, call), partial(quoted, source))
     else:
         call.key(only_key(call, ONE_ARGUMENT))
         if (yield from source.accept('"')):

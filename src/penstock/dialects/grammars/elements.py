@@ -8,7 +8,7 @@ from functools import partial
 
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.reading.cursor import Mismatch, Reading
-from penstock.dialects.reading.raw_values import Ends, Sink, Writer, raw_text, raw_value, told
+from penstock.dialects.reading.raw_values import Ends, Sink, Writer, raw_text, raw_value, write_value
 from penstock.dialects.reading.recovery import header
 from penstock.dialects.reading.schema import Schema, Tools, quote
 from penstock.dialects.reading.source import Source
@@ -165,7 +165,7 @@ def left_out(source: Source, call: TextCall, key: str, end: str) -> Reading[None
         sink(f"<{key}>")
         return (yield from raw_text(source, sink, {f"</{key}>": (), end: ()}))
 
-    if (yield from told(call, lambda raw: "", element)) == end:
+    if (yield from write_value(call, lambda raw: "", element)) == end:
         source.unread(end)
         call.doubt(f"the element {key!r} has no end tag")
 
@@ -179,7 +179,7 @@ def trimmed_value(source: Source, call: TextCall, key: str, ends: Ends) -> Readi
         out.end()
         return mark
 
-    yield from told(call, call.schema.field(key).writer, trimmed)
+    yield from write_value(call, call.schema.field(key).writer, trimmed)
 
 
 class Trimmed:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from penstock.dialects.reading.call_objects import arguments, only_key
 from penstock.dialects.reading.cursor import Reading, TextEnded
 from penstock.dialects.reading.marks import marks_of
-from penstock.dialects.reading.raw_values import told
+from penstock.dialects.reading.raw_values import ReadText, Sink, write_value
 from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.text_call import TextCall
 
 NAME = re.compile(r"[^\s<>\[\]{}()\"'`]*")
-"""A name or an id, where no mark of its own ends it."""
+"""A name or an id that has no end mark."""
 
 
 def name_ahead(source: Source) -> Reading[str]:
-    """The name that stands next, white space around it aside."""
+    """Reads a name, and white space around it."""
     yield from source.space()
     name = yield from source.match(NAME)
     yield from source.space()
@@ -25,14 +24,14 @@ def name_ahead(source: Source) -> Reading[str]:
 
 
 def named_call(source: Source, name: str, id: str = "", ends: tuple[str, ...] = ()) -> Reading[None]:
-    """A call of which the name is known, from its arguments on; one of the `ends` follows if there are none."""
+    """Reads the arguments of a call, the name of which is known. If one of the `ends` comes at once, it has none."""
     call = source.begin(name, id)
     yield from json_arguments(source, call, *ends)
     source.end()
 
 
 def closed_call(source: Source, name: str, id: str, ends: tuple[str, ...], following: tuple[str, ...]) -> Reading[None]:
-    """The same, where one of the `ends` follows the arguments, or what is `following` if that was left out."""
+    """As `named_call`, where the arguments are followed by one of the `ends`, or if that is missing by `following`."""
     call = source.begin(name, id)
     yield from json_arguments(source, call, *ends)
     yield from more_arguments(source, call, *ends, *following)
@@ -40,7 +39,7 @@ def closed_call(source: Source, name: str, id: str, ends: tuple[str, ...], follo
 
 
 def more_arguments(source: Source, call: TextCall, *ends: str) -> Reading[None]:
-    """What follows the arguments up to their end, if that is JSON too: nobody knows which of it was meant."""
+    """Adds JSON after the arguments to the call, which makes it invalid: it is not known which of them is right."""
     spaces = yield from source.space()
     if (yield from source.sees(*_JSON)):
         call.add(spaces)
@@ -53,7 +52,7 @@ _JSON = tuple("{}[],")
 
 
 def json_arguments(source: Source, call: TextCall, *ends: str) -> Reading[None]:
-    """The JSON of a call's arguments; none at all if one of the `ends` comes at once, which is not read."""
+    """Reads the JSON of the arguments. If one of the `ends` comes at once, there are none, and it is not read."""
     yield from source.space()
     if (yield from source.sees(*ends)):
         call.add("{}")
@@ -63,22 +62,18 @@ def json_arguments(source: Source, call: TextCall, *ends: str) -> Reading[None]:
         source.fail("expected the arguments")
 
 
-Body = Callable[[Callable[[str], None]], Reading[str]]
-"""Reads raw text, which it gives to a sink, and returns the mark that ended it."""
-
-
-def text_call(source: Source, call: TextCall, key: str, body: Body) -> Reading[str]:
-    """A call that has nothing but text: the value of the one argument that its tool has, or else of `key`."""
+def text_call(source: Source, call: TextCall, key: str, read: ReadText) -> Reading[str]:
+    """Reads a call that is only text: the value of the tool's only argument, or of `key` if it has several."""
     key = only_key(call, key)
     call.key(key)
-    mark = yield from told(call, call.schema.field(key).writer, body)
+    mark = yield from write_value(call, call.schema.field(key).writer, read)
     call.end_keys()
     source.end()
     return mark
 
 
-def last_text(source: Source, sink: Callable[[str], None], *marks: str) -> Reading[str]:
-    """Text up to a mark, or to the end of all, which counts only if the model ended there."""
+def last_text(source: Source, sink: Sink, *marks: str) -> Reading[str]:
+    """Passes text to `sink` up to a mark, or to the end of the text if that was not cut; returns the mark."""
     mark = yield from source.flow(sink, marks_of(*marks))
     if not mark and source.is_cut:
         raise TextEnded("the text was cut off inside a value")

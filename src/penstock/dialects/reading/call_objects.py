@@ -1,11 +1,11 @@
-"""Calls that stand in a text as JSON objects: `{"name": …, "arguments": {…}}`, alone, in a row, or in an array."""
+"""Calls that are JSON objects: `{"name": …, "arguments": {…}}`, alone, in sequence, or in an array."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from penstock.calls.arguments import strict_object
 from penstock.dialects.reading.code_spans import FENCE
@@ -31,13 +31,13 @@ from penstock.dialects.reading.text_call import TextCall
 
 ARGUMENTS = ("arguments", "parameters")
 ALIASES = ("args", "input", "params", "tool_input", "kwargs")
-"""What models call the arguments too; it counts only where an object follows."""
+"""Other names that models use for the arguments; they count only if an object follows."""
 
 
 class Keys(Struct, frozen=True):
-    """How the fields of a call object are called.
+    """The names of the fields of a call object.
 
-    `no_calls` are the names by which a model says that it calls nothing.
+    `no_calls` are values of the name with which a model says that it makes no call.
     """
 
     name: tuple[str, ...] = ("name",)
@@ -49,54 +49,49 @@ class Keys(Struct, frozen=True):
 USUAL = Keys()
 
 ReadCall = Callable[[Source], Reading[None]]
-"""Reads one call object, from its brace on."""
+"""Reads one call object, beginning with its brace."""
 
 
 def object_call(source: Source, keys: Keys = USUAL, name: str = "") -> Reading[None]:
-    """`{"name": …, "arguments": {…}}`, its fields in any order; `name` counts if the object itself has none."""
+    """Reads `{"name": …, "arguments": {…}}`, its fields in any order. `name` is used if the object has none."""
     yield from source.expect("{")
     yield from fields(source, keys, name)
 
 
-def fields(source: Source, keys: Keys = USUAL, name: str = "", id: str = "") -> Reading[None]:
-    """A call object, from after its brace on; it may stand in another one, `{"type": "function", "function": {…}}`."""
-    early, unread, is_inner = "", Unread(), False
-    while (key := (yield from next_key(source))) is not None or is_inner:
-        if key is None or (key == "function" and not is_inner and (yield from source.accept("{"))):
-            is_inner = key is not None
+def fields(source: Source, keys: Keys = USUAL, name: str = "") -> Reading[None]:
+    """Reads a call object, after its brace. It may be inside another: `{"type": "function", "function": {…}}`."""
+    read = FieldsBeforeName()
+    while (key := (yield from next_key(source))) is not None or read.is_inner:
+        if key is None or (key == "function" and not read.is_inner and (yield from source.accept("{"))):
+            read.is_inner = key is not None
         elif key in keys.name or (key == "function" and (yield from source.sees('"'))):
-            own = yield from short_string(source)
-            yield from named_call(source, keys, own or name, id, early, unread, is_inner=is_inner)
+            own_name = yield from short_string(source)
+            yield from rest_of_object(source, keys, own_name or name, read)
             return
         elif (yield from has_arguments(source, keys, key)):
-            early = yield from json_text(source)
+            read.arguments = yield from json_text(source)
         elif key in keys.id:
-            id = as_text((yield from json_text(source)))
+            read.id = as_text((yield from json_text(source)))
         else:
-            yield from unread.read(source, key)
-    call = source.begin(name, id)
-    if early:
-        call.add(unwrapped(early))
-    end_object(source, call, unread, is_empty=not early)
+            yield from read.others.read(source, key)
+    call = begin(source, name, read)
+    end_object(source, call, read.others, is_empty=not read.arguments)
 
 
-def named_call(
-    source: Source, keys: Keys, name: str, id: str, early: str, unread: Unread, *, is_inner: bool
-) -> Reading[None]:
-    """The rest of a call object, once its name is known; `early` are arguments that stood before it.
+def rest_of_object(source: Source, keys: Keys, name: str, read: FieldsBeforeName) -> Reading[None]:
+    """Reads the rest of a call object after its name.
 
-    If it is the inner one of two, its arguments may also stand in the outer one.
+    If the object is inside another, its arguments may also be in the outer one.
     """
+    is_inner = read.is_inner
     if name in keys.no_calls and name not in source.tools:
         only_calls(source)
         yield from skip_fields(source)
         yield from skip_fields(source) if is_inner else ()
         source.hold()
         return
-    call = source.begin(name, id)
-    is_empty = not early
-    if early:
-        call.add(unwrapped(early))
+    call = begin(source, name, read)
+    is_empty = not read.arguments
     while is_empty or not (yield from is_left_open(source)):
         key = yield from next_key(source)
         if key is None and not (is_inner and is_empty):
@@ -107,20 +102,28 @@ def named_call(
             yield from arguments(source, call)
             is_empty = False
         else:
-            yield from unread.read(source, key)
-    end_object(source, call, unread, is_empty=is_empty)
+            yield from read.others.read(source, key)
+    end_object(source, call, read.others, is_empty=is_empty)
     yield from skip_fields(source) if is_inner else ()
 
 
-class Unread:
-    """The fields of a call object that a call does not have: they may be arguments, written beside the others."""
+def begin(source: Source, name: str, read: FieldsBeforeName) -> TextCall:
+    """Begins the call of a call object, with the arguments that came before its name."""
+    call = source.begin(name, read.id)
+    if read.arguments:
+        call.add(unwrapped(read.arguments))
+    return call
+
+
+class OtherFields:
+    """The fields of a call object that calls do not have. They may be arguments in the wrong place."""
 
     def __init__(self) -> None:
-        self.fields: dict[str, str] = {}  # with their JSON
-        self._room = MAX_HELD
+        self.fields: dict[str, str] = {}  # key to JSON
+        self._capacity = MAX_HELD
 
     def read(self, source: Source, key: str) -> Reading[None]:
-        """The value of a field that means nothing here."""
+        """Reads the value of a field."""
         if key in META:
             yield from value(source, ignore)
             return
@@ -129,18 +132,30 @@ class Unread:
         self.fields[key] = "".join(pieces)
 
     def _keep(self, pieces: list[str], piece: str) -> None:
-        self._room -= len(piece)
-        if self._room >= 0:
+        self._capacity -= len(piece)
+        if self._capacity >= 0:
             pieces.append(piece)
 
 
+class FieldsBeforeName(Struct):
+    """What was read of a call object before its name. `arguments` are JSON; `is_inner`: it is inside another object."""
+
+    id: str = ""
+    arguments: str = ""
+    is_inner: bool = False
+    others: OtherFields = field(default_factory=OtherFields)
+
+
 META = ("type", "id", "index", "call_id", "tool_call_id", "thought", "thoughts", "reasoning")
-"""Fields that say something about a call, and are no arguments of it."""
+"""Fields about a call that are never its arguments."""
 
 
-def end_object(source: Source, call: TextCall, unread: Unread, *, is_empty: bool) -> None:
-    """A call object has ended. Fields beside the arguments may belong there: then nobody knows what it meant."""
-    beside = arguments_beside(source, call, unread, is_empty=is_empty)
+def end_object(source: Source, call: TextCall, others: OtherFields, *, is_empty: bool) -> None:
+    """Ends the call of a call object. Arguments outside of the arguments' object make it invalid.
+
+    `is_empty`: the object had no field with the arguments.
+    """
+    beside = arguments_beside(source, call, others, is_empty=is_empty)
     why = f"write all arguments as one object: {', '.join(map(repr, beside))} stood beside it"
     if is_empty or beside:
         call.add("{" + ", ".join(f"{quote(key)}: {raw}" for key, raw in beside.items()) + "}")
@@ -152,40 +167,40 @@ def end_object(source: Source, call: TextCall, unread: Unread, *, is_empty: bool
     source.end()
 
 
-def arguments_beside(source: Source, call: TextCall, unread: Unread, *, is_empty: bool) -> dict[str, str]:
-    """The fields of a call object that may be arguments, with their JSON; `is_empty` says that it has no others.
+def arguments_beside(source: Source, call: TextCall, others: OtherFields, *, is_empty: bool) -> dict[str, str]:
+    """Returns the fields of a call object that may be arguments in the wrong place: key to JSON.
 
-    Of a tool that is not known, any may be one if there are no others. What says nothing, or nothing new, is left out.
+    If the tool is unknown and the object has no arguments, any field may be one. Empty values do not count, nor do
+    those that are in the arguments too.
     """
-    if not unread.fields:
+    if not others.fields:
         return {}
-    own = set(call.schema.keys)
+    tool_keys = set(call.schema.keys)
     is_unknown = is_empty and not (call.name in source.tools and call.schema.types)
     usual = {*ARGUMENTS, *(ALIASES if is_empty else ())}
-    found = {key: raw for key, raw in unread.fields.items() if is_unknown or key in own or key in usual}
-    written = call.raw() if found else ""
-    given = strict_object(written) or {}
+    candidates = {key: raw for key, raw in others.fields.items() if is_unknown or key in tool_keys or key in usual}
+    arguments = strict_object(call.raw() if candidates else "") or {}
 
     def is_new(key: str, raw: str) -> bool:
-        meant = as_value(raw)
-        if meant is None:  # too long, perhaps
+        value = as_value(raw)
+        if value is None:  # null, or too long to have been kept
             return raw != "null"
-        if meant in ("", {}, []):
-            return is_empty and key in own
-        return key not in given or given[key] != meant
+        if value in ("", {}, []):
+            return is_empty and key in tool_keys
+        return key not in arguments or arguments[key] != value
 
-    return {key: raw for key, raw in found.items() if is_new(key, raw)}
+    return {key: raw for key, raw in candidates.items() if is_new(key, raw)}
 
 
 def has_arguments(source: Source, keys: Keys, key: str) -> Reading[bool]:
-    """Whether the value of this field, which comes next, is the arguments."""
+    """Returns whether the field with this key has the arguments; its value comes next."""
     if key in keys.arguments:
         return True
     return (key in ALIASES or key in ARGUMENTS) and (yield from source.sees("{", '"{'))
 
 
 def arguments(source: Source, call: TextCall) -> Reading[None]:
-    """The value of the arguments, passed on as it comes; some models write it as a string that holds the JSON."""
+    """Adds the arguments to the call as they arrive. Some models write them as a string that contains the JSON."""
     if (yield from source.accept('"')):
         yield from string_text(source, call.add)
     else:
@@ -193,27 +208,27 @@ def arguments(source: Source, call: TextCall) -> Reading[None]:
 
 
 def skip_fields(source: Source) -> Reading[None]:
-    """The other fields of an object, and its end."""
+    """Reads the other fields of an object, and its end."""
     while not (yield from is_left_open(source)) and (yield from next_key(source)) is not None:
         yield from value(source, ignore)
 
 
 def is_left_open(source: Source) -> Reading[bool]:
-    """Whether a call object that has all it needs lacks its brace, as what stands behind it shows."""
+    """Returns whether a call object lacks its closing brace: a mark follows that can only follow the object."""
     spaces = yield from source.space()
-    is_over = yield from source.sees(*source.call_ends, "]", FENCE)
+    is_left_open = yield from source.sees(*source.call_ends, "]", FENCE)
     source.unread(spaces)
-    return is_over
+    return is_left_open
 
 
 def only_key(call: TextCall, key: str) -> str:
-    """The one argument that a tool has; if it has several, or none is known, it is called `key`."""
+    """Returns the name of the tool's only argument; `key` if it has several or its arguments are not known."""
     keys = set(call.schema.keys)
     return keys.pop() if len(keys) == 1 else key
 
 
 def only_calls(source: Source) -> None:
-    """Where only declared tools are looked for, what is no call is text, marks and all."""
+    """Raises a mismatch where only calls to declared tools are read: everything else stays text, with its marks."""
     if source.only_declared:
         raise Mismatch("there is no call")
 
@@ -222,7 +237,7 @@ def only_calls(source: Source) -> None:
 
 
 def object_calls(source: Source, read: ReadCall = object_call) -> Reading[None]:
-    """One call object, or several in a row, or an array of them; they may stand in a fence of their own."""
+    """Reads one call object, several in sequence, or an array of them; they may be in a code fence."""
     fence = yield from source.accept_spaced("```json", "```")
     yield from source.space()
     if (yield from source.accept("[")):
@@ -237,7 +252,7 @@ def object_calls(source: Source, read: ReadCall = object_call) -> Reading[None]:
 
 
 def call_array(source: Source, read: ReadCall) -> Reading[None]:
-    """An array of calls, from its first element on. Its end may be missing, or a comma."""
+    """Reads an array of calls, after its bracket. Commas and the closing bracket may be missing."""
     yield from read(source)
     while (yield from source.accept_spaced(",")) or (yield from another(source, "{")):
         yield from source.space()
@@ -248,7 +263,7 @@ def call_array(source: Source, read: ReadCall) -> Reading[None]:
 
 
 def another_object(source: Source) -> Reading[bool]:
-    """Whether another object follows, perhaps after a comma; if none does, nothing is read."""
+    """Returns whether another object follows; a comma before it is read."""
     before = yield from source.space()
     if (yield from source.accept(",")):
         before += "," + (yield from source.space())
@@ -259,7 +274,7 @@ def another_object(source: Source) -> Reading[bool]:
 
 
 def another(source: Source, first: str) -> Reading[bool]:
-    """Whether, white space aside, this character comes next; it is not read."""
+    """Returns whether this character comes next, after white space; only the white space is read."""
     spaces = yield from source.space()
     if (yield from source.peek()) == first:
         return True

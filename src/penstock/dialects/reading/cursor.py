@@ -56,16 +56,16 @@ class Cursor:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def take(self, marks: Marks, most: int = sys.maxsize) -> tuple[str, str]:
+    def take(self, marks: Marks, limit: int = sys.maxsize) -> tuple[str, str]:
         """Reads the text up to the next mark, and the mark; or the text that cannot be part of one, and "".
 
-        Only marks that begin within the next `most` characters are found.
+        Only marks that begin within the next `limit` characters are found.
         """
         text, start = self._text, self._at
         if not start and self._held is None and marks.cannot_begin_in(text):
             self._at = len(text)
             return text, ""
-        at, mark = marks.find(text, start, self.is_over, start + most)
+        at, mark = marks.find(text, start, self.is_over, start + limit)
         self._at = at + len(mark)
         if self._held is not None:
             self._keep(text[start : self._at])

@@ -1,4 +1,4 @@
-"""JSON as it stands in a text: keys, strings and values, read piece by piece."""
+"""JSON inside a text: keys, strings and values, read as they arrive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.jsontext.surrogates import SurrogateJoiner
 
 
 def next_key(source: Source) -> Reading[str | None]:
-    """The next key of an object and its colon; None at the object's end."""
+    """Reads the next key of an object and its colon; None at the end of the object."""
     if not (yield from at_key(source)):
         return None
     key = yield from short_string(source)
@@ -26,7 +26,7 @@ def next_key(source: Source) -> Reading[str | None]:
 
 
 def at_key(source: Source) -> Reading[bool]:
-    """Go to the next key of an object; False if the object ends instead, which is read."""
+    """Goes to the next key of an object; returns False if the object ends instead."""
     yield from source.space()
     if (yield from source.accept("}")):
         return False
@@ -36,14 +36,14 @@ def at_key(source: Source) -> Reading[bool]:
 
 
 def colon(source: Source) -> Reading[None]:
-    """The colon after a key, and the white space around it."""
+    """Reads the colon after a key, and white space around it."""
     yield from source.space()
     yield from source.expect(":")
     yield from source.space()
 
 
 def short_string(source: Source) -> Reading[str]:
-    """A string that is a key or a name: it is short."""
+    """Reads a string of at most about MAX_HEADER characters: a key or a name."""
     yield from source.expect('"')
     text, mark = yield from source.upto('"', "\\")
     while mark == "\\":
@@ -61,7 +61,7 @@ _IN_STRING = marks_of('"', "\\")
 
 
 def string_text(source: Source, sink: Callable[[str], None]) -> Reading[None]:
-    """The text of a JSON string, from after its opening quote on, given to `sink` as it comes."""
+    """Passes the text of a JSON string to `sink` as it arrives, after the opening quote."""
     joiner = SurrogateJoiner()
     try:
         while True:
@@ -85,9 +85,9 @@ def give(text: str, sink: Callable[[str], None]) -> None:
 
 
 def escaped(source: Source, sink: Callable[[str], None], joiner: SurrogateJoiner) -> Reading[str]:
-    """The character that an escape in a JSON string stands for, from after its backslash on.
+    """Reads an escape in a JSON string, after its backslash; returns the character that it stands for.
 
-    What proves to be no escape is given to the sink as it stands.
+    If it is not a valid escape, it is passed to the sink as it was written.
     """
     raw = "\\"
     try:
@@ -102,7 +102,7 @@ def escaped(source: Source, sink: Callable[[str], None], joiner: SurrogateJoiner
 
 # -- values --------------------------------------------------------------------------------------------------------
 
-_NO_JSON = "<>`"  # what JSON has in strings only: how the marks and fences begin that stand around it
+_NO_JSON = "<>`"  # characters that JSON has only in strings; the marks and fences around it begin with them
 _OUTSIDE = rf'[^"{{}}\[\]{_NO_JSON}]*+'
 _TO_BRACKET = re.compile(_OUTSIDE + r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"' + _OUTSIDE + ")*+", re.DOTALL)
 _SCALAR = re.compile(rf'[^\s,:"{{}}\[\]{_NO_JSON}]*')
@@ -110,7 +110,7 @@ _BRACKET_MARKS = marks_of("[TOOL_CALLS]", "[/TOOL_CALLS]")
 
 
 class ValueEnd(Marks):
-    """Looks for the end of one JSON value, and for what no JSON has outside of its strings: there it is broken."""
+    """Searches for the end of a JSON value, or for a character that JSON has only in strings: there it is broken."""
 
     __slots__ = ("_depth", "_in_string", "_kind", "is_broken", "is_found")
 
@@ -124,8 +124,8 @@ class ValueEnd(Marks):
     def cannot_begin_in(self, text: str) -> bool:
         return self._in_string and '"' not in text and "\\" not in text
 
-    def find(self, text: str, at: int, is_over: bool, most: int) -> tuple[int, str]:
-        """How far the value goes in what has come; it says itself whether that is its end. There are no marks."""
+    def find(self, text: str, at: int, is_over: bool, limit: int) -> tuple[int, str]:
+        """Returns how far the value goes in the text, and ""; sets `is_found` if that is its end."""
         if not self._kind:
             at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
             if at == len(text):
@@ -153,7 +153,7 @@ class ValueEnd(Marks):
                 return at
 
     def _passes(self, text: str, at: int, is_over: bool) -> bool:
-        """Whether what stands here, outside of strings, belongs to the value; it counts the brackets."""
+        """Returns whether the character here, outside of strings, belongs to the value; counts the brackets."""
         match text[at]:
             case '"':
                 self._in_string = True
@@ -164,7 +164,7 @@ class ValueEnd(Marks):
                 self._depth += 1
             case "[":
                 if (mark := _BRACKET_MARKS.match(text, at, is_over)) is not None:
-                    self.is_broken = bool(mark)  # if it is empty, it cannot be told yet
+                    self.is_broken = bool(mark)  # "" means that more text is needed to decide
                     return False
                 self._depth += 1
             case _:
@@ -180,11 +180,11 @@ class ValueEnd(Marks):
         if is_over or not text.endswith("\\"):
             return len(text)
         rest = text[at:]
-        return len(text) - (len(rest) - len(rest.rstrip("\\"))) % 2  # half an escape waits for its other half
+        return len(text) - (len(rest) - len(rest.rstrip("\\"))) % 2  # half an escape waits for the other half
 
 
 def value(source: Source, sink: Callable[[str], None]) -> Reading[None]:
-    """A JSON value, given to `sink` piece by piece as it comes; it ends early where a mark stands that no JSON has."""
+    """Passes a JSON value to `sink` as it arrives. A mark inside the value is a mismatch: the value was not closed."""
     end = ValueEnd()
     while True:
         piece, _ = source.take(end)
@@ -200,14 +200,14 @@ def value(source: Source, sink: Callable[[str], None]) -> Reading[None]:
 
 
 def json_text(source: Source) -> Reading[str]:
-    """The text of a JSON value."""
+    """Reads a JSON value, and returns its text."""
     pieces: list[str] = []
     yield from value(source, pieces.append)
     return "".join(pieces)
 
 
 def unwrapped(raw: str) -> str:
-    """The JSON of the arguments, taken out of the string that it may be written in."""
+    """Returns the JSON of arguments that may be written as a string that contains the JSON."""
     inner = as_value(raw) if raw.startswith('"') else None
     return inner if isinstance(inner, str) and inner.lstrip().startswith("{") else raw
 
@@ -220,7 +220,7 @@ def as_value(raw: str) -> Any:
 
 
 def as_text(raw: str) -> str:
-    """A string's text; a number as it stands. Ids come as either."""
+    """Returns the text of a JSON string or integer, "" for anything else. Models write ids as either."""
     value = as_value(raw)
     if isinstance(value, str):
         return value
@@ -228,4 +228,4 @@ def as_text(raw: str) -> str:
 
 
 def ignore(piece: str) -> None:
-    """What is read is of no use."""
+    """A sink that discards the text."""

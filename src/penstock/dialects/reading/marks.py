@@ -1,4 +1,4 @@
-"""Marks: the strings that mean something to a dialect, looked for in text that is still coming."""
+"""Marks: the strings that have a meaning in a dialect, and the search for them in text that is still arriving."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 
 
 class Marks:
-    """A set of marks, ready to be looked for. Where several fit, the longest counts."""
+    """A set of marks, prepared for searching. Where several match, the longest counts."""
 
     __slots__ = ("_by_length", "_few", "_first", "_firsts")
 
@@ -18,17 +18,18 @@ class Marks:
         self._few = (firsts[0], firsts[len(firsts) // 2], firsts[-1]) if 0 < len(firsts) <= 3 else None
         self._firsts = None if self._first else re.compile("[" + re.escape("".join(firsts)) + "]" if firsts else r"\Z")
 
-    def find(self, text: str, at: int, is_over: bool, most: int) -> tuple[int, str]:
-        """Where the first mark begins, and the mark; or where text begins that may become one, and the empty string.
+    def find(self, text: str, at: int, is_over: bool, limit: int) -> tuple[int, str]:
+        """Returns the position of the first mark, and the mark.
 
-        A mark that begins at `most` or beyond is not looked for.
+        If there is none, returns the position of a suffix that may become one, and "". Only marks that begin before
+        `limit` are found.
         """
-        end = min(len(text), most)
+        end = min(len(text), limit)
         while True:
             if self._firsts is None:
                 at = text.find(self._first, at, end)
             else:
-                at = found.start() if (found := self._firsts.search(text, at, end)) else -1
+                at = match.start() if (match := self._firsts.search(text, at, end)) else -1
             if at < 0 or at >= end:
                 return end, ""
             if (mark := self.match(text, at, is_over)) is not None:
@@ -36,14 +37,14 @@ class Marks:
             at += 1
 
     def cannot_begin_in(self, text: str) -> bool:
-        """Whether no mark begins anywhere in the text, as is so in most pieces of a long one."""
+        """Returns whether no mark can begin anywhere in the text; a fast check, true of most pieces of a long text."""
         if self._few is not None:
-            one, another, last = self._few
-            return one not in text and another not in text and last not in text
+            first, second, third = self._few
+            return first not in text and second not in text and third not in text
         return self._firsts is not None and self._firsts.search(text) is None
 
     def match(self, text: str, at: int, is_over: bool) -> str | None:
-        """The mark that stands here; the empty string if that cannot be told yet, None if there is none."""
+        """Returns the mark at a position; "" if more text is needed to decide, None if there is no mark."""
         rest = len(text) - at
         for mark in self._by_length:
             if len(mark) <= rest:
@@ -54,7 +55,7 @@ class Marks:
         return None
 
 
-@lru_cache(maxsize=1024)  # some marks are made of what models write
+@lru_cache(maxsize=1024)  # bounded: some marks contain names that models write
 def marks_of(*marks: str) -> Marks:
-    """The marks, made ready once."""
+    """Returns the marks, prepared once per set."""
     return Marks(marks)

@@ -1,6 +1,6 @@
-"""Raw values: text between tags, without quotes, which may contain anything, its own closing tag too.
+"""Raw values: unquoted text between tags, which may contain anything, even its own end tag.
 
-A closing tag therefore counts only where what must follow it does, or where the text ends.
+An end tag therefore counts only if it is followed by what must follow it, or by the end of the text.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from penstock.dialects.reading.text_call import TextCall
 
 Sink = Callable[[str], None]
 Writer = Callable[[str], str] | None
-"""How a raw value is written as JSON once it is complete; None for a string, which is told as it comes."""
+"""Converts a complete raw value to JSON; None if the value is a string, which is emitted as it arrives."""
+ReadText = Callable[[Sink], Reading[str]]
+"""Reads text, passes it to a sink as it arrives, and returns the mark that ended it."""
 Ends = Mapping[str, tuple[str, ...]]
-"""The marks at which a value may end, and what must follow each, white space aside; nothing if it always counts."""
+"""The marks at which a value may end, and the marks of which one must follow, after white space; () if none must."""
 
 
-def raw_text(source: Source, sink: Callable[[str], None], ends: Ends) -> Reading[str]:
-    """Raw text, given to `sink` as it comes; returns the mark that ended it."""
+def raw_text(source: Source, sink: Sink, ends: Ends) -> Reading[str]:
+    """Passes raw text to `sink` as it arrives, and returns the mark that ended it."""
     marks = marks_of(*ends)
     while True:
         text, mark = source.take(marks)
@@ -35,7 +37,7 @@ def raw_text(source: Source, sink: Callable[[str], None], ends: Ends) -> Reading
             spaces = yield from source.space()
             if (yield from source.sees(*ends[mark])):
                 return mark
-            if not (yield from source.peek()) and not source.is_cut:  # else more was to come, nobody knows what
+            if not (yield from source.peek()) and not source.is_cut:  # if it was cut, what followed is not known
                 return mark
             source.unread(spaces)  # a mark may begin there
             sink(mark)
@@ -46,12 +48,15 @@ def raw_text(source: Source, sink: Callable[[str], None], ends: Ends) -> Reading
 
 
 def raw_value(source: Source, call: TextCall, write: Writer, ends: Ends) -> Reading[str]:
-    """A raw value of a call: without `write` it is a string and is told as it comes, else when it is complete."""
-    return (yield from told(call, write, lambda sink: raw_text(source, sink, ends)))
+    """Reads a raw value of a call, and returns the mark that ended it."""
+    return (yield from write_value(call, write, lambda sink: raw_text(source, sink, ends)))
 
 
-def told(call: TextCall, write: Writer, read: Callable[[Sink], Reading[str]]) -> Reading[str]:
-    """A value of a call, as `read` gives it: without `write` it is told as it comes, else when it is complete."""
+def write_value(call: TextCall, write: Writer, read: ReadText) -> Reading[str]:
+    """Adds a value to a call: a string as it arrives, anything else when it is complete.
+
+    Returns the mark that ended it.
+    """
     if write is None:
         call.add('"')
         mark = yield from read(call.string)
@@ -71,14 +76,14 @@ def told(call: TextCall, write: Writer, read: Callable[[Sink], Reading[str]]) ->
     try:
         mark = yield from read(keep)
     except Mismatch:
-        call.add("".join(pieces))  # for whoever looks at the broken call
+        call.add("".join(pieces))  # an invalid call shows what was there
         raise
     call.add(write("".join(pieces)))
     return mark
 
 
 def json_or_text(raw: str) -> str:
-    """The value that the text is JSON of, as JSON; text that is no JSON is a string."""
+    """Returns the text itself if it is JSON, else the text as a JSON string."""
     try:
         json.loads(raw, parse_constant=_refuse)
     except (ValueError, RecursionError):

@@ -32,7 +32,7 @@ from msgspec import Struct
 
 from penstock.dialects.reading.cursor import Reading, TextEnded
 from penstock.dialects.reading.marks import marks_of
-from penstock.dialects.reading.raw_values import Ends, Sink, Writer, told
+from penstock.dialects.reading.raw_values import Ends, Sink, Writer, write_value
 from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.text_call import TextCall
 
@@ -87,7 +87,7 @@ def awaited(call: TextCall) -> frozenset[str] | None:
 def tagged_value(source: Source, call: TextCall, write: Writer, ends: ValueEnds) -> Reading[str]:
     """Reads a raw value of a call, and returns the mark that ended it. If that is a guess, the call will be invalid."""
     text = ValueText(source, ends)
-    mark = yield from told(call, write, text.read)
+    mark = yield from write_value(call, write, text.read)
     guess = f"where the value of {call.argument!r} ends is a guess, as {{}}: end it with {next(iter(ends.own))!r}"
     if mark in ends.keys.begin:
         call.doubt(guess.format("the next one begins in it"), is_plain=not text.is_guess)
