@@ -16,8 +16,9 @@ import msgspec
 import pytest
 
 import penstock
-from penstock import Model, Turn, Usage, events
+from penstock import Agent, Model, Turn, Usage, events
 from penstock.agent.agent import REQUEST_OPTIONS
+from penstock.agent.options import AgentOptions
 from penstock.cli.app import penstock as command
 from penstock.events import Error, Finish, Opaque, Text, ToolCall
 from penstock.messages import result, tool_results, user
@@ -558,8 +559,12 @@ def test_chat_tells_a_refusal_and_a_cut_by_its_exit_code(monkeypatch: pytest.Mon
     assert KEY not in refused.output + cut.output + well.output
 
 
+def keyword_only(function: Any) -> set[str]:
+    return {name for name, value in signature(function).parameters.items() if value.kind is value.KEYWORD_ONLY}
+
+
 def test_the_typed_options_are_the_options_that_are_checked() -> None:
     assert set(get_type_hints(ModelOptions)) == set(OPTIONS)
     assert set(get_type_hints(StepOptions)) == set(REQUEST_OPTIONS)
-    named = {name for name, value in signature(Model.ask).parameters.items() if value.kind is value.KEYWORD_ONLY}
-    assert set(get_type_hints(RequestOptions)) == named | set(OPTIONS)
+    assert set(get_type_hints(RequestOptions)) == keyword_only(Model.ask) | set(OPTIONS)
+    assert set(get_type_hints(AgentOptions)) == keyword_only(Agent) | set(REQUEST_OPTIONS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,12 +19,14 @@ from penstock.agent.config import (
     checked_rescue,
     checked_start,
 )
+from penstock.agent.options import AgentOptions
 from penstock.errors import UsageError
 from penstock.events import Fault, Usage
 from penstock.history.read import as_messages
 from penstock.messages import Message, joined
 from penstock.model.checks import check_option_names, check_types
 from penstock.model.model import Model
+from penstock.model.options import StepOptions
 from penstock.run.events import ApprovalRequest, EndReason
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
@@ -100,7 +102,7 @@ class Agent:
         on_tool_start: Callable[[str, str, dict[str, Any]], Any] | None = None,
         on_tool_end: Callable[[str, Any], Any] | None = None,
         on_error: Callable[[str], Any] | None = None,
-        **options: Any,
+        **options: Unpack[StepOptions],
     ) -> None:
         check_option_names(options, REQUEST_OPTIONS, Agent, "an agent")
         check_types(instructions=(instructions, str), limits=(limits, Limits), timeouts=(timeouts, Timeouts),
@@ -212,9 +214,7 @@ class AgentStreamer(Agent):
         model: Model | str,
         tools: Iterable[Any] = (),
         instructions: str = "",
-        *,
-        calls: str = "xml",
-        start: StartPolicy | None = "call",
-        **options: Any,
+        **options: Unpack[AgentOptions],
     ) -> None:
-        super().__init__(model, tools, instructions, calls=calls, start=start, **options)
+        defaults: AgentOptions = {"calls": "xml", "start": "call"}
+        super().__init__(model, tools, instructions, **(defaults | options))

@@ -1,0 +1,32 @@
+"""The keywords of `Agent` as a typed dictionary, for subclasses that pass them on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from penstock.agent.config import Approvals
+from penstock.events import Fault
+from penstock.model.options import StepOptions
+from penstock.run.limits import Limits
+from penstock.tools.policy import StartPolicy
+from penstock.transport.policy import Retries, Timeouts
+
+
+class AgentOptions(StepOptions, total=False):
+    """The keywords of `Agent`, which explains them."""
+
+    calls: str
+    rescue: bool | Iterable[str]
+    start: StartPolicy | None
+    run_repaired: bool | Iterable[Fault]
+    limits: Limits | None
+    timeouts: Timeouts | None
+    retries: Retries | None
+    approvals: Approvals
+    separate_text: bool
+    on_text: Callable[[str], Any] | None
+    on_reasoning: Callable[[str], Any] | None
+    on_tool_start: Callable[[str, str, dict[str, Any]], Any] | None
+    on_tool_end: Callable[[str, Any], Any] | None
+    on_error: Callable[[str], Any] | None
