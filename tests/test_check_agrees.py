@@ -12,11 +12,12 @@ from penstock.history.check import check
 from penstock.history.export import export_messages
 from penstock.history.repair import repair
 from penstock.messages import user
-from penstock.providers import PROVIDERS
+from penstock.providers import PROVIDERS, ProviderName
 from penstock.testing.wires.judge import JUDGES
+from penstock.wires import wire_name
 from tests.strict_bodies import BAD, GOOD
 
-PROVIDER = {
+PROVIDER: dict[str, ProviderName] = {
     "openai-chat": "azure", "mistral": "mistral", "cohere": "cohere", "ollama": "ollama", "anthropic": "anthropic",
     "bedrock": "bedrock", "gemini": "google", "openai-responses": "openai",
 }  # fmt: skip
@@ -47,7 +48,7 @@ CAREFUL = {("gemini", 0): "misordered_results"}
     ("wire", "claim", "body"),
     [pytest.param(wire, *row[:2], id=f"{wire}: {row[0]}") for wire, rows in BAD.items() for row in rows],
 )
-def test_what_a_provider_refuses_is_found(wire: str, claim: str, body: Any) -> None:
+def test_what_a_provider_refuses_is_found(wire: Any, claim: str, body: Any) -> None:
     try:
         found = bool(check(body, PROVIDER[wire]))
     except UsageError as error:  # it cannot even be read, and says where
@@ -64,7 +65,7 @@ def test_what_a_provider_refuses_is_found(wire: str, claim: str, body: Any) -> N
         if {"messages", "contents", "input"} & body.keys()
     ],
 )
-def test_in_what_a_provider_takes_nothing_is_found(wire: str, at: int, body: Any) -> None:
+def test_in_what_a_provider_takes_nothing_is_found(wire: Any, at: int, body: Any) -> None:
     found = {problem.kind for problem in check(body, PROVIDER[wire])}
     assert found == ({CAREFUL[wire, at]} if (wire, at) in CAREFUL else set())
 
@@ -83,13 +84,13 @@ def is_secret(wire: str, claim: str) -> bool:
         if not is_secret(wire, row[0])
     ],
 )
-def test_what_was_mended_is_taken_by_every_strict_provider(wire: str, body: Any) -> None:
+def test_what_was_mended_is_taken_by_every_strict_provider(wire: Any, body: Any) -> None:
     for there, provider in PROVIDER.items():
         with suppress(UsageError):  # what cannot even be read
             history = [*repair(repair(body), provider)]
             if not history or history[-1].role != "user":
                 history.append(user("Go on."))
-            sent = export_messages(history, PROVIDERS[provider].wire, "m", provider)
+            sent = export_messages(history, wire_name(PROVIDERS[provider].wire), "m", provider)
             refused = next(JUDGES[there]({**sent, "model": "m", "max_tokens": 9, **TOOLS.get(there, {})}, "m"), None)
             assert refused is None, (there, sent)
 
@@ -101,7 +102,7 @@ BODIES = [
 
 
 @pytest.mark.parametrize(("wire", "body"), [pytest.param(wire, body, id=f"{wire}: {id}") for wire, id, body in BODIES])
-def test_in_what_was_mended_nothing_is_found_by_whoever_takes_its_shape(wire: str, body: Any) -> None:
+def test_in_what_was_mended_nothing_is_found_by_whoever_takes_its_shape(wire: Any, body: Any) -> None:
     for provider in (None, *takers(wire)):
         with suppress(UsageError):  # what cannot even be read
             mended = repair(body, provider)
@@ -110,7 +111,7 @@ def test_in_what_was_mended_nothing_is_found_by_whoever_takes_its_shape(wire: st
             assert bool(mended.changes) <= bool(check(body, provider)), "what is good stays as it is"
 
 
-def takers(wire: str) -> list[str]:
+def takers(wire: str) -> list[Any]:
     """The providers that take a body of this wire."""
     if wire == "mistral":
         return ["mistral"]

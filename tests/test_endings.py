@@ -23,7 +23,7 @@ from penstock.events import ToolCall, ToolCallInvalid
 from penstock.history.check import check
 from penstock.messages import Message, decode_messages, encode_messages, user
 from penstock.model.model import Model
-from penstock.providers import PROVIDERS
+from penstock.providers import PROVIDERS, find_provider
 from penstock.run.events import Done, StreamEvent
 from penstock.run.limits import Limits
 from penstock.testing import ReceivedRequest, Reply, Scripted, Status, call, fail, refuse, say, think
@@ -302,7 +302,7 @@ def holds(messages: list[Message]) -> None:
     check_history(messages)
     assert check(messages) == []
     for provider in PROVIDERS:
-        assert check(messages, provider) == []
+        assert check(messages, find_provider(provider)[0]) == []
     assert decode_messages(encode_messages(messages)) == messages
     for answer in (result for message in messages for result in message.results):
         assert answer.text.strip(), "a result says something"

@@ -13,7 +13,7 @@ from penstock.history.export import export_messages
 from penstock.history.read import as_messages, read
 from penstock.history.repair import repair
 from penstock.messages import Message, ToolResult
-from penstock.providers import PROVIDERS
+from penstock.providers import PROVIDERS, find_provider
 from penstock.wires import WIRES
 
 Json = dict[str, Any]
@@ -129,7 +129,7 @@ def test_calls_and_results_without_id_or_name_are_read_as_they_are(damaged: Any)
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("damaged", DAMAGED.values(), ids=list(DAMAGED))
-def test_they_can_be_written_and_mended(damaged: Any, wire: str) -> None:
+def test_they_can_be_written_and_mended(damaged: Any, wire: Any) -> None:
     export_messages(damaged, wire)
     assert check(repair(damaged)) == []
 
@@ -174,7 +174,7 @@ def test_a_result_among_what_the_model_said_is_read_and_mended(message: Json) ->
     assert "misplaced_part" in {problem.kind for problem in check(history)}
     mended = repair(history)
     assert [result.text for message in mended for result in message.results] == ["1"]
-    assert all(check(mended, provider) == [] for provider in PROVIDERS)
+    assert all(check(mended, find_provider(name)[0]) == [] for name in PROVIDERS)
     with pytest.raises(UsageError, match="holds no ToolResult"):
         export_messages(history, "openai-chat")
 

@@ -131,14 +131,14 @@ def test_two_halves_are_one_character() -> None:
         ("cohere", "user", "block", 1),
     ],
 )
-def test_what_is_no_state_is_left_out(wire: str, role: Any, kind: str, block: int, data: Any) -> None:
+def test_what_is_no_state_is_left_out(wire: Any, role: Any, kind: str, block: int, data: Any) -> None:
     said = Message(role, (Text(0, "Ho."),))
     tampered = Message(role, (*said.parts, Opaque(block, wire, kind, data)))
     assert export_messages([user("Hi."), tampered], wire) == export_messages([user("Hi."), said], wire)
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_fields_of_a_result_that_are_no_object_are_none(wire: str) -> None:
+def test_fields_of_a_result_that_are_no_object_are_none(wire: Any) -> None:
     call = ToolCall("c", "f", {})
     found = ToolResult("c", "f", (Text(0, "1"),), state=(Opaque(0, wire, "fields", [7]),))
     before = [user("Hi."), assistant(call)]

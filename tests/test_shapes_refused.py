@@ -117,7 +117,7 @@ def test_a_file_that_is_nested_too_deeply_is_refused_with_the_place(body: Any, p
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_arguments_may_be_as_deep_as_an_answer_may_bring_them(wire: str) -> None:
+def test_arguments_may_be_as_deep_as_an_answer_may_bring_them(wire: Any) -> None:
     history = called(MAX_DEPTH)
     assert penstock.check(history) == []
     assert export_messages(read_history(encode_messages(as_messages(history))), wire)

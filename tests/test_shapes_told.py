@@ -52,7 +52,7 @@ SHOWN: dict[str, tuple[str, Json]] = {
 """Blocks that the user may show, each with its wire."""
 
 
-def others(wire: str) -> list[str]:
+def others(wire: str) -> list[Any]:
     return [other for other in WIRES if other != wire]
 
 
@@ -61,7 +61,7 @@ def words(body: Json) -> str:
 
 
 @pytest.mark.parametrize(("wire", "block"), SHOWN.values(), ids=list(SHOWN))
-def test_what_the_user_shows_goes_home_whole_and_in_words_elsewhere(wire: str, block: Json) -> None:
+def test_what_the_user_shows_goes_home_whole_and_in_words_elsewhere(wire: Any, block: Json) -> None:
     history = [{"role": "user", "content": [block]}]
     messages = as_messages(history)
     assert FACT in messages[0].text
@@ -91,7 +91,7 @@ RESULTS: dict[str, tuple[str, Json, Json]] = {
 
 
 @pytest.mark.parametrize(("wire", "call", "answer"), RESULTS.values(), ids=list(RESULTS))
-def test_what_a_result_shows_goes_home_whole_and_in_words_elsewhere(wire: str, call: Json, answer: Json) -> None:
+def test_what_a_result_shows_goes_home_whole_and_in_words_elsewhere(wire: Any, call: Json, answer: Json) -> None:
     messages = as_messages([call, answer])
     assert messages[1].results[0].text.count(FACT) == 2
     assert export_messages(messages, wire)["messages"] == [call, answer]
@@ -213,7 +213,7 @@ def answer_of(wire: str, block: Json) -> Json:
 
 
 @pytest.mark.parametrize(("wire", "block", "told"), HOSTED.values(), ids=list(HOSTED))
-def test_what_a_provider_made_itself_goes_home_whole_and_in_words_elsewhere(wire: str, block: Json, told: str) -> None:
+def test_what_a_provider_made_itself_goes_home_whole_and_in_words_elsewhere(wire: Any, block: Json, told: str) -> None:
     body = answer_of(wire, block)
     [message] = as_messages(body)
     assert message.text == ""  # it is not what the model said
@@ -237,7 +237,7 @@ UNTOLD = [
 
 
 @pytest.mark.parametrize(("wire", "kind", "data"), UNTOLD, ids=[kind for _, kind, _ in UNTOLD])
-def test_what_is_encrypted_or_technical_stays_on_its_wire(wire: str, kind: str, data: Json) -> None:
+def test_what_is_encrypted_or_technical_stays_on_its_wire(wire: Any, kind: str, data: Json) -> None:
     said = Message("assistant", (Text(0, "Hi."), Opaque(1, wire, kind, data)))
     for other in others(wire):
         assert export_messages([said], other) == export_messages([assistant("Hi.")], other)
@@ -248,7 +248,7 @@ def test_what_is_encrypted_or_technical_stays_on_its_wire(wire: str, kind: str, 
 TEXTS = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
 
 
-def result_in(wire: str, content: Any) -> Any:
+def result_in(wire: Any, content: Any) -> Any:
     call = {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}
     body = export_messages([call, {"role": "tool", "tool_call_id": "a", "content": content}], wire)
     match wire:
@@ -291,7 +291,7 @@ def test_a_provider_that_takes_only_what_it_knows_gets_a_string() -> None:
     ("wire", "content"),
     [("openai-chat", TEXTS), ("cohere", TEXTS), ("anthropic", TEXTS), ("ollama", "one\ntwo")],
 )
-def test_the_texts_of_the_user_stay_apart(wire: str, content: Any) -> None:
+def test_the_texts_of_the_user_stay_apart(wire: Any, content: Any) -> None:
     assert export_messages([user("one", "two")], wire)["messages"][0]["content"] == content
 
 
@@ -306,7 +306,7 @@ ZIP = {"type": "file", "file": {"file_data": "data:application/zip;base64,AAAA",
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "bedrock", "gemini", "ollama", "cohere"])
-def test_a_file_that_cannot_be_written_says_where_it_stood(wire: str) -> None:
+def test_a_file_that_cannot_be_written_says_where_it_stood(wire: Any) -> None:
     history = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hi."},

@@ -14,7 +14,7 @@ from penstock.events import Opaque
 from penstock.history.check import check
 from penstock.history.repair import repair
 from penstock.messages import Message, image, user
-from penstock.providers import PROVIDERS
+from penstock.providers import PROVIDERS, find_provider
 from penstock.testing import Reply, Scripted, call, say, think
 from tests.test_endings import TARGETS, Bench, made
 
@@ -61,7 +61,7 @@ def _strings(value: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("one", "other"), list(permutations(TARGETS, 2)))
-def test_a_conversation_goes_to_another_provider_and_comes_back(one: str, other: str) -> None:
+def test_a_conversation_goes_to_another_provider_and_comes_back(one: str, other: Any) -> None:
     history, _ = turn(one, "How are Rome and Oslo?", [])
     mine = secrets(history, one)
     assert bool(mine) == (one in SIGNED)
@@ -74,7 +74,7 @@ def test_a_conversation_goes_to_another_provider_and_comes_back(one: str, other:
     assert all(secret in home for secret in mine), "what is the owner's goes back to it"
     assert check(history) == []
     for provider in PROVIDERS:
-        assert check(history, provider) == []
+        assert check(history, find_provider(provider)[0]) == []
 
 
 def test_a_conversation_goes_through_all_of_them() -> None:
@@ -86,12 +86,12 @@ def test_a_conversation_goes_through_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("wire", TARGETS)
-def test_what_a_person_shows_is_converted_or_refused_with_a_clear_word(wire: str) -> None:
+def test_what_a_person_shows_is_converted_or_refused_with_a_clear_word(wire: Any) -> None:
     shown = [user("What is this?", image(b"\x89PNG", "image/png"))]
     history, _ = turn(wire, shown, [])
     history, _ = turn("anthropic", "And now?", history)
     linked = [user("What is this?", image("https://example.com/cat.png"))]
-    provider = TARGETS[wire][0].partition(":")[0]
+    provider = find_provider(TARGETS[wire][0].partition(":")[0])[0]
     problems = check(linked, provider)
     assert [problem.kind for problem in problems] == (["refused_media"] if wire in INLINE else [])
     with pytest.raises(UsageError, match="give") if problems else nullcontext():

@@ -33,7 +33,7 @@ HISTORIES: Histories = {
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=list(HISTORIES))
-def test_writing_is_linear(history: Callable[[int], Any], wire: str) -> None:
+def test_writing_is_linear(history: Callable[[int], Any], wire: Any) -> None:
     def work(size: int) -> Callable[[], object]:
         made = as_messages([{"role": "user", "content": "Hi."}, *history(size)])
         return lambda: export_messages(made, wire)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, cast
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
@@ -187,12 +187,12 @@ REFUSED_BY: dict[str, frozenset[str]] = {
 """The providers that refuse a history, by what is wrong with it: kinds of `Problem`, and cases of these kinds."""
 
 
-def find_provider(name: str) -> tuple[str, Provider]:
+def find_provider(name: str) -> tuple[ProviderName, Provider]:
     """The provider of this name or alias, under its own name."""
     found = ALIASES.get(name, name)
     if found not in PROVIDERS:
         raise UnknownProviderError(name, (*PROVIDERS, *ALIASES))
-    return found, PROVIDERS[found]
+    return cast("ProviderName", found), PROVIDERS[found]
 
 
 def split_model(given: str) -> tuple[str, str]:

@@ -8,9 +8,10 @@ from penstock.history.problem import Problem
 from penstock.history.provider_rules import find_problems
 from penstock.history.repair import read_again
 from penstock.history.rules import History
+from penstock.providers import ProviderName
 
 
-def check(messages: Any, provider: str | None = None) -> list[Problem]:
+def check(messages: Any, provider: ProviderName | None = None) -> list[Problem]:
     """Every problem of a history, in its order. If there is none, every provider accepts it.
 
     With a `provider`, only what that provider refuses, including what it alone refuses: kinds of media, and, in a

@@ -8,8 +8,8 @@ from typing import Any
 from penstock.errors import UnknownWireError, UsageError
 from penstock.history.read import Reading, history_fields, read
 from penstock.messages import Message
-from penstock.providers import find_provider
-from penstock.wires import ALIASES, WIRES, find_encoder
+from penstock.providers import ProviderName, find_provider
+from penstock.wires import ALIASES, WIRES, WireName, find_encoder
 from penstock.wires.shared.fields import too_deep
 from penstock.wires.shared.request import Encode, Request
 
@@ -19,7 +19,9 @@ HISTORY = (
 """The fields of a body in which providers have what was said, and what they themselves keep of it."""
 
 
-def export_messages(messages: Any, wire: str, model: str = "", provider: str | None = None) -> dict[str, Any]:
+def export_messages(
+    messages: Any, wire: WireName, model: str = "", provider: ProviderName | None = None
+) -> dict[str, Any]:
     """The fields of a request body that hold this history, as the wire wants them.
 
     The messages may be in any shape that `as_messages` reads. `model` and `provider` matter where they take the history

@@ -32,6 +32,7 @@ from penstock.messages import (
     tool_results,
     user,
 )
+from penstock.providers import ProviderName
 from penstock.wires import all_facts
 from penstock.wires.shared.foreign_blocks import words_of
 from penstock.wires.shared.history_steps import ALLOWED, HistorySteps
@@ -67,7 +68,7 @@ def read_again(messages: Any) -> Reading:
     return reading
 
 
-def repair(messages: Any, provider: str | None = None) -> Repaired:
+def repair(messages: Any, provider: ProviderName | None = None) -> Repaired:
     """The history without the problems that `check` finds; its `changes` say what was done.
 
     A history without problems stays as it is. With a `provider`, media that it does not accept are replaced by a text

@@ -52,7 +52,7 @@ def check(file: IO[bytes], provider: str | None, is_repair: bool, wire: str | No
     raise SystemExit(FAULTY if found else 0)
 
 
-def _inspect(data: bytes, provider: str | None, is_repair: bool, wire: str | None, as_json: bool) -> bool:
+def _inspect(data: bytes, provider: Any, is_repair: bool, wire: Any, as_json: bool) -> bool:
     """Print what was asked for; whether something is wrong with what is left."""
     from penstock.history.check import check as find
     from penstock.history.file import parse_history
@@ -81,16 +81,17 @@ def _say(told: Iterable[object], *, to_stderr: bool = False) -> None:
         click.echo(escape(str(line)), err=to_stderr)
 
 
-def _written(history: Any, given: Any, wire: str | None, provider: str | None) -> bytes:
+def _written(history: Any, given: Any, wire: Any, provider: Any) -> bytes:
     """The history as the body of a request, or in the shape in which it was given."""
     from penstock.history.export import export_messages, with_history
     from penstock.history.read import read
     from penstock.messages import encode_messages
+    from penstock.wires import wire_name
 
     reading = read(given)
     if wire is None and not reading.wire:
         return encode_messages(read(history).messages)
-    body: Any = export_messages(history, wire or reading.wire, provider=provider)
+    body: Any = export_messages(history, wire or wire_name(reading.wire), provider=provider)
     if wire is None:
         is_alone = isinstance(given, list) and len(body) == 1
         body = next(iter(body.values())) if is_alone else with_history(given, body) if isinstance(given, dict) else body
