@@ -1,6 +1,6 @@
 """The page of the providers: `python -m tests.provider_page` prints docs/providers.md.
 
-What a provider does not take is found by asking: each setting and each kind of file is written into a request, and
+What a provider does not support is found by encoding: each option and each kind of file is put into a request, and
 either changes it, or is left out, or is refused.
 """
 
@@ -19,50 +19,50 @@ from penstock.wires.shared.request import Request, Sent
 
 HEAD = """# Providers
 
-The {count} providers that a `Model` knows by name: `Model("groq:some-model")` asks Groq. Set the key's variable: that
-is all there is to set up.
+`Model` knows {count} providers by name: `Model("groq:some-model")` sends requests to Groq. The only thing to set up is
+the environment variable with the API key.
 
-- `penstock models` shows which of them are set up on your machine.
-- A server that is not here and speaks Chat Completions is [`openai-compatible`](#openai-compatible): give its
-  `base_url`. To give it a name, see [add-a-provider.md](add-a-provider.md).
-- Where there are several variables, the first that is set counts. A base URL may leave out what people leave out of it:
-  the scheme, the usual port, the path (`/v1`).
-- What their streams do that no documentation says is in [quirks.md](quirks.md). Here is what they want in a request.
+- `penstock models` shows which providers are configured on your machine.
+- For a server that speaks Chat Completions and is not in the list, use [`openai-compatible`](#openai-compatible) and
+  pass its `base_url`. To give it a name, see [adding a provider](add-a-provider.md).
+- If several variables are listed, the first that is set counts. A base URL may omit the scheme, the usual port and the
+  usual path (`/v1`).
+- This page is about requests. Quirks of the responses are on the page [quirks](quirks.md).
 
-This page is made by `python -m tests.provider_page`.
+`python -m tests.provider_page` generates this page.
 
 | provider | wire | key |
 |---|---|---|
 {rows}
 ## Quirks of requests
 
-All who speak Chat Completions agree on the shape of a request and differ in the rest. Each difference has a name, and
-each provider's row says which it has. You need not know them: requests are written accordingly.
+Providers with Chat Completions agree on the structure of a request and differ in details. Each difference has a name,
+and each provider has a list of them. Requests are written accordingly; you need not know the quirks.
 
-| quirk | what it is | who has it |
+| quirk | meaning | providers |
 |---|---|---|
 {quirks}
-## One by one
+## Settings of each provider
 
-*Left out*: the provider has no word for the setting, so it is not sent, and one set of options serves all. *Refused*:
-penstock says so before anything is sent, and what to do instead. A provider, or one of its models, may refuse more.
+*Left out*: the provider does not have this option, so it is not sent. *Refused*: a `UsageError` is raised before
+anything is sent, and says what to do instead. A provider, or one of its models, may refuse more.
 """
 
 OPTIONS: dict[str, Any] = {
     "max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "top_k": 40, "stop": "END", "seed": 1, "presence_penalty": 0.1,
     "frequency_penalty": 0.1, "reasoning": "low",
 }  # fmt: skip
-"""A value for each of the settings."""
+"""A value for each option."""
 CHOICES = {choice: f"`tool_choice={choice!r}`" for choice in ("none", "required", "weather")}
 MEDIA = {
-    "pictures": image(b"bytes", "image/png"),
-    "pictures by URL": image("https://example.com/cat.png"),
+    "images": image(b"bytes", "image/png"),
+    "images by URL": image("https://example.com/cat.png"),
     "PDF": file(b"bytes", "application/pdf", "report.pdf"),
     "PDF by URL": file("https://example.com/report.pdf", "application/pdf"),
     "text files": file(b"bytes", "text/plain", "notes.txt"),
-    "sound": file(b"bytes", "audio/wav", "voice.wav"),
+    "audio": file(b"bytes", "audio/wav", "voice.wav"),
 }
-"""A sample of each kind that is asked about."""
+"""A sample of each kind of file."""
 TOOLS = tuple(read_declarations(["weather", "clock"]))
 
 
@@ -83,18 +83,18 @@ def _keys(row: Provider) -> str:
 
 
 def _owners(quirk: str) -> str:
-    return _listed(name for name, row in PROVIDERS.items() if quirk in row.quirks) or "nobody in this table"
+    return _listed(name for name, row in PROVIDERS.items() if quirk in row.quirks) or "none of these"
 
 
 def _section(name: str, row: Provider) -> str:
-    return "".join(f"- **{what}:** {told}\n" for what, told in _facts(name, row) if told)
+    return "".join(f"- **{label}:** {value}\n" for label, value in _facts(name, row) if value)
 
 
 def _facts(name: str, row: Provider) -> Iterator[tuple[str, str]]:
-    """What there is to say of a provider, with a word for what it is about."""
+    """The facts about a provider, each with its label."""
     yield "also called", _listed(alias for alias, own in ALIASES.items() if own == name)
     yield "wire", f"`{row.wire}`"
-    yield "base URL", f"`{row.base_url}`" if row.base_url else "none: give one"
+    yield "base URL", f"`{row.base_url}`" if row.base_url else "none: pass one"
     yield "another base URL", _listed(row.urls)
     yield "key", _keys(row)
     yield "note", row.about
@@ -108,25 +108,25 @@ def _facts(name: str, row: Provider) -> Iterator[tuple[str, str]]:
 
 
 def _left_out(row: Provider) -> Iterable[str]:
-    """The settings that change nothing in a request."""
-    plain = _written(row, tools=TOOLS)
-    asked: dict[str, dict[str, Any]] = {f"`{name}`": {"options": {name: value}} for name, value in OPTIONS.items()}
-    asked |= {told: {"tool_choice": choice} for choice, told in CHOICES.items()}
-    asked["`parallel`"] = {"is_parallel": False}
-    return (told for told, setting in asked.items() if _written(row, tools=TOOLS, **setting) == plain)
+    """The options that change nothing in a request."""
+    plain = _encoded(row, tools=TOOLS)
+    fields: dict[str, dict[str, Any]] = {f"`{name}`": {"options": {name: value}} for name, value in OPTIONS.items()}
+    fields |= {label: {"tool_choice": choice} for choice, label in CHOICES.items()}
+    fields["`parallel`"] = {"is_parallel": False}
+    return (label for label, field in fields.items() if _encoded(row, tools=TOOLS, **field) == plain)
 
 
 def _refused(row: Provider) -> Iterator[str]:
     """The kinds of files that cannot be written into a request."""
     for kind, media in MEDIA.items():
         try:
-            _written(row, media)
+            _encoded(row, media)
         except UsageError:
             yield kind
 
 
-def _written(row: Provider, *parts: Any, **asked: Any) -> Sent:
-    request = Request(model="some-model", messages=(user("Hi.", *parts),), **asked)
+def _encoded(row: Provider, *parts: Any, **fields: Any) -> Sent:
+    request = Request(model="some-model", messages=(user("Hi.", *parts),), **fields)
     return find_encoder(row.wire)(request, row.quirks)
 
 

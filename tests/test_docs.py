@@ -290,6 +290,21 @@ def test_links_lead_somewhere(page: str) -> None:
         assert not heading or heading in {_anchor(found) for found in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_the_files_that_a_page_names_exist(page: str) -> None:
+    """Paths in backticks: from the root of the repository, and on the page of the architecture from the package.
+
+    `toy` is the example of a wire that does not exist.
+    """
+    roots = [ROOT, ROOT / "src" / "penstock"] if page == "architecture.md" else [ROOT]
+    named = re.findall(r"`((?:src|tests|docs|examples|benchmarks)/[\w./<>-]+)`", PAGES[page])
+    if page == "architecture.md":
+        named += re.findall(r"`([\w<>]+/[\w<>/]+(?:\.py|/))`", PAGES[page])
+    named = [name for name in named if "toy" not in name]
+    missing = [name for name in named if not any(any(root.glob(re.sub(r"<\w+>", "*", name))) for root in roots)]
+    assert missing == []
+
+
 def _anchor(heading: str) -> str:
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
