@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import UnknownWireError, UsageError
-from penstock.history.read import Reading, history_fields, read
+from penstock.history.read import Reading, read
+from penstock.history.shapes import history_fields
 from penstock.messages import Message
 from penstock.providers import ProviderName, find_provider
 from penstock.wires import ALIASES, WIRES, WireName, find_encoder

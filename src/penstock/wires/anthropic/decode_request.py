@@ -1,63 +1,181 @@
-"""Anthropic's blocks: what they hold beside what OpenAI's parts hold, in answers and in what the user says."""
+"""Reads what Anthropic alone writes in messages: its blocks."""
 
 from __future__ import annotations
 
-from penstock.messages import FIELDS, ToolResult
-from penstock.wires.shared.content_parts import show
-from penstock.wires.shared.fields import Json, contents, rest, string
+import base64
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock.messages import FIELDS, File, Image, ToolResult
+from penstock.wires.anthropic.facts import FACTS
+from penstock.wires.shared.fields import (
+    Json,
+    contents,
+    data_url,
+    mapping,
+    nested,
+    plain,
+    refused,
+    rest,
+    stated_type,
+    string,
+)
+from penstock.wires.shared.foreign_blocks import words_of
 from penstock.wires.shared.message_parts import Parts, result
-from penstock.wires.shared.unnamed_calls import Calls
+from penstock.wires.shared.message_reader import MessageReader, ReadContext
 
-WIRE = "anthropic"
+WIRE = FACTS.wire
 
-# The blocks that the wire keeps whole, and the fields of a call that it keeps beside it.
 _STATE_BLOCKS = ("redacted_thinking", "compaction", "container_upload", "fallback", "mcp_tool_listing", "search_result")
 _STATE_ENDINGS = ("_tool_use", "_tool_result")
+"""The blocks of an assistant message that are vendor state as a whole, and how the types of others end."""
+_CONTENT_BLOCKS = ("search_result", "container_upload", "tool_reference", "mid_conv_system")
+"""The blocks of a user message that are kept as a whole."""
 _CALL_STATES = ("caller", "toolset_name")
 _USUAL_CALLER = {"type": "direct"}
 _RESULT = ("type", "tool_use_id", "content", "is_error", "name", "toolset_name")
-
-BLOCKS = {"tool_use", "tool_result", *_STATE_BLOCKS}
+_SOURCE = ("type", "media_type", "data", "url", "file_id")
+_BLOCKS = {"tool_use", "tool_result", *_STATE_BLOCKS}
 
 
 def is_block(part: Json) -> bool:
-    """Whether a part is one that only Anthropic writes."""
+    """Whether only Anthropic writes such a part."""
     kind = part.get("type")
     if not isinstance(kind, str):
         return False
     if kind == "thinking":
-        return "signature" in part  # others think too
-    return kind in BLOCKS or kind.endswith(_STATE_ENDINGS) or (kind in ("image", "document") and "source" in part)
+        return "signature" in part  # other protocols have such parts too
+    return kind in _BLOCKS or kind.endswith(_STATE_ENDINGS) or (kind in ("image", "document") and "source" in part)
 
 
-def said(parts: Parts, part: Json, at: str) -> bool:
-    """Add a block of an answer; whether it is one of Anthropic's."""
-    match part:
-        case {"type": "thinking", "thinking": str(text)}:
-            block = parts.reasoning(text)
-            parts.state(block, "signature", part.get("signature"), WIRE)
-            parts.state(block, FIELDS, rest(part, ("type", "thinking", "signature")), WIRE)
-        case {"type": "tool_use"}:
-            block = parts.call(string(part, "id", at), string(part, "name", at), part.get("input"), at)
-            for kind in _CALL_STATES:
-                if part.get(kind) != _USUAL_CALLER:
-                    parts.state(block, kind, part.get(kind), WIRE)
-            parts.state(block, FIELDS, rest(part, ("type", "id", "name", "input", *_CALL_STATES)), WIRE)
-        case {"type": "tool_result"}:
-            parts.answer(result_of(part, at, parts.calls))
-        case {"type": str(kind)} if kind in _STATE_BLOCKS or kind.endswith(_STATE_ENDINGS):
-            parts.whole(kind, part, WIRE)
+def is_part(part: Json) -> bool:
+    """Whether this is a content part."""
+    return part.get("type") in ("image", "document") or is_block(part)
+
+
+def is_message(message: Json) -> bool:
+    """Whether a message has a block that only Anthropic writes."""
+    return any(map(is_block, _blocks(message)))
+
+
+def is_cached(message: Json) -> bool:
+    """Whether a part has `cache_control`, which Chat Completions has only from some servers."""
+    return any("cache_control" in part for part in _blocks(message))
+
+
+def is_response(message: Json) -> bool:
+    """Whether a message is a response as Anthropic sends it, which has a `type` as items of other wires do."""
+    is_spoken = "role" in message and any(part.get("type") == "text" or is_block(part) for part in _blocks(message))
+    return is_spoken or "stop_reason" in message
+
+
+def _blocks(message: Json) -> list[Json]:
+    content: Any = message.get("content")
+    return [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+
+
+class AnthropicReader(MessageReader):
+    """The blocks and fields of Anthropic's Messages."""
+
+    result_type = "tool_result"
+
+    def read_content(self, parts: Parts, part: Json, at: str, context: ReadContext) -> bool:
+        match part:
+            case {"type": "document", "source": {"type": "content", "content": content}}:
+                _read_content_document(parts, part, content, at)
+            case {"type": "image" | "document" as kind, "source": Mapping() as source}:
+                media = _read_source(kind, source, str(part.get("title") or ""), at)
+                fields = rest(part, ("type", "source", "title"))
+                parts.media(media, fields | nested("source", rest(source, _SOURCE)), WIRE)
+            case {"type": str(kind)} if kind in _CONTENT_BLOCKS:
+                parts.told(kind, part, words_of(plain(part)), (), WIRE)
+            case _:
+                return False
+        return True
+
+    def read_answer(self, parts: Parts, part: Json, at: str, context: ReadContext) -> bool:
+        match part:
+            case {"type": "text", "text": str(text), "citations": citations} if citations:
+                block = parts.text(text)
+                parts.state(block, "citations", citations, WIRE)
+                parts.state(block, FIELDS, rest(part, ("type", "text", "citations", "parsed")))
+            case {"type": "thinking", "thinking": str(text)}:
+                block = parts.reasoning(text)
+                parts.state(block, "signature", part.get("signature"), WIRE)
+                parts.state(block, FIELDS, rest(part, ("type", "thinking", "signature")), WIRE)
+            case {"type": "tool_use"}:
+                _read_call(parts, part, at)
+            case {"type": self.result_type}:
+                parts.answer(self.read_result(part, at, context))
+            case {"type": str(kind)} if kind in _STATE_BLOCKS or kind.endswith(_STATE_ENDINGS):
+                parts.whole(kind, part, WIRE)
+            case _:
+                return False
+        return True
+
+    def read_result(self, part: Json, at: str, context: ReadContext) -> ToolResult:
+        content = part.get("content")
+        shown = Parts(WIRE, context.calls, at)
+        for place, inner in contents(content, f"{at}.content"):
+            context.read_content(shown, inner, place)
+        return result(
+            string(part, "tool_use_id", at),
+            shown,
+            context.calls,
+            name=string(part, "name", at) or None,
+            is_error=bool(part.get("is_error")),
+            fields=rest(part, _RESULT),
+            content=content,
+        )
+
+    def read_after_content(self, parts: Parts, message: Json, place: str) -> None:
+        if message.get("container"):
+            parts.at = f"{place}.container"
+            parts.whole("container", message["container"], WIRE)
+
+    def known_fields(self, message: Json) -> Iterable[str]:
+        return ("container",)
+
+    def is_response(self, message: Json) -> bool:
+        return "stop_reason" in message or message.get("type") == "message"
+
+
+READER = AnthropicReader()
+
+
+def _read_call(parts: Parts, part: Json, at: str) -> None:
+    block = parts.call(string(part, "id", at), string(part, "name", at), part.get("input"), at)
+    for kind in _CALL_STATES:
+        if part.get(kind) != _USUAL_CALLER:
+            parts.state(block, kind, part.get(kind), WIRE)
+    parts.state(block, FIELDS, rest(part, ("type", "id", "name", "input", *_CALL_STATES)), WIRE)
+
+
+def _read_content_document(parts: Parts, part: Json, content: Any, at: str) -> None:
+    """Add a document that is made of blocks."""
+    blocks = [block for _, block in contents(content, f"{at}.source.content")]
+    images = [_image(block, at) for block in blocks if block.get("type") == "image"]
+    texts = [block for block in blocks if block.get("type") != "image"]
+    words = words_of(plain({**rest(part, ("source",)), "content": texts}))
+    parts.told("document", part, words, images, WIRE)
+
+
+def _image(block: Json, at: str) -> Image:
+    media = _read_source("image", mapping(block.get("source"), at), "", at)
+    return Image(media.url, media.media_type)
+
+
+def _read_source(kind: str, source: Json, name: str, at: str) -> Image | File:
+    """The image or document of a `source`."""
+    make = Image if kind == "image" else File
+    match source:
+        case {"type": "base64", "media_type": str(media_type), "data": str(data) | bytes(data)}:
+            return make(data_url(media_type, data), media_type, name)
+        case {"type": "text", "data": str(text)}:
+            return make(data_url("text/plain", base64.b64encode(text.encode()).decode()), "text/plain", name)
+        case {"type": "url", "url": str(url)}:
+            return make(url, stated_type(url, "image/png" if kind == "image" else "application/pdf"), name)
+        case {"type": "file", "file_id": str(id)}:
+            return make(id, name=name)
         case _:
-            return False
-    return True
-
-
-def result_of(part: Json, at: str, calls: Calls) -> ToolResult:
-    """A result, which is a block of the user's."""
-    content = part.get("content")
-    shown = Parts(WIRE, calls, at)
-    for place, inner in contents(content, f"{at}.content"):
-        show(shown, inner, place)
-    call_id = string(part, "tool_use_id", at)
-    name, is_error = string(part, "name", at) or None, bool(part.get("is_error"))
-    return result(call_id, shown, calls, name=name, is_error=is_error, fields=rest(part, _RESULT), content=content)
+            raise refused(at, f"a source of the type {source.get('type')!r} is not known: give base64, url or file")

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from penstock.messages import FIELDS, File, Image, ToolResult
+from penstock.wires.bedrock.facts import FACTS
 from penstock.wires.shared.fields import (
     Json,
     base64_text,
@@ -28,7 +29,7 @@ from penstock.wires.shared.message_parts import Parts, result
 from penstock.wires.shared.places import Placed, answers
 from penstock.wires.shared.unnamed_calls import Calls
 
-WIRE = "bedrock"
+WIRE = FACTS.wire
 
 _SHOWN = ("text", "image", "document", "video", "audio")
 _WHOLE = ("cachePoint", "guardContent", "searchResult")

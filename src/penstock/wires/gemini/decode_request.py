@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from penstock.events import Opaque
 from penstock.messages import FIELDS, File, Image, ToolResult
 from penstock.wires.gemini.encode_request import PARTS
+from penstock.wires.gemini.facts import FACTS
 from penstock.wires.shared.fields import (
     Json,
     contents,
@@ -34,16 +35,18 @@ from penstock.wires.shared.message_parts import Parts, result
 from penstock.wires.shared.places import Placed, answers
 from penstock.wires.shared.unnamed_calls import Calls
 
-WIRE = "gemini"
+WIRE = FACTS.wire
 SIGNATURE = "thought_signature"
 
 _WHOLE = ("inlineData", "fileData", "executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 """What Gemini made or ran itself: the wire keeps it whole, and here what came later is kept too."""
+INTERACTIONS = ("user_input", "model_output")
+"""The types of items of Gemini's Interactions, another protocol."""
 _ROLES = ("user", "model", "function", "system", None)
 _IGNORED = ("thought", "thoughtSignature")
 
 
-def is_content(message: Json) -> bool:
+def is_message(message: Json) -> bool:
     """Whether this is a content: parts, which do not tell their type as ours do; an empty answer may have none."""
     return message.get("role") == "model" or ("parts" in message and "content" not in message)
 

@@ -1,45 +1,56 @@
-"""What Ollama's messages have that Chat Completions has not: pictures beside the text, and calls without ids."""
+"""Reads what Ollama alone writes in messages: images beside the text, and calls without ids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from penstock.wires.ollama.facts import FACTS
 from penstock.wires.shared.fields import Json, base64_text, data_url, refused
+from penstock.wires.shared.message_reader import MessageReader
 
-WIRE = "ollama"
+WIRE = FACTS.wire
 
 _STARTS = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
-"""How the pictures of each type begin, in base64."""
-
-
-def is_call(call: Json) -> bool:
-    """Whether it is a call as Ollama writes it: its arguments are an object, and it may have no id."""
-    function: Any = call.get("function")
-    return isinstance(function, Mapping) and isinstance(function.get("arguments"), Mapping)
-
-
-def is_message(message: Json) -> bool:
-    """Whether a message is one that only Ollama has."""
-    given: Any = message.get("tool_calls")
-    calls: Any = given if isinstance(given, list) else ()
-    is_unnamed = any(isinstance(call, Mapping) and not call.get("id") and is_call(call) for call in calls)
-    return is_unnamed or any(isinstance(message.get(key), kind) for key, kind in _FIELDS.items())
+"""The beginnings of image data in base64, by their type."""
 
 
 _FIELDS: dict[str, type] = {"images": list, "thinking": str, "tool_name": str}
 
 
-def images(message: Json, place: str) -> Iterator[tuple[str, Json]]:
-    """The pictures of a message, as the parts that others would have; the name of a file is not read."""
-    pictures: Any = message.get("images") or []
-    if not isinstance(pictures, list | tuple):
-        raise refused(f"{place}.images", f"is a {type(pictures).__name__}: give a list")
-    for number, picture in enumerate(pictures):
-        at = f"{place}.images[{number}]"
-        given: Any = picture.get("value") if isinstance(picture, Mapping) else picture
-        if not isinstance(given, str | bytes):
-            raise refused(at, f"is a {type(given).__name__}: give base64 text or bytes")
-        data = base64_text(given)
-        kind = next((kind for start, kind in _STARTS.items() if data.startswith(start)), "image/png")
-        yield at, {"type": "image_url", "image_url": {"url": data_url(kind, data)}}
+def is_message(message: Json) -> bool:
+    """Whether a message has what only Ollama writes."""
+    listed: Any = message.get("tool_calls")
+    calls: Any = listed if isinstance(listed, list) else ()
+    has_unnumbered = any(isinstance(call, Mapping) and not call.get("id") and _has_object(call) for call in calls)
+    return has_unnumbered or any(isinstance(message.get(key), kind) for key, kind in _FIELDS.items())
+
+
+def _has_object(call: Json) -> bool:
+    """Whether the arguments of a call are an object, and not JSON text."""
+    function: Any = call.get("function")
+    return isinstance(function, Mapping) and isinstance(function.get("arguments"), Mapping)
+
+
+class OllamaReader(MessageReader):
+    """The images of Ollama's messages."""
+
+    def parts_beside(self, message: Json, place: str) -> Iterator[tuple[str, Json]]:
+        """The images, as the parts that Chat Completions would have; file names are not opened."""
+        images: Any = message.get("images") or []
+        if not isinstance(images, list | tuple):
+            raise refused(f"{place}.images", f"is a {type(images).__name__}: give a list")
+        for number, image in enumerate(images):
+            at = f"{place}.images[{number}]"
+            value: Any = image.get("value") if isinstance(image, Mapping) else image
+            if not isinstance(value, str | bytes):
+                raise refused(at, f"is a {type(value).__name__}: give base64 text or bytes")
+            data = base64_text(value)
+            kind = next((kind for start, kind in _STARTS.items() if data.startswith(start)), "image/png")
+            yield at, {"type": "image_url", "image_url": {"url": data_url(kind, data)}}
+
+    def known_fields(self, message: Json) -> Iterable[str]:
+        return ("images",)
+
+
+READER = OllamaReader()

@@ -1,0 +1,54 @@
+"""Reads what Cohere alone writes in messages: documents, and the plan before calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock.wires.cohere.facts import FACTS
+from penstock.wires.shared.fields import Json, json_text
+from penstock.wires.shared.message_parts import Parts
+from penstock.wires.shared.message_reader import MessageReader, ReadContext
+
+WIRE = FACTS.wire
+
+
+def is_message(message: Json) -> bool:
+    """Whether a message has what only Cohere writes."""
+    content: Any = message.get("content")
+    parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+    return "tool_plan" in message or any(part.get("type") == "document" and "document" in part for part in parts)
+
+
+class CohereReader(MessageReader):
+    """The parts and fields of Cohere's chat."""
+
+    def read_content(self, parts: Parts, part: Json, at: str, context: ReadContext) -> bool:
+        match part:
+            case {"type": "document", "document": Mapping() as document} if parts.wire == WIRE:
+                parts.told("document", part, _document_text(document))
+                return True
+            case _:
+                return False
+
+    def read_after_content(self, parts: Parts, message: Json, place: str) -> None:
+        if message.get("tool_plan"):
+            parts.at = f"{place}.tool_plan"
+            parts.whole("tool_plan", str(message["tool_plan"]), WIRE)
+
+    def known_fields(self, message: Json) -> Iterable[str]:
+        return ("tool_plan",)
+
+
+READER = CohereReader()
+
+
+def _document_text(document: Json) -> str:
+    """The text of a document; its data is text, or fields of which `text` is the usual one."""
+    match document.get("data"):
+        case str(text):
+            return text
+        case {"text": str(text), **others} if not others:
+            return text
+        case data:
+            return json_text(data, "document")

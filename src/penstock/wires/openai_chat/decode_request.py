@@ -1,0 +1,147 @@
+"""Reads what Chat Completions, and the servers that are compatible with it, write in messages."""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from penstock.messages import FIELDS, File, Image
+from penstock.wires.openai_chat.facts import FACTS
+from penstock.wires.shared.fields import Json, data_url, mapping, mappings, nested, refused, rest, stated_type, string
+from penstock.wires.shared.media_fields import FILE_FIELDS, read_file, without_usual_detail
+from penstock.wires.shared.message_parts import Parts
+from penstock.wires.shared.message_reader import MessageReader, ReadContext
+
+WIRE = FACTS.wire
+
+_ROLES = ("system", "developer", "tool", "function")
+_SHARED_ROLES = ("system", "developer", "user", "assistant")
+_TYPES = ("text", "refusal", "image_url", "file", "input_audio", "document_url")
+_REASONING = ("reasoning_content", "reasoning")
+_ALL_REASONING = (*_REASONING, "thinking")
+_FIELDS = ("tool_calls", "function_call", "refusal", "audio", "reasoning_details", "thinking")
+
+
+def is_message(message: Json) -> bool:
+    """Whether a message is of Chat Completions, rather than of a protocol with system messages in a field."""
+    return message.get("role") in _ROLES or bool(message.get("tool_calls"))
+
+
+def is_only_chat(message: Json) -> bool:
+    """Whether a message cannot be an item of a list of items."""
+    has_calls = bool(message.get("tool_calls") or message.get("function_call"))
+    return has_calls or message.get("role") not in _SHARED_ROLES
+
+
+def is_part(part: Json) -> bool:
+    """Whether this is a content part."""
+    return part.get("type") in _TYPES
+
+
+class ChatReader(MessageReader):
+    """The parts and fields of Chat Completions."""
+
+    def read_content(self, parts: Parts, part: Json, at: str, context: ReadContext) -> bool:
+        wire = parts.wire if context.facts_of(parts.wire).chat_parts else WIRE
+        match part:
+            case {"type": "text", "text": str(text)}:
+                parts.text(text, rest(part, ("type", "text")))
+            case {"type": "image_url", "image_url": {"url": str(url), **more}}:
+                fields = rest(part, ("type", "image_url")) | ({"image_url": more} if more else {})
+                parts.media(Image(url, stated_type(url, "image/png")), fields, wire)
+            case {"type": "image_url", "image_url": str(url)}:
+                fields = without_usual_detail(rest(part, ("type", "image_url", "file_id")))
+                parts.media(Image(url, stated_type(url, "image/png")), fields, wire)
+            case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(format)}}:
+                media_type = mimetypes.guess_type(f"sound.{format}")[0] or f"audio/{format}"
+                parts.media(File(data_url(media_type, data), media_type), rest(part, ("type", "input_audio")), wire)
+            case {"type": "document_url", "document_url": str(url)}:  # Mistral's
+                parts.media(File(url, stated_type(url, "application/pdf"), str(part.get("document_name") or "")))
+            case {"type": "file", "file": Mapping() as file}:
+                parts.media(read_file(file, at), rest(part, FILE_FIELDS), wire)
+            case _:
+                return False
+        return True
+
+    def read_answer(self, parts: Parts, part: Json, at: str, context: ReadContext) -> bool:
+        match part:
+            case {"type": "text", "text": str(text)}:
+                parts.text(text, rest(part, ("type", "text", "parsed")))
+            case {"type": "refusal", "refusal": str(text)}:
+                parts.refusal(text)
+            case {"type": "thinking", "thinking": [*pieces]}:  # Mistral's
+                parts.reasoning("".join(_reasoning_text(piece, at) for piece in pieces))
+            case _:
+                return False
+        return True
+
+    def read_before_content(self, parts: Parts, message: Json, place: str) -> None:
+        """The reasoning, which may stand in two fields (QUIRKS 81, 82)."""
+        if message.get("audio"):
+            raise refused(f"{place}.audio", "what the model spoke has no place here: give its transcript as content")
+        details: Any = message.get("reasoning_details")
+        if details and not isinstance(details, list):
+            raise refused(f"{place}.reasoning_details", f"is a {type(details).__name__}: give a list")
+        text = _reasoning(message)
+        if details or text:
+            fields = (*_ALL_REASONING, "reasoning_details")
+            parts.at = f"{place}.{next(field for field in fields if message.get(field))}"
+            block = parts.reasoning(text)
+            sources = [field for field in _REASONING if text and message.get(field) == text]
+            parts.state(block, "reasoning_fields", sources, WIRE)
+            parts.state(block, "reasoning_details", details, WIRE)
+
+    def read_after_content(self, parts: Parts, message: Json, place: str) -> None:
+        if message.get("refusal"):
+            parts.at = f"{place}.refusal"
+            parts.refusal(str(message["refusal"]))
+        for at, call in mappings(message.get("tool_calls") or (), f"{place}.tool_calls"):
+            parts.at = at
+            _read_call(parts, call, at)
+        if message.get("function_call"):
+            parts.at = at = f"{place}.function_call"
+            function = mapping(message["function_call"], at)
+            name = string(function, "name", at)
+            parts.call(parts.calls.made_up(name), name, function.get("arguments"), at)
+
+    def known_fields(self, message: Json) -> Iterator[str]:
+        yield from _FIELDS
+        text = _reasoning(message)
+        yield from (field for field in _REASONING if message.get(field) in (None, "", text))
+
+
+READER = ChatReader()
+
+
+def _reasoning(message: Json) -> str:
+    """The reasoning in the first field that has some."""
+    return next((str(message[field]) for field in _ALL_REASONING if message.get(field)), "")
+
+
+def _reasoning_text(piece: Any, at: str) -> str:
+    match piece if isinstance(piece, str) else mapping(piece, at):
+        case str(text) | {"type": "text", "text": str(text)}:
+            return text
+        case _:
+            raise refused(at, "a thought holds text only")
+
+
+def _read_call(parts: Parts, call: Json, at: str) -> None:
+    match call:
+        case {"function": function}:
+            inner = mapping(function, f"{at}.function")
+            name, arguments = string(inner, "name", f"{at}.function"), inner.get("arguments")
+            has_no_id = not call.get("id") and isinstance(arguments, Mapping)  # as some servers write it
+            id = parts.calls.made_up(name) if has_no_id else string(call, "id", at)
+            block = parts.call(id, name, arguments, at)
+        case {"custom": custom}:
+            inner = mapping(custom, f"{at}.custom")
+            id, name = string(call, "id", at), string(inner, "name", f"{at}.custom")
+            block = parts.call(id, name, inner.get("input"), at, "custom")
+        case _:
+            raise refused(at, "is neither a function's call nor a custom one")
+    parts.state(block, "extra_content", call.get("extra_content"), WIRE)  # QUIRKS 149
+    fields = rest(call, ("id", "type", "function", "custom", "extra_content"))
+    kind = "function" if "function" in call else "custom"
+    parts.state(block, FIELDS, fields | nested(kind, rest(inner, ("name", "arguments", "input"))))
