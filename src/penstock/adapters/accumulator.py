@@ -10,7 +10,8 @@ from penstock.declarations import tool_names
 from penstock.errors import UsageError
 from penstock.events import ToolCall
 from penstock.framing.sdk_objects import as_mapping
-from penstock.wires.openai_chat.fragments import ChatCalls, fragment_of
+from penstock.wires.openai_chat.calls import ChatCalls
+from penstock.wires.openai_chat.fragments import fragment_of
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.open_call import OpenCall
 
@@ -34,35 +35,35 @@ class StreamingToolCallAccumulator:
     def add_chunk(self, deltas: Any) -> None:
         """Take in the deltas of a chunk: a list of dicts or SDK objects, one of them, a whole chunk, or None."""
         self._calls.add([fragment_of(delta) for delta in _fragments(deltas)])
-        self._reply.out.clear()  # the events of these calls are nobody's business here
+        self._answer.out.clear()  # the events of these calls are nobody's business here
 
     @property
     def tool_calls(self) -> list[dict[str, Any]]:
         """All calls so far, complete or not, for looking at."""
         return [
             {"id": call.id, "name": call.name, "arguments": call.raw(), "is_complete": self._is_complete(call)}
-            for call in self._reply.calls
+            for call in self._answer.calls
         ]
 
     def has_complete_tool_calls(self) -> bool:
         """Whether any call is complete."""
-        return any(self._is_complete(call) for call in self._reply.calls)
+        return any(self._is_complete(call) for call in self._answer.calls)
 
     def get_complete_tool_calls(self) -> list[ToolCall]:
         """The calls that are complete, in order."""
         return [
             ToolCall(call.id, call.name, arguments, call.raw(), kind=call.kind, block=call.block)
-            for call in self._reply.calls
+            for call in self._answer.calls
             if self._is_complete(call) and (arguments := call.whole_arguments()) is not None
         ]
 
     def clear(self) -> None:
         """Forget all calls; pieces that still come for one of them are ignored."""
-        self._reply = AnswerWriter([], 0, Numbering("call_"), "openai-chat")
-        self._calls = ChatCalls(self._reply, self._tools)
+        self._answer = AnswerWriter([], 0, Numbering("call_"), "openai-chat")
+        self._calls = ChatCalls(self._answer, self._tools)
 
     def _is_complete(self, call: OpenCall) -> bool:
-        has_head = self._calls.has_given_id(call) and bool(call.name)
+        has_head = self._calls.has_provider_id(call) and bool(call.name)
         return has_head and call.has_closed and bool(call.size) and call.whole_arguments() is not None
 
 

@@ -69,7 +69,7 @@ class Anthropic(NumberedWire):
             self.answer.opaque("container", self._container)
         super().end(by_mark)
 
-    def typed(self, values: list[BlockDelta], payloads: list[bytes], event: str) -> None:
+    def read_typed(self, values: list[BlockDelta], payloads: list[bytes], event: str) -> None:
         append = self.out.append
         label, wanted, block, call = self._aim
         pieces: list[str] = []  # of the arguments that are being written
@@ -91,13 +91,13 @@ class Anthropic(NumberedWire):
         if pieces and call:
             call.add_all(pieces)
 
-    def typed_one(self, value: BlockDelta, payload: bytes, event: str) -> None:
+    def read_typed_one(self, value: BlockDelta, payload: bytes, event: str) -> None:
         label, wanted, _, call = self._aim
         delta = value.delta
         if call and delta.piece and value.index == label and type(delta) is wanted:
             call.add(delta.piece)
         else:
-            self.typed([value], [payload], event)
+            self.read_typed([value], [payload], event)
 
     def _aim_at(self, label: Label) -> Aim:
         """Where more pieces of a block go without further ado, if it has begun and is open."""
@@ -118,28 +118,28 @@ class Anthropic(NumberedWire):
         else:
             self.words(label, OpenText if isinstance(delta, TextDelta) else OpenThought, delta.piece)
 
-    def done(self) -> None:
+    def end_mark(self) -> None:
         """A gateway's `[DONE]` in place of `message_stop` (QUIRKS 113): it confirms nothing that is open."""
         self.end()
 
     # The loose way: everything but the pieces.
 
-    def odd(self, payload: bytes, event: str) -> None:
+    def read_loose(self, payload: bytes, event: str) -> None:
         self._aim = NOWHERE
         if event == "error" and not payload.startswith((b"{", b"[")):
-            self.loose_error({"error": payload.decode("utf-8", "replace")})
+            self.report_error({"error": payload.decode("utf-8", "replace")})
             return
         if error := wordless_error(event, payload):
             self.error(error)
             return
-        value = self.loose(payload)
+        value = self.parse_loosely(payload)
         if isinstance(value, dict):
             self._event(value.get("type") or event, value, payload, event)
         elif value is not None:
             self.unknown(value, "a frame that is no object")
 
     def _event(self, kind: Any, value: dict[str, Any], payload: bytes, event: str) -> None:
-        self.has_understood |= isinstance(kind, str) and kind in _KINDS
+        self.has_known_frames |= isinstance(kind, str) and kind in _KINDS
         match kind:
             case "content_block_delta":
                 self._loose_delta(value)

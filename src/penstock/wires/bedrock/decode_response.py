@@ -89,15 +89,15 @@ class Bedrock(NumberedWire):
 
     decode = staticmethod(msgspec.json.Decoder(BlockDelta).decode)
 
-    def typed(self, values: list[BlockDelta], payloads: list[bytes], event: str) -> None:
+    def read_typed(self, values: list[BlockDelta], payloads: list[bytes], event: str) -> None:
         if event != "contentBlockDelta":  # only the event's name tells what a payload is
             for payload in payloads:
-                self.odd(payload, event)
+                self.read_loose(payload, event)
             return
         for value in values:
             self._typed_delta(value.contentBlockIndex, value.delta)
 
-    def done(self) -> None:
+    def end_mark(self) -> None:
         """This protocol has no end mark: what follows may still be said."""
 
     def joined(self, field: str, pieces: list[Any]) -> Any:
@@ -119,11 +119,11 @@ class Bedrock(NumberedWire):
         else:
             self.words(label, OpenText, piece)
 
-    def odd(self, payload: bytes, event: str) -> None:
+    def read_loose(self, payload: bytes, event: str) -> None:
         if error := wordless_error(event, payload):
             self.error(error)
             return
-        value = self.loose(payload)
+        value = self.parse_loosely(payload)
         if not isinstance(value, dict):
             if value is not None:
                 self.unknown(value, "a frame that is no object")
@@ -144,7 +144,7 @@ class Bedrock(NumberedWire):
             self.unknown({key: inner}, "an event that we do not know")
 
     def _event(self, event: str, value: dict[str, Any]) -> None:
-        self.has_understood = True
+        self.has_known_frames = True
         known: tuple[str, ...] = ()
         match event:
             case "contentBlockDelta":

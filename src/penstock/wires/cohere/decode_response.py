@@ -18,7 +18,7 @@ from penstock.events import FinishReason, SealedBy, Text
 from penstock.wires.shared.answer_writer import NO_ARGUMENTS
 from penstock.wires.shared.loose import arguments_text, is_empty, items, take, whole_number
 from penstock.wires.shared.open_call import OpenCall
-from penstock.wires.shared.wire import BROKEN_OFF, Wire
+from penstock.wires.shared.wire import INTERRUPTED, Wire
 
 MAX_PLAN = 1024 * 1024
 """How many characters of a tool plan are gathered before they are told."""
@@ -76,7 +76,7 @@ class Cohere(Wire):
 
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
-        self._reply = self.reply()
+        self._answer = self.answer_for()
         self._calls: dict[int | None, OpenCall] = {}  # those that have not ended, by index
         self._ended: set[int | None] = set()  # the indexes of those that have
         self._doubtful: list[tuple[OpenCall, SealedBy]] = []  # those that ended without arguments
@@ -85,33 +85,33 @@ class Cohere(Wire):
 
     def end(self, by_mark: bool = False) -> None:
         self._tell_plan()
-        is_broken_off = self.FINISH.get(self._reply.raw_reason or "") in BROKEN_OFF
-        if is_broken_off:
+        is_interrupted = self.FINISH.get(self._answer.raw_reason or "") in INTERRUPTED
+        if is_interrupted:
             for call in self._calls.values():
                 call.fail("cut", "the answer broke off before the call ended")
-        if is_broken_off or self._errors:
+        if is_interrupted or self._errors:
             for call, _ in self._doubtful:
                 call.fail("cut", "the answer broke off before the call had any arguments")
         self._settle()
         super().end(by_mark)
 
-    def done(self) -> None:
+    def end_mark(self) -> None:
         """A gateway's `[DONE]` in place of `message-end` (QUIRKS 113): it confirms nothing that is open."""
         self.end()
 
-    def typed(self, values: list[Frame], payloads: list[bytes], event: str) -> None:
+    def read_typed(self, values: list[Frame], payloads: list[bytes], event: str) -> None:
         if self._doubtful:
             message = values[0].delta.message
             self._goes_on(values[0].index, bool(message.tool_calls and message.tool_calls.function.arguments))
-        append, reply, calls = self.out.append, self._reply, self._calls
+        append, answer, calls = self.out.append, self._answer, self._calls
         for piece in values:
             message, index = piece.delta.message, piece.index
             content = message.content
             if content is not None:
                 text = content.text
-                is_next = content.type is None and index == self._index and reply.open_kind == "text"
+                is_next = content.type is None and index == self._index and answer.open_kind == "text"
                 if text and is_next and content.thinking is None:
-                    append(Text(reply.open_block, text))
+                    append(Text(answer.open_block, text))
                 else:
                     self._content(index, content)
             if message.tool_calls is not None:
@@ -125,18 +125,18 @@ class Cohere(Wire):
 
     def _content(self, index: int | None, content: Content) -> None:
         """A text or a thought, or a piece of one; with a type it begins."""
-        reply = self._reply
+        answer = self._answer
         self._tell_plan()
         if content.type is not None or index != self._index:
-            reply.open_kind = ""
+            answer.open_kind = ""
         self._index = index
-        reply.reasoning(content.thinking or "")
-        reply.text(content.text or "")
+        answer.reasoning(content.thinking or "")
+        answer.text(content.text or "")
 
     def _plan_on(self, piece: str) -> None:
         if not piece:
             return
-        self._reply.open_kind = ""
+        self._answer.open_kind = ""
         self._plan.write(piece)
         if self._plan.tell() > MAX_PLAN:
             self._tell_plan()
@@ -144,7 +144,7 @@ class Cohere(Wire):
     def _tell_plan(self) -> None:
         if plan := self._plan.getvalue():
             self._plan = StringIO()
-            self._reply.opaque("tool_plan", plan)
+            self._answer.opaque("tool_plan", plan)
 
     def _entry(self, index: int | None, value: Any, is_start: bool = False) -> None:
         """The head of a call, or a piece of one, which belongs to the open call of its index (QUIRKS 160)."""
@@ -156,14 +156,14 @@ class Cohere(Wire):
         call = self._begun_again(index, given_id, name) if is_start else self._calls.get(self._label(index))
         if call is None and (name or id is not None):
             self._tell_plan()
-            call = self._calls[index] = self._reply.call(given_id, name)
+            call = self._calls[index] = self._answer.call(given_id, name)
             self._ended.discard(index)
         if call is not None:
             call.name = call.name or name
             if arguments:
                 call.add(arguments)
         elif arguments:
-            self._reply.is_short = True
+            self._answer.is_short = True
             self.unknown({"index": index, "arguments": arguments}, "a piece of a call that is not known")
         rest = {**entry, **function}
         if not name and id is None and not arguments and not is_empty(_without_noise(rest)):
@@ -192,15 +192,15 @@ class Cohere(Wire):
 
     # The loose way: heads, ends, whole answers, errors, and fields that we have not met.
 
-    def odd(self, payload: bytes, event: str) -> None:
-        value = self.loose(payload)
+    def read_loose(self, payload: bytes, event: str) -> None:
+        value = self.parse_loosely(payload)
         if not isinstance(value, dict):
             self._tell(value, "a frame that is no object")
             return
         frame = dict(value)
         kind, index = take(frame, "type", str) or event, take(frame, "index", int)
         if kind in _KINDS:
-            self.has_understood = True
+            self.has_known_frames = True
             if kind != "message-end":
                 self._goes_on(index, kind == "tool-call-delta")
             delta = dict(take(frame, "delta", dict) or {})
@@ -209,7 +209,7 @@ class Cohere(Wire):
                 self._harm(index)
             self._tell(frame, "fields of a frame that we do not know")
             self._ends(kind, index, delta)
-        elif self.loose_error(value) or (event == "error" and self.loose_error({"error": value})):
+        elif self.report_error(value) or (event == "error" and self.report_error({"error": value})):
             pass
         elif "finish_reason" in frame:  # the whole answer
             self._loose_message(None, frame, is_start=True)
@@ -221,12 +221,12 @@ class Cohere(Wire):
                 self._harm(index)
             self.unknown(value, "a frame of a kind that we do not know")
         else:
-            self.bare_error(value)
+            self.report_bare_error(value)
 
     def _ends(self, kind: str, index: int | None, delta: dict[str, Any]) -> None:
         match kind:
             case "content-end":
-                self._reply.open_kind = ""
+                self._answer.open_kind = ""
             case "tool-call-end":
                 self._end_call(index, "call_end")
             case "message-end":
@@ -241,33 +241,33 @@ class Cohere(Wire):
         call = self._calls.pop(label)
         self._ended.add(label)
         if call.has_arguments:
-            self._reply.seal(call, sealed_by)
+            self._answer.seal(call, sealed_by)
         else:
             self._doubtful.append((call, sealed_by))
 
     def _goes_on(self, index: int | None, is_piece: bool) -> None:
         """The answer goes on; a piece for a call that has ended shows that arguments are missing."""
         if self._doubtful:
-            self._reply.is_short |= is_piece and self._label(index) not in self._calls
+            self._answer.is_short |= is_piece and self._label(index) not in self._calls
             self._settle()
 
     def _settle(self) -> None:
         """The answer goes on or ended well: no arguments are the empty object (QUIRKS 33)."""
         for call, sealed_by in self._doubtful:
-            if self._reply.is_short:
+            if self._answer.is_short:
                 call.fail("cut", NO_ARGUMENTS)
-            self._reply.seal(call, sealed_by)
+            self._answer.seal(call, sealed_by)
         self._doubtful.clear()
 
     def _finish(self, delta: dict[str, Any]) -> None:
         reason, usage = take(delta, "finish_reason", str), take(delta, "usage", dict)
-        if self.loose_error({"error": delta.get("error"), "code": delta.get("error_type")}):
+        if self.report_error({"error": delta.get("error"), "code": delta.get("error_type")}):
             delta = {**delta, "error": None, "error_type": None}
         if usage is not None:
             self._usage_of(usage)
         self._tell(delta, "fields of the end that we do not know")
         if reason:
-            self._reply.finish(reason)
+            self._answer.finish(reason)
         self.end(by_mark=True)
 
     def _usage_of(self, usage: dict[str, Any]) -> None:

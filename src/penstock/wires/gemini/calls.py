@@ -64,8 +64,8 @@ class Streamed:
 class GeminiCalls:
     """The calls of one answer."""
 
-    def __init__(self, reply: AnswerWriter, unknown: Callable[[Any, str], None]) -> None:
-        self._reply = reply
+    def __init__(self, answer: AnswerWriter, unknown: Callable[[Any, str], None]) -> None:
+        self._answer = answer
         self._unknown = unknown
         self._open: list[Streamed] = []  # those that go on; the last one does, others may have ended
         self._by_id: dict[str, Streamed] = {}
@@ -90,7 +90,7 @@ class GeminiCalls:
         if part.args is not _ABSENT:
             self._state(streamed, part)
         if part.will_continue:
-            self._reply.raw_reason = None  # there is more to come, so that was not the finish (QUIRKS 154)
+            self._answer.raw_reason = None  # there is more to come, so that was not the finish (QUIRKS 154)
         else:
             self._end(streamed)
 
@@ -105,10 +105,10 @@ class GeminiCalls:
                 self._cut(streamed, "the answer ended before the call did")
         self._open.clear()
 
-    def settle(self, is_broken_off: bool = False) -> None:
+    def settle(self, is_interrupted: bool = False) -> None:
         """The answer goes on, or has ended: calls without arguments are whole, unless it was broken off (QUIRKS 33)."""
         for streamed in self.doubtful:
-            if is_broken_off:
+            if is_interrupted:
                 self._cut(streamed, "the answer broke off before the call had any arguments")
             else:
                 self._seal(streamed, "call_end")
@@ -118,17 +118,17 @@ class GeminiCalls:
         arguments = text_of(part.args)
         if not part.name and not part.id and arguments in _NOTHING:  # the end mark of a call that has ended already
             if signature:
-                self._reply.opaque(SIGNATURE, signature)
+                self._answer.opaque(SIGNATURE, signature)
             return
-        call = self._reply.call(part.id or "", part.name or "")
+        call = self._answer.call(part.id or "", part.name or "")
         if signature:
-            self._reply.opaque(SIGNATURE, signature, call.block)
+            self._answer.opaque(SIGNATURE, signature, call.block)
         if arguments:
             call.add(arguments)
-        self._reply.seal(call, "whole")
+        self._answer.seal(call, "whole")
 
     def _begin(self, part: FunctionCall) -> Streamed:
-        streamed = self._last = Streamed(self._reply.call(part.id or "", part.name or ""), part.id or "")
+        streamed = self._last = Streamed(self._answer.call(part.id or "", part.name or ""), part.id or "")
         self._open.append(streamed)
         if part.id:
             self._by_id[part.id] = streamed
@@ -195,7 +195,7 @@ class GeminiCalls:
             call.add(rest)
         elif rest:
             call.replace(rest)
-        self._reply.seal(call, sealed_by)
+        self._answer.seal(call, sealed_by)
 
     def _cut(self, streamed: Streamed, message: str) -> None:
         self._sign(streamed)
@@ -203,7 +203,7 @@ class GeminiCalls:
 
     def _sign(self, streamed: Streamed) -> None:
         if streamed.signature:
-            self._reply.opaque(SIGNATURE, "".join(streamed.signature), streamed.call.block)
+            self._answer.opaque(SIGNATURE, "".join(streamed.signature), streamed.call.block)
 
 
 def literal_of(arg: PartialArg) -> str | None:

@@ -20,7 +20,7 @@ from penstock.wires.gemini.calls import SIGNATURE, FunctionCall, GeminiCalls, ca
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.loose import is_empty, items, take
-from penstock.wires.shared.wire import BROKEN_OFF, UNREADABLE, Wire
+from penstock.wires.shared.wire import INTERRUPTED, UNREADABLE, Wire
 
 
 class Part(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
@@ -99,15 +99,15 @@ class Gemini(Wire):
         self._asides: dict[tuple[int, str], Any] = {}
         self._is_blocked = False
 
-    def odd(self, payload: bytes, event: str) -> None:
-        self._loose_frames(self.loose(payload), event)
+    def read_loose(self, payload: bytes, event: str) -> None:
+        self._loose_frames(self.parse_loosely(payload), event)
 
     def end(self, by_mark: bool = False) -> None:
-        self.has_understood |= bool(self.replies or self._counts)
-        self.reply()  # the first answer has an ending, even if only others were seen
+        self.has_known_frames |= bool(self.answers or self._counts)
+        self.answer_for()  # the first answer has an ending, even if only others were seen
         for choice, calls in self._calls.items():
-            reason = self.FINISH.get(self.reply(choice).raw_reason or "")
-            calls.settle(is_broken_off=bool(self._errors))
+            reason = self.FINISH.get(self.answer_for(choice).raw_reason or "")
+            calls.settle(is_interrupted=bool(self._errors))
             calls.end(is_stop=reason == "stop" and not self._errors)
         if self._counts:
             counts = {key: _built(count) for key, count in self._counts.items()}
@@ -120,72 +120,72 @@ class Gemini(Wire):
             )
         super().end(by_mark)
 
-    def _reason(self, reply: AnswerWriter, is_whole: bool, by_mark: bool) -> FinishReason:
-        reason = super()._reason(reply, is_whole, by_mark)
+    def _reason(self, answer: AnswerWriter, is_whole: bool, by_mark: bool) -> FinishReason:
+        reason = super()._reason(answer, is_whole, by_mark)
         return "content_filter" if self._is_blocked and reason != "error" else reason  # QUIRKS 99: whatever the reason
 
-    def typed(self, values: list[Chunk], payloads: list[bytes], event: str) -> None:
-        append, count, replies, calls = self.out.append, self._counts.update, self.replies, self._calls
+    def read_typed(self, values: list[Chunk], payloads: list[bytes], event: str) -> None:
+        append, count, answers, calls = self.out.append, self._counts.update, self.answers, self._calls
         for chunk in values:
             for at, candidate in enumerate(chunk.candidates or ()):
                 choice = at if candidate.index is None else candidate.index
-                reply = replies.get(choice) or self.reply(choice)
+                answer = answers.get(choice) or self.answer_for(choice)
                 content = candidate.content
                 for part in (content.parts if content is not None else None) or ():
                     text, call = part.text, part.function_call
                     if part.thought is not None or part.thought_signature is not None:
-                        self._part(reply, part)
-                    elif text and call is None and reply.open_kind == "text":  # what nearly all parts are
-                        append(Text(reply.open_block, text, choice))
+                        self._part(answer, part)
+                    elif text and call is None and answer.open_kind == "text":  # what nearly all parts are
+                        append(Text(answer.open_block, text, choice))
                     elif call is not None and not text and choice in calls:
                         calls[choice].add(call, "")
                     else:
-                        self._part(reply, part)
+                        self._part(answer, part)
                 if candidate.finish_reason or candidate.finish_message:
-                    self._finish(reply, candidate.finish_reason or "", candidate.finish_message or "")
+                    self._finish(answer, candidate.finish_reason or "", candidate.finish_message or "")
             if chunk.usage_metadata is not None:  # each replaces the one before, field by field (QUIRKS 88)
                 count(chunk.usage_metadata)
 
-    def _part(self, reply: AnswerWriter, part: Part) -> None:
+    def _part(self, answer: AnswerWriter, part: Part) -> None:
         text, signature, call = part.text or "", part.thought_signature or "", part.function_call
-        calls = self._calls.get(reply.choice)
+        calls = self._calls.get(answer.choice)
         if text and calls is not None:
             calls.settle()
         if call is not None:
             if text:
-                reply.text(text)
+                answer.text(text)
             if calls is None:
-                calls = self._calls[reply.choice] = GeminiCalls(reply, self.unknown)
+                calls = self._calls[answer.choice] = GeminiCalls(answer, self.unknown)
             calls.add(call, signature)
         elif signature:
-            self._signed(reply, text, bool(part.thought), signature)
+            self._signed(answer, text, bool(part.thought), signature)
         elif part.thought:
-            reply.reasoning(text)
+            answer.reasoning(text)
         else:
-            reply.text(text)
+            answer.text(text)
 
-    def _signed(self, reply: AnswerWriter, text: str, is_thought: bool, signature: str) -> None:
+    def _signed(self, answer: AnswerWriter, text: str, is_thought: bool, signature: str) -> None:
         """A signed part is a block of its own, which goes back as it came, neither merged nor split (QUIRKS 147)."""
-        if is_thought and not text and reply.open_kind == "reasoning":
-            reply.opaque(SIGNATURE, signature, reply.open_block)  # the end of the thought that was just told
+        if is_thought and not text and answer.open_kind == "reasoning":
+            answer.opaque(SIGNATURE, signature, answer.open_block)  # the end of the thought that was just told
         elif text:
-            reply.open_kind = ""
-            (reply.reasoning if is_thought else reply.text)(text)
-            reply.opaque(SIGNATURE, signature, reply.open_block)
+            answer.open_kind = ""
+            (answer.reasoning if is_thought else answer.text)(text)
+            answer.opaque(SIGNATURE, signature, answer.open_block)
         else:
-            reply.opaque(SIGNATURE, signature)
-        reply.open_kind = ""
+            answer.opaque(SIGNATURE, signature)
+        answer.open_kind = ""
 
-    def _finish(self, reply: AnswerWriter, reason: str, message: str) -> None:
+    def _finish(self, answer: AnswerWriter, reason: str, message: str) -> None:
         """Some translators stamp STOP on chunks before the end: it gives way to any other word (QUIRKS 154)."""
         if reason in _UNSPECIFIED or not reason:
-            reply.message = reply.message or message
+            answer.message = answer.message or message
             return
-        if self.FINISH.get(reply.raw_reason or "") == "stop":
-            reply.raw_reason = None
-        reply.finish(reason, message)
-        if reply.choice in self._calls:
-            self._calls[reply.choice].settle(is_broken_off=self.FINISH.get(reason) in BROKEN_OFF)
+        if self.FINISH.get(answer.raw_reason or "") == "stop":
+            answer.raw_reason = None
+        answer.finish(reason, message)
+        if answer.choice in self._calls:
+            self._calls[answer.choice].settle(is_interrupted=self.FINISH.get(reason) in INTERRUPTED)
 
     # The loose way: a frame that does not fit is taken apart, and what has no word of ours is told.
 
@@ -222,34 +222,34 @@ class Gemini(Wire):
         reason = take(feedback, "blockReason", str)
         if reason and reason not in _UNSPECIFIED:
             self._is_blocked = True
-            self.reply().finish(reason, take(feedback, "blockReasonMessage", str) or "")
+            self.answer_for().finish(reason, take(feedback, "blockReasonMessage", str) or "")
         self._ratings(0, feedback.pop("safetyRatings", None))
         self._rest(0, feedback)
 
     def _loose_candidate(self, value: Any, at: int) -> None:
         candidate = camel(value) if isinstance(value, dict) else {"candidates": value}
         index = take(candidate, "index", int)
-        reply = self.reply(at if index is None else index)
+        answer = self.answer_for(at if index is None else index)
         if (content := take(candidate, "content", dict)) is not None:
             for part in items(content.get("parts")):
-                self._loose_part(reply, part)
-            self._rest(reply.choice, {**content, "parts": None})
+                self._loose_part(answer, part)
+            self._rest(answer.choice, {**content, "parts": None})
         reason, message = take(candidate, "finishReason", str), take(candidate, "finishMessage", str)
         if reason or message:
-            self._finish(reply, reason or "", message or "")
+            self._finish(answer, reason or "", message or "")
         if token := candidate.pop("continuationToken", None):
-            reply.opaque("continuationToken", token)
-        self._ratings(reply.choice, candidate.pop("safetyRatings", None))
-        self._rest(reply.choice, candidate)
+            answer.opaque("continuationToken", token)
+        self._ratings(answer.choice, candidate.pop("safetyRatings", None))
+        self._rest(answer.choice, candidate)
 
-    def _loose_part(self, reply: AnswerWriter, value: Any) -> None:
+    def _loose_part(self, answer: AnswerWriter, value: Any) -> None:
         if not isinstance(value, dict):
             self._odd(value, "a part that is no object")
             return
         part = camel(value)
         kind = next((kind for kind in _REPLAYED if part.get(kind) is not None), None)
         if kind is not None:
-            self._replayed(reply, kind, part)
+            self._replayed(answer, kind, part)
             return
         call = take(part, "functionCall", dict)
         typed = Part(
@@ -258,16 +258,16 @@ class Gemini(Wire):
             take(part, "thoughtSignature", str),
             None if call is None else function_call_of(camel(call), self.unknown),
         )
-        self._part(reply, typed)
+        self._part(answer, typed)
         self._odd(part, "a part, or fields of a part, that we do not know")
 
-    def _replayed(self, reply: AnswerWriter, kind: str, part: dict[str, Any]) -> None:
+    def _replayed(self, answer: AnswerWriter, kind: str, part: dict[str, Any]) -> None:
         """What Gemini made or ran itself, and wants back: the part as it came, its signature beside it."""
         signature = part.pop("thoughtSignature", None)
-        block = reply.new_block()
-        reply.opaque(kind, part, block)
+        block = answer.new_block()
+        answer.opaque(kind, part, block)
         if signature:
-            reply.opaque(SIGNATURE, signature, block)
+            answer.opaque(SIGNATURE, signature, block)
 
     def _ratings(self, choice: int, ratings: Any) -> None:
         """Ratings that are calm come with every answer of some models, and are left out."""

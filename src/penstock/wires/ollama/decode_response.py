@@ -69,54 +69,54 @@ class Ollama(Wire):
         "done": "stop",  # older servers say no more than that
     }  # fmt: skip
 
-    def typed(self, values: list[Line], payloads: list[bytes], event: str) -> None:
-        append, reply = self.out.append, self.reply()
-        self.has_understood = True
+    def read_typed(self, values: list[Line], payloads: list[bytes], event: str) -> None:
+        append, answer = self.out.append, self.answer_for()
+        self.has_known_frames = True
         for at, line in enumerate(values):
             message = line.message
             if line.response or line.thinking:
-                self._say(reply, line.thinking, line.response)
+                self._say(answer, line.thinking, line.response)
             if message is None:
                 pass
             elif message.tool_calls:
-                self._say(reply, message.thinking, message.content)
+                self._say(answer, message.thinking, message.content)
                 for call in message.tool_calls:
-                    self._call(reply, call)
+                    self._call(answer, call)
             else:
                 text, thinking = message.content, message.thinking
-                if text and not thinking and reply.open_kind == "text":
-                    append(Text(reply.open_block, text))
-                elif thinking and not text and reply.open_kind == "reasoning":
-                    append(Reasoning(reply.open_block, thinking))
+                if text and not thinking and answer.open_kind == "text":
+                    append(Text(answer.open_block, text))
+                elif thinking and not text and answer.open_kind == "reasoning":
+                    append(Reasoning(answer.open_block, thinking))
                 else:
-                    self._say(reply, thinking, text)
+                    self._say(answer, thinking, text)
             if line.done:
-                self._done(reply)
+                self._done(answer)
                 self._one_by_one(payloads[at + 1 :], event)
                 return
 
-    def _say(self, reply: AnswerWriter, thinking: str | None, text: str | None) -> None:
-        reply.reasoning(thinking or "")
-        reply.text(text or "")
+    def _say(self, answer: AnswerWriter, thinking: str | None, text: str | None) -> None:
+        answer.reasoning(thinking or "")
+        answer.text(text or "")
 
-    def _call(self, reply: AnswerWriter, call: Call) -> None:
+    def _call(self, answer: AnswerWriter, call: Call) -> None:
         function = call.function or Function()
         arguments = text_of(function.arguments)
         if not function.name and not call.id and not arguments:
             return  # QUIRKS 28
-        opened = reply.call(call.id or "", function.name or "")
+        opened = answer.call(call.id or "", function.name or "")
         if arguments:
             opened.add(arguments)
-        reply.seal(opened, "whole")
+        answer.seal(opened, "whole")
 
-    def _done(self, reply: AnswerWriter) -> None:
-        reply.finish("done")  # unless it has said more
+    def _done(self, answer: AnswerWriter) -> None:
+        answer.finish("done")  # unless it has said more
         self.end()
 
     # The loose way: the last line, errors, and lines with fields that we have not met.
 
-    def odd(self, payload: bytes, event: str) -> None:
-        value = self.loose(payload) if payload.startswith(b"{") else _words(payload)
+    def read_loose(self, payload: bytes, event: str) -> None:
+        value = self.parse_loosely(payload) if payload.startswith(b"{") else _words(payload)
         match value:
             case None:
                 pass
@@ -128,25 +128,25 @@ class Ollama(Wire):
                 self.unknown(value, "a line that is no object")
 
     def _loose_object(self, value: dict[str, Any]) -> None:
-        reply, line = self.reply(), dict(value)
-        is_error = self.loose_error(value) or ("model" not in value and self._bare_error(value))
+        answer, line = self.answer_for(), dict(value)
+        is_error = self.report_error(value) or ("model" not in value and self._bare_error(value))
         message = _without_noise(take(line, "message", dict) or {})
         line.setdefault("message", message)
-        self._loose_message(reply, message)
-        self._loose_message(reply, line)
+        self._loose_message(answer, message)
+        self._loose_message(answer, line)
         counts = {key: whole_number(line.pop(key, None)) for key in _COUNTS}
         if not is_empty(counts):
             self.usage(counts, input_tokens=counts["prompt_eval_count"], output_tokens=counts["eval_count"])
         if context := take(line, "context", list):  # the conversation, as the next /api/generate takes it
-            reply.opaque("context", context)
+            answer.opaque("context", context)
         is_done, reason = take(line, "done", bool), take(line, "done_reason", str)
-        self.has_understood |= is_done is not None
+        self.has_known_frames |= is_done is not None
         if not is_error:
             self._tell_rest(line)
         if reason:
-            reply.finish(reason)
+            answer.finish(reason)
         if is_done:
-            self._done(reply)
+            self._done(answer)
 
     def _bare_error(self, line: dict[str, Any]) -> bool:
         error = bare_message(line)
@@ -159,19 +159,19 @@ class Ollama(Wire):
         if rest:
             self.unknown(rest, "fields that we do not know")
 
-    def _loose_message(self, reply: AnswerWriter, message: dict[str, Any]) -> None:
+    def _loose_message(self, answer: AnswerWriter, message: dict[str, Any]) -> None:
         thinking, text = take(message, "thinking", str), take(message, "content", str)
-        self._say(reply, thinking, text or take(message, "response", str))
+        self._say(answer, thinking, text or take(message, "response", str))
         for call in items(message.pop("tool_calls", None)):
-            self._loose_call(reply, call)
+            self._loose_call(answer, call)
 
-    def _loose_call(self, reply: AnswerWriter, value: Any) -> None:
+    def _loose_call(self, answer: AnswerWriter, value: Any) -> None:
         call = dict(value) if isinstance(value, dict) else {"tool_calls": value}
         function = _without_noise(take(call, "function", dict) or {})
         call.setdefault("function", function)
         id, name, arguments = call.pop("id", None), function.pop("name", None), function.pop("arguments", None)
         names = [None if given is None else str(given) for given in (id, name)]
-        self._call(reply, Call(Function(names[1], raw_of(arguments)), names[0]))
+        self._call(answer, Call(Function(names[1], raw_of(arguments)), names[0]))
         self._tell_rest(call)
 
 

@@ -1,4 +1,4 @@
-"""The frames of Chat Completions in the narrow shape that nearly all of them have."""
+"""The narrow shape of Chat Completions frames, which nearly all of them have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.wires.openai_chat.fragments import Fragment
 
 
 class Delta(Struct, gc=False, forbid_unknown_fields=True):
-    """What a chunk adds. Typed as None: fields that come as null on every chunk and mean something only otherwise."""
+    """What a chunk adds. Fields of type None are null on most chunks; another value takes the loose path."""
 
     role: str | None = None
     content: str | None = None

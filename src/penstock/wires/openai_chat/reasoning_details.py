@@ -1,4 +1,4 @@
-"""`reasoning_details`: what a provider says of its thoughts beside their words, merged as it wants it back."""
+"""The field `reasoning_details`: reasoning with signatures, merged from pieces into the form that must be sent back."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 Detail = dict[str, Any]
-_WORDS = ("text", "summary")
+_TEXT_KEYS = ("text", "summary")
 
 
 class ReasoningDetails:
-    """The details of all answers of a stream, while they come in pieces: so many characters at most."""
+    """The details of all choices of a stream, up to a limit in characters."""
 
     __slots__ = ("_limit", "_size", "by_choice")
 
@@ -20,7 +20,7 @@ class ReasoningDetails:
         self._size = 0
 
     def add(self, choice: int, details: list[Detail]) -> bool:
-        """Gather details; False if there is no room for them."""
+        """Adds details; returns False if they go beyond the limit."""
         self._size += sum(_size(detail) for detail in details)
         if self._size > self._limit:
             return False
@@ -29,9 +29,9 @@ class ReasoningDetails:
 
 
 def detail_texts(details: Iterable[Any]) -> Iterator[str]:
-    """The words of each detail; some are nothing but words."""
+    """Yields the text of each detail; some details are only a string."""
     for detail in details:
-        yield detail if isinstance(detail, str) else _text(detail, *_WORDS)
+        yield detail if isinstance(detail, str) else _text(detail, *_TEXT_KEYS)
 
 
 def _text(detail: Any, *keys: str) -> str:
@@ -44,15 +44,15 @@ def _size(detail: Detail) -> int:
 
 
 def _merge(merged: list[Detail], details: list[Detail]) -> None:
-    """Neighbouring details of one type are one: text is joined, and a signature, the end of it, added (QUIRKS 83)."""
+    """Joins consecutive details of one type: text is joined, a signature ends it (QUIRKS 83)."""
     for detail in details:
         if not merged or _is_another(merged[-1], detail):
             merged.append(dict(detail))
             continue
         last = merged[-1]
         for key, value in detail.items():
-            if key in _WORDS and isinstance(value, str) and isinstance(last.get(key), str):
-                text = last.pop(key)  # alone in this name it grows in place (docs/decisions/0006)
+            if key in _TEXT_KEYS and isinstance(value, str) and isinstance(last.get(key), str):
+                text = last.pop(key)  # with one reference it grows in place (docs/decisions/0006)
                 text += value
                 last[key] = text
             elif value is not None:
@@ -60,9 +60,9 @@ def _merge(merged: list[Detail], details: list[Detail]) -> None:
 
 
 def _is_another(last: Detail, detail: Detail) -> bool:
-    """Whether a detail does not go on with the last one."""
+    """Whether a detail does not continue the last one."""
     if last.get("type") != detail.get("type") or detail.get("type") == "reasoning.encrypted":
         return True
-    if last.get("signature") and _text(detail, *_WORDS, "signature"):
+    if last.get("signature") and _text(detail, *_TEXT_KEYS, "signature"):
         return True
-    return any(not isinstance(entry.get(key) or "", str) for entry in (last, detail) for key in _WORDS)
+    return any(not isinstance(entry.get(key) or "", str) for entry in (last, detail) for key in _TEXT_KEYS)

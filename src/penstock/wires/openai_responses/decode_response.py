@@ -83,7 +83,7 @@ class OpenAIResponses(Wire):
 
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
-        self._output = Output(self.reply(), self.unknown)
+        self._output = Output(self.answer_for(), self.unknown)
         self._sinks: dict[Place, Part | OpenCall] = {}
         self._aim = NOWHERE
         self._response_id: str | None = None
@@ -91,10 +91,10 @@ class OpenAIResponses(Wire):
     def end(self, by_mark: bool = False) -> None:
         """End the answer. A `[DONE]` is no word of this protocol: it confirms nothing that is open (QUIRKS 113)."""
         is_settled = self._output.is_settled
-        self._output.close(self.reply().raw_reason in CONFIRMING)
+        self._output.close(self.answer_for().raw_reason in CONFIRMING)
         super().end(by_mark and is_settled)
 
-    def typed(self, values: list[Delta], payloads: list[bytes], event: str) -> None:
+    def read_typed(self, values: list[Delta], payloads: list[bytes], event: str) -> None:
         (type, output, content, summary), id, sink = self._aim
         pieces: list[str] = []  # of the one that is being written
         for at, delta in enumerate(values):
@@ -115,7 +115,7 @@ class OpenAIResponses(Wire):
         if sink and pieces:
             sink.add_all(pieces)
 
-    def typed_one(self, value: Delta, payload: bytes, event: str) -> None:
+    def read_typed_one(self, value: Delta, payload: bytes, event: str) -> None:
         (type, output, content, summary), id, sink = self._aim
         if value.item_id == id:
             is_here = id or value.output_index == output
@@ -125,7 +125,7 @@ class OpenAIResponses(Wire):
         if sink and value.delta and is_next and value.summary_index == summary:
             sink.add(value.delta)
         else:
-            self.typed([value], [payload], event)
+            self.read_typed([value], [payload], event)
 
     def _elsewhere(self, delta: Delta, payload: bytes, event: str) -> None:
         """A delta that does not go where the last one went: where some went before, or it is looked at closely."""
@@ -140,13 +140,13 @@ class OpenAIResponses(Wire):
         elif self.is_ended:
             self._late(payload)
         else:
-            self.odd(payload, event)
+            self.read_loose(payload, event)
 
-    def odd(self, payload: bytes, event: str) -> None:
+    def read_loose(self, payload: bytes, event: str) -> None:
         try:
             frame = msgspec.json.decode(payload)
         except UNREADABLE:
-            frame = self.loose(payload)
+            frame = self.parse_loosely(payload)
         if isinstance(frame, dict):
             self._frame(frame, text_of(frame.get("type")) or event)
         elif frame is not None:
@@ -154,7 +154,7 @@ class OpenAIResponses(Wire):
 
     def _frame(self, frame: dict[str, Any], type: str) -> None:
         stem, _, verb = type.removeprefix("response.").rpartition(".")
-        self.has_understood |= type.startswith("response.")
+        self.has_known_frames |= type.startswith("response.")
         if verb != "delta":
             self._aim = NOWHERE
             self._sinks.clear()  # the frame may settle what they add to
@@ -252,9 +252,9 @@ class OpenAIResponses(Wire):
         response = frame.get("response")
         id = id_of(response.get("id")) if isinstance(response, dict) else ""
         if self._response_id not in (None, id) and (self._output.items or self._errors):
-            self.reply().withdraw()
-            self.begin_anew("the provider began the answer anew")
-            self._output = Output(self.reply(), self.unknown)
+            self.answer_for().withdraw()
+            self.restart("the provider began the answer anew")
+            self._output = Output(self.answer_for(), self.unknown)
         self._response_id = id
 
     def _ending(self, frame: dict[str, Any], said: str) -> None:
@@ -277,7 +277,7 @@ class OpenAIResponses(Wire):
         self._usage_of(response.get("usage"))
         self._failure(response.get("error"), reason)
         if reason is not None:
-            self.reply().finish(reason)
+            self.answer_for().finish(reason)
             self.end()
 
     def _failure(self, said: Any, reason: str | None) -> None:
@@ -308,7 +308,7 @@ class OpenAIResponses(Wire):
 
     def _foreign(self, frame: dict[str, Any], stem: str, verb: str) -> None:
         """An error, a body, or a frame that we have no word for."""
-        if verb == "error" and (self.loose_error(frame) or self.loose_error({"error": frame})):
+        if verb == "error" and (self.report_error(frame) or self.report_error({"error": frame})):
             return
         type = text_of(frame.get("type"))
         if frame.get("object") == "response" or isinstance(frame.get("output"), list):

@@ -27,8 +27,8 @@ _NO_PART = frozenset({"type"})  # with only this, a part says nothing
 class Item:
     """An output item, and what all of its kinds have in common."""
 
-    def __init__(self, reply: AnswerWriter, tell: Tell, type: str) -> None:
-        self.reply = reply
+    def __init__(self, answer: AnswerWriter, tell: Tell, type: str) -> None:
+        self.answer = answer
         self.tell = tell
         self.type = type
         self.id = ""
@@ -68,9 +68,9 @@ class Item:
 class TextItem(Item):
     """A message or a reasoning: texts, each with a block of its own."""
 
-    def __init__(self, reply: AnswerWriter, tell: Tell, type: str) -> None:
-        super().__init__(reply, tell, type)
-        self._block = reply.new_block()  # the item's place is where it was first heard of
+    def __init__(self, answer: AnswerWriter, tell: Tell, type: str) -> None:
+        super().__init__(answer, tell, type)
+        self._block = answer.new_block()  # the item's place is where it was first heard of
         self._parts: dict[tuple[Channel, int | None], Part] = {}
         self._begun: list[tuple[int | None, Any]] = []
         self._odd: set[int | None] = set()
@@ -87,8 +87,8 @@ class TextItem(Item):
         if part is None and (channel, None) in parts:
             part = parts[channel, index] = parts.pop((channel, None))
         if part is None:
-            block = self.reply.new_block() if parts else self._block
-            part = parts[channel, index] = Part(self.reply, block, channel)
+            block = self.answer.new_block() if parts else self._block
+            part = parts[channel, index] = Part(self.answer, block, channel)
         return part
 
     def settle(self, channel: Channel, index: int | None, text: str) -> None:
@@ -139,7 +139,7 @@ class Message(TextItem):
             self.end_part(part, index)
         if has_more(data, self._TOLD):
             # The phase, above all: models fare worse if it does not come back.
-            self.reply.opaque(self.type, as_json_value(without(data, "content")), self.told_block())
+            self.answer.opaque(self.type, as_json_value(without(data, "content")), self.told_block())
 
     def abandon(self, is_confirmed: bool) -> None:
         self.recall(self.data and self.data.get("content"))
@@ -152,7 +152,7 @@ class ReasoningItem(TextItem):
 
     def finish(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
         self._texts(data)
-        self.reply.opaque(self.type, as_json_value(data), self.told_block())
+        self.answer.opaque(self.type, as_json_value(data), self.told_block())
 
     def abandon(self, is_confirmed: bool) -> None:
         data = self.data or {}
@@ -185,8 +185,8 @@ class CallItem(Item):
     _KINDS: ClassVar[dict[str, CallKind]] = {"function_call": "function", "custom_tool_call": "custom"}
     _TOLD: ClassVar = frozenset({"id", "type", "status", "arguments", "input", "call_id", "name", "parsed_arguments"})
 
-    def __init__(self, reply: AnswerWriter, tell: Tell, type: str) -> None:
-        super().__init__(reply, tell, type)
+    def __init__(self, answer: AnswerWriter, tell: Tell, type: str) -> None:
+        super().__init__(answer, tell, type)
         self._call: OpenCall | None = None
         self._name = ""
         self.is_stated = False
@@ -195,7 +195,7 @@ class CallItem(Item):
     def call(self) -> OpenCall:
         """The call, opened when it is first spoken of."""
         if self._call is None:
-            self._call = self.reply.call(self.call_id, kind=self._KINDS[self.type])
+            self._call = self.answer.call(self.call_id, kind=self._KINDS[self.type])
         return self._call
 
     def introduce(self, call_id: str, name: str) -> None:
@@ -203,7 +203,7 @@ class CallItem(Item):
         if call_id and not self.call_id:
             self.call_id = call_id
             if self._call is not None:
-                self.reply.identify(self._call, call_id)
+                self.answer.identify(self._call, call_id)
         self._name = self._name or name
         if self.call_id and self._name and not self.call.is_started:
             self.call.name = self._name
@@ -225,7 +225,7 @@ class CallItem(Item):
         self.state(self._arguments(data))
         if has_more(data, self._TOLD):
             state = without(data, "arguments", "input", "parsed_arguments")
-            self.reply.opaque(self.type, as_json_value(state), self.call.block)
+            self.answer.opaque(self.type, as_json_value(state), self.call.block)
         self._seal(None if is_cut else sealed_by)
 
     @property
@@ -248,10 +248,10 @@ class CallItem(Item):
         self.call.name = self.call.name or self._name
         if sealed_by is None:
             self.call.fail("cut", "the call ended before its arguments were complete")
-        elif self.reply.is_short and not self.call.has_arguments:
+        elif self.answer.is_short and not self.call.has_arguments:
             self.call.fail("cut", NO_ARGUMENTS)
         else:
-            self.reply.seal(self.call, sealed_by)
+            self.answer.seal(self.call, sealed_by)
 
 
 class HostedItem(TextItem):
@@ -259,8 +259,8 @@ class HostedItem(TextItem):
 
     _FIELDS: ClassVar = {"code_interpreter_call_code": "code", "mcp_call_arguments": "arguments"}
 
-    def __init__(self, reply: AnswerWriter, tell: Tell, type: str) -> None:
-        super().__init__(reply, tell, type)
+    def __init__(self, answer: AnswerWriter, tell: Tell, type: str) -> None:
+        super().__init__(answer, tell, type)
         self._streamed: dict[str, StringIO] = {}
 
     def is_like(self, type: str) -> bool:
@@ -284,7 +284,7 @@ class HostedItem(TextItem):
         streamed = {stem: pieces.getvalue() for stem, pieces in self._streamed.items()}
         fields = {self._FIELDS[stem]: text for stem, text in streamed.items() if stem in self._FIELDS}
         missing = {key: text for key, text in fields.items() if not data.get(key)}
-        self.reply.opaque(type_of(data) or "item", as_json_value({**data, **missing}), self.told_block())
+        self.answer.opaque(type_of(data) or "item", as_json_value({**data, **missing}), self.told_block())
         said = all_texts(data)
         for stem, text in streamed.items():
             if stem not in self._FIELDS and text not in said:
@@ -306,9 +306,9 @@ _CLASSES: dict[str, type[Item]] = {
 }
 
 
-def make_item(reply: AnswerWriter, tell: Tell, type: str) -> Item:
+def make_item(answer: AnswerWriter, tell: Tell, type: str) -> Item:
     """A new item of this type."""
-    return _CLASSES.get(type, HostedItem)(reply, tell, type)
+    return _CLASSES.get(type, HostedItem)(answer, tell, type)
 
 
 def type_of(data: dict[str, Any]) -> str:

@@ -20,8 +20,8 @@ CONFIRMING = ("completed", "")
 class Output:
     """The items of one response, in the order in which they were first heard of."""
 
-    def __init__(self, reply: AnswerWriter, tell: Tell) -> None:
-        self._reply = reply
+    def __init__(self, answer: AnswerWriter, tell: Tell) -> None:
+        self._answer = answer
         self._tell = tell
         self._by_index: dict[int | None, Item] = {}  # never by None
         self._by_id: dict[str, Item] = {}
@@ -148,7 +148,7 @@ class Output:
         while self._unnamed:
             item = next(reversed(self._unnamed))
             if isinstance(item, CallItem) and item.is_unnamed:
-                self._reply.is_short = True
+                self._answer.is_short = True
                 return
             del self._unnamed[item]
 
@@ -167,7 +167,7 @@ class Output:
         return last if index is None or last.index is None else None
 
     def _add(self, index: int | None, id: str, type: str) -> Item:
-        item = make_item(self._reply, self._tell, type)
+        item = make_item(self._answer, self._tell, type)
         self.items.append(item)
         if index is not None:
             item.index = index

@@ -28,8 +28,8 @@ class Part:
 
     __slots__ = ("_emit", "_event", "_told", "_write", "annotations", "block", "is_settled", "size")
 
-    def __init__(self, reply: AnswerWriter, block: int, channel: Channel) -> None:
-        self._emit = reply.out.append
+    def __init__(self, answer: AnswerWriter, block: int, channel: Channel) -> None:
+        self._emit = answer.out.append
         self._event = _EVENTS[channel]
         self._told = StringIO()
         self._write = self._told.write

@@ -16,7 +16,7 @@ from penstock.jsontext.surrogates import join_surrogates
 from penstock.wires.shared.answer_writer import NO_ARGUMENTS
 from penstock.wires.shared.loose import is_empty
 from penstock.wires.shared.open_block import OpenPart, OpenText, OpenThought, OpenTool, OpenVendor, OpenWords
-from penstock.wires.shared.wire import BROKEN_OFF, Wire
+from penstock.wires.shared.wire import INTERRUPTED, Wire
 
 Label = int | float | str | None
 """The number of a block as the vendor gave it: a label, not a position. None stands for a block without one."""
@@ -27,7 +27,7 @@ class NumberedWire(Wire):
 
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
-        self.answer = self.reply()
+        self.answer = self.answer_for()
         self.parts: dict[Label, OpenPart] = {}
         self._tools: dict[OpenTool, None] = {}  # those that may get more; some of them may have ended
         self._last: Label = None
@@ -133,7 +133,7 @@ class NumberedWire(Wire):
         self.answer.finish(
             join_surrogates(str(raw_reason)), join_surrogates(message) if isinstance(message, str) else ""
         )
-        if not self._is_broken_off():
+        if not self._is_interrupted():
             self._settle()
 
     def withdraw(self, why: str) -> None:
@@ -142,11 +142,11 @@ class NumberedWire(Wire):
         self.parts.clear()
         self._tools.clear()
         self._doubtful.clear()
-        self.begin_anew(why)
+        self.restart(why)
 
     def end(self, by_mark: bool = False) -> None:
-        is_whole = self.is_whole(self.answer)
-        if self._is_broken_off():
+        is_whole = self.is_finished(self.answer)
+        if self._is_interrupted():
             self._cut_calls()
         self._settle()  # those whose end came; of the others a bare end mark does not say that they have no arguments
         for label, part in list(self.parts.items()):
@@ -236,8 +236,8 @@ class NumberedWire(Wire):
             self.answer.seal(part.call, sealed_by)
         self._doubtful.clear()
 
-    def _is_broken_off(self) -> bool:
-        return self.FINISH.get(self.answer.raw_reason or "") in BROKEN_OFF
+    def _is_interrupted(self) -> bool:
+        return self.FINISH.get(self.answer.raw_reason or "") in INTERRUPTED
 
     def _cut_calls(self) -> None:
         """The answer was broken off: a call that has not its arguments whole was too, ended or not (QUIRKS 125)."""

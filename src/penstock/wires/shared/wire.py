@@ -21,7 +21,7 @@ from penstock.wires.shared.open_call import OpenCall
 
 T = TypeVar("T")
 
-BROKEN_OFF = ("length", "content_filter", "error")
+INTERRUPTED = ("length", "content_filter", "error")
 """Reasons for which a model stops in the middle."""
 MAX_ERRORS = 64
 """How many errors are remembered, so that each is told once; beyond that they are told as often as they come."""
@@ -45,37 +45,37 @@ class Wire:
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         self.tools = tuple(tools)
         self.out: list[StreamChunk] = []
-        self.replies: dict[int, AnswerWriter] = {}
+        self.answers: dict[int, AnswerWriter] = {}
         self.is_ended = False
-        self.has_understood = False  # a frame was of this protocol, though it may have said nothing
+        self.has_known_frames = False  # a frame was of this protocol, though it may have said nothing
         self._blocks = Numbering(id_prefix)
         self._at_risk: list[OpenCall] = []  # calls of which a piece may get lost
         self._usage = Usage()
         self._errors: set[str] = set()
-        self._is_baffled = False  # something came that we have no word for
+        self._has_unknown = False  # something came that we have no word for
         self._surrogates: EventSurrogateJoiner | None = None
 
     # What a wire implements.
 
-    def typed(self, values: list[Any], payloads: list[bytes], event: str) -> None:
+    def read_typed(self, values: list[Any], payloads: list[bytes], event: str) -> None:
         """Tell what frames of the narrow shape say."""
         raise NotImplementedError
 
-    def typed_one(self, value: Any, payload: bytes, event: str) -> None:
-        """`typed` for one frame; a wire whose frames are small may know a shorter way."""
-        self.typed([value], [payload], event)
+    def read_typed_one(self, value: Any, payload: bytes, event: str) -> None:
+        """`read_typed` for one frame; a wire whose frames are small may know a shorter way."""
+        self.read_typed([value], [payload], event)
 
-    def odd(self, payload: bytes, event: str) -> None:
+    def read_loose(self, payload: bytes, event: str) -> None:
         """Tell what a frame of another shape says."""
         raise NotImplementedError
 
-    def done(self) -> None:
+    def end_mark(self) -> None:
         """The stream's own end mark came."""
         self.end(by_mark=True)
 
-    def is_whole(self, reply: AnswerWriter) -> bool:
+    def is_finished(self, answer: AnswerWriter) -> bool:
         """Whether the provider has said that this answer is over; asked when the bytes end."""
-        return reply.raw_reason is not None
+        return answer.raw_reason is not None
 
     # The stage.
 
@@ -96,7 +96,7 @@ class Wire:
         except UNREADABLE:
             self._read_odd(payload, event)
             return self._take()
-        self.typed_one(value, payload, event)
+        self.read_typed_one(value, payload, event)
         out = self.out
         chunks = out[:]
         out.clear()
@@ -110,7 +110,7 @@ class Wire:
             payloads = payloads[:-1]
         values = None if self.is_ended else decode_batch(self.decode, payloads)
         if values:
-            self.typed(values, payloads, event)
+            self.read_typed(values, payloads, event)
         else:
             self._one_by_one(payloads, event)
         self._one_by_one(last, event)
@@ -129,13 +129,13 @@ class Wire:
         except UNREADABLE:
             self._read_odd(payload, event)
         else:
-            self.typed([value], [payload], event)
+            self.read_typed([value], [payload], event)
 
     def _read_odd(self, payload: bytes, event: str) -> None:
         if payload.strip() == DONE:  # exactly: the same letters inside a text mean nothing (QUIRKS 112)
-            self.done()
+            self.end_mark()
         else:
-            self.odd(payload, event)
+            self.read_loose(payload, event)
 
     def _late(self, payload: bytes) -> None:
         if payload.strip() != DONE:
@@ -153,25 +153,25 @@ class Wire:
     def _lose_piece(self, text: str) -> None:
         """What could not be read may have been a piece of a frame, if it looks like one; a `ping` does not."""
         if _OF_JSON.search(text):
-            self.lose()
+            self.damage_calls()
 
     def close(self, rest: Sequence[Framed] = ()) -> list[StreamChunk]:
         """The bytes are over, but for the rest. What was not ended by the provider is cut, and says so."""
-        was_baffled = self._is_baffled or any(isinstance(item, Stray) and item.is_foreign for item in rest)
+        had_unknown = self._has_unknown or any(isinstance(item, Stray) and item.is_foreign for item in rest)
         self._at_risk.clear()  # what is left of a frame was cut, and not lost
         chunks = self.feed([*rest])
         if not self.is_ended:
-            self._is_baffled = was_baffled
+            self._has_unknown = had_unknown
             self.end()
         if self._surrogates:
             chunks += self._surrogates.close()
         return chunks + self._take()
 
-    def _doubt(self) -> None:
+    def _report_not_understood(self) -> None:
         """Tell it if nothing at all was made of what came: it may be another wire's, whose counts look like ours."""
-        has_reason = any(reply.raw_reason is not None for reply in self.replies.values())
-        is_empty = not (self._blocks.next_block or has_reason or self._errors or self.has_understood)
-        if is_empty and self._is_baffled:
+        has_reason = any(answer.raw_reason is not None for answer in self.answers.values())
+        is_empty = not (self._blocks.next_block or has_reason or self._errors or self.has_known_frames)
+        if is_empty and self._has_unknown:
             self.error(Error(f"nothing in this body was understood: is it really {self.name}?", "not_understood"))
 
     def _take(self) -> list[StreamChunk]:
@@ -181,12 +181,12 @@ class Wire:
 
     # What wires say.
 
-    def reply(self, choice: int = 0) -> AnswerWriter:
+    def answer_for(self, choice: int = 0) -> AnswerWriter:
         """The answer of this number."""
-        reply = self.replies.get(choice)
-        if reply is None:
-            reply = self.replies[choice] = AnswerWriter(self.out, choice, self._blocks, self.name, self._at_risk)
-        return reply
+        answer = self.answers.get(choice)
+        if answer is None:
+            answer = self.answers[choice] = AnswerWriter(self.out, choice, self._blocks, self.name, self._at_risk)
+        return answer
 
     def usage(self, raw: Mapping[str, Any], **tokens: Any) -> None:
         """Counts so far: what is told replaces what was told before, field by field (QUIRKS 88, 90)."""
@@ -206,16 +206,16 @@ class Wire:
             self.out.append(error)
 
     def unknown(self, raw: Any, note: str = "") -> None:
-        self._is_baffled = True
+        self._has_unknown = True
         self.out.append(Unknown(as_json_value(raw), note))
 
-    def lose(self) -> None:
+    def damage_calls(self) -> None:
         """A part of the stream could not be read: the calls that are being written may lack it."""
         for call in self._at_risk:  # once for each: of one that has closed nothing more is to be expected
             call.damage()
         self._at_risk.clear()
 
-    def begin_anew(self, why: str) -> None:
+    def restart(self, why: str) -> None:
         """The provider gave up its first attempt: all that was told is void."""
         self._errors.clear()
         self._usage = Usage()
@@ -224,34 +224,34 @@ class Wire:
     def end(self, by_mark: bool = False) -> None:
         """End every answer, once. `by_mark`: the stream's own end mark came, which confirms what is open."""
         self.is_ended = True
-        self._doubt()
-        for _, reply in sorted(self.replies.items()) or [(0, self.reply())]:
-            is_whole = self.is_whole(reply)
-            reply.is_short |= bool(self._errors) or self._is_broken_off_by(reply.raw_reason)
-            reply.end_calls("finish" if is_whole else "done" if by_mark and not self._errors else None)
+        self._report_not_understood()
+        for _, answer in sorted(self.answers.items()) or [(0, self.answer_for())]:
+            is_whole = self.is_finished(answer)
+            answer.is_short |= bool(self._errors) or self._is_interrupted_by(answer.raw_reason)
+            answer.end_calls("finish" if is_whole else "done" if by_mark and not self._errors else None)
             self.out.append(
-                Finish(self._reason(reply, is_whole, by_mark), reply.raw_reason, reply.message, reply.choice)
+                Finish(self._reason(answer, is_whole, by_mark), answer.raw_reason, answer.message, answer.choice)
             )
 
-    def _is_broken_off_by(self, raw_reason: str | None) -> bool:
+    def _is_interrupted_by(self, raw_reason: str | None) -> bool:
         """Whether the model stopped for another reason than that it was done, as far as anybody said."""
         return raw_reason is not None and self.FINISH.get(raw_reason) not in ("stop", "tool_calls")
 
-    def _reason(self, reply: AnswerWriter, is_whole: bool, by_mark: bool) -> FinishReason:
+    def _reason(self, answer: AnswerWriter, is_whole: bool, by_mark: bool) -> FinishReason:
         if self._errors:
             return "error"
         if not is_whole:
-            return "tool_calls" if by_mark and reply.whole_calls else "cut"
-        reason = self.FINISH.get(reply.raw_reason or "", "other")
-        if reason == "stop" and reply.whole_calls:
+            return "tool_calls" if by_mark and answer.whole_calls else "cut"
+        reason = self.FINISH.get(answer.raw_reason or "", "other")
+        if reason == "stop" and answer.whole_calls:
             return "tool_calls"  # QUIRKS 53
-        if reason == "tool_calls" and not reply.calls:
+        if reason == "tool_calls" and not answer.calls:
             return "other"  # QUIRKS 54
         return reason
 
     # Frames that do not fit the narrow shape.
 
-    def loose(self, payload: bytes) -> Any:
+    def parse_loosely(self, payload: bytes) -> Any:
         """The frame as plain JSON, read generously; None if it is none, which is then told."""
         if len(payload) <= 2 * MAX_DEPTH:  # too short to be too deep, and mostly sound
             try:
@@ -260,7 +260,7 @@ class Wire:
                 pass
         text = payload.decode("utf-8", "replace")
         if is_too_deep(text):
-            self.lose()
+            self.damage_calls()
             self.unknown(text, f"a frame that is nested deeper than MAX_DEPTH ({MAX_DEPTH})")
             return None
         try:
@@ -276,14 +276,14 @@ class Wire:
             self._surrogates = EventSurrogateJoiner()
         return value
 
-    def loose_error(self, value: Any) -> bool:
+    def report_error(self, value: Any) -> bool:
         """Whether the frame is an error in one of its many shapes; then it is told."""
         error = error_in(value)
         if error is not None:
             self.error(error)
         return error is not None
 
-    def bare_error(self, value: Any) -> None:
+    def report_bare_error(self, value: Any) -> None:
         """A frame that says nothing known: an error if it is just a message, as gateways answer; else unknown."""
         self.error_or_unknown(bare_message(value), value, "a frame that says nothing known")
 

@@ -1,0 +1,217 @@
+"""One choice of a Chat Completions response: its deltas, or its whole message, to events.
+
+`loose_delta` takes a delta of any shape and is the reference; `delta` takes one of the narrow shape. test_laws decodes
+every vector by both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.events import Error
+from penstock.wires.openai_chat.calls import ChatCalls
+from penstock.wires.openai_chat.fragments import LEGACY, Fragment, fragment_of, is_call, label_and_id, read_entry
+from penstock.wires.openai_chat.frames import Delta
+from penstock.wires.openai_chat.reasoning_details import ReasoningDetails, detail_texts
+from penstock.wires.openai_chat.text_fields import REASONING_FIELDS, text_in, unread_fields
+from penstock.wires.shared.answer_writer import AnswerWriter
+from penstock.wires.shared.loose import is_empty, items
+
+Add = Callable[[Fragment], Fragment | None]
+"""A method of `ChatCalls` that adds a fragment and returns what belongs to no call."""
+Unknown = Callable[[Any, str], None]
+"""Reports something unknown, with a note."""
+
+_READ = {"content", "tool_calls", "function_call", "refusal", "reasoning_details", *REASONING_FIELDS}
+_IGNORED = {"role", "channel", "token_id", "index", "type", "id", "object"}
+
+
+class ChatChoice:
+    """The state of one choice. `damage_calls` is called for a piece that may belong to any call."""
+
+    __slots__ = ("_damage_calls", "_details", "_unknown", "answer", "calls", "error", "reasoning_block")
+
+    def __init__(
+        self, answer: AnswerWriter, tools: Sequence[str], details: ReasoningDetails, unknown: Unknown,
+        damage_calls: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.answer = answer
+        self.calls = ChatCalls(answer, tools)
+        self.reasoning_block: int | None = None  # the block of the last reasoning, to which its details belong
+        self.error: Error | None = None  # the last error of this choice alone
+        self._details = details
+        self._unknown = unknown
+        self._damage_calls = damage_calls
+
+    # Deltas of the narrow shape.
+
+    def delta(self, delta: Delta) -> None:
+        self._reasoning(delta.reasoning_details or [], delta.reasoning_content or delta.reasoning or "")
+        if delta.content:
+            self.answer.text(delta.content)
+        if delta.refusal:
+            self.answer.refusal(delta.refusal)
+        if delta.tool_calls:
+            self.tool_calls(delta.tool_calls)
+
+    def tool_calls(self, fragments: list[Fragment]) -> None:
+        for orphan in self.calls.add(fragments):
+            self._report_orphan(orphan)
+
+    def _report_orphan(self, orphan: Fragment) -> None:
+        self._unknown(msgspec.to_builtins(orphan), "a piece of an unknown call")
+
+    def _reasoning(self, details: list[Any], text: str) -> None:
+        """Takes one source per chunk: some servers send the same text under two names (QUIRKS 82)."""
+        self.answer.reasoning("".join(detail_texts(details)) or text)
+        if self.answer.open_kind == "reasoning":
+            self.reasoning_block = self.answer.open_block
+        state = [detail for detail in details if isinstance(detail, dict)]
+        if state and not self._details.add(self.answer.choice, state):
+            self._unknown({"reasoning_details": state}, "a piece of state beyond MAX_STATE")
+
+    # Deltas and messages of any shape.
+
+    def loose_delta(self, delta: Any) -> None:
+        if isinstance(delta, dict):
+            self._loose_fields(delta)
+            for entry in self._loose_calls(delta.get("tool_calls"), self.calls.add_one):
+                self.calls.lose_piece(*label_and_id(entry))
+            self._legacy_call(delta)
+        elif delta:
+            self._damage_calls()
+            self._unknown({"delta": delta}, "a delta that is not an object")
+
+    def loose_message(self, message: Any) -> None:
+        """Reads a whole message, in a body or at the end of a stream: only what was not streamed before it."""
+        if isinstance(message, dict):
+            rest = self._not_streamed(message)
+            self._loose_fields(rest)
+            self._loose_calls(rest.get("tool_calls"), self.calls.add_whole)
+            self._legacy_call(rest)
+        elif message:
+            self._unknown({"message": message}, "a message that is not an object")
+
+    def _not_streamed(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a whole message whose kind of content was not streamed (QUIRKS 75)."""
+        answer = self.answer
+        streamed = {"content"} if "text" in answer.kinds else set[str]()
+        if "reasoning" in answer.kinds:
+            streamed |= {"reasoning_details", *REASONING_FIELDS}
+        if "refusal" in answer.kinds:
+            streamed |= {"refusal"}
+        if answer.calls:
+            streamed |= {"tool_calls", "function_call"}
+        return {key: value for key, value in message.items() if key not in streamed}
+
+    def _loose_fields(self, delta: dict[str, Any]) -> None:
+        """Reads all fields but those of calls."""
+        self._loose_reasoning(delta)
+        self.loose_content(delta.get("content"))
+        refusal, rest = text_in(delta.get("refusal"))
+        self.answer.refusal(refusal)
+        self._report_rest("refusal", rest)
+        known = _IGNORED | _READ
+        for key, value in delta.items():
+            if key not in known and not is_empty(value):
+                self._unknown({key: value}, "an unknown field of the delta")
+
+    def _report_rest(self, key: str, rest: Any) -> None:
+        if rest is not None:
+            self._unknown({key: rest}, "unknown content of a text field")
+
+    def _loose_reasoning(self, delta: dict[str, Any]) -> None:
+        details = items(delta.get("reasoning_details"))
+        reasoning = ""
+        for key in REASONING_FIELDS:
+            text, rest = text_in(delta.get(key))
+            reasoning = reasoning or text
+            self._report_rest(key, rest)
+        self._reasoning(details, reasoning)
+        unknown = [detail for detail in details if not isinstance(detail, dict | str | None)]
+        self._report_rest("reasoning_details", unknown or None)
+
+    def _loose_calls(self, entries: Any, add: Add) -> list[Any]:
+        """Adds the entries of `tool_calls`; reports and returns those of an unknown kind, which never run."""
+        unknown: list[Any] = []
+        for entry in items(entries):
+            if is_call(entry):
+                self._loose_call(entry, add)
+            elif entry:
+                unknown.append(entry)
+                self._unknown({"tool_calls": entry}, "a call of an unknown kind")
+        return unknown
+
+    def _loose_call(self, entry: dict[str, Any], add: Add) -> None:
+        fragment, unknown = read_entry(entry)
+        if unknown:
+            self._unknown({"tool_calls": unknown}, "an unknown field of a call")
+        orphan = add(fragment)
+        if orphan is not None:
+            self._report_orphan(orphan)
+
+    def _legacy_call(self, delta: dict[str, Any]) -> None:
+        """Reads `function_call`. Beside `tool_calls` it is ignored if it repeats one of them (QUIRKS 52)."""
+        call = delta.get("function_call")
+        if is_empty(call):
+            return
+        entry = {"function": call}
+        if not self.calls.has_modern_calls and is_call(entry):
+            self._loose_call(entry, self.calls.add_legacy)
+        elif not any(_is_same(call, other) for other in items(delta.get("tool_calls"))):
+            self._unknown({"function_call": call}, "a legacy function_call beside tool_calls")
+            self.calls.lose_piece(LEGACY)
+
+    def loose_content(self, content: Any) -> None:
+        match content:
+            case None | "" | []:
+                pass
+            case list():  # QUIRKS 68
+                for part in content:
+                    self._part(part)
+            case str():
+                self.answer.text(content)
+            case bool() | int() | float():
+                self.answer.text(json.dumps(content))
+            case _:
+                self._unknown({"content": content}, "content of an unknown type")
+
+    def _part(self, part: Any) -> None:
+        match part:
+            case {"type": "thinking" | "reasoning"}:
+                self._thinking_part(part)
+            case str():
+                self.answer.text(part)
+            case {"text": str(text)}:
+                self.answer.text(text)
+                self._report_rest("content", unread_fields(part, "text"))
+            case {"type": "refusal", "refusal": str(text)}:
+                self.answer.refusal(text)
+                self._report_rest("content", unread_fields(part, "refusal"))
+            case _:
+                self._unknown(part, "an unknown part of the content")
+
+    def _thinking_part(self, part: dict[str, Any]) -> None:
+        """Reads a thinking part of Mistral: a list of pieces, and a signature at the end of each thought."""
+        key = next((key for key in ("thinking", "reasoning", "text") if not is_empty(part.get(key))), "thinking")
+        text, rest = text_in(part.get(key))
+        answer = self.answer
+        answer.reasoning(text)
+        self._report_rest(key, rest)
+        signature = part.get("signature")
+        if isinstance(signature, str) and signature:
+            block = answer.open_block if answer.open_kind == "reasoning" else None
+            answer.opaque("thinking", {"signature": signature}, block)
+            answer.open_kind = ""  # the next piece begins another thought (QUIRKS 87)
+        self._report_rest("content", unread_fields(part, key, "signature" if isinstance(signature, str) else None))
+
+
+def _is_same(call: Any, entry: Any) -> bool:
+    """Whether a legacy `function_call` has the content of an entry of `tool_calls`."""
+    if not isinstance(call, dict) or not is_call(entry):
+        return False
+    return fragment_of({"function": call}).function == fragment_of(entry).function
