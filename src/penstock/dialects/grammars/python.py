@@ -7,7 +7,7 @@ import re
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.reading.call_objects import object_calls
 from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
-from penstock.dialects.reading.literals import Json, literal
+from penstock.dialects.reading.literals import JSONWriter, literal
 from penstock.dialects.reading.recovery import give_up, rest_of_call
 from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.text_call import TextCall
@@ -37,7 +37,7 @@ def call(source: Source) -> Reading[None]:
 
 def arguments(source: Source, call: TextCall, key: str = "") -> Reading[None]:
     """The arguments of a call, and its end: `k=LITERAL, …)`. What breaks a call is in it too, up to its end."""
-    out = Json(call.add)
+    out = JSONWriter(call.add)
     try:
         yield from argument_list(source, call, out, key)
     except Mismatch as why:
@@ -48,7 +48,7 @@ def arguments(source: Source, call: TextCall, key: str = "") -> Reading[None]:
         give_up(source, why)
 
 
-def argument_list(source: Source, call: TextCall, out: Json, key: str) -> Reading[None]:
+def argument_list(source: Source, call: TextCall, out: JSONWriter, key: str) -> Reading[None]:
     """`k=LITERAL, …)`. Arguments without a key are the tool's first parameters."""
     names = iter(call.schema.keys)
     yield from source.space()

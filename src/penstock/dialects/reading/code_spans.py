@@ -1,4 +1,4 @@
-"""Where in the told text a mark would stand: marks within code are talk about calls, not calls."""
+"""Code spans in Markdown: a mark inside code is text about a call, not a call."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from msgspec import Struct
 
 FENCE = "```"
 
-_START = 64  # how much of a line's beginning is looked at, and of what follows a fence
+_START = 64  # how many characters of the start of a line are kept, and of what follows a fence
 _PIECES = re.compile("`+|\n|[^`\n]+")
 _MARGIN = re.compile(r"[ \t]*+(?:(?:[-*+>]|\d{1,9}[.)])[ \t]*+)*+")
 _INDENT = re.compile(r"[ \t>]*+")
 _LANGUAGE = re.compile(r"[^\s~]*+\s*+")
 _TILDES = re.compile(r"(.*?)(~{3,}+)(.*+)")
 _COLONS = (":", "：")
-_FURTHER_IN = 3  # how many spaces a closing fence may be further in than the line of the opening one
+_EXTRA_INDENT = 3  # how many spaces a closing fence may be indented more than the opening one
 
 
 class Fence(Struct):
-    """A block of code, by what opened it: so many backticks or tildes, in a line that begins with such a margin.
+    """A fenced block of code: the character and size of its fence, and the margin of the line that opened it.
 
-    In a quote it goes no further than the quote.
+    A fenced block in a block quote ends with the quote.
     """
 
     character: str
@@ -34,25 +34,25 @@ class Fence(Struct):
         return ">" in self.margin
 
     def is_left_by(self, start: str) -> bool:
-        """Whether a line that starts so, and goes on with something else, is behind the quote that the block is in."""
+        """Returns whether a line with this start is outside of the quote that contains the block."""
         return self.is_quoted and ">" not in _INDENT.match(start).group()  # type: ignore[union-attr]  # it matches ""
 
     def is_closed_by(self, start: str, character: str, size: int) -> bool:
-        """Whether a run closes the block, in a line that starts so."""
+        """Returns whether a run of `size` characters closes the block, in a line with this start."""
         is_first = len(start) < _START and _INDENT.fullmatch(start) is not None
-        return is_first and character == self.character and size >= self.size and _width(start) <= self._deepest
+        return is_first and character == self.character and size >= self.size and _width(start) <= self._max_indent
 
     @property
-    def _deepest(self) -> int:
-        return _width(self.margin) + _FURTHER_IN
+    def _max_indent(self) -> int:
+        return _width(self.margin) + _EXTRA_INDENT
 
 
 class Code(Struct):
-    """Code between backticks. If no other backtick follows in their line, three or more of them are a fence.
+    """Inline code between backticks. Three or more backticks are a fence if no other backtick follows in the line.
 
-    A fence stands at the beginning of a line, the markers of lists and quotes aside. Behind other text it counts if
-    nothing but a language follows it, or nothing at all and the text ends with a colon. Code in which a mark stood goes
-    on in the next line, up to a blank one.
+    A fence begins a line, after the markers of lists and quotes. After other text it counts if only a language follows
+    it, or if nothing follows and the text ends with a colon. Inline code that contains a mark continues in the next
+    line, up to a blank one.
     """
 
     size: int
@@ -60,28 +60,28 @@ class Code(Struct):
     is_announced: bool
     info: str = ""
     may_be_fence: bool = True
-    goes_on: bool = False
+    has_mark: bool = False
 
     def is_closed_by(self, start: str, character: str, size: int) -> bool:
         return size == self.size
 
     def after_line(self, line: str) -> Code | Fence | None:
-        """What is open in the next line."""
+        """Returns the code that is open in the next line."""
         margin = _MARGIN.match(self.start).group()  # type: ignore[union-attr]  # it matches the empty string
         is_first = margin == self.start
         if self.may_be_fence and self.size >= len(FENCE) and (is_first or self._is_named):
             return Fence("`", self.size, margin)
         self.may_be_fence = False
-        return self if self.goes_on and line.strip() else None
+        return self if self.has_mark and line.strip() else None
 
     @property
     def _is_named(self) -> bool:
-        """Whether nothing but a language follows, which may be missing behind a colon."""
+        """Whether only a language follows, which may be missing after a colon."""
         return _is_language(self.info) and (self.is_announced or bool(self.info.strip()))
 
 
 def _is_language(info: str) -> bool:
-    """Whether this is one word, or nothing."""
+    """Returns whether the text is one word, or empty."""
     return len(info) < _START and _LANGUAGE.fullmatch(info) is not None
 
 
@@ -90,41 +90,41 @@ def _width(margin: str) -> int:
 
 
 class CodeSpans:
-    """The line of text that is being told, as far as it matters: how it starts, how it ends, and which code is open."""
+    """The state of the text so far: how its last line starts and ends, and which code is open."""
 
-    __slots__ = ("_code", "_last", "_run", "_start", "_survives")
+    __slots__ = ("_code", "_has_call", "_last", "_run", "_start")
 
     def __init__(self) -> None:
         self._code: Code | Fence | None = None
-        self._survives = False
+        self._has_call = False
         self.restart()
 
     def restart(self) -> None:
-        """Another text begins; a fence around the call before it is still open."""
-        if not (self._survives and isinstance(self._code, Fence)):
+        """Starts another text. A fence around the call before it stays open."""
+        if not (self._has_call and isinstance(self._code, Fence)):
             self._code = None
-        self._survives = False
+        self._has_call = False
         self._start = ""
-        self._last = ""  # the character that it ends with, white space and backticks aside
-        self._run = 0  # how many backticks the text ends with
+        self._last = ""  # the last character of the line that is not white space or a backtick
+        self._run = 0  # the number of backticks at the end of the text
 
     def end_code(self) -> None:
-        """No code is open any more."""
+        """Closes the code that is open."""
         self._code = None
         self._run = 0
 
-    def go_on(self) -> None:
-        """A mark stood in the code."""
+    def add_mark(self) -> None:
+        """Records that the open code contains a mark."""
         if isinstance(self._code, Code):
-            self._code.goes_on = True
+            self._code.has_mark = True
 
-    def survive(self) -> None:
-        """A call comes: the text after it is another, but in the same fence."""
-        self._survives = True
+    def begin_call(self) -> None:
+        """Records that a call follows: the text after it is another block, but in the same fence."""
+        self._has_call = True
 
     @property
     def is_in_code(self) -> bool:
-        """Whether what comes next stands in code, if it is no backtick."""
+        """Whether the next character is in code, if it is not a backtick."""
         self._leave_quote()
         if not self._run:
             return self._code is not None
@@ -132,33 +132,34 @@ class CodeSpans:
 
     @property
     def is_in_fence(self) -> bool:
-        """Whether the next line stands in a fence, if the line ends here and the next is no quote."""
+        """Whether the next line is in a fence, if the line ends here and the next is not a quote."""
         self._end_run()
         fence = self._after_line()
         return isinstance(fence, Fence) and not fence.is_quoted
 
-    def surely_holds(self, *, is_last: bool) -> bool:
-        """Whether what comes next in the code that is open belongs to it even where code is often left open.
+    def surely_contains(self, *, is_last: bool) -> bool:
+        """Returns whether the next mark belongs to the open code even in a text where code is often left open.
 
-        In a fence no blank line is before it. Between backticks it stands directly behind them, or within a line.
+        In a fence, there must be no blank line before it. Inline code must begin directly before it, or it must be in
+        the middle of a line (`is_last`: it is the last in its line).
         """
         if isinstance(self._code, Fence):
             return not self._code.has_blank
         return self._run > 0 or (self._start.strip() != "" and not is_last)
 
     def add(self, text: str) -> None:
-        """Text that was told."""
+        """Adds text that was emitted."""
         if "`" in text or self._run or "~~~" in text or isinstance(self._code, Code):
             self._add_pieces(text)
         elif "\n" not in text:
             self._add_start(text)
-        elif self._code is not None:  # each line may be blank, or leave the quote
+        elif self._code is not None:  # every line counts: it may be blank, or leave the quote
             self._add_pieces(text)
         else:
             first, _, rest = text.partition("\n")
             self._add_words(first)
             self._end_line()
-            if self._code is None:  # nothing happens in its other lines
+            if self._code is None:  # the lines between the first and the last have no effect
                 self._add_start(rest[rest.rfind("\n") + 1 :])
             else:
                 self._add_pieces(rest)
@@ -184,7 +185,7 @@ class CodeSpans:
             self._code.info += text[: _START - len(self._code.info)]
 
     def _end_run(self) -> None:
-        """The backticks at the end are all there are."""
+        """Ends the run of backticks at the end of the text."""
         if not self._run:
             return
         self._leave_quote()
@@ -205,12 +206,12 @@ class CodeSpans:
         self._start = self._last = ""
 
     def _leave_quote(self) -> None:
-        """The line is known to begin with no more of a margin than it has."""
+        """Closes the fenced block if the line has left the quote around it."""
         if isinstance(self._code, Fence) and self._code.is_left_by(self._start):
             self._code = None
 
     def _after_line(self) -> Code | Fence | None:
-        """What is open in the next line."""
+        """Returns the code that is open in the next line."""
         self._leave_quote()
         if isinstance(self._code, Code):
             return self._code.after_line(self._start)

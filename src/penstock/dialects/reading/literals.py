@@ -1,4 +1,4 @@
-"""Python literals, told as JSON while they come: strings as models write them, numbers, constants, brackets."""
+"""Python literals, converted to JSON as they arrive: strings, numbers, constants, lists, dicts and tuples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.jsontext.scan import MAX_DEPTH
 QUOTES = ("'''", '"""', "'", '"')
 PREFIXES = ("", "r", "b", "u", "f", "rb", "br", "rf", "fr")
 AFTER_VALUE = (",", ")", "]", "}")
-"""What may follow a string, white space aside. A quote that something else follows is a character of its string."""
+"""What may follow a string, after white space. A quote followed by anything else is a character of the string."""
 
 _STARTS = tuple(prefix + quote for prefix in (*PREFIXES, "R", "B", "U", "F") for quote in QUOTES)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", "'": "'",
@@ -34,7 +34,7 @@ _CHARACTER = re.compile(r"[A-Za-z0-9 -]*")
 def string(
     source: Source, sink: Callable[[str], None], quote: str, after: tuple[str, ...], prefix: str = ""
 ) -> Reading[None]:
-    """A string, from its opening quote on, given to `sink` as it comes; and the white space after it."""
+    """Passes the text of a string to `sink` as it arrives, after the opening quote; reads white space after it."""
     is_raw, is_format = "r" in prefix, "f" in prefix
     marks = marks_of(quote, "\\", *(("{{", "}}", "{") if is_format else ()))
     is_clean = True
@@ -57,17 +57,17 @@ def string(
             case "{{" | "}}":
                 sink(mark[0])
             case _:
-                if (yield from ends(source, sink, quote, after, is_clean)):
+                if (yield from is_string_end(source, sink, quote, after, is_clean)):
                     return
                 is_clean = False
 
 
-def ends(
+def is_string_end(
     source: Source, sink: Callable[[str], None], quote: str, after: tuple[str, ...], is_clean: bool
 ) -> Reading[bool]:
-    """Whether the quote that was just read ends its string; if not, it belongs to it. `"it"s"` has one that does not.
+    """Returns whether the quote that was just read ends its string. If not, it is passed to the sink: `"it"s"`.
 
-    Another string may follow, which continues this one, but not if a quote was taken for a character before.
+    Another string may follow and continue this one, but only if this one `is_clean`: no quote in it was a character.
     """
     while len(quote) == 3 and (yield from source.accept(quote[0])):
         sink(quote[0])
@@ -89,7 +89,7 @@ def ends(
 
 
 def escape(source: Source) -> Reading[str]:
-    """The character that an escape stands for, from behind its backslash on; an unknown one stays as it is."""
+    """Reads an escape after its backslash, and returns the character; an unknown escape stays as it is."""
     letter = yield from source.accept(*_ESCAPES, *_HEX_DIGITS, *_OCTAL, "N{")
     if letter in _ESCAPES:
         return _ESCAPES[letter]
@@ -103,20 +103,20 @@ def escape(source: Source) -> Reading[str]:
 
 
 def hex_escape(source: Source, letter: str) -> Reading[str]:
-    """`\\x41`, `\\u0041`, `\\U00000041`; two halves of a character in a row are one."""
-    found = yield from digits(source, _HEX, _HEX_DIGITS[letter])
-    if len(found) < _HEX_DIGITS[letter] or (code := int(found, 16)) > 0x10FFFF:
-        return f"\\{letter}{found}"
+    """Reads `\\x41`, `\\u0041` or `\\U00000041`, and joins a surrogate pair."""
+    number = yield from digits(source, _HEX, _HEX_DIGITS[letter])
+    if len(number) < _HEX_DIGITS[letter] or (code := int(number, 16)) > 0x10FFFF:
+        return f"\\{letter}{number}"
     if 0xD800 <= code < 0xDC00 and (yield from source.accept("\\u")):
-        rest = yield from digits(source, _HEX, 4)
-        if len(rest) == 4 and 0xDC00 <= int(rest, 16) < 0xE000:
-            return chr(0x10000 + ((code - 0xD800) << 10) + int(rest, 16) - 0xDC00)
-        source.unread("\\u" + rest)
+        low = yield from digits(source, _HEX, 4)
+        if len(low) == 4 and 0xDC00 <= int(low, 16) < 0xE000:
+            return chr(0x10000 + ((code - 0xD800) << 10) + int(low, 16) - 0xDC00)
+        source.unread("\\u" + low)
     return "\ufffd" if 0xD800 <= code < 0xE000 else chr(code)
 
 
 def named_escape(source: Source) -> Reading[str]:
-    """`\\N{BULLET}`"""
+    """Reads `\\N{BULLET}`."""
     name = yield from source.match(_CHARACTER)
     closer = yield from source.accept("}")
     try:
@@ -126,17 +126,17 @@ def named_escape(source: Source) -> Reading[str]:
 
 
 def digits(source: Source, alphabet: str, most: int) -> Reading[str]:
-    """So many digits, or fewer."""
-    found = ""
-    while len(found) < most and (digit := (yield from source.accept(*alphabet))):
-        found += digit
-    return found
+    """Reads at most this many digits."""
+    number = ""
+    while len(number) < most and (digit := (yield from source.accept(*alphabet))):
+        number += digit
+    return number
 
 
 # -- literals ------------------------------------------------------------------------------------------------------
 
 _CLOSERS = {"[": "]", "{": "}", "(": ")", "(,": ")"}
-"""The brackets that may be open, and what closes them. A parenthesis with a comma in it is a tuple."""
+"""Open brackets, and what closes them. `(,` is a parenthesis with a comma in it: a tuple."""
 _JSON_CLOSERS = {"[": "]", "{": "}", "(": "", "(,": "]"}
 _ATOM = re.compile(r"[\w.+-]*")
 _CONSTANTS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
@@ -146,11 +146,11 @@ _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _BASED = re.compile(r"[+-]?0(?:[xX][0-9a-fA-F]{1,64}|[oO][0-7]{1,64}|[bB][01]{1,64})")
 
 
-class Json:
-    """JSON in the making. What a parenthesis holds is kept back until it shows whether it is a tuple.
+class JSONWriter:
+    """Writes JSON. The content of a parenthesis is held back until it is known whether that is a tuple.
 
-    One that holds too much to be kept back is taken for none. `opened` are the brackets of the literal that are open,
-    and `quote` is that of the string that is being read.
+    If it is longer than MAX_HELD, it is not taken for a tuple. `opened` are the open brackets of the literal, and
+    `quote` is the quote of the open string.
     """
 
     __slots__ = ("_add", "_held", "_held_size", "_undecided", "opened", "quote")
@@ -159,57 +159,59 @@ class Json:
         self._add = add
         self._held: list[str] = []
         self._held_size = 0
-        self._undecided: list[int] = []  # where in what is held the brackets of parentheses would stand; -1 if nowhere
+        self._undecided: list[int] = []  # indexes in `_held` at which parentheses may get brackets; -1 if released
         self.opened: list[str] = []
         self.quote = ""
 
     @property
-    def _holds(self) -> bool:
+    def _is_holding(self) -> bool:
         return bool(self._undecided) and self._undecided[-1] >= 0
 
     def add(self, piece: str) -> None:
-        if not self._holds:
+        if not self._is_holding:
             self._add(piece)
             return
         self._held.append(piece)
         self._held_size += len(piece)
         if self._held_size > MAX_HELD:
             self._undecided = [-1] * len(self._undecided)
-            self._pass_on()
+            self._release()
 
     def string(self, text: str) -> None:
-        """A piece of a string."""
+        """Adds a piece of a string."""
         piece = encode_basestring(text)[1:-1]
         if self._undecided:
             self.add(piece)
-        else:  # as nearly always
+        else:  # the usual case
             self._add(piece)
 
-    def parenthesis(self) -> None:
+    def open_parenthesis(self) -> None:
+        """Opens a parenthesis, which may become a JSON list."""
         self._undecided.append(len(self._held))
         self._held.append("")
 
     def decide(self, bracket: str) -> None:
-        """What the last parenthesis is in JSON: a bracket, or nothing at all."""
+        """Decides what the last parenthesis is in JSON: the bracket of a list, or nothing."""
         if (at := self._undecided.pop()) >= 0:
             self._held[at] = bracket
-            if not self._holds:
-                self._pass_on()
+            if not self._is_holding:
+                self._release()
         elif bracket:
             raise Mismatch(f"the first item of a tuple is longer than MAX_HELD ({MAX_HELD} characters)")
 
     def flush(self) -> None:
+        """Writes what is held back."""
         self._undecided.clear()
-        self._pass_on()
+        self._release()
 
-    def _pass_on(self) -> None:
+    def _release(self) -> None:
         held, self._held, self._held_size = "".join(self._held), [], 0
         if held:
             self._add(held)
 
 
-def literal(source: Source, out: Json) -> Reading[None]:
-    """A Python literal, told as JSON. The open brackets are a list, so that a piece costs the same at every depth."""
+def literal(source: Source, out: JSONWriter) -> Reading[None]:
+    """Reads a Python literal, and writes it as JSON. It does not recurse: a piece costs the same at every depth."""
     opened = out.opened
     while True:
         if bracket := (yield from source.accept("[", "{", "(")):
@@ -227,18 +229,18 @@ def literal(source: Source, out: Json) -> Reading[None]:
             yield from dict_key(source, out)
 
 
-def nest(opened: list[str], bracket: str, out: Json) -> None:
+def nest(opened: list[str], bracket: str, out: JSONWriter) -> None:
     opened.append(bracket)
-    if len(opened) >= MAX_DEPTH:  # the arguments are one level too
+    if len(opened) >= MAX_DEPTH:  # the arguments themselves are one level
         raise Mismatch(f"nested deeper than MAX_DEPTH ({MAX_DEPTH})")
     if bracket == "(":
-        out.parenthesis()
+        out.open_parenthesis()
     else:
         out.add(bracket)
 
 
-def closes(source: Source, out: Json, opened: list[str], is_item: bool) -> Reading[bool]:
-    """Whether the innermost bracket closes here. If not, another item comes; after an item the comma is read."""
+def closes(source: Source, out: JSONWriter, opened: list[str], is_item: bool) -> Reading[bool]:
+    """Returns whether the innermost bracket closes here. If not, another item follows; a comma before it is read."""
     yield from source.space()
     has_comma = is_item and bool((yield from source.accept(",")))
     if has_comma:
@@ -257,11 +259,13 @@ def closes(source: Source, out: Json, opened: list[str], is_item: bool) -> Readi
     return False
 
 
-def dict_key(source: Source, out: Json) -> Reading[None]:
-    """A key and its colon. What is no string becomes one, as in JSON."""
+def dict_key(source: Source, out: JSONWriter) -> Reading[None]:
+    """Reads a key and its colon. Keys that are not strings become strings."""
     word = yield from source.match(_ATOM)
     if quote := (yield from source.accept(*QUOTES)):
-        yield from strings(source, out, word, quote, (":", ",", "}"))  # the last two break it: that is a set
+        yield from strings(
+            source, out, word, quote, (":", ",", "}")
+        )  # with one of the last two it is a set, which is malformed
     else:
         out.add(quoted(atom(word) or source.refuse(word, "expected a key")))
     yield from source.space()
@@ -270,8 +274,8 @@ def dict_key(source: Source, out: Json) -> Reading[None]:
     out.add(":")
 
 
-def scalar(source: Source, out: Json) -> Reading[None]:
-    """A string, a number, or `True`, `False`, `None`."""
+def scalar(source: Source, out: JSONWriter) -> Reading[None]:
+    """Reads a string, a number, or `True`, `False`, `None`."""
     word = yield from source.match(_ATOM)
     if quote := (yield from source.accept(*QUOTES)):
         yield from strings(source, out, word, quote, AFTER_VALUE)
@@ -279,8 +283,8 @@ def scalar(source: Source, out: Json) -> Reading[None]:
         out.add(atom(word) or source.refuse(word, "expected a value"))
 
 
-def strings(source: Source, out: Json, prefix: str, quote: str, after: tuple[str, ...]) -> Reading[None]:
-    """A string, or several in a row, which are one."""
+def strings(source: Source, out: JSONWriter, prefix: str, quote: str, after: tuple[str, ...]) -> Reading[None]:
+    """Reads a string, or several adjacent ones, which are joined."""
     out.add('"')
     while quote:
         if prefix.lower() not in PREFIXES:
@@ -296,12 +300,12 @@ def strings(source: Source, out: Json, prefix: str, quote: str, after: tuple[str
 
 
 def plain_atom(word: str) -> str:
-    """The JSON of a constant, or of a number as JSON has them; the empty string if it is neither."""
+    """Returns the JSON of a constant or of a JSON number; "" for anything else."""
     return _CONSTANTS.get(word, "") or (word if _JSON_NUMBER.fullmatch(word) else "")
 
 
 def atom(word: str) -> str:
-    """The JSON of a number or a constant; the empty string if it is neither."""
+    """Returns the JSON of a Python number or constant; "" for anything else."""
     if plain := plain_atom(word):
         return plain
     word = word.replace("_", "")

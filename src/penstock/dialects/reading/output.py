@@ -43,6 +43,6 @@ class Output:
     def new_call(self, name: str, id: str, origin: str, schema: Schema) -> TextCall:
         """Starts a call, which is announced at once; text after it is another block."""
         self._block_kind, self.has_answer = None, True
-        self.code.survive()
+        self.code.begin_call()
         number = self._numbering
         return TextCall(self.events, number.new_block(), number.unique_id(id), name, origin, schema)

@@ -70,11 +70,11 @@ class Reader:
         if not self._is_in_code(mark):
             return False
         is_last = yield from self._source.sees("\n", "\r")
-        return self._source.output.code.surely_holds(is_last=is_last)
+        return self._source.output.code.surely_contains(is_last=is_last)
 
     def _add_code(self, mark: str) -> None:
         self._source.output.add(mark)
-        self._source.output.code.go_on()
+        self._source.output.code.add_mark()
 
     def _start(self) -> Reading[None]:
         """Reads the start of the text, the opening mark of which may have been in the prompt."""

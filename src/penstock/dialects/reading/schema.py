@@ -1,8 +1,8 @@
-"""What a tool's schema says about raw text: whether `2` is a number or a string, and where lists and objects stand.
+"""Types of raw values: the JSON Schema of a tool decides whether `2` is a number or a string.
 
-Many dialects write values without quotes. The declared types decide how they are read: null, integer, number, boolean,
-object, array and string are tried in this order, but only those that are declared. What fits none stays a string, and
-so does what has no schema: a call is never dropped for a type, whoever runs the tool checks its arguments anyway.
+Many dialects write values without quotes. The declared types are tried in this order: null, integer, number, boolean,
+object, array, string. A value that fits none of them, or that has no schema, is a string. A call is never invalid
+because of a type: the tool validates its arguments anyway.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from penstock.declarations import read_declarations
 from penstock.jsontext.scan import is_too_deep
 
 MAX_ALTERNATIVES = 256
-"""How many `$ref`s and alternatives of one value are looked at."""
+"""How many `$ref`s and alternatives of one value are followed."""
 MAX_DIGITS = 1000
-"""How many digits a number may have; one with more stays a string."""
+"""How many digits a number may have; a longer one stays a string."""
 
 _ALIASES = {
     "str": "string", "text": "string", "int": "integer", "long": "integer", "float": "number", "double": "number",
@@ -47,13 +47,13 @@ class Tools:
         return list(self._schemas)
 
     def schema(self, name: str) -> Schema:
-        """The schema of a tool's arguments; that of anything at all if the tool was not declared."""
+        """Returns the schema of a tool's arguments; an empty one, which allows anything, for an undeclared tool."""
         node = self._schemas.get(name, {})
         return Schema(node, node)
 
 
 class Schema:
-    """What is known about a value: its possible types, its properties, its items."""
+    """The schema of a value: its possible types, its properties, its items."""
 
     __slots__ = ("_nodes", "_root", "types")
 
@@ -64,7 +64,7 @@ class Schema:
 
     @property
     def is_text(self) -> bool:
-        """Whether raw text is the value as it stands, so that it can be told before it is complete."""
+        """Whether raw text is the value itself, so that it can be emitted before it is complete."""
         return self.types <= {"string"}
 
     @property
@@ -72,35 +72,35 @@ class Schema:
         return [key for node in self._nodes for key in _mapping(node.get("properties"))]
 
     def field(self, key: str) -> Schema:
-        """The schema of a property."""
+        """Returns the schema of a property."""
         for node in self._nodes:
-            if (found := _mapping(node.get("properties")).get(key)) is not None:
-                return Schema(found, self._root)
+            if (own := _mapping(node.get("properties")).get(key)) is not None:
+                return Schema(own, self._root)
         others = (node.get("additionalProperties") for node in self._nodes)
-        return Schema(next((found for found in others if isinstance(found, Mapping)), {}), self._root)
+        return Schema(next((other for other in others if isinstance(other, Mapping)), {}), self._root)
 
     def items(self) -> Schema:
-        """The schema of a list's items."""
-        found = (node.get("items") for node in self._nodes)
-        return Schema(next((items for items in found if isinstance(items, Mapping)), {}), self._root)
+        """Returns the schema of a list's items."""
+        candidates = (node.get("items") for node in self._nodes)
+        return Schema(next((items for items in candidates if isinstance(items, Mapping)), {}), self._root)
 
     @property
     def writer(self) -> Callable[[str], str] | None:
-        """How raw text becomes JSON once it is complete; None if it is a string, which need not wait."""
+        """The function that converts complete raw text to JSON; None for a string, which need not wait."""
         return None if self.is_text else self.write
 
     def write(self, raw: str) -> str:
-        """The raw text as JSON, read as the first of the declared types that it fits."""
+        """Returns the raw text as JSON, of the first declared type that it fits."""
         if not self.is_text:
             text = raw.strip()
             for name, read in _READERS.items():
-                if name in self.types and (written := read(text)) is not None:
-                    return written
+                if name in self.types and (value := read(text)) is not None:
+                    return value
         return quote(raw)
 
 
 def quote(text: str) -> str:
-    """The text as a JSON string."""
+    """Returns the text as a JSON string."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -109,7 +109,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _alternatives(node: Any, root: Any, seen: set[int]) -> Iterable[Mapping[str, Any]]:
-    """The schema and all that it refers to or chooses from, each to be looked at once, on its own."""
+    """Yields the schema, and every schema that it refers to or chooses from, each once."""
     if not isinstance(node, Mapping) or id(node) in seen or len(seen) > MAX_ALTERNATIVES:
         return
     seen.add(id(node))
@@ -201,9 +201,9 @@ def _refuse(constant: str) -> None:
 
 
 def literal(text: str) -> Any:
-    """The value of a Python literal, made of what JSON has; None if it is none, or more than that."""
+    """Returns the value of a Python literal; None if it is not one, or has values that JSON does not have."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # of escapes that Python does not know
+        with warnings.catch_warnings(action="ignore"):  # about escapes that Python does not know
             value = json.loads(json.dumps(ast.literal_eval(text), allow_nan=False))
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
