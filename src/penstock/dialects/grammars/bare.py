@@ -65,10 +65,10 @@ from penstock.events import Reasoning, Text
 
 
 class BareKeys(Keys, frozen=True):
-    """How the fields of a bare call object are called.
+    """The names of the fields of a bare call object.
 
-    The value of a `text` field is the arguments if it is an object, else the one argument there is. `answers` are the
-    names under which the model writes no call but its answer. A `thoughts` field is reasoning.
+    The value of a `text` field is the arguments if it is an object, else the tool's only argument. `answers` are values
+    of the name with which the model gives its answer instead of a call. A `thoughts` field is reasoning.
     """
 
     arguments: tuple[str, ...] = (*ARGUMENTS, *ALIASES)
@@ -83,13 +83,13 @@ FENCED = BareKeys(("name", "action", "tool"), (*ARGUMENTS, "args", "params", "kw
                   thoughts=("thought", "thoughts", "reasoning"))  # fmt: skip
 
 ONE_ARGUMENT = "__arg1"
-"""What the only argument is called where the model gives it no name."""
+"""The name of the only argument if neither the model nor the tool names it."""
 
 _OBJECT = ('{"', "{}", "{ ", "{\n", "{\r", "{\t")
 _NUMBER = tuple("-0123456789")
 
 Accepts = Callable[[Source, str], bool]
-"""Whether a name can be a tool's."""
+"""Returns whether a name can be a tool's."""
 
 
 class NotACall(Exception):
@@ -97,18 +97,18 @@ class NotACall(Exception):
 
 
 def declared(source: Source, name: str) -> bool:
-    """If tools were declared, only these are called."""
+    """Accepts the declared tools; any name if no tools were declared."""
     return name in source.tools if source.tools else bool(name)
 
 
 def anything(source: Source, name: str) -> bool:
-    """Where its place tells a call, any tool is called."""
+    """Accepts any name, where the position of an object shows that it is a call."""
     return bool(name)
 
 
 @cache
 def beginnings(keys: BareKeys) -> dict[str, tuple[str, ...]]:
-    """The keys of a call, with their quotes, and what the value of each begins with."""
+    """Returns the keys of a call, with their quotes, and what the value of each begins with."""
     begins = dict.fromkeys(keys.name, ('"',)) | dict.fromkeys(keys.id, ('"', *_NUMBER)) | {"type": ('"function"',)}
     begins |= dict.fromkeys(keys.arguments, (*_OBJECT, '"{', "null"))
     begins |= dict.fromkeys(keys.thoughts, ('"',))
@@ -117,7 +117,7 @@ def beginnings(keys: BareKeys) -> dict[str, tuple[str, ...]]:
 
 
 def bare_call(source: Source, keys: BareKeys = USUAL, accepts: Accepts = declared) -> Reading[None]:
-    """`{"name": …, "arguments": {…}}`"""
+    """Reads `{"name": …, "arguments": {…}}`."""
     yield from source.expect("{")
     yield from bare_fields(source, keys, accepts)
 
@@ -170,7 +170,7 @@ def is_answer(source: Source, keys: BareKeys, fields: EarlyFields) -> bool:
 
 def late_arguments(source: Source, fields: EarlyFields, *, is_text: bool) -> Reading[None]:
     """Reads the rest of a call object, the name of which is known, from the value of its arguments."""
-    tell_thought(source, fields.thought)
+    emit_thought(source, fields.thought)
     call = source.begin(fields.name, fields.id)
     yield from (one_argument if is_text else arguments)(source, call)
     yield from skip_fields(source)
@@ -181,7 +181,7 @@ def early_call(source: Source, fields: EarlyFields) -> None:
     """Emits the call of an object that has ended; its arguments came before its name, or there are none."""
     if not fields.name or not (fields.arguments or fields.name in source.tools):
         source.fail("expected a call")
-    tell_thought(source, fields.thought)
+    emit_thought(source, fields.thought)
     call = source.begin(fields.name, fields.id)
     raw = one_argument_of(call, fields.arguments) if fields.is_text else unwrapped(fields.arguments)
     call.add(raw or "{}")
@@ -189,23 +189,23 @@ def early_call(source: Source, fields: EarlyFields) -> None:
 
 
 def call_key(source: Source, keys: BareKeys) -> Reading[str]:
-    """The next key and its colon, if it is one of a call's and a call's value follows."""
+    """Reads the next key and its colon. If calls have no such key or no such value, the object is text."""
     begins = beginnings(keys)
     quoted = yield from source.accept(*begins)
     if not quoted:
-        yield from tell_field(source)
+        yield from emit_field(source)
         yield from refuse(source)
     yield from colon(source)
     if not (yield from source.sees(*begins[quoted])):
         if (yield from source.sees("{")) and not (yield from source.sees(*_OBJECT)):
             source.fail("expected a JSON value")
-        yield from tell_value(source)
+        yield from emit_value(source)
         yield from refuse(source)
     return quoted.strip('"')
 
 
 def one_argument(source: Source, call: TextCall) -> Reading[None]:
-    """The value of a field that is the arguments if it is an object, and else the one argument there is."""
+    """Reads a value that is the arguments if it is an object, else the tool's only argument."""
     if (yield from source.peek()) == "{":
         yield from value(source, call.add)
     elif (yield from source.sees('"{')):  # an object in a string, or text that begins like one
@@ -222,19 +222,19 @@ def one_argument(source: Source, call: TextCall) -> Reading[None]:
 
 
 def quoted(source: Source, sink: Callable[[str], None]) -> Reading[str]:
-    """A string as it is written, quotes and all."""
+    """Reads a string as it is written, with its quotes."""
     yield from value(source, sink)
     return ""
 
 
 def one_argument_of(call: TextCall, raw: str) -> str:
-    """The same, of a value that has been read."""
+    """Returns the arguments for such a value that has been read before."""
     raw = raw if strict_object(inner := unwrapped(raw)) is None else inner
     return raw if raw.startswith("{") else f"{{{quote(only_key(call, ONE_ARGUMENT))}:{raw}}}"
 
 
-def tell_thought(source: Source, thought: str) -> None:
-    """What the model thought before it called, as reasoning; the object that it stood in is a call."""
+def emit_thought(source: Source, thought: str) -> None:
+    """Emits a thought as reasoning; the object that contains it is a call."""
     if thought:
         source.drop()
         source.output.kind = Reasoning
@@ -243,9 +243,9 @@ def tell_thought(source: Source, thought: str) -> None:
 
 
 def answer(source: Source, keys: BareKeys, thought: str) -> Reading[None]:
-    """The rest of `{"action": "Final Answer", "action_input": "…"}`: the input is text, what is around it is markup.
+    """Reads the rest of `{"action": "Final Answer", "action_input": "…"}`, and emits the input as text.
 
-    Whatever other field there is, its value is text too, in a line of its own.
+    The values of other fields are text too, each on a line of its own.
     """
     is_empty = True
     while (key := (yield from next_key(source))) is not None:
@@ -253,10 +253,10 @@ def answer(source: Source, keys: BareKeys, thought: str) -> Reading[None]:
             yield from value(source, ignore)
             continue
         if key in keys.thoughts and (yield from source.sees('"')):
-            tell_thought(source, as_text((yield from json_text(source))))
+            emit_thought(source, as_text((yield from json_text(source))))
             source.hold()
             continue
-        tell_thought(source, thought if is_empty else "")
+        emit_thought(source, thought if is_empty else "")
         source.drop()
         if not is_empty:
             source.output.add("\n")
@@ -271,30 +271,30 @@ def answer(source: Source, keys: BareKeys, thought: str) -> Reading[None]:
         raise NotACall
 
 
-# -- objects that are no calls -------------------------------------------------------------------------------------
+# -- objects that are not calls ------------------------------------------------------------------------------------
 
 
 def refuse(source: Source) -> Reading[None]:
-    """The object is no call: its other fields are text too, so that nothing in them is taken for a call."""
+    """Emits the rest of an object that is not a call as text, so that nothing in it is taken for a call."""
     while (yield from at_key(source)):
-        yield from tell_field(source)
+        yield from emit_field(source)
     source.release()
     raise NotACall
 
 
-def tell_field(source: Source) -> Reading[None]:
-    """A field, as text; what was held before it is text too."""
+def emit_field(source: Source) -> Reading[None]:
+    """Emits a field as text, and what was held before it."""
     source.release()
     if (yield from source.peek()) != '"':
         source.fail("expected a key")
     yield from source.value(source.output.add)
     source.hold()
     yield from colon(source)
-    yield from tell_value(source)
+    yield from emit_value(source)
 
 
-def tell_value(source: Source) -> Reading[None]:
-    """The value of a field, as text; what was held before it is text too."""
+def emit_value(source: Source) -> Reading[None]:
+    """Emits the value of a field as text, and what was held before it."""
     source.release()
     yield from source.value(source.output.add)
     source.hold()
@@ -304,7 +304,7 @@ def tell_value(source: Source) -> Reading[None]:
 
 
 def or_text(block: Block) -> Block:
-    """A block that ends where an object proved to be no call."""
+    """Returns a block that ends at an object that is not a call."""
 
     def read(source: Source, mark: str) -> Reading[None]:
         try:
@@ -316,7 +316,7 @@ def or_text(block: Block) -> Block:
 
 
 def bare_json(source: Source, mark: str) -> Reading[None]:
-    """`{"name": …, "arguments": {…}}`, or an array of such objects, anywhere."""
+    """Reads `{"name": …, "arguments": {…}}`, or an array of such objects, anywhere."""
     if mark == "[":
         yield from source.space()
         yield from call_array(source, bare_call)
@@ -325,7 +325,7 @@ def bare_json(source: Source, mark: str) -> Reading[None]:
 
 
 def xlam(source: Source, mark: str) -> Reading[None]:
-    """`[{"name": …, "arguments": {…}}, …]`, bare, in a fence, or after a mark."""
+    """Reads `[{"name": …, "arguments": {…}}, …]`, bare, in a fence, or after a mark."""
     if mark == FENCE:
         yield from fenced(source, mark, USUAL)
     elif mark == "[":
@@ -336,7 +336,7 @@ def xlam(source: Source, mark: str) -> Reading[None]:
 
 
 def fenced(source: Source, mark: str, keys: BareKeys = FENCED) -> Reading[None]:
-    """Call objects in a fence, `json` or not; where there are none, the fence is text with all that is in it."""
+    """Reads call objects in a fence, with or without `json`. If there are none, the fence is text."""
     calls = source.call_count
     try:
         yield from source.accept("json", "JSON")
@@ -349,9 +349,10 @@ def fenced(source: Source, mark: str, keys: BareKeys = FENCED) -> Reading[None]:
 
 
 def llama3_json(source: Source, mark: str) -> Reading[None]:
-    """`{"name": …, "parameters": {…}}; …` at the start or after `<|python_tag|>`, which built-in calls may follow too.
+    """Reads `{"name": …, "parameters": {…}}; …`, or an array of such objects.
 
-    Elsewhere it is a call if it names a declared tool. An array of such objects will do.
+    At the start of the text or after `<|python_tag|>` any name counts, elsewhere those of declared tools. Built-in
+    calls may follow the tag too.
     """
     read = READERS[mark]
     if mark not in ("{", "["):
@@ -381,7 +382,7 @@ _WORD = re.compile(r"\w*")
 
 
 def built_in_call(source: Source) -> Reading[None]:
-    """`brave_search.call(query="…")`"""
+    """Reads `brave_search.call(query="…")`."""
     name = yield from source.match(_WORD)
     yield from source.expect(".call(")
     call = source.begin(name)
@@ -402,7 +403,7 @@ def built_in_call(source: Source) -> Reading[None]:
 
 
 def llama3_opens(tools: Tools) -> tuple[str, ...]:
-    """Without declared tools, an object that does not stand at the start is no call."""
+    """Returns the opening marks. Without declared tools, only an object at the start of the text is a call."""
     return ("<|python_tag|>", "{", "[") if tools else ("<|python_tag|>",)
 
 

@@ -1,4 +1,4 @@
-"""Dialects in which the names of the tags are those of tools and parameters: `<path>…</path>`."""
+"""Dialects in which tags are named after tools and parameters: `<path>…</path>`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.tag_calls import Tags, tag_block
 from penstock.dialects.reading.text_call import TextCall
 
-Keys = Mapping[str, str]
-"""The opening tags that there may be, and the names in them."""
-ANY: Keys = {"<": ""}
+TagNames = Mapping[str, str]
+"""Opening tags, and the names in them; "" where the name follows."""
+ANY: TagNames = {"<": ""}
 
 _NAME = re.compile(r"[^\s<>/]*")
 
 
-def next_key(source: Source, keys: Keys, *ends: str) -> Reading[tuple[str, str]]:
-    """The name in the opening tag that stands next, or the empty string and the mark that stands there instead."""
+def next_key(source: Source, keys: TagNames, *ends: str) -> Reading[tuple[str, str]]:
+    """Reads an opening tag or one of the `ends`; returns the name in the tag and "", or "" and the end."""
     yield from source.space()
     mark = yield from source.expect(*keys, *ends)
     if mark in ends:
@@ -32,7 +32,7 @@ def next_key(source: Source, keys: Keys, *ends: str) -> Reading[tuple[str, str]]
 
 
 def tag_name(source: Source, start: str) -> Reading[str]:
-    """The name in an opening tag, and the end of the tag: `path>`. What is none is there to be read again."""
+    """Reads the name in an opening tag, and the tag's end: `path>`. A mismatch leaves the tag unread."""
     name = yield from source.match(_NAME)
     end = yield from source.peek()
     if end and (end != ">" or not name):
@@ -47,7 +47,7 @@ AFTER_INVOKE = ("<invoke>", "</function_calls>")
 
 
 def anthropic_legacy(source: Source, mark: str) -> Reading[None]:
-    """`<function_calls><invoke>…</invoke>…</function_calls>`"""
+    """Reads `<function_calls><invoke>…</invoke>…</function_calls>`."""
     if mark != "<invoke>":
         yield from source.space()
         yield from source.expect("<invoke>")
@@ -58,7 +58,7 @@ def anthropic_legacy(source: Source, mark: str) -> Reading[None]:
 
 
 def legacy_invoke(source: Source) -> Reading[None]:
-    """A call: `<tool_name>N</tool_name><parameters>…</parameters></invoke>`"""
+    """Reads a call: `<tool_name>N</tool_name><parameters>…</parameters></invoke>`."""
     yield from source.space()
     yield from source.expect("<tool_name>")
     call = source.begin((yield from content_name(source, "</tool_name>")))
@@ -72,7 +72,7 @@ def legacy_invoke(source: Source) -> Reading[None]:
 
 
 def content_name(source: Source, end: str) -> Reading[str]:
-    """A name that stands between tags: `N</tool_name>`"""
+    """Reads a name between tags: `N</tool_name>`."""
     name, mark = yield from source.upto(end, "<")
     if mark != end:
         raise Mismatch(f"expected {end!r} before {mark!r}")
@@ -80,25 +80,25 @@ def content_name(source: Source, end: str) -> Reading[str]:
 
 
 def legacy_parameters(source: Source, call: TextCall) -> Reading[None]:
-    """The parameters of a call: `<P>raw</P>…</parameters>`"""
-    ended_by = ""
-    while not ended_by:
-        key, ended_by = yield from next_key(source, ANY, "</parameters>", "</invoke>", *AFTER_INVOKE)
+    """Reads the parameters of a call: `<P>raw</P>…</parameters>`."""
+    end = ""
+    while not end:
+        key, end = yield from next_key(source, ANY, "</parameters>", "</invoke>", *AFTER_INVOKE)
         if key:
             call.key(key)
             own_end = f"</{key}>"
             ends = {"</parameters>": ("</invoke>",), own_end: ("<",)}
             mark = yield from raw_value(source, call, call.schema.field(key).writer, ends)
-            ended_by = mark if mark != own_end else ""
-    if ended_by != "</parameters>":
-        source.unread(ended_by)
+            end = mark if mark != own_end else ""
+    if end != "</parameters>":
+        source.unread(end)
 
 
 # -- `<tool>N</tool><tool_input>text</tool_input>` -------------------------------------------------------------------
 
 
 def langchain_xml(source: Source, mark: str) -> Reading[None]:
-    """`<tool>N</tool><tool_input>…</tool_input>`, the input being a text or the JSON object of the arguments."""
+    """Reads `<tool>N</tool><tool_input>…</tool_input>`; the input is a text, or the JSON object of the arguments."""
     name = yield from content_name(source, "</tool>")
     yield from source.space()
     yield from source.expect("<tool_input>")
@@ -117,22 +117,22 @@ def langchain_xml(source: Source, mark: str) -> Reading[None]:
 
 
 def is_object(source: Source) -> Reading[bool]:
-    """Whether a JSON object stands next; nothing is read."""
-    read = yield from source.space()
-    found = False
+    """Returns whether a JSON object comes next; nothing is read."""
+    text = yield from source.space()
+    is_object = False
     if (yield from source.accept("{")):
-        read += "{" + (yield from source.space())
-        found = (yield from source.peek()) in ('"', "}")
-    if read:
-        source.unread(read)
-    return found
+        text += "{" + (yield from source.space())
+        is_object = (yield from source.peek()) in ('"', "}")
+    if text:
+        source.unread(text)
+    return is_object
 
 
 # -- `<TOOL><P>raw</P></TOOL>` ---------------------------------------------------------------------------------------
 
 
 def cline_xml(source: Source, mark: str) -> Reading[None]:
-    """`<TOOL><P>raw</P>…</TOOL>`: only declared names are tags, and a tool's counts only if one of these follows."""
+    """Reads `<TOOL><P>raw</P>…</TOOL>`. Only declared names are tags, and a tool's tag must be followed by another."""
     name = mark[1:-1]
     keys, end = {f"<{key}>": key for key in source.tools.schema(name).keys}, f"</{name}>"
     key = yield from declared_key(source, keys, end)
@@ -146,8 +146,8 @@ def cline_xml(source: Source, mark: str) -> Reading[None]:
     source.end()
 
 
-def declared_key(source: Source, keys: Keys, end: str) -> Reading[str]:
-    """The next key that the tool has, if it tells them; the empty string at its end. Other elements are left out."""
+def declared_key(source: Source, keys: TagNames, end: str) -> Reading[str]:
+    """Reads the opening tag of the tool's next parameter; "" at the end of the call. Other elements are skipped."""
     while True:
         key, _ = yield from next_key(source, {**ANY, **keys}, end)
         if not keys or not key or key in keys.values():
@@ -155,11 +155,11 @@ def declared_key(source: Source, keys: Keys, end: str) -> Reading[str]:
         if source.call is None:
             yield from source.upto(f"</{key}>")
         else:
-            yield from left_out(source, source.call, key, end)
+            yield from skip_element(source, source.call, key, end)
 
 
-def left_out(source: Source, call: TextCall, key: str, end: str) -> Reading[None]:
-    """An element that the tool does not have. If it has no end tag, nobody knows what belongs to it."""
+def skip_element(source: Source, call: TextCall, key: str, end: str) -> Reading[None]:
+    """Skips an element that the tool does not have. Without an end tag, its extent is unknown and the call a guess."""
 
     def element(sink: Sink) -> Reading[str]:
         sink(f"<{key}>")
@@ -171,7 +171,7 @@ def left_out(source: Source, call: TextCall, key: str, end: str) -> Reading[None
 
 
 def trimmed_value(source: Source, call: TextCall, key: str, ends: Ends) -> Reading[None]:
-    """A raw value without its layout: a line break at each end if it is `content`, else all white space there."""
+    """Reads a raw value, and trims it: `content` by a line break at each end, other values by all white space."""
 
     def trimmed(sink: Sink) -> Reading[str]:
         out = Unframed(sink) if key == "content" else Trimmed(sink)
@@ -183,11 +183,11 @@ def trimmed_value(source: Source, call: TextCall, key: str, ends: Ends) -> Readi
 
 
 class Trimmed:
-    """Passes text on without the white space at its two ends."""
+    """Passes text to a sink without white space at both ends."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self._spaces: list[str] | None = None  # that came last; None as long as nothing else has come
+        self._spaces: list[str] | None = None  # white space at the end; None before there was any other text
 
     def add(self, text: str) -> None:
         if self._spaces is None:
@@ -199,15 +199,15 @@ class Trimmed:
             self._spaces.append(text)
 
     def end(self) -> None:
-        """What is still kept back is white space at the end."""
+        """Ends the text; white space at the end is dropped."""
 
 
 class Unframed:
-    """Passes text on without a line break at its beginning and one at its end."""
+    """Passes text to a sink without a line break at its start and one at its end."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self._held = ""  # what may be the last line break, or at the beginning half of one
+        self._held = ""  # what may be the last line break, or at the start half of one
         self._has_begun = False
 
     def add(self, text: str) -> None:
@@ -228,14 +228,14 @@ class Unframed:
 # -- `NS<invoke name="N">NS<P>raw NS</P>NS</invoke>`, nested ---------------------------------------------------------
 
 NS = "]<]minimax[>["
-ANY_ELEMENT: Keys = {f"{NS}<": ""}
+ANY_ELEMENT: TagNames = {f"{NS}<": ""}
 MAX_NESTING = 64
 """How deep the elements of a call may be nested."""
 MINIMAX = Tags(
     opens=(f"{NS}<tool_call>",),
     call=f"{NS}<invoke ",
     key=f"{NS}<",
-    value_end="",  # it has the name of the parameter in it
+    value_end="",  # it contains the name of the parameter
     call_end=f"{NS}</invoke>",
     closes=(f"{NS}</tool_call>",),
     bare=True,
@@ -243,14 +243,14 @@ MINIMAX = Tags(
 
 
 def element_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
-    """A parameter, raw or with elements in it: `P>raw NS</P>`, or `P>NS<Q>…NS</Q>NS</P>`"""
+    """Reads a parameter, raw or with elements in it: `P>raw NS</P>`, or `P>NS<Q>…NS</Q>NS</P>`."""
     key = yield from header(source, call, tags.key, tag_name(source, ""))
     call.key(key)
     yield from element(source, call, key, call.schema.field(key), 0)
 
 
 def element(source: Source, call: TextCall, name: str, schema: Schema, depth: int) -> Reading[None]:
-    """What stands in an element, and its end. Where a string may stand it is one, whatever it looks like."""
+    """Reads the content of an element, and its end. If the schema allows a string, the content is a string."""
     if "string" not in schema.types and (yield from has_elements(source)):
         yield from elements(source, call, name, schema, depth)
         return
@@ -261,7 +261,7 @@ def element(source: Source, call: TextCall, name: str, schema: Schema, depth: in
 
 
 def has_elements(source: Source) -> Reading[bool]:
-    """Whether an opening tag stands next; if not, nothing is read."""
+    """Returns whether an opening tag comes next, after white space; if not, nothing is read."""
     spaces = yield from source.space()
     if (yield from source.sees(f"{NS}<")) and not (yield from source.sees(f"{NS}</")):
         return True
@@ -271,7 +271,7 @@ def has_elements(source: Source) -> Reading[bool]:
 
 
 def elements(source: Source, call: TextCall, name: str, schema: Schema, depth: int) -> Reading[None]:
-    """The elements in an element, as a list or an object, and its end: `NS<Q>…NS</Q>…NS</P>`"""
+    """Reads the elements in an element as a list or an object, and its end: `NS<Q>…NS</Q>…NS</P>`."""
     if depth == MAX_NESTING:
         raise Mismatch(f"the elements are nested deeper than MAX_NESTING ({MAX_NESTING})")
     key, _ = yield from next_key(source, ANY_ELEMENT, f"{NS}</{name}>")
@@ -288,7 +288,7 @@ def elements(source: Source, call: TextCall, name: str, schema: Schema, depth: i
 
 
 def is_list(schema: Schema, first: str) -> bool:
-    """Whether elements are the items of a list; where the schema does not tell, the name of the first does."""
+    """Returns whether elements are the items of a list; without a schema, the name of the first element decides."""
     if ("array" in schema.types) != ("object" in schema.types):
         return "array" in schema.types
     return first == "item" and "item" not in schema.keys
@@ -299,7 +299,7 @@ def leaf_writer(schema: Schema) -> Writer:
 
 
 def write_leaf(schema: Schema, raw: str) -> str:
-    """Raw text as JSON; where a list or an object should stand, nothing at all is an empty one."""
+    """Returns raw text as JSON; an empty text is an empty list or object if the schema expects one."""
     if not raw.strip() and "string" not in schema.types:
         for kind, empty in (("array", "[]"), ("object", "{}")):
             if kind in schema.types:

@@ -1,7 +1,7 @@
-"""Dialects that write a call as `call:N{k:…}`, with a token of their own for quotes and text as it is between them.
+"""Dialects with calls as `call:N{k:…}`, with a special token for quotes and unescaped text between them.
 
-What models really write is looser: quotes as in Python, keys in quotes, parentheses for braces, a comma, a closing
-brace or an opening quote left out. Where it is plain what was meant, it is read.
+Models also write Python's quotes, quoted keys, or parentheses for braces, and omit commas, closing braces or opening
+quotes. All of these are read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 
 
 class Level(Struct, frozen=True):
-    """A bracket that is open, and what is known about the value that it holds."""
+    """An open bracket, and the schema of the value in it."""
 
     bracket: str
     schema: Schema
@@ -41,8 +41,8 @@ class Level(Struct, frozen=True):
         return "]" if self.bracket == "[" else "}"
 
 
-class Calls(Struct, frozen=True):
-    """The tokens of a dialect; whether the schema says what a quoted value is, because all of them are quoted."""
+class GemmaCalls(Struct, frozen=True):
+    """The tokens of a dialect. `is_typed`: all values are quoted, so the schema decides about their types."""
 
     opens: str
     closes: str
@@ -50,14 +50,14 @@ class Calls(Struct, frozen=True):
     is_typed: bool = False
 
     def block(self, source: Source, mark: str) -> Reading[None]:
-        """`call:N{k:…}`, or several of them, up to the closing token."""
+        """Reads `call:N{k:…}`, or several of them, and the closing token."""
         yield from self.call(source)
         while (yield from source.accept_spaced("call:")):
             yield from self.call(source)
         yield from source.accept_spaced(self.closes)
 
     def call(self, source: Source) -> Reading[None]:
-        """A call; the word that it begins with may be missing."""
+        """Reads a call; the word `call` may be missing."""
         yield from source.accept_spaced("call:", ":")
         yield from source.space()
         name = yield from source.match(_NAME)
@@ -67,7 +67,7 @@ class Calls(Struct, frozen=True):
         source.end()
 
     def arguments(self, source: Source, call: TextCall, bracket: str) -> Reading[None]:
-        """The arguments, told as JSON. The open brackets are a list, so that a piece costs the same at every depth."""
+        """Reads the arguments as JSON. It does not recurse: a piece costs the same at every depth."""
         levels = [Level(bracket, call.schema)]
         bare = _BARE_IN_PARENTHESES if bracket == "(" else _BARE
         call.add("{")
@@ -85,7 +85,7 @@ class Calls(Struct, frozen=True):
             comma = "" if bracket else ","
 
     def closes_here(self, source: Source, call: TextCall, levels: list[Level], comma: str) -> Reading[bool]:
-        """Whether the innermost bracket closes here, or, before the closing token, all of them."""
+        """Returns whether the innermost bracket closes here; the closing token closes all of them."""
         yield from source.space()
         if comma and (yield from source.accept(",")):
             yield from source.space()
@@ -98,7 +98,7 @@ class Calls(Struct, frozen=True):
         return is_end
 
     def item(self, source: Source, call: TextCall, level: Level) -> Reading[Schema]:
-        """The key of the next item, if it has one; returns what is known about its value. What is no key stays text."""
+        """Reads the key of the next item in an object, and returns the schema of its value."""
         if level.bracket == "[":
             return level.schema.items()
         source.hold()
@@ -112,7 +112,7 @@ class Calls(Struct, frozen=True):
         return level.schema.field(key)
 
     def key(self, source: Source) -> Reading[str]:
-        """A key, in quotes of some kind or without them, and the sign after it."""
+        """Reads a key with any quotes or without, and the colon or `=` after it."""
         if quotes := (yield from source.accept(self.quote, '"', "'")):
             key, _ = yield from source.upto(quotes)
         else:
@@ -123,7 +123,7 @@ class Calls(Struct, frozen=True):
         return key or source.fail("expected a key")
 
     def scalar(self, source: Source, call: TextCall, schema: Schema, bare: re.Pattern[str]) -> Reading[None]:
-        """A string in quotes of some kind, or a word without them."""
+        """Reads a string with any quotes, or a word without."""
         if (yield from source.accept(self.quote)):
             yield from raw_value(source, call, schema.writer if self.is_typed else None, {self.quote: ()})
             return
@@ -145,8 +145,8 @@ def nest(call: TextCall, levels: list[Level], level: Level) -> None:
     call.add(level.bracket)
 
 
-GEMMA4 = Calls("<|tool_call>", "<tool_call|>", '<|"|>')
-FUNCTIONGEMMA = Calls("<start_function_call>", "<end_function_call>", "<escape>", is_typed=True)
+GEMMA4 = GemmaCalls("<|tool_call>", "<tool_call|>", '<|"|>')
+FUNCTIONGEMMA = GemmaCalls("<start_function_call>", "<end_function_call>", "<escape>", is_typed=True)
 
 DIALECTS = {
     "gemma4": Dialect(

@@ -1,4 +1,4 @@
-"""Dialects that write each argument between tags, as raw text: `<parameter=K>…`, or `<arg_key>K</arg_key>…`."""
+"""Dialects with each argument as raw text after its key: `<parameter=K>…`, or `<arg_key>K</arg_key>…`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _KEY = re.compile(r".*\S")
 
 
 class Functions(Struct, frozen=True):
-    """A block of functions. The line breaks in `layout` belong to the tags, one at each side of a value."""
+    """The tags of a block of functions. A line break in `layout` at each end of a value belongs to the tags."""
 
     opens: str
     closes: str
     layout: tuple[str, ...] = ()
 
     def block(self, source: Source, mark: str) -> Reading[None]:
-        """`<tool_call><function=N>…</function></tool_call>`, of which the outer tags may be missing."""
+        """Reads `<tool_call><function=N>…</function></tool_call>`; the outer tags may be missing."""
         if mark == self.opens:
             yield from source.space()
             yield from source.expect(FUNCTION)
@@ -43,7 +43,7 @@ class Functions(Struct, frozen=True):
         yield from source.accept_spaced(self.closes)
 
     def bare(self, source: Source) -> Reading[None]:
-        """A function without a block around it: it must go on as calls do, or it is only text about one."""
+        """Reads a function without a block around it. If it does not continue as a call, it is text about one."""
         name = yield from tag_name(source)
         yield from source.space()
         if not (yield from source.sees(PARAMETER, FUNCTION_END)):
@@ -51,7 +51,7 @@ class Functions(Struct, frozen=True):
         yield from self.function(source, source.begin(name))
 
     def function(self, source: Source, call: TextCall) -> Reading[None]:
-        """The parameters of a call, and its end: `<parameter=K>…</parameter></function>`"""
+        """Reads the parameters of a call, and its end: `<parameter=K>…</parameter></function>`."""
         mark = yield from self.tag(source)
         while mark == PARAMETER:
             mark = yield from self.parameter(source, call)
@@ -61,7 +61,7 @@ class Functions(Struct, frozen=True):
         source.end()
 
     def parameter(self, source: Source, call: TextCall) -> Reading[str]:
-        """A parameter, from its key on; returns the mark after it."""
+        """Reads a parameter, from its key; returns the mark after it."""
         source.hold(PARAMETER)
         key = yield from header(source, call, "<", tag_name(source))
         call.key(key)
@@ -72,22 +72,22 @@ class Functions(Struct, frozen=True):
         return (yield from self.tag(source)) if mark == PARAMETER_END else mark
 
     def tag(self, source: Source) -> Reading[str]:
-        """The tag that must stand next, where a parameter may, white space aside."""
+        """Reads the next tag: that of a parameter, or the end of the call."""
         yield from source.space()
         return (yield from expected(source, self.next, PARAMETER, FUNCTION_END))
 
     @property
     def after(self) -> tuple[str, ...]:
-        """What can only follow a call: it ends one the end tag of which was left out."""
+        """The tags that can only follow a call: they end one without an end tag."""
         return (FUNCTION, self.closes, self.opens)
 
     @property
     def next(self) -> tuple[str, ...]:
-        """What may stand where a parameter may."""
+        """The tags that may follow a parameter."""
         return (PARAMETER, FUNCTION_END, *self.after)
 
     def ends(self, call: TextCall) -> ValueEnds:
-        """Where a value ends: at its tag, or, if that was left out, at the call's or at a line with the next key."""
+        """Returns where a value of the call may end."""
         return ValueEnds(
             own=self.laid_out({PARAMETER_END: self.next}),
             call_ends=self.laid_out({FUNCTION_END: self.after}),
@@ -103,7 +103,7 @@ class Functions(Struct, frozen=True):
 
 
 def tag_name(source: Source) -> Reading[str]:
-    """The name in a tag, and the tag's end: `N>`. It does not go on over a line break or another tag."""
+    """Reads the name in a tag, and the tag's end: `N>`. A name contains no line break and no tag."""
     name, mark = yield from source.upto(">", "\n", "<")
     if mark != ">" or not name.strip():
         source.refuse(mark, f"expected the end of the tag after {name!r}")
@@ -117,7 +117,7 @@ _WORD = re.compile(r"[\w.:/-]*")
 
 
 class Pairs(Struct, frozen=True):
-    """The tags of calls with a key and a value in turn, each in all its forms; `opens` and `closes` stand around."""
+    """The tags of calls with keys and values in turn, each in all its spellings; `opens` and `closes` surround them."""
 
     opens: tuple[str, ...] = ()
     call: tuple[str, ...] = ("<tool_call>",)
@@ -130,18 +130,18 @@ class Pairs(Struct, frozen=True):
     closes: tuple[str, ...] = ()
 
     def block(self, source: Source, mark: str) -> Reading[None]:
-        """`<tool_call>N<arg_key>K</arg_key><arg_value>…</arg_value></tool_call>`, or several of them in a block."""
+        """Reads `<tool_call>N<arg_key>K</arg_key><arg_value>…</arg_value></tool_call>`, or several in a block."""
         if mark in self.opens:
             yield from source.space()
             yield from source.expect(*self.call)
-        yield from self.one(source)
+        yield from self.call_body(source)
         while self.opens and (yield from source.accept_spaced(*self.call)):
-            yield from self.one(source)
+            yield from self.call_body(source)
         if self.closes:
             yield from source.accept_spaced(*self.closes)
 
-    def one(self, source: Source) -> Reading[None]:
-        """A call, from its name on; it may also be a call object, or a name and a JSON object."""
+    def call_body(self, source: Source) -> Reading[None]:
+        """Reads a call, from its name; it may also be a call object, or a name and a JSON object."""
         yield from source.space()
         if (yield from source.peek()) == "{":
             yield from object_call(source)
@@ -158,7 +158,7 @@ class Pairs(Struct, frozen=True):
             yield from source.accept_spaced(*self.call_end)
 
     def name(self, source: Source) -> Reading[tuple[str, str]]:
-        """The name of a call, and the mark after it, which tells it from prose; no mark if a JSON object follows."""
+        """Reads the name of a call and the mark after it, without which it is prose; "" if a JSON object follows."""
         marks = (*self.separator, *self.key, *self.call_end)
         name, mark = yield from source.upto(*marks, "\n", "<")
         if mark == "\n":
@@ -169,11 +169,11 @@ class Pairs(Struct, frozen=True):
         if mark == "<" or not _NAME.fullmatch(name.strip()):
             source.refuse(mark, "expected a name and a key")
         if mark in self.call_end and source.tools and name.strip() not in source.tools:
-            raise Mismatch(f"{name!r} is not a tool")  # prose about the tags, most likely
+            raise Mismatch(f"{name!r} is not a tool")  # probably prose about the tags
         return name, mark
 
     def pairs(self, source: Source, call: TextCall, mark: str) -> Reading[None]:
-        """The keys and values of a call, up to its end."""
+        """Reads the keys and values of a call, and its end."""
         if mark in self.separator:
             mark = yield from self.tag(source)
         while mark in self.key:
@@ -183,7 +183,7 @@ class Pairs(Struct, frozen=True):
         call.end_keys()
 
     def pair(self, source: Source, call: TextCall, mark: str) -> Reading[str]:
-        """A key, and its value if it has one; returns the mark after it."""
+        """Reads a key, and its value if it has one; returns the mark after it."""
         source.hold(mark)
         key, mark = yield from header(source, call, mark, self.key_name(source), self.key_end)
         if mark not in self.value:
@@ -194,7 +194,7 @@ class Pairs(Struct, frozen=True):
         return (yield from self.tag(source)) if mark in self.value_end else mark
 
     def key_name(self, source: Source) -> Reading[tuple[str, str]]:
-        """A key, and the mark behind its end tag: that of its value, or another where it has none."""
+        """Reads a key, and the mark after its end tag: that of the value, or another if there is no value."""
         key, mark = yield from source.upto(*self.key_end, *self.value, *self.call_end)
         if mark in self.call_end:
             source.refuse(mark, f"expected the end of the key {key!r}")
@@ -204,22 +204,22 @@ class Pairs(Struct, frozen=True):
         return key.strip(), mark
 
     def tag(self, source: Source) -> Reading[str]:
-        """The tag that must stand next, where a key may, white space aside."""
+        """Reads the next tag: that of a key, or the end of the call."""
         yield from source.space()
         return (yield from expected(source, self.next, self.key[0], self.call_end[0]))
 
     @property
     def after(self) -> tuple[str, ...]:
-        """What can only follow a call: it ends one the end tag of which was left out."""
+        """The tags that can only follow a call: they end one without an end tag."""
         return (*self.call, *self.closes)
 
     @property
     def next(self) -> tuple[str, ...]:
-        """What may stand where a key may."""
+        """The tags that may follow a value."""
         return (*self.key, *self.call_end, *self.after)
 
     def ends(self, call: TextCall) -> ValueEnds:
-        """Where a value ends: at its tag, or, if that was left out, at the call's or at a line with the next key."""
+        """Returns where a value of the call may end."""
         call_ends = dict.fromkeys(self.call_end, self.after)
         return ValueEnds(
             own=dict.fromkeys(self.value_end, self.next),
@@ -236,7 +236,7 @@ class Pairs(Struct, frozen=True):
 
 
 def _forms(*tags: str) -> tuple[str, ...]:
-    """The tags, and the same with the suffix that some releases of a model put on each."""
+    """Returns the tags, and the same tags with the suffix of some releases of Hunyuan."""
     return (*tags, *(f"{tag[:-1]}:opensource>" for tag in tags))
 
 

@@ -1,4 +1,4 @@
-"""Dialects that write a call as a JSON object between marks of their own."""
+"""Dialects with a call as a JSON object between marks: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.dialects.reading.source import Source
 
 
 def tagged(source: Source, mark: str) -> Reading[None]:
-    """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`; where the next tag opens, the last one is closed."""
+    """Reads `<tool_call>{"name": …, "arguments": {…}}</tool_call>`; another opening tag also closes the block."""
     read = READERS.get(mark, object_call)
     yield from object_calls(source, read)
     while not (yield from source.accept_spaced(*CLOSERS.get(mark, ()))) and (yield from source.accept_spaced(mark)):
@@ -32,13 +32,13 @@ def tagged(source: Source, mark: str) -> Reading[None]:
 
 
 def functools(source: Source, mark: str) -> Reading[None]:
-    """`functools[{"name": …, "arguments": {…}}, …]`"""
+    """Reads `functools[{"name": …, "arguments": {…}}, …]`."""
     yield from source.space()
     yield from call_array(source, object_call)
 
 
 def internlm2(source: Source, mark: str) -> Reading[None]:
-    """`<|action_start|><|plugin|>{"name": …, "parameters": {…}}<|action_end|>`"""
+    """Reads `<|action_start|><|plugin|>{"name": …, "parameters": {…}}<|action_end|>`."""
     yield from source.space()
     yield from source.expect("<|plugin|>")
     yield from object_calls(source)
@@ -46,7 +46,7 @@ def internlm2(source: Source, mark: str) -> Reading[None]:
 
 
 def gigachat3(source: Source, mark: str) -> Reading[None]:
-    """`<|function_call|>{"name": …, "arguments": {…}}`, or a message of its own with the header `function call`."""
+    """Reads `<|function_call|>{"name": …, "arguments": {…}}`, or a message with the header `function call`."""
     if mark == "<|message_sep|>":
         if not (yield from source.accept_spaced("function call")):
             only_calls(source)
@@ -56,7 +56,7 @@ def gigachat3(source: Source, mark: str) -> Reading[None]:
 
 
 def cohere_r_plus(source: Source, mark: str) -> Reading[None]:
-    """`Action:`, and in a fence `[{"tool_name": …, "parameters": {…}}, …]`"""
+    """Reads `Action:`, and in a fence `[{"tool_name": …, "parameters": {…}}, …]`."""
     yield from source.space()
     yield from source.expect("```")
     yield from source.accept("json")
@@ -68,13 +68,13 @@ def cohere_r_plus(source: Source, mark: str) -> Reading[None]:
 
 
 def apertus(source: Source, mark: str) -> Reading[None]:
-    """`<|tools_prefix|>[{"NAME": {…}}, …]<|tools_suffix|>`"""
+    """Reads `<|tools_prefix|>[{"NAME": {…}}, …]<|tools_suffix|>`."""
     yield from object_calls(source, named_values)
     yield from source.accept_spaced("<|tools_suffix|>")
 
 
 def named_values(source: Source) -> Reading[None]:
-    """`{"NAME": {…}}`: each key is the name of a call, its value the arguments."""
+    """Reads `{"NAME": {…}}`: each key is the name of a call, and its value the arguments."""
     separator = yield from source.expect("{")
     while separator != "}":
         yield from source.space()
@@ -91,7 +91,7 @@ GRANITE_OPENS = ("<|tool_call|>", "<tool_call>")
 
 
 def granite3(source: Source, mark: str) -> Reading[None]:
-    """`<|tool_call|>[…]`; and `<response>…</response>` around the answer, which is markup only there."""
+    """Reads `<|tool_call|>[…]`; or `<response>…</response>`, which is markup only around the answer."""
     if mark in GRANITE_OPENS:
         yield from tagged(source, mark)
         return
@@ -117,9 +117,9 @@ _MESSAGES = ("<|message_user|>", "<|message_system|>", "<|message_tool|>", "<|au
 
 
 def inkling(source: Source, mark: str) -> Reading[None]:
-    """`<|message_model|>NAME<|content_invoke_tool_json|>{"name": …, "args": {…}}<|end_message|>`"""
+    """Reads `<|message_model|>NAME<|content_invoke_tool_json|>{"name": …, "args": {…}}<|end_message|>`."""
     if not source.only_declared:
-        source.hold()  # the marks are markup, even where there is no call
+        source.hold()  # drops the opening mark, which is markup even if no call follows
     name, kind = "", mark
     if mark not in _INVOKES:
         name = yield from source.match(_HEADER)

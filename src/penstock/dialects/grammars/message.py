@@ -1,4 +1,4 @@
-"""Dialects that write a text as a sequence of messages, each of which says to whom it goes: a call goes to a tool."""
+"""Dialects in which a text is a sequence of messages with recipients: a call is a message to a tool."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _RECIPIENT = re.compile(r"to=([^\s<]+)")
 class Routing(Struct, frozen=True):
     """The tokens of a sequence of messages.
 
-    A header begins with one of `starts`, or goes on with one of `inside` where its beginning was in the prompt. A
-    message ends with one of `ends`. `reasoning` is the usual header of reasoning.
+    A header begins with one of `starts`, or with one of `inside` if its first part was in the prompt. A message ends
+    with one of `ends`. `reasoning` is the usual header of reasoning.
     """
 
     starts: tuple[str, ...]
@@ -47,7 +47,7 @@ class Routing(Struct, frozen=True):
 
 
 def header(source: Source, mark: str, routing: Routing) -> Reading[str]:
-    """The text of a header, from its opening mark to `<|message|>`, if it is one; else it ends where that is seen."""
+    """Reads a header, and returns its text with the opening mark. A complete one ends with `<|message|>`."""
     if mark.endswith(MESSAGE):
         return mark
     text, end = yield from source.upto(MESSAGE, "<|start|>", "{", "\n", *routing.ends)
@@ -58,15 +58,15 @@ def header(source: Source, mark: str, routing: Routing) -> Reading[str]:
 
 
 def recipient(text: str) -> str:
-    """To whom the message of this header goes."""
-    found = _RECIPIENT.search(text)
-    return found[1] if found else ""
+    """Returns the recipient in a header, or ""."""
+    match = _RECIPIENT.search(text)
+    return match[1] if match else ""
 
 
-def told(source: Source, text: str, routing: Routing, *, is_reasoning: bool) -> Reading[None]:
-    """The body of a message that is no call. Reasoning that is not asked for stays as it is written, marks and all."""
+def text_message(source: Source, text: str, routing: Routing, *, is_reasoning: bool) -> Reading[None]:
+    """Reads the body of a message that is not a call. Reasoning that is not separated stays text, with its marks."""
     if not text.endswith(MESSAGE) or source.only_declared:
-        raise Mismatch("it is no message to a tool")
+        raise Mismatch("the message is not to a tool")
     is_verbatim = is_reasoning and not source.splits_reasoning
     if is_verbatim:
         source.release()
@@ -96,26 +96,26 @@ HARMONY = Routing(
     reasoning="<|channel|>analysis<|message|>",
 )
 PLAIN_HEADERS = ("commentary to=functions.", "assistantcommentary to=functions.")
-"""How the header of a call begins where its tokens were lost."""
+"""How the header of a call begins if the server removed its control tokens."""
 PEOPLE = ("", "user", "assistant", "all")
-"""Recipients that are no tools."""
+"""Recipients that are not tools."""
 
 _ANALYSIS = re.compile(r"(?:\A|<\|channel\|>)\s*analysis\b")
 _BEFORE_OBJECT = re.compile(r"to=functions\.[^\s<]+\s*(?:(?:<\|constrain\|>)?\s*(?:json|code))?\s*\Z")
 
 
 def harmony(source: Source, mark: str) -> Reading[None]:
-    """`<|start|>assistant<|channel|>commentary to=functions.N <|constrain|>json<|message|>{…}<|call|>`
+    """Reads `<|start|>assistant<|channel|>commentary to=functions.N <|constrain|>json<|message|>{…}<|call|>`.
 
-    The recipient may also stand before the channel, and the start in the prompt. What goes to nobody is visible, but
-    for the analysis.
+    The recipient may also come before the channel, and the start may be in the prompt. A message without a recipient
+    is visible text, except for the analysis.
     """
     if not mark and not (mark := (yield from source.accept_spaced(*HARMONY.inside))):
         return
     text = yield from header(source, mark, HARMONY)
     name = recipient(text)
     if name in PEOPLE:
-        yield from told(source, text, HARMONY, is_reasoning=bool(_ANALYSIS.search(text)))
+        yield from text_message(source, text, HARMONY, is_reasoning=bool(_ANALYSIS.search(text)))
     elif text.endswith(MESSAGE) or ((yield from source.sees("{")) and _BEFORE_OBJECT.search(text)):
         yield from harmony_call(source, name.removeprefix("functions."))
     else:
@@ -123,7 +123,7 @@ def harmony(source: Source, mark: str) -> Reading[None]:
 
 
 def harmony_call(source: Source, name: str) -> Reading[None]:
-    """The body of a call: a JSON object. Tools that take other text than JSON are told as they are, and are invalid."""
+    """Reads the body of a call: a JSON object. Any other text becomes the raw arguments of an invalid call."""
     call = source.begin(name)
     yield from source.space()
     if not (yield from source.peek()):
@@ -152,13 +152,13 @@ ATEM = Tags().prefixed("atem:")
 
 
 def muse(source: Source, mark: str) -> Reading[None]:
-    """`<|start|>assistant to=R<|message|>…<|eom|>`, where `self` gets reasoning, `user` text and a tool its calls."""
+    """Reads `<|start|>assistant to=R<|message|>…<|eom|>`: reasoning to `self`, text to `user`, calls to a tool."""
     if not mark and not (mark := (yield from source.accept_spaced(*MUSE.inside))):
         return
     text = yield from header(source, mark, MUSE)
-    to = recipient(text)
-    if to in PEOPLE or to == "self" or not text.endswith(MESSAGE):
-        yield from told(source, text, MUSE, is_reasoning=to == "self")
+    name = recipient(text)
+    if name in PEOPLE or name == "self" or not text.endswith(MESSAGE):
+        yield from text_message(source, text, MUSE, is_reasoning=name == "self")
         return
     yield from source.space()
     yield from source.expect(*ATEM.opens)
@@ -172,7 +172,7 @@ def muse(source: Source, mark: str) -> Reading[None]:
 
 
 def muse_call(source: Source) -> Reading[None]:
-    """`name="NAMESPACE.N">…</atem:invoke>`, where a tool that was declared without a namespace is called with one."""
+    """Reads `name="NAMESPACE.N">…</atem:invoke>`; the namespace is removed if the tool was declared without it."""
     name, _, end = yield from named_tag(source)
     if name not in source.tools and (last := name.rpartition(".")[2]) in source.tools:
         name = last
@@ -180,7 +180,7 @@ def muse_call(source: Source) -> Reading[None]:
 
 
 def muse_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
-    """`name="P">raw</atem:parameter>`; where the tool does not say what it is, it is JSON if it can be."""
+    """Reads `name="P">raw</atem:parameter>`; a value without a declared type is JSON if it can be."""
     key, _, end = yield from named_tag(source)
     call.key(key)
     schema = call.schema.field(key)
@@ -194,7 +194,7 @@ _BLANKS = re.compile(r"[ \t\r]*")
 
 
 def functionary_v32(source: Source, mark: str) -> Reading[None]:
-    """`>>>RECIPIENT` and a line break, then text for `all`, code for `python`, and for any other its arguments."""
+    """Reads `>>>RECIPIENT` and a line break, then text to `all`, code to `python`, or the arguments of a tool."""
     name = yield from source.match(NAME)
     yield from source.match(_BLANKS)
     yield from source.expect("\n")
@@ -212,7 +212,7 @@ def functionary_v32(source: Source, mark: str) -> Reading[None]:
 
 
 def code(source: Source, sink: Callable[[str], None]) -> Reading[str]:
-    """Code, up to the next line with a recipient or to the end of the text."""
+    """Reads code up to the next line with a recipient, or to the end of the text."""
     while mark := (yield from last_text(source, sink, TO)):
         name = yield from source.match(NAME)
         blanks = yield from source.match(_BLANKS)
@@ -237,7 +237,7 @@ _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 
 
 def kimi_k3(source: Source, mark: str) -> Reading[None]:
-    """`<|open|>call tool="N" index="1"<|sep|>…<|close|>call<|sep|>`, in a section of tools or bare."""
+    """Reads `<|open|>call tool="N" index="1"<|sep|>…<|close|>call<|sep|>`, in a section or bare."""
     if mark == ASSISTANT:
         only_calls(source)
         yield from attributes(source)
@@ -251,7 +251,7 @@ def kimi_k3(source: Source, mark: str) -> Reading[None]:
 
 
 def kimi_k3_call(source: Source) -> Reading[None]:
-    """A call, from its attributes on; `<|open|>json<|sep|>{…}<|close|>json<|sep|>` may stand for its arguments."""
+    """Reads a call, from its attributes; its arguments may be `<|open|>json<|sep|>{…}<|close|>json<|sep|>`."""
     call = source.begin((yield from attributes(source)).get("tool", ""))
     yield from source.space()
     if (yield from source.accept(OBJECT)):
@@ -268,18 +268,18 @@ def kimi_k3_call(source: Source) -> Reading[None]:
 
 
 def kimi_k3_argument(source: Source, call: TextCall) -> Reading[None]:
-    """`key="K" type="T"<|sep|>raw<|close|>argument<|sep|>`, where only a string is not written as JSON."""
-    found = yield from attributes(source)
-    if not (key := found.get("key", "")):
+    """Reads `key="K" type="T"<|sep|>raw<|close|>argument<|sep|>`; every value but a string is JSON."""
+    tag = yield from attributes(source)
+    if not (key := tag.get("key", "")):
         raise Mismatch("an argument has no key")
     call.key(key)
     writers: dict[str, Writer] = {"string": None, "": call.schema.field(key).writer}
-    write = writers.get(found.get("type", ""), json_or_text)
+    write = writers.get(tag.get("type", ""), json_or_text)
     yield from raw_value(source, call, write, {ARGUMENT_END: (ARGUMENT, CALL_END)})
 
 
 def attributes(source: Source) -> Reading[dict[str, str]]:
-    """The attributes of a tag, and its end: `tool="N" index="1"<|sep|>`"""
+    """Reads the attributes of a tag, and its end: `tool="N" index="1"<|sep|>`."""
     header, end = yield from source.upto(SEP, "\n")
     if end != SEP:
         raise Mismatch(f"a line ended before {SEP!r}")

@@ -1,4 +1,4 @@
-"""Dialects that write a call as a name between marks, and then the JSON of its arguments."""
+"""Dialects with the name of a call between marks, followed by the JSON of its arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.events import Reasoning, Text
 
 
 class Section(Struct, frozen=True):
-    """The tokens around calls, and around each of them."""
+    """The tokens around a section of calls, and around each call."""
 
     opens: tuple[str, ...]
     call: tuple[str, ...]
@@ -32,7 +32,7 @@ class Section(Struct, frozen=True):
 
 
 def calls(source: Source, tokens: Section, call: Callable[[Source], Reading[None]]) -> Reading[None]:
-    """The calls of a section, from what follows the token that begins the first."""
+    """Reads the calls of a section, after the token that begins the first."""
     yield from call(source)
     yield from source.accept_spaced(*tokens.call_end)
     while (yield from source.accept_spaced(*tokens.call)):
@@ -42,7 +42,7 @@ def calls(source: Source, tokens: Section, call: Callable[[Source], Reading[None
 
 
 def first_call(source: Source, tokens: Section, mark: str) -> Reading[None]:
-    """The token that begins the first call, which may be the opening mark itself."""
+    """Reads the token that begins the first call, unless the opening mark was that token."""
     if mark in tokens.opens:
         yield from source.space()
         yield from source.expect(*tokens.call)
@@ -52,7 +52,7 @@ def first_call(source: Source, tokens: Section, mark: str) -> Reading[None]:
 
 
 def mistral(source: Source, mark: str) -> Reading[None]:
-    """`[TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{…}`, of which only the name and the object must be there; or call objects."""
+    """Reads `[TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{…}`, with optional id and `[ARGS]`; or call objects."""
     yield from source.space()
     if (yield from source.peek()) in ("{", "[") and not (yield from source.sees("[CALL_ID]", "[ARGS]")):
         yield from object_calls(source)
@@ -69,7 +69,7 @@ PYTHON_TAG = "<|python_tag|>"
 
 
 def functionary_v31(source: Source, mark: str) -> Reading[None]:
-    """`<function=N>{…}</function>`; and `<|python_tag|>` with code up to the end, which is a call of `python`."""
+    """Reads `<function=N>{…}</function>`; or `<|python_tag|>` and code up to the end, a call of `python`."""
     if mark == PYTHON_TAG:
         if not (yield from source.peek()):
             source.fail("expected code")
@@ -78,19 +78,19 @@ def functionary_v31(source: Source, mark: str) -> Reading[None]:
     name = yield from source.match(NAME)
     yield from source.expect(">")
     yield from source.space()
-    if not (yield from source.sees("{", "</function>")):  # others write tags here
+    if not (yield from source.sees("{", "</function>")):  # the dialects of `keys` have tags here
         source.fail("expected an object")
     yield from closed_call(source, name, "", ("</function>",), ("<function=",))
     yield from source.accept_spaced("</function>")
 
 
 def python_code(source: Source, sink: Callable[[str], None]) -> Reading[str]:
-    """Code, up to the end of the message."""
+    """Reads code up to the end of the message."""
     return (yield from last_text(source, sink, *LLAMA_ENDS))
 
 
 def solar(source: Source, mark: str) -> Reading[None]:
-    """`<|tool_call:begin|>ID<|tool_call:name|>N<|tool_call:args|>{…}<|tool_call:end|>`, in a section or bare."""
+    """Reads `<|tool_call:begin|>ID<|tool_call:name|>N<|tool_call:args|>{…}<|tool_call:end|>`, in a section or bare."""
     yield from first_call(source, SOLAR, mark)
     yield from calls(source, SOLAR, solar_call)
 
@@ -109,13 +109,13 @@ SOLAR_TOKENS = ("<|begin|>assistant", "<|content|>", "<|end|>", "<|flush|>", "<|
 
 
 def deepseek(source: Source, mark: str) -> Reading[None]:
-    """`<｜tool▁call▁begin｜>…<｜tool▁call▁end｜>`, in a section or bare."""
+    """Reads `<｜tool▁call▁begin｜>…<｜tool▁call▁end｜>`, in a section or bare."""
     yield from first_call(source, DEEPSEEK, mark)
     yield from calls(source, DEEPSEEK, deepseek_call)
 
 
 def deepseek_call(source: Source) -> Reading[None]:
-    """`NAME<｜tool▁sep｜>{…}`; or, in the older way, `function<｜tool▁sep｜>NAME` and the object in a fence."""
+    """Reads `NAME<｜tool▁sep｜>{…}`; or in the older form `function<｜tool▁sep｜>NAME` and the object in a fence."""
     name = yield from name_ahead(source)
     yield from source.expect(*DEEPSEEK_SEP)
     if name != "function" or (yield from another(source, "{")):
@@ -129,7 +129,7 @@ def deepseek_call(source: Source) -> Reading[None]:
 
 
 def spellings(*tokens: str) -> tuple[str, ...]:
-    """Tokens of DeepSeek's in all the spellings in which they come: with other bars, and with other blanks."""
+    """Returns DeepSeek's tokens in all their spellings: with ASCII or full-width bars, and with `_` or `▁`."""
     return tuple(f"<{bar}{blank.join(token.split())}{bar}>" for token in tokens for bar in "｜|" for blank in "▁_")
 
 
@@ -141,7 +141,10 @@ DEEPSEEK_TOKENS = spellings(
 
 
 def kimi(source: Source, mark: str) -> Reading[None]:
-    """`<|tool_call_begin|>ID<|tool_call_argument_begin|>{…}<|tool_call_end|>`, in a section, with noise before it."""
+    """Reads `<|tool_call_begin|>ID<|tool_call_argument_begin|>{…}<|tool_call_end|>`, in a section or bare.
+
+    A section may begin with other text, which is dropped.
+    """
     if mark in KIMI.opens:
         noise, end = yield from source.upto(*KIMI.call, *KIMI.closes)
         if end in KIMI.closes:
@@ -153,7 +156,7 @@ def kimi(source: Source, mark: str) -> Reading[None]:
 
 
 def kimi_call(source: Source) -> Reading[None]:
-    """`functions.NAME:INDEX<|tool_call_argument_begin|>{…}`, where all that stands before the token is the id."""
+    """Reads `functions.NAME:INDEX<|tool_call_argument_begin|>{…}`; everything before the token is the id."""
     id = yield from name_ahead(source)
     yield from source.expect("<|tool_call_argument_begin|>")
     yield from closed_call(source, _AROUND_NAME.sub("", id), id, KIMI.call_end, KIMI.call + KIMI.closes)
@@ -175,7 +178,7 @@ LABELS = ("Thought:", "Action:", OBSERVATION, "Final Answer:")
 
 
 def react(source: Source, mark: str) -> Reading[None]:
-    """A line that begins with a label: thoughts and observations are reasoning, a final answer is all that follows."""
+    """Reads a line that begins with a label: thoughts and observations are reasoning, the final answer is text."""
     before = mark + (yield from source.space())
     label = yield from source.accept(*LABELS)
     if not label:
@@ -189,7 +192,7 @@ def react(source: Source, mark: str) -> Reading[None]:
     yield from source.space()
     source.drop()
     if label == "Final Answer:":
-        if mark and source.output.kind is Text:  # the answer goes on in another line
+        if mark and source.output.kind is Text:  # the answer continues in another line
             source.output.add(before)
         source.output.kind = Text
         yield from source.flow(source.output.add, marks_of())
@@ -200,29 +203,29 @@ def react(source: Source, mark: str) -> Reading[None]:
 
 
 def react_call(source: Source) -> Reading[bool]:
-    """`NAME` and `Action Input: …` on lines of their own; what is no object is text, up to the observation.
+    """Reads `NAME` and `Action Input: …` on lines of their own; an input that is not an object is text.
 
-    It says whether another label follows.
+    Returns whether another label follows.
     """
     yield from source.space()
     name = yield from source.match(_LINE)
     if not (yield from source.accept_spaced("Action Input:")):
         source.fail("expected an action input")
-    call, ended_by = source.begin(name), (yield from source.accept_spaced(OBSERVATION))
-    if ended_by:
+    call, label = source.begin(name), (yield from source.accept_spaced(OBSERVATION))
+    if label:
         call.add("{}")
         source.end()
     elif not (yield from react_object(source, call)):
-        ended_by = yield from text_call(source, call, "__arg1", partial(react_input, source))
-    source.output.kind = Reasoning if ended_by else Text
-    if ended_by:
+        label = yield from text_call(source, call, "__arg1", partial(react_input, source))
+    source.output.kind = Reasoning if label else Text
+    if label:
         yield from source.space()
         return False
     return (yield from label_ahead(source))
 
 
 def react_object(source: Source, call: TextCall) -> Reading[bool]:
-    """The input as an object, which may stand in a fence; if it is none, nothing is read."""
+    """Reads an input that is an object, which may be in a fence; returns False if it is not an object."""
     fence = yield from source.accept_spaced(f"{FENCE}json", FENCE)
     if not (yield from another(source, "{")):
         source.unread(fence)
@@ -235,7 +238,7 @@ def react_object(source: Source, call: TextCall) -> Reading[bool]:
 
 
 def label_ahead(source: Source) -> Reading[bool]:
-    """Whether the next line, blank ones aside, begins with a label; nothing is read."""
+    """Returns whether the next line that is not blank begins with a label; nothing is read."""
     spaces = yield from source.space()
     is_label = "\n" in spaces and (yield from source.sees(*LABELS))
     source.unread(spaces)
@@ -243,7 +246,7 @@ def label_ahead(source: Source) -> Reading[bool]:
 
 
 def react_input(source: Source, sink: Callable[[str], None]) -> Reading[str]:
-    """An input that is text: up to the observation, or to the end of all."""
+    """Reads an input that is text, up to the observation or the end of the text."""
     yield from source.space()
     if not (yield from source.peek()):
         source.fail("expected an input")

@@ -1,4 +1,4 @@
-"""Dialects that write a call as Python does: `f(k=LITERAL, …)`"""
+"""Dialects with calls in Python syntax: `f(k=LITERAL, …)`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[^\W\d][\w.-]*")
 
 
 def name_of(source: Source) -> Reading[str]:
-    """The name of a call, and the parenthesis after it: `f(`"""
+    """Reads the name of a call, and the parenthesis after it: `f(`."""
     name = yield from source.match(_WORD)
     if not _NAME.fullmatch(name):
         source.fail("expected a name")
@@ -29,19 +29,19 @@ def name_of(source: Source) -> Reading[str]:
 
 
 def call(source: Source) -> Reading[None]:
-    """A call: `f(k=LITERAL, …)`"""
+    """Reads a call: `f(k=LITERAL, …)`."""
     name = yield from name_of(source)
     yield from arguments(source, source.begin(name))
     source.end()
 
 
 def arguments(source: Source, call: TextCall, key: str = "") -> Reading[None]:
-    """The arguments of a call, and its end: `k=LITERAL, …)`. What breaks a call is in it too, up to its end."""
+    """Reads the arguments of a call, and its end: `k=LITERAL, …)`. The rest of a malformed call is part of it."""
     out = JSONWriter(call.add)
     try:
         yield from argument_list(source, call, out, key)
     except Mismatch as why:
-        out.flush()  # for whoever looks at the broken call
+        out.flush()  # an invalid call shows what was there
         if isinstance(why, TextEnded) or source.call is None:
             raise
         yield from rest_of_call(source, call, len(out.opened) + 1, out.quote)
@@ -49,7 +49,7 @@ def arguments(source: Source, call: TextCall, key: str = "") -> Reading[None]:
 
 
 def argument_list(source: Source, call: TextCall, out: JSONWriter, key: str) -> Reading[None]:
-    """`k=LITERAL, …)`. Arguments without a key are the tool's first parameters."""
+    """Reads `k=LITERAL, …)`. Arguments without a key are the tool's first parameters."""
     names = iter(call.schema.keys)
     yield from source.space()
     while key or not (yield from source.accept(")")):
@@ -68,7 +68,7 @@ def argument_list(source: Source, call: TextCall, out: JSONWriter, key: str) -> 
 
 
 def keyword(source: Source) -> Reading[str]:
-    """The key of an argument, and the sign after it: `k=`. The empty string, and nothing is read, if there is none."""
+    """Reads the key of an argument, and the `=` after it; returns "" and reads nothing if there is none."""
     word = yield from source.match(_WORD)
     spaces = (yield from source.space()) if word else ""
     if word and (yield from source.accept("=")):
@@ -79,13 +79,13 @@ def keyword(source: Source) -> Reading[str]:
 
 
 def call_list(source: Source) -> Reading[None]:
-    """The calls of a list, from behind its bracket on: `f(…), g(…)]`"""
+    """Reads the calls of a list, after its bracket: `f(…), g(…)]`."""
     yield from call(source)
     yield from rest_of_list(source)
 
 
 def rest_of_list(source: Source) -> Reading[None]:
-    """The other calls of a list, and its end."""
+    """Reads the other calls of a list, and its end."""
     while (yield from source.accept_spaced(",")):
         yield from source.space()
         if (yield from source.sees("]")):
@@ -95,7 +95,7 @@ def rest_of_list(source: Source) -> Reading[None]:
 
 
 def call_lines(source: Source) -> Reading[None]:
-    """Calls that stand in a row, each on a line of its own or separated by commas."""
+    """Reads several calls, on lines of their own or separated by commas."""
     yield from call(source)
     yield from source.accept_spaced(",", ";")
     while (yield from another_name(source)):
@@ -104,7 +104,7 @@ def call_lines(source: Source) -> Reading[None]:
 
 
 def another_name(source: Source) -> Reading[bool]:
-    """Whether, white space aside, a name comes next."""
+    """Returns whether a name comes next, after white space."""
     spaces = yield from source.space()
     if _NAME.match((yield from source.peek())):
         return True
@@ -116,7 +116,7 @@ def another_name(source: Source) -> Reading[bool]:
 
 
 def pythonic(source: Source, mark: str) -> Reading[None]:
-    """`[f(k=LITERAL), g()]` anywhere: of a declared tool, or else with keywords, so that prose is not taken for it."""
+    """Reads `[f(k=LITERAL), g()]` anywhere. Without declared tools, a call without keywords is taken for prose."""
     yield from source.space()
     name = yield from name_of(source)
     key = ""
@@ -133,7 +133,7 @@ def pythonic(source: Source, mark: str) -> Reading[None]:
 
 
 def lfm2(source: Source, mark: str) -> Reading[None]:
-    """`<|tool_call_start|>[f(k=LITERAL)]<|tool_call_end|>`; calls without the list, or call objects, in there too."""
+    """Reads `<|tool_call_start|>[f(k=LITERAL)]<|tool_call_end|>`, also without the brackets, or with call objects."""
     while (yield from source.accept_spaced(LFM_OPEN)):
         pass
     yield from source.space()
@@ -147,7 +147,7 @@ def lfm2(source: Source, mark: str) -> Reading[None]:
 
 
 def lfm2_list(source: Source) -> Reading[None]:
-    """A list of calls or of call objects, from behind its bracket on; it may be empty."""
+    """Reads a list of calls or of call objects, after its bracket; it may be empty."""
     spaces = yield from source.space()
     if (yield from source.peek()) == "{":
         source.unread("[" + spaces)
@@ -157,7 +157,7 @@ def lfm2_list(source: Source) -> Reading[None]:
 
 
 def olmo3(source: Source, mark: str) -> Reading[None]:
-    """`<function_calls>f(k=LITERAL)</function_calls>`, each call on a line of its own, or in a list."""
+    """Reads `<function_calls>f(k=LITERAL)</function_calls>`, each call on a line of its own, or in a list."""
     yield from source.space()
     if (yield from source.accept("[")):
         yield from source.space()
@@ -173,7 +173,7 @@ _COMMENT = re.compile(r"[^\n]*")
 
 
 def tool_code(source: Source, mark: str) -> Reading[None]:
-    """A fence with calls in it, a statement each, printed or not: ```` ```tool_code ````"""
+    """Reads a fence with one call per statement, printed or not: ```` ```tool_code ````."""
     while not (yield from code_ends(source, FENCE)):
         name, wraps = yield from printed_name(source)
         yield from arguments(source, source.begin(name))
@@ -182,8 +182,8 @@ def tool_code(source: Source, mark: str) -> Reading[None]:
 
 
 def smol_code(source: Source, mark: str) -> Reading[None]:
-    """`<code>print(f(k=LITERAL))</code>`, if all of the code is calls of declared tools; any other code is text."""
-    found: list[tuple[str, str]] = []
+    """Reads `<code>print(f(k=LITERAL))</code>` if all of the code is calls to declared tools; other code is text."""
+    calls: list[tuple[str, str]] = []
     while not (yield from code_ends(source, CODE_CLOSE[mark])):
         name, wraps = yield from printed_name(source)
         if source.tools and name not in source.tools:
@@ -191,16 +191,16 @@ def smol_code(source: Source, mark: str) -> Reading[None]:
         events: list[StreamChunk] = []
         yield from arguments(source, TextCall(events, 0, "", name, "", source.tools.schema(name)))
         yield from code_parentheses(source, wraps)
-        found.append((name, "".join(event.piece for event in events if isinstance(event, ToolCallDelta))))
-    if not found:
+        calls.append((name, "".join(event.piece for event in events if isinstance(event, ToolCallDelta))))
+    if not calls:
         source.fail("expected a call")
-    for name, raw in found:
+    for name, raw in calls:
         source.begin(name).add(raw)
         source.end()
 
 
 def code_ends(source: Source, closer: str) -> Reading[bool]:
-    """Whether the code ends here, at its closing mark or with a text that was not cut; comments before it are read."""
+    """Returns whether the code ends here: at its closing mark, or with a text that was not cut. Skips comments."""
     yield from source.space()
     while mark := (yield from source.accept("#", ";")):
         if mark == "#":
@@ -210,7 +210,7 @@ def code_ends(source: Source, closer: str) -> Reading[bool]:
 
 
 def printed_name(source: Source) -> Reading[tuple[str, int]]:
-    """The name of a call, and how many calls of `print` stand around it. A tool's module is left out."""
+    """Reads the name of a call without its module; returns it and the number of `print` calls around it."""
     wraps = 0
     while (name := (yield from name_of(source))) == "print" and name not in source.tools:
         wraps += 1

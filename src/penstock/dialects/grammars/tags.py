@@ -1,4 +1,4 @@
-"""Dialects that write a call as tags with names in them: `<invoke name="…"><parameter name="…">…`."""
+"""Dialects with calls in tags that have the names as attributes: `<invoke name="…"><parameter name="…">…`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from penstock.dialects.reading.text_call import TextCall
 
 
 def parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
-    """A parameter with raw text in it: `name="P">raw</parameter>`"""
+    """Reads a parameter with raw text in it: `name="P">raw</parameter>`."""
     write, end = yield from key_of(source, call)
     yield from tag_value(source, call, write, end, tags)
 
 
 def cdata_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
-    """A parameter the text of which may be quoted: `name="P"><![CDATA[raw]]></param>`"""
+    """Reads a parameter with text in a CDATA section or without: `name="P"><![CDATA[raw]]></param>`."""
     write, end = yield from key_of(source, call)
     if end == ">" and (yield from source.accept_spaced("<![CDATA[")):
         yield from raw_value(source, call, write, {"]]>": (tags.value_end, tags.call_end)})
@@ -35,16 +35,16 @@ def cdata_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]
 
 
 def key_of(source: Source, call: TextCall) -> Reading[tuple[Writer, str]]:
-    """The key of a parameter, told to the call; returns how the value is written, and how the tag ended."""
-    key, found, end = yield from named_tag(source)
+    """Reads the key of a parameter into the call; returns the writer of its value, and the end of the tag."""
+    key, attributes, end = yield from named_tag(source)
     call.key(key)
-    return writer(call.schema.field(key), found.get("string")), end
+    return writer(call.schema.field(key), attributes.get("string")), end
 
 
 def writer(schema: Schema, is_string: str | None) -> Writer:
-    """How a value is written if its parameter says itself whether it is a string.
+    """Returns the writer of a value, the tag of which may have the attribute `string` (`true` or `false`).
 
-    That counts, unless the schema rules it out; where it says nothing, only the schema does.
+    The attribute counts unless the schema contradicts it.
     """
     match is_string:
         case "true":
@@ -66,7 +66,7 @@ def _json_for(schema: Schema, raw: str) -> str:
 
 
 def dots(source: Source, mark: str) -> Reading[None]:
-    """`<dots_function_call>` with invokes or call objects in it."""
+    """Reads `<dots_function_call>` with invokes or call objects in it."""
     yield from source.space()
     if (yield from source.sees("{", "[")):
         yield from object_calls(source)

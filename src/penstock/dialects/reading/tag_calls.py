@@ -1,4 +1,4 @@
-"""Calls that are written as tags with a name in them: `<invoke name="…">…</invoke>`, in a block or alone."""
+"""Calls in tags with a name attribute: `<invoke name="…">…</invoke>`, in a block or alone."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ _KEY = re.compile(r"""(?<![\w:.-])name\s*=\s*(?:"([^"]+)"|'([^']+)'|([^\s"'/]+))
 
 
 class Tags(Struct, frozen=True):
-    """The tags of a block of calls; those that have attributes up to these.
+    """The tags of a block of calls; tags with attributes end with a space.
 
-    `layout` are further marks that may stand around each call. Where `bare`, a call also counts if the tag that opens
-    the block is missing. Tags that are tokens (`is_token`) are never part of a value. Each tag may also be written as
-    in one of the `others`.
+    - `layout` are further marks that may surround each call.
+    - `bare`: a call also counts if the tag that opens the block is missing.
+    - `is_token`: the tags are control tokens, which are never part of a value.
+    - `others` are alternative spellings of all tags.
     """
 
     opens: tuple[str, ...] = ("<function_calls>",)
@@ -42,25 +43,22 @@ class Tags(Struct, frozen=True):
     others: tuple[Tags, ...] = ()
 
     def prefixed(self, prefix: str) -> Tags:
-        """The same tags with a prefix on every tag name."""
-        one = partial(re.sub, r"^(</?)", rf"\g<1>{prefix}")
-        single = {field: one(getattr(self, field)) for field in ("call", "key", "value_end", "call_end")}
-        opens, closes = tuple(map(one, self.opens)), tuple(map(one, self.closes))
+        """Returns the same tags with a prefix on every tag name."""
+        add_prefix = partial(re.sub, r"^(</?)", rf"\g<1>{prefix}")
+        single = {field: add_prefix(getattr(self, field)) for field in ("call", "key", "value_end", "call_end")}
+        opens, closes = tuple(map(add_prefix, self.opens)), tuple(map(add_prefix, self.closes))
         return msgspec.structs.replace(self, opens=opens, closes=closes, **single)
 
-    def alone(self) -> Tags:
-        return msgspec.structs.replace(self, others=()) if self.others else self
-
     def like(self, mark: str) -> Tags:
-        """The same tags, first of all those that are written as this one."""
+        """Returns the same tags, with the spelling of this mark first."""
         if mark in (*spaced(self.call), *spaced(self.key)):
             return self
-        styles = [style.alone() for style in self.styles]
-        first = next(style for style in styles if mark in (*spaced(style.call), *spaced(style.key)))
-        return msgspec.structs.replace(first, others=tuple(style for style in styles if style is not first))
+        spellings = [msgspec.structs.replace(tags, others=()) for tags in self.spellings]
+        first = next(tags for tags in spellings if mark in (*spaced(tags.call), *spaced(tags.key)))
+        return msgspec.structs.replace(first, others=tuple(tags for tags in spellings if tags is not first))
 
     @property
-    def styles(self) -> tuple[Tags, ...]:
+    def spellings(self) -> tuple[Tags, ...]:
         return (self, *self.others)
 
     @property
@@ -69,28 +67,28 @@ class Tags(Struct, frozen=True):
 
     @property
     def calls(self) -> tuple[str, ...]:
-        return tuple(mark for style in self.styles for mark in spaced(style.call))
+        return tuple(mark for tags in self.spellings for mark in spaced(tags.call))
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return tuple(mark for style in self.styles for mark in spaced(style.key))
+        return tuple(mark for tags in self.spellings for mark in spaced(tags.key))
 
     @property
     def call_ends(self) -> tuple[str, ...]:
-        return tuple(style.call_end for style in self.styles)
+        return tuple(tags.call_end for tags in self.spellings)
 
     @property
     def block_ends(self) -> tuple[str, ...]:
-        return tuple(mark for style in self.styles for mark in style.closes)
+        return tuple(mark for tags in self.spellings for mark in tags.closes)
 
     @property
     def after(self) -> tuple[str, ...]:
-        """What can only follow a call: it ends one the end tag of which was left out."""
+        """The marks that can only follow a call: they end one without an end tag."""
         return (*self.calls, *self.block_ends, *self.layout)
 
     def ends(self, call: TextCall) -> ValueEnds:
-        """Where a value ends: at its own tag, or if that was left out at the call's, or where the next key begins."""
-        nameless = self.key.rstrip() + ">"  # it breaks the call, but is no data
+        """Returns where a value of the call may end."""
+        nameless = self.key.rstrip() + ">"  # a malformed tag, but not part of the value
         after = (*(f"{mark}name" for mark in self.calls), *self.block_ends, *self.layout)
         has_block = bool(self.opens and self.closes)
         return ValueEnds(
@@ -105,19 +103,19 @@ class Tags(Struct, frozen=True):
 
 
 def spaced(tag: str) -> tuple[str, ...]:
-    """A tag up to its attributes, with each kind of white space that may stand before them."""
+    """Returns a tag up to its attributes, with each kind of white space that may precede them."""
     return tuple(tag[:-1] + space for space in " \n\r\t") if tag.endswith(" ") else (tag,)
 
 
 Parameter = Callable[[Source, TextCall, Tags], Reading[None]]
-"""Reads a parameter, from what follows `Tags.key` to its end. The tag is held until its end is read."""
+"""Reads a parameter after `Tags.key`, up to its end. The tag is held while it is read."""
 
 
 # -- calls ---------------------------------------------------------------------------------------------------------
 
 
 def tag_block(parameter: Parameter, *variants: Tags) -> Block:
-    """The block of a dialect that has these tags, in one of several variants."""
+    """Returns the `Dialect.block` for these tags; the opening mark selects the variant."""
     by_mark = {mark: tags for tags in variants for mark in tags.opening_marks}
 
     def block(source: Source, mark: str) -> Reading[None]:
@@ -127,29 +125,29 @@ def tag_block(parameter: Parameter, *variants: Tags) -> Block:
 
 
 def invokes(source: Source, tags: Tags, mark: str, parameter: Parameter) -> Reading[None]:
-    """The calls of a block, and its end: `<invoke name="N">…</invoke></function_calls>`"""
+    """Reads the calls of a block, and its end: `<invoke name="N">…</invoke></function_calls>`."""
     if mark in tags.calls:
         yield from bare_invoke(source, tags, parameter)
-    elif found := (yield from next_invoke(source, tags)):
-        yield from mended(source, tags, invoke(source, found, parameter))
+    elif own := (yield from next_invoke(source, tags)):
+        yield from invoke_or_skip(source, own, parameter)
     else:
         source.fail(f"expected {tags.call!r}")
-    while found := (yield from next_invoke(source, tags)):
-        yield from mended(source, tags, invoke(source, found, parameter))
+    while own := (yield from next_invoke(source, tags)):
+        yield from invoke_or_skip(source, own, parameter)
     yield from source.accept_spaced(*tags.block_ends)
 
 
 def next_invoke(source: Source, tags: Tags) -> Reading[Tags | None]:
-    """The tags of the next call, if one comes; its own is read up to the attributes, and so are the marks before it."""
+    """Reads the opening tag of the next call up to its attributes; returns the tags in its spelling, None if none."""
     while (mark := (yield from source.accept_spaced(*tags.calls, *tags.layout))) in tags.layout:
         pass
     return tags.like(mark) if mark else None
 
 
-def mended(source: Source, tags: Tags, reading: Reading[None]) -> Reading[None]:
-    """A call after which the block goes on even if it breaks, where only a block can have calls."""
+def invoke_or_skip(source: Source, tags: Tags, parameter: Parameter) -> Reading[None]:
+    """Reads a call, from its attributes. If it is malformed and only blocks contain calls, the block continues."""
     try:
-        yield from reading
+        yield from invoke(source, tags, parameter)
     except Mismatch as why:
         if tags.bare or isinstance(why, TextEnded) or source.call is None:
             raise
@@ -158,7 +156,7 @@ def mended(source: Source, tags: Tags, reading: Reading[None]) -> Reading[None]:
 
 
 def rest_of_invoke(source: Source, tags: Tags) -> Reading[None]:
-    """What is left of a broken call: text, but for the closing tags."""
+    """Emits the rest of a malformed call as text, without its closing tags."""
     marks = marks_of(tags.value_end, tags.call_end, *tags.calls, *tags.closes, *tags.opens)
     while (mark := (yield from source.flow(source.output.add, marks))) == tags.value_end:
         pass
@@ -168,13 +166,13 @@ def rest_of_invoke(source: Source, tags: Tags) -> Reading[None]:
 
 
 def invoke(source: Source, tags: Tags, parameter: Parameter) -> Reading[None]:
-    """A call, from its attributes on: `name="N">…</invoke>`, or `name="N"/>` if it has no arguments."""
+    """Reads a call, from its attributes: `name="N">…</invoke>`, or `name="N"/>` without arguments."""
     name, _, end = yield from named_tag(source)
     yield from invoke_body(source, source.begin(name), tags, end, parameter)
 
 
 def bare_invoke(source: Source, tags: Tags, parameter: Parameter) -> Reading[None]:
-    """A call without a block around it: it must go on as calls do, or it is only text about one."""
+    """Reads a call without a block around it. If it does not continue as a call, it is text about one."""
     name, _, end = yield from named_tag(source)
     if end == ">":
         yield from source.space()
@@ -184,7 +182,7 @@ def bare_invoke(source: Source, tags: Tags, parameter: Parameter) -> Reading[Non
 
 
 def invoke_body(source: Source, call: TextCall, tags: Tags, end: str, parameter: Parameter) -> Reading[None]:
-    """The parameters of a call, or a JSON object instead of them, up to the call's end."""
+    """Reads the parameters of a call, or a JSON object instead of them, and the call's end."""
     if end == ">":
         yield from source.space()
         if (yield from source.peek()) == "{":
@@ -200,7 +198,7 @@ def invoke_body(source: Source, call: TextCall, tags: Tags, end: str, parameter:
 
 
 def invoke_end(source: Source, tags: Tags, *keys: str) -> Reading[str]:
-    """The end of a call, or a key instead of it, which is returned."""
+    """Reads the end of a call, or a key instead, which is returned."""
     yield from source.space()
     marks = (*tags.call_ends, *tags.after, *keys)
     mark = yield from expected(source, marks, *((tags.key,) if keys else ()), tags.call_end)
@@ -216,28 +214,31 @@ _UNQUOTED = re.compile(r"""[^\s"'<>/]*""")
 
 
 def named_tag(source: Source) -> Reading[tuple[str, dict[str, str], str]]:
-    """The name that a tag's attributes give, all of them, and the tag's end: `name="N" string='true'>`, or `/>`."""
+    """Reads the attributes and the end of a tag: `name="N" string='true'>`, or `/>`.
+
+    Returns the name, all attributes, and the end.
+    """
     tag = attributes(source)
     return (yield from tag if source.call is None else header(source, source.call, "<", tag))
 
 
 def attributes(source: Source) -> Reading[tuple[str, dict[str, str], str]]:
-    """The attributes of a tag, of which any but the name may have no value, and its end."""
-    found: dict[str, str] = {}
+    """As `named_tag`. Attributes other than the name may have no value."""
+    values: dict[str, str] = {}
     while not (end := (yield from source.accept_spaced(">", "/>"))):
         yield from source.space()
         key = (yield from source.match(_WORD)) or source.fail("expected an attribute")
-        found[key] = ""
+        values[key] = ""
         if (yield from source.accept_spaced("=")):
             yield from source.space()
-            found[key] = yield from attribute(source)
-    if not (name := found.get("name")):
-        raise Mismatch(f"a tag that should have a name has none, but {found}")
-    return name, found, end
+            values[key] = yield from attribute(source)
+    if not (name := values.get("name")):
+        raise Mismatch(f"a tag that should have a name has none, but {values}")
+    return name, values, end
 
 
 def attribute(source: Source) -> Reading[str]:
-    """The value of an attribute, quoted or not. No quotes go on over a line break or a tag."""
+    """Reads the value of an attribute, quoted or not. A quoted value contains no line break and no tag."""
     if not (quotes := (yield from source.accept('"', "'"))):
         return (yield from source.match(_UNQUOTED))
     value, mark = yield from source.upto(quotes, "\n", "<")
@@ -247,10 +248,10 @@ def attribute(source: Source) -> Reading[str]:
 
 
 def tag_value(source: Source, call: TextCall, write: Writer, end: str, tags: Tags) -> Reading[None]:
-    """The raw text of a parameter, up to its end tag; none at all if its only tag ended as `/>`."""
+    """Reads the raw text of a parameter, and its end tag. If the opening tag ended with `/>`, the value is empty."""
     if end == "/>":
         call.add('""' if write is None else write(""))
         return
-    ended_by = yield from tagged_value(source, call, write, tags.ends(call))
-    if ended_by != tags.value_end:
-        source.unread(ended_by)
+    mark = yield from tagged_value(source, call, write, tags.ends(call))
+    if mark != tags.value_end:
+        source.unread(mark)
