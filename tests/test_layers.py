@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import subprocess
 import sys
+from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -85,6 +89,25 @@ def test_public_names_are_sorted_and_there() -> None:
     assert set(penstock.__all__) == set(penstock._HOME)
     for name in penstock.__all__:
         assert hasattr(penstock, name)
+
+
+@pytest.mark.parametrize("name", penstock.__all__)
+def test_a_public_name_has_a_docstring(name: str) -> None:
+    value = getattr(penstock, name)
+    home = import_module(f"penstock.{penstock._HOME[name]}")
+    if isinstance(value, type) or inspect.isfunction(value):
+        assert value.__doc__
+    else:
+        assert name in documented_types(ast.parse(inspect.getsource(home)).body)
+
+
+def documented_types(body: list[ast.stmt]) -> set[str]:
+    """The names that are assigned in a module and followed by a docstring."""
+    documented = set[str]()
+    for before, after in pairwise(body):
+        if isinstance(before, ast.Assign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            documented |= {target.id for target in before.targets if isinstance(target, ast.Name)}
+    return documented
 
 
 def test_the_import_is_light() -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from penstock.adapters.consume import aconsume, consume
     from penstock.adapters.xml_parser import StreamingXMLParser
     from penstock.agent.agent import Agent, AgentStreamer, RunResult
+    from penstock.agent.async_driver import AsyncAgentRun
+    from penstock.agent.sync_driver import AgentRun
     from penstock.decoder import Decoder, decode
     from penstock.dialects.parser import TextParser
     from penstock.dialects.prompt import render
@@ -69,7 +71,9 @@ if TYPE_CHECKING:
     from penstock.jsontext.partial import JSONPiece, PartialJSON
     from penstock.messages import File, Image, Message, ToolResult
     from penstock.model.model import Model
+    from penstock.model.options import ModelOptions, RequestOptions
     from penstock.model.stream import AsyncStream, Stream
+    from penstock.providers import ProviderName
     from penstock.run.events import (
         ApprovalRequest,
         Done,
@@ -84,10 +88,13 @@ if TYPE_CHECKING:
     from penstock.tools.tool import Context, Tool, ToolOutput, as_tool, tool
     from penstock.transport.policy import Retries, Timeouts
     from penstock.turn import Turn, classify, collect, extract
+    from penstock.wires import WireName
 
 _HOMES = {
     "adapters.accumulator": ("StreamingToolCallAccumulator",),
     "agent.agent": ("Agent", "AgentStreamer", "RunResult"),
+    "agent.async_driver": ("AsyncAgentRun",),
+    "agent.sync_driver": ("AgentRun",),
     "adapters.consume": ("aconsume", "consume"),
     "decoder": ("Decoder", "decode"),
     "dialects.parser": ("TextParser",),
@@ -118,11 +125,14 @@ _HOMES = {
     "jsontext.partial": ("JSONPiece", "PartialJSON"),
     "messages": ("File", "Image", "Message", "ToolResult"),
     "model.model": ("Model",),
+    "model.options": ("ModelOptions", "RequestOptions"),
+    "providers": ("ProviderName",),
     "run.limits": ("Limits",),
     "model.stream": ("AsyncStream", "Stream"),
     "tools.tool": ("Context", "Tool", "ToolOutput", "as_tool", "tool"),
     "transport.policy": ("Retries", "Timeouts"),
     "turn": ("Turn", "classify", "collect", "extract"),
+    "wires": ("WireName",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -144,10 +154,12 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Agent",
+    "AgentRun",
     "AgentStreamer",
     "AlreadyReadError",
     "ApprovalRequest",
     "ArgumentsError",
+    "AsyncAgentRun",
     "AsyncStream",
     "AuthenticationError",
     "BadRequestError",
@@ -165,6 +177,7 @@ __all__ = [
     "Message",
     "MissingKeyError",
     "Model",
+    "ModelOptions",
     "NotFoundError",
     "Opaque",
     "OverloadedError",
@@ -172,11 +185,13 @@ __all__ = [
     "PenstockError",
     "Problem",
     "ProviderError",
+    "ProviderName",
     "RateLimitError",
     "Reasoning",
     "Refusal",
     "Repaired",
     "ReplayMissError",
+    "RequestOptions",
     "Rescue",
     "Retries",
     "Retry",
@@ -215,6 +230,7 @@ __all__ = [
     "UnknownWireError",
     "Usage",
     "UsageError",
+    "WireName",
     "aconsume",
     "as_messages",
     "as_tool",

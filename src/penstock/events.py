@@ -202,6 +202,7 @@ StreamChunk = (
     Text | Reasoning | Refusal | ToolCallStart | ToolCallDelta | ToolCallClosed | ToolCall | ToolCallInvalid | Opaque
     | Usage | Finish | Error | Retry | Unknown
 )  # fmt: skip
+"""An event of a model's response."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(StreamChunk)

@@ -116,6 +116,7 @@ class Done(Event, frozen=True, tag="done"):
 
 
 StreamEvent = StreamChunk | StepStart | StepEnd | ToolStart | ToolProgress | ToolEnd | ApprovalRequest | Done
+"""An event of an agent's run: a chunk of a response, or one of the run's own."""
 
 _encoder = msgspec.json.Encoder(enc_hook=nearest_json)  # what a tool reports may be anything
 _decoder = msgspec.json.Decoder(StreamEvent)
