@@ -295,7 +295,7 @@ def test_a_tool_that_misbehaves_harms_nobody(
     done = end_of(events)
     assert (done.reason, len(died)) == ("answered", 1)
     texts = results(done)
-    assert "characters left out" in texts[0]
+    assert "characters omitted" in texts[0]
     assert len(texts[0]) < 300_000
     assert "object" in texts[1]
     assert "NaN" in texts[2]
@@ -438,9 +438,9 @@ def test_an_option_that_makes_no_sense_is_refused_where_the_tool_is_made(options
         return ""
 
     [name] = options
-    with pytest.raises(UsageError, match=f"{name} is "):
+    with pytest.raises(UsageError, match=f"{name} must be "):
         tool(**options)(look)
-    with pytest.raises(UsageError, match=f"{name} is "):
+    with pytest.raises(UsageError, match=f"{name} must be "):
         as_tool({"name": "look", "description": "Look.", "input_schema": {"type": "object"}}, look, **options)
 
 
@@ -466,7 +466,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
     def look() -> None:
         """Look."""
 
-    with pytest.raises(UsageError, match="two tools are called 'look'"):
+    with pytest.raises(UsageError, match="two tools have the name 'look'"):
         made([], look, tool(name="look")(lambda: None))
 
 

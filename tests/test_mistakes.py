@@ -137,7 +137,7 @@ def test_async_events_are_not_folded_in_plain_code() -> None:
     ],
 )
 def test_a_declaration_that_declares_nothing_is_refused(wrong: Any) -> None:
-    with pytest.raises(penstock.UsageError, match="is no tool: a declaration has a name"):
+    with pytest.raises(penstock.UsageError, match="is not a tool declaration"):
         read_declarations([wrong])
 
 

@@ -173,7 +173,7 @@ def test_what_takes_no_end_is_cut_in_the_middle() -> None:
     assert found.text.startswith("aaa")
     assert found.text.endswith("bbb")
     head, note, tail = found.text.split("\n")
-    assert note == f"… {len(text) - len(head) - len(tail)} characters left out …"
+    assert note == f"… {len(text) - len(head) - len(tail)} characters omitted …"
     assert as_outcome("a" * MAX_RESULT).text == "a" * MAX_RESULT
     assert len(as_outcome({"rows": ["row"] * 1_000_000}).text) <= MAX_RESULT
     assert len(failure(ToolError("a" * 1_000_000)).text) <= MAX_RESULT

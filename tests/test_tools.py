@@ -101,15 +101,15 @@ def test_options_have_these_defaults_and_are_kept() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"start": "early"}, "start is 'early': give 'closed', 'call' or 'turn'"),
+        ({"start": "early"}, "start must be 'closed', 'call' or 'turn', not 'early'"),
         ({"start": "closed"}, "read_only=True"),
-        ({"timeout": 0}, "timeout is 0"),
-        ({"timeout": float("nan")}, "timeout is nan"),
-        ({"retries": -1}, "retries is -1"),
-        ({"name": ""}, "no name for a tool"),
-        ({"name": "two words"}, "no name for a tool"),
-        ({"name": "größe"}, "no name for a tool"),
-        ({"name": "n" * 129}, "no name for a tool"),
+        ({"timeout": 0}, "timeout must be a positive number of seconds or None, not 0"),
+        ({"timeout": float("nan")}, "timeout must be .* not nan"),
+        ({"retries": -1}, "retries must be a non-negative integer or None, not -1"),
+        ({"name": ""}, "not a valid name"),
+        ({"name": "two words"}, "not a valid name"),
+        ({"name": "größe"}, "not a valid name"),
+        ({"name": "n" * 129}, "not a valid name"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: Any, message: str) -> None:
@@ -158,7 +158,7 @@ def test_methods_are_tools_of_their_objects() -> None:
     assert as_tool(shop.plain).function(item="a") == 2
     assert as_tool(Shop.count).function(item="s") == "Shops"
     assert as_tool(Shop.static).function(item="s") == "s"
-    with pytest.raises(UsageError, match=r"Shop\.price is a method"):
+    with pytest.raises(UsageError, match=r"Shop\.price is an unbound method"):
         as_tool(Shop.price)
 
 
@@ -192,7 +192,7 @@ def test_whatever_can_be_called_is_a_tool() -> None:
         assert (search.name, search.description) == ("Search", "Search the web.")
         assert search.function(query="q") == "q"
     assert as_tool(Named("x")).description == "Search a site."
-    with pytest.raises(UsageError, match="Named cannot be made without arguments: give an object"):
+    with pytest.raises(UsageError, match="Named cannot be created without arguments: pass an instance"):
         as_tool(Named)
     assert as_tool(weather) is weather
     assert as_tool(functools.lru_cache(scale)).function(value=1, factor=2) == 2
@@ -313,7 +313,7 @@ def test_two_tools_of_one_name_are_refused_and_named() -> None:
     assert tool_table(None) == {}
     with pytest.raises(UsageError) as caught:
         tool_table([weather, tool(lookup, name="weather")])
-    assert str(caught.value).startswith("two tools are called 'weather': ")
+    assert str(caught.value).startswith("two tools have the name 'weather': ")
     assert f"{__name__}.weather" in str(caught.value)
     assert "lookup" in str(caught.value)
     with pytest.raises(UsageError, match="and the declaration of 'weather'"):
@@ -321,7 +321,7 @@ def test_two_tools_of_one_name_are_refused_and_named() -> None:
     hosted = {"type": "mcp", "server_label": "a"}
     assert len(tool_table([hosted, hosted | {"server_label": "b"}, weather])) == 3, "a provider's are not called by us"
     for wrong in ("weather", weather, OPENAI):
-        with pytest.raises(UsageError, match="give a list of tools"):
+        with pytest.raises(UsageError, match="tools must be a list of tools"):
             tool_table(wrong)  # type: ignore[arg-type]
 
 

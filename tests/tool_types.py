@@ -359,7 +359,7 @@ VECTORS = {
         Strict,
         {"$ref": "#/$defs/Strict"},
         [({"when": "2026-01-31", "ids": [1]}, Strict(when=NOON.date(), ids=(1,)))],
-        [({"when": "2026-01-31", "why": 1}, "`x.why`: unknown")],
+        [({"when": "2026-01-31", "why": 1}, "`x.why`: unknown field")],
         {
             "Strict": {
                 "type": "object",

@@ -1,4 +1,4 @@
-"""Tools as they are declared to a model, whatever shape they are given in."""
+"""Tool declarations: reads those of any provider, SDK or function."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parametersJsonSche
 
 
 class ToolDeclaration(Struct, frozen=True):
-    """A tool as a model is told of it: its name, what it does, and the JSON Schema of its arguments.
+    """A tool as it is declared to a model: its name, its description, and the JSON Schema of its arguments.
 
-    `extra` holds what else the declaration said (`strict`, say), for providers that know it; a `custom` tool takes free
-    text. `hosted` is the declaration of a tool that the provider runs itself, kept as it was given.
+    `extra` holds the other fields of the declaration (such as `strict`), for providers that support them. A custom tool
+    takes free text. `hosted` is the original declaration of a tool that the provider runs.
     """
 
     name: str
@@ -28,10 +28,10 @@ class ToolDeclaration(Struct, frozen=True):
 
 
 def read_declarations(tools: Iterable[Any] | None) -> list[ToolDeclaration]:
-    """The tools, however they are given: names, functions, or declarations in any provider's shape."""
+    """Reads tools: names, functions, objects with a name and a schema, or declarations in any provider's format."""
     if isinstance(tools, str | bytes | Mapping):
-        raise UsageError(f"tools is one {type(tools).__name__}: give a list of tools")
-    return [found for tool in tools or () for found in _read(tool)]
+        raise UsageError(f"tools must be a list of tools, not a {type(tools).__name__}")
+    return [declaration for tool in tools or () for declaration in _read(tool)]
 
 
 def tool_names(tools: Iterable[Any] | None) -> tuple[str, ...]:
@@ -40,12 +40,12 @@ def tool_names(tools: Iterable[Any] | None) -> tuple[str, ...]:
 
 
 def _read(tool: Any) -> Iterator[ToolDeclaration]:
-    """The tools that one declaration declares."""
+    """The tools in one declaration, which may hold several."""
     match tool:
         case ToolDeclaration():
             yield tool
-        case object(declaration=ToolDeclaration() as known):  # one of our tools
-            yield known
+        case object(declaration=ToolDeclaration() as declaration):  # a Tool
+            yield declaration
         case str():
             yield ToolDeclaration(tool)
         case {"type": "custom", "custom": Mapping() as inner} | {"custom": Mapping() as inner}:
@@ -57,16 +57,18 @@ def _read(tool: Any) -> Iterator[ToolDeclaration]:
                 yield from _read(declaration)
         case {"name": str()}:
             yield _named(tool, is_custom=tool.get("type") == "custom" and not any(key in tool for key in _SCHEMA_KEYS))
-        case Mapping() if _says_what_it_is(tool):
+        case Mapping() if _is_hosted(tool):
             yield ToolDeclaration(str(tool.get("type") or ""), hosted=tool)
         case Mapping():
-            raise UsageError(f"{dict(tool)!r} is no tool: a declaration has a name, or is one of a vendor's own tools")
+            raise UsageError(
+                f"{dict(tool)!r} is not a tool declaration: it has neither a name nor the type of a hosted tool"
+            )
         case _:
             yield from _object(tool)
 
 
-def _says_what_it_is(tool: Mapping[str, Any]) -> bool:
-    """Whether it is one of a vendor's own tools: its type says so, or its one field does, as Gemini's do."""
+def _is_hosted(tool: Mapping[str, Any]) -> bool:
+    """Whether the provider runs the tool: by its type, or, as in Gemini's declarations, by its only field."""
     kind = tool.get("type")
     if kind is not None:
         return isinstance(kind, str) and kind not in ("", "function", "custom")
@@ -79,12 +81,12 @@ def _named(tool: Mapping[str, Any], *, is_custom: bool) -> ToolDeclaration:
         return ToolDeclaration(tool["name"], hosted=tool)
     schema: Any = next((tool[key] for key in _SCHEMA_KEYS if tool.get(key)), {})
     extra = {key: value for key, value in tool.items() if key not in ("name", "description", "type", *_SCHEMA_KEYS)}
-    return ToolDeclaration(tool["name"], str(tool.get("description") or ""), _bare(schema), extra, is_custom)
+    return ToolDeclaration(tool["name"], str(tool.get("description") or ""), _unwrap(schema), extra, is_custom)
 
 
-def _bare(schema: Any) -> Mapping[str, Any]:
+def _unwrap(schema: Any) -> Mapping[str, Any]:
     match schema:
-        case {"json": Mapping() as inner, **rest} if not rest:  # Bedrock wraps it
+        case {"json": Mapping() as inner, **rest} if not rest:  # Bedrock's form
             return inner
         case Mapping():
             return schema
@@ -93,10 +95,10 @@ def _bare(schema: Any) -> Mapping[str, Any]:
 
 
 def _object(tool: Any) -> Iterator[ToolDeclaration]:
-    """A function, or an object with a name and a schema: an SDK's tool, one of MCP, one of ours."""
-    named: Any = getattr(tool, "name", None) or getattr(tool, "__name__", "")
-    if not isinstance(named, str) or not named:
-        raise UsageError(f"an object of type {type(tool).__name__} is no tool: give a function, or a declaration")
-    described: Any = getattr(tool, "description", None) or getattr(tool, "__doc__", None) or ""
-    schema: Any = next((found for key in _SCHEMA_KEYS if (found := getattr(tool, key, None))), {})
-    yield ToolDeclaration(named, described if isinstance(described, str) else "", _bare(schema))
+    """A function, or an object with a name and a schema, such as the tool of an SDK or of MCP."""
+    name: Any = getattr(tool, "name", None) or getattr(tool, "__name__", "")
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"an object of type {type(tool).__name__} is not a tool: use a function or a declaration")
+    description: Any = getattr(tool, "description", None) or getattr(tool, "__doc__", None) or ""
+    schema: Any = next((value for key in _SCHEMA_KEYS if (value := getattr(tool, key, None))), {})
+    yield ToolDeclaration(name, description if isinstance(description, str) else "", _unwrap(schema))

@@ -1,4 +1,4 @@
-"""The fold: events to a Turn, which is what the model said in one answer."""
+"""Folds events into a Turn, the assembled response of a model."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ TurnType = Literal["tool_calls", "final_answer"]
 
 
 class Turn(Struct, frozen=True):
-    """One answer of a model: its parts in order, why it ended, and what it cost.
+    """One response of a model: its parts in order, why it ended, and its usage.
 
-    The parts are events again, one for each block, with their pieces joined. `error` and `usage` are None if the
-    provider told none; `finish_reason` is "cut" if it never said why it stopped.
+    The parts are events, one per block, with the pieces joined. `error` and `usage` are None if the provider reported
+    none; `finish_reason` is "cut" if the response ended without one.
     """
 
     parts: tuple[TurnPart, ...] = ()
@@ -53,27 +53,27 @@ class Turn(Struct, frozen=True):
 
     @property
     def reasoning(self) -> str:
-        """The reasoning, as far as it was shown."""
+        """The visible reasoning."""
         return "".join(part.text for part in self.parts if isinstance(part, Reasoning))
 
     @property
     def refusal(self) -> str:
-        """The words with which the model declined, if it did and the wire keeps them apart."""
+        """The refusal of the model, on wires that separate it from the text."""
         return "".join(part.text for part in self.parts if isinstance(part, Refusal))
 
     @property
     def tool_calls(self) -> list[ToolCall]:
-        """The whole calls, in order."""
+        """The complete calls, in order."""
         return [part for part in self.parts if isinstance(part, ToolCall)]
 
     @property
     def invalid_calls(self) -> list[ToolCallInvalid]:
-        """The calls that were cut or malformed and must not run."""
+        """The calls that were cut or are malformed; they must not run."""
         return [part for part in self.parts if isinstance(part, ToolCallInvalid)]
 
     @property
     def type(self) -> TurnType:
-        """What to do next: run the calls, or show the answer; an answer may be cut, see `finish_reason` and `error`."""
+        """What to do next: run the calls, or show the answer, which may be cut (see `finish_reason` and `error`)."""
         return "tool_calls" if self.tool_calls else "final_answer"
 
 
@@ -86,14 +86,14 @@ class TurnBuilder:
         self._unknown: list[Unknown] = []
 
     def _restart(self) -> None:
-        self._pieces: dict[int, tuple[Any, list[str]]] = {}  # a block's first event, and the pieces of it
+        self._pieces: dict[int, tuple[Any, list[str]]] = {}  # the first event of each block, and its pieces
         self._whole: list[tuple[int, TurnPart]] = []
         self._finish = Finish("cut")
         self._usage: Usage | None = None
         self._error: Error | None = None
 
     def add(self, event: StreamChunk) -> None:
-        """Take one event in."""
+        """Adds one event."""
         match event:
             case Text() | Reasoning() | Refusal():
                 if event.choice == self._choice:
@@ -126,7 +126,7 @@ class TurnBuilder:
         self._whole.append((event.block, event))
 
     def build(self) -> Turn:
-        """The turn as far as it has come."""
+        """The turn so far."""
         joined = [(block, _joined(first, pieces)) for block, (first, pieces) in self._pieces.items()]
         parts = sorted(joined + self._whole, key=lambda part: part[0])
         return Turn(
@@ -141,26 +141,24 @@ class TurnBuilder:
 
 
 def not_an_event(event: Never) -> NoReturn:
-    """The type checker proves that no event comes here; a caller's data may."""
-    raise UsageError(
-        f"expected events, got an object of type {type(event).__name__}: run the data through decode first"
-    )
+    """Raises a `UsageError`: the type checker rules out events here, but not other data of a caller."""
+    raise UsageError(f"expected events, not an object of type {type(event).__name__}: pass the data to decode first")
 
 
 def _joined(first: Any, pieces: list[str]) -> TurnPart:
     text = "".join(pieces)
     if isinstance(first, ToolCallStart):
-        return ToolCallInvalid(first.block, first.id, first.name, text, "cut", "the events end before the call does")
+        return ToolCallInvalid(first.block, first.id, first.name, text, "cut", "the events end before the call ends")
     if isinstance(first, ToolCallDelta):
-        return ToolCallInvalid(first.block, "", "", text, "unnamed", "the events begin within the call")
-    whole: TurnPart = type(first)(first.block, text, first.choice)
-    return whole
+        return ToolCallInvalid(first.block, "", "", text, "unnamed", "the events begin inside the call")
+    part: TurnPart = type(first)(first.block, text, first.choice)
+    return part
 
 
 def collect(events: Iterable[StreamChunk], choice: int = 0) -> Turn:
-    """Fold events into a Turn; of several choices, the one that is asked for."""
+    """Folds the events of one choice into a Turn."""
     if not hasattr(events, "__iter__"):
-        raise UsageError(f"{type(events).__name__} cannot be read in plain code: fold it with `await aconsume(events)`")
+        raise UsageError(f"{type(events).__name__} is not iterable: use `await aconsume(events)` for async events")
     builder = TurnBuilder(choice)
     for event in events:
         builder.add(event)
@@ -168,9 +166,9 @@ def collect(events: Iterable[StreamChunk], choice: int = 0) -> Turn:
 
 
 classify = collect
-"""The same fold, for those who ask what to do next: `.type` is "tool_calls" or "final_answer"."""
+"""The same function, for code that branches on `.type`: "tool_calls" or "final_answer"."""
 
 
 def extract(events: Iterable[StreamChunk]) -> list[ToolCall]:
-    """Just the whole tool calls."""
+    """The complete tool calls."""
     return collect(events).tool_calls

@@ -1,1 +1,1 @@
-"""Other ways to read a stream, for code that exists already."""
+"""Adapters for existing code: an accumulator of raw deltas, callbacks, and a parser of calls in XML."""

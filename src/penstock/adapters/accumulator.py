@@ -1,4 +1,4 @@
-"""Raw Chat Completions deltas to calls, for those who loop over their SDK's chunks themselves."""
+"""Accumulates tool calls from raw Chat Completions chunks, for code that iterates over its SDK's stream itself."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from penstock.wires.shared.open_call import OpenCall
 
 
 class StreamingToolCallAccumulator:
-    """Puts the pieces of tool calls together, as they come in Chat Completions chunks.
+    """Accumulates the pieces of tool calls in Chat Completions chunks.
 
         calls = StreamingToolCallAccumulator()
         for chunk in stream:
             calls.add_chunk(chunk)  # or its choices[0].delta.tool_calls
         for call in calls.get_complete_tool_calls(): ...
 
-    A call is complete when it has an id, a name, and arguments that are whole JSON. That is all that deltas can tell: a
-    server may still go on, so act when the stream has ended, or use `decode`, which waits for the protocol's word.
+    A call is complete when it has an id, a name, and arguments that are complete JSON. The server may still send more
+    of it, so run calls only when the stream has ended, or use `decode`, which waits for the protocol to confirm them.
     """
 
     def __init__(self, tools: Iterable[Any] | None = None) -> None:
@@ -33,13 +33,13 @@ class StreamingToolCallAccumulator:
         self.clear()
 
     def add_chunk(self, deltas: Any) -> None:
-        """Take in the deltas of a chunk: a list of dicts or SDK objects, one of them, a whole chunk, or None."""
+        """Adds the deltas of a chunk: a list of dicts or SDK objects, one of them, a whole chunk, or None."""
         self._calls.add([fragment_of(delta) for delta in _fragments(deltas)])
-        self._answer.out.clear()  # the events of these calls are nobody's business here
+        self._answer.out.clear()  # the events of these calls are not used
 
     @property
     def tool_calls(self) -> list[dict[str, Any]]:
-        """All calls so far, complete or not, for looking at."""
+        """All calls so far, complete or not."""
         return [
             {"id": call.id, "name": call.name, "arguments": call.raw(), "is_complete": self._is_complete(call)}
             for call in self._answer.calls
@@ -50,7 +50,7 @@ class StreamingToolCallAccumulator:
         return any(self._is_complete(call) for call in self._answer.calls)
 
     def get_complete_tool_calls(self) -> list[ToolCall]:
-        """The calls that are complete, in order."""
+        """The complete calls, in order."""
         return [
             ToolCall(call.id, call.name, arguments, call.raw(), kind=call.kind, block=call.block)
             for call in self._answer.calls
@@ -58,7 +58,7 @@ class StreamingToolCallAccumulator:
         ]
 
     def clear(self) -> None:
-        """Forget all calls; pieces that still come for one of them are ignored."""
+        """Forgets all calls; further pieces of them are ignored."""
         self._answer = AnswerWriter([], 0, Numbering("call_"), "openai-chat")
         self._calls = ChatCalls(self._answer, self._tools)
 
@@ -68,21 +68,19 @@ class StreamingToolCallAccumulator:
 
 
 def _fragments(deltas: Any) -> Iterator[dict[str, Any]]:
-    """The fragments in whatever a caller holds of a chunk."""
+    """The tool-call fragments in a chunk, or in any part of one."""
     if deltas is None:
         return
     value = as_mapping(deltas)
     match value:
         case None:
             if isinstance(deltas, str | bytes) or not isinstance(deltas, Iterable):
-                raise UsageError(
-                    f"cannot take a {type(deltas).__name__} for deltas: give a list of dicts or SDK objects"
-                )
+                raise UsageError(f"deltas must be a list of dicts or SDK objects, not a {type(deltas).__name__}")
             for delta in deltas:
                 yield from _fragments(delta)
         case {"choices": choices}:
             for choice in map(as_mapping, choices or ()):
-                if choice and not choice.get("index"):  # of several answers, the first
+                if choice and not choice.get("index"):  # only the first of several choices
                     yield from _fragments(choice.get("delta"))
         case {"delta": delta}:
             yield from _fragments(delta)

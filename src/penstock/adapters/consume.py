@@ -1,4 +1,4 @@
-"""Callbacks over any stream of events, for those who would rather be called than loop."""
+"""Reads a stream of events with callbacks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def consume(
     on_complete: OnComplete | None = None,
     on_error: OnError | None = None,
 ) -> Turn:
-    """Run through the stream: `on_message` for each event, then `on_complete` with the Turn, or `on_error`.
+    """Reads the stream: calls `on_message` for each event, then `on_complete` with the Turn, or `on_error`.
 
-    Exactly one of the two ends is called; a stream that was cut without an error is complete as far as it came, and its
-    Turn says so. An error that the provider told, or that the stream raised, goes to `on_error`; without one, what the
-    stream raised is raised. The Turn as far as it came is returned either way.
+    Exactly one of the last two is called. A stream that was cut without an error counts as complete; its Turn has the
+    finish reason "cut". `on_error` gets an error that the provider reported or that the stream raised; without
+    `on_error`, an exception is raised. The Turn so far is returned in both cases.
     """
     builder, failure = TurnBuilder(), None
     events = iter(stream)
@@ -32,14 +32,14 @@ def consume(
             event = next(events)
         except StopIteration:
             break
-        except Exception as error:  # noqa: BLE001  # the caller's stream may fail in any way; the callback gets it
+        except Exception as error:  # noqa: BLE001  # the caller's stream may raise anything; `on_error` gets it
             failure = error
             break
         builder.add(event)
         if on_message:
             on_message(event)
     turn = builder.build()
-    ending(turn, failure, on_complete, on_error)
+    call_end_callback(turn, failure, on_complete, on_error)
     return turn
 
 
@@ -49,7 +49,7 @@ async def aconsume(
     on_complete: OnComplete | None = None,
     on_error: OnError | None = None,
 ) -> Turn:
-    """`consume` over an async stream; the callbacks may be async too."""
+    """`consume` for an async stream; the callbacks may be async too."""
     builder, failure = TurnBuilder(), None
     events = aiter(stream)
     while True:
@@ -64,13 +64,15 @@ async def aconsume(
         if on_message and is_awaitable(waiting := on_message(event)):
             await waiting
     turn = builder.build()
-    if is_awaitable(waiting := ending(turn, failure, on_complete, on_error)):
+    if is_awaitable(waiting := call_end_callback(turn, failure, on_complete, on_error)):
         await waiting
     return turn
 
 
-def ending(turn: Turn, failure: Exception | None, on_complete: OnComplete | None, on_error: OnError | None) -> Any:
-    """Call the one callback that fits how the stream ended."""
+def call_end_callback(
+    turn: Turn, failure: Exception | None, on_complete: OnComplete | None, on_error: OnError | None
+) -> Any:
+    """Calls `on_complete` or `on_error`, and returns its result."""
     if failure is not None and on_error is None:
         raise failure
     problem = failure or turn.error
@@ -80,5 +82,5 @@ def ending(turn: Turn, failure: Exception | None, on_complete: OnComplete | None
 
 
 def is_awaitable(value: Any) -> TypeGuard[Awaitable[Any]]:
-    """Whether the value is to be awaited; `inspect` has the same, at the price of its import."""
+    """Whether the value can be awaited; `inspect.isawaitable` would cost an import."""
     return isinstance(value, Awaitable)

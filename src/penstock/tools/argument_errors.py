@@ -1,4 +1,4 @@
-"""What is wrong with the arguments of a call, in words by which a model can mend it."""
+"""Error messages for the arguments of a call, written so that a model can correct them."""
 
 from __future__ import annotations
 
@@ -11,74 +11,77 @@ from msgspec import Struct
 from penstock.errors import ArgumentsError
 
 MAX_PROBLEMS = 10
-"""How many problems a message tells of; it says how many more there are."""
+"""The problems listed in one message; the others are counted."""
 
 MAX_SHOWN = 80
-"""How many characters of a wrong value are shown."""
+"""The characters shown of a wrong value."""
 
 Place = tuple[str | int, ...]
 
 
 class ArgumentProblem(Struct, frozen=True):
-    """What is wrong at one place of the arguments: what was `expected` there (`words` says it otherwise), and `got`."""
+    """A problem at one place of the arguments: the type that was `expected`, or else a `message`, and the value."""
 
     place: Place
     expected: str = ""
-    words: str = ""
-    got: Any = None
-    is_shown: bool = True
+    message: str = ""
+    value: Any = None
+    shows_value: bool = True
 
 
 def missing_argument(place: Place) -> ArgumentProblem:
-    """There should be a value, and there is none."""
-    return ArgumentProblem(place, words="missing", is_shown=False)
+    """A required value is missing."""
+    return ArgumentProblem(place, message="missing", shows_value=False)
 
 
 def unknown_argument(place: Place, known: Iterable[str]) -> ArgumentProblem:
-    """There is a field that there should not be."""
+    """A field that the schema does not allow; `known` are those that it does."""
     names = ", ".join(f"`{name}`" for name in known)
-    return ArgumentProblem(place, words=f"unknown; there {f'are: {names}' if names else 'are none'}", is_shown=False)
+    message = f"unknown field; the fields are: {names}" if names else "unknown field; there are no fields here"
+    return ArgumentProblem(place, message=message, shows_value=False)
 
 
 def raise_problems(problems: Sequence[ArgumentProblem]) -> None:
-    """Raise an `ArgumentsError` that tells of the problems, if there are any."""
+    """Raises an `ArgumentsError` that lists the problems, if there are any."""
     if not problems:
         return
-    lines = [f"`{format_place(place)}`: {words}" for place, words in _merged(problems)]
+    lines = [f"`{format_place(place)}`: {message}" for place, message in _merged(problems)]
     if len(lines) > MAX_PROBLEMS:
         lines[MAX_PROBLEMS:] = [f"… and {len(lines) - MAX_PROBLEMS} more"]
     raise ArgumentsError("\n".join(lines))
 
 
 def format_place(place: Place) -> str:
-    """A place as people write it: `items[0].price`."""
+    """Formats a place as a path: `items[0].price`."""
     steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in place]
     return "".join(steps).removeprefix(".") or "arguments"
 
 
 def short_json(value: Any) -> str:
-    """A value as the model wrote it, shortened."""
+    """The value as JSON, truncated."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text)} characters)"
 
 
 def _merged(problems: Sequence[ArgumentProblem]) -> Iterator[tuple[Place, str]]:
-    """The places with their words; what the members of a union expect at one place becomes one sentence."""
+    """Yields each place with its message; the types that the members of a union expect become one message."""
     by_place: dict[Place, list[ArgumentProblem]] = {}
     for problem in problems:
         by_place.setdefault(problem.place, []).append(problem)
-    for place, here in by_place.items():
-        expected = list(dict.fromkeys(problem.expected for problem in here if problem.expected))
+    for place, group in by_place.items():
+        expected = list(dict.fromkeys(problem.expected for problem in group if problem.expected))
         if expected:
             last = expected.pop()
             choice = f"{', '.join(expected)} or {last}" if expected else last
-            yield place, f"expected {choice}, got {short_json(here[0].got)}"
+            yield place, f"expected {choice}, got {short_json(group[0].value)}"
             continue
-        for words, got, is_shown in dict.fromkeys((p.words, short_json(p.got), p.is_shown) for p in here):
-            yield place, f"{words}, got {got}" if is_shown else words
+        for message, value, shows_value in dict.fromkeys(
+            (p.message, short_json(p.value), p.shows_value) for p in group
+        ):
+            yield place, f"{message}, got {value}" if shows_value else message
 
 
-# What pydantic says.
+# Errors of pydantic.
 
 _EXPECTED = {
     "a string": ("string_type", "bytes_type"),
@@ -99,11 +102,11 @@ _EXPECTED = {
 _EXPECTED_OF = {kind: expected for expected, kinds in _EXPECTED.items() for kind in kinds}
 _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument", "missing_positional_only_argument")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
-_OPENINGS = {"Input should be ": "must be ", "Value error, ": "", "Assertion failed, ": ""}
+_PREFIXES = {"Input should be ": "must be ", "Value error, ": "", "Assertion failed, ": ""}
 
 
 def pydantic_problems(name: str, value: Any, errors: Iterable[Mapping[str, Any]]) -> list[ArgumentProblem]:
-    """What pydantic found wrong with the argument of this name."""
+    """Converts the errors that pydantic reports for the argument of this name."""
     return [_from_pydantic(name, value, error) for error in errors]
 
 
@@ -112,26 +115,26 @@ def _from_pydantic(name: str, value: Any, error: Mapping[str, Any]) -> ArgumentP
     if kind in _MISSING:
         return missing_argument(place)
     if kind in _UNKNOWN:
-        return ArgumentProblem(place, words="unknown", is_shown=False)
+        return ArgumentProblem(place, message="unknown field", shows_value=False)
     if kind in ("enum", "literal_error"):
-        return ArgumentProblem(place, expected=error["ctx"]["expected"], got=error["input"])
+        return ArgumentProblem(place, expected=error["ctx"]["expected"], value=error["input"])
     if expected := _EXPECTED_OF.get(kind):
         role = " as a key" if "[key]" in error["loc"] else ""
-        return ArgumentProblem(place, expected=expected + role, got=error["input"])
-    return ArgumentProblem(place, words=_reworded(error["msg"]), got=error["input"])
+        return ArgumentProblem(place, expected=expected + role, value=error["input"])
+    return ArgumentProblem(place, message=_reworded(error["msg"]), value=error["input"])
 
 
 def _reworded(message: str) -> str:
-    for opening, other in _OPENINGS.items():
-        if message.startswith(opening):
-            return other + message.removeprefix(opening)
+    for prefix, other in _PREFIXES.items():
+        if message.startswith(prefix):
+            return other + message.removeprefix(prefix)
     return message[:1].lower() + message[1:]
 
 
 def _place_in(value: Any, location: Sequence[str | int], is_missing: bool) -> Iterator[str | int]:
-    """The steps of a location that lead through the value: pydantic also names the members of unions on the way."""
-    for at, step in enumerate(location):
-        is_last = at == len(location) - 1
+    """The steps of a location that exist in the value: pydantic's locations also name members of unions."""
+    for index, step in enumerate(location):
+        is_last = index == len(location) - 1
         match value, step:
             case dict(), str() if step in value or (is_missing and is_last):
                 value = value.get(step)

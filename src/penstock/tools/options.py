@@ -1,4 +1,4 @@
-"""What can be said of a tool beside what its function says, and whether it makes sense."""
+"""The options of a tool, and the checks of their values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Approval = bool | Callable[[dict[str, Any]], bool]
 
 
 class RunOptions(TypedDict, total=False):
-    """How a tool is run: the part of `ToolOptions` that no model is told."""
+    """The options that control how a tool runs; they are not sent to the model."""
 
     read_only: bool
     start: StartPolicy | None
@@ -26,15 +26,15 @@ class RunOptions(TypedDict, total=False):
 
 
 class ToolOptions(RunOptions, total=False):
-    """What can be said of a tool.
+    """The options of a tool.
 
-    A `read_only` tool changes nothing, and so may start before its call is confirmed. `start` says when a call starts:
-    as its arguments are `closed`, when the `call` is confirmed, or after the `turn`. `approval` asks a person first:
-    always, or if a function of the arguments says so; it is given what the tool would get, converted and with its
-    defaults, as a copy. `timeout` is in seconds. `retries` is how often the model may try again after failures in a
-    row; None sets no bound. With `parallel=False` it does not run beside other tools. A `deferred` tool runs elsewhere:
-    its function only declares it, and a run waits for what it is told by `provide`. `strict` asks the provider to hold
-    the model to the schema.
+    A `read_only` tool has no side effects, so it may start before its call is confirmed. `start` says when a call
+    starts: when its arguments are `closed`, when the `call` is confirmed, or after the `turn`. `approval` asks a person
+    first: always (True), or if a function of the arguments returns True; the function gets a copy of the converted
+    arguments with their defaults. `timeout` is in seconds. `retries` limits how often the model may retry after
+    consecutive failures; None means no limit. With `parallel=False` the tool does not run beside others. A `deferred`
+    tool runs elsewhere: its function only declares it, and the run waits for a result passed to `provide`. `strict`
+    asks the provider to enforce the schema.
     """
 
     name: str
@@ -43,18 +43,18 @@ class ToolOptions(RunOptions, total=False):
 
 
 def check_names(options: Mapping[str, Any]) -> None:
-    """Raise a `UsageError` for an option that there is not."""
+    """Raises an `UnknownOptionError` for an option that does not exist."""
     for option in options:
         if option not in _RULES:
             raise UnknownOptionError(option, _RULES, "a tool")
 
 
 def check_options(options: Mapping[str, Any], label: str) -> None:
-    """Raise a `UsageError` for an option that there is not, or whose value makes no sense."""
+    """Raises a `UsageError` for an option that does not exist or has a wrong value."""
     check_names(options)
-    for option, (holds, wanted) in _RULES.items():
+    for option, (holds, expected) in _RULES.items():
         if option in options and not holds(options[option]):
-            raise UsageError(f"the tool {label!r}: {option} is {options[option]!r}: give {wanted}")
+            raise UsageError(f"tool {label!r}: {option} must be {expected}, not {options[option]!r}")
 
 
 def _is_text(value: Any) -> bool:
@@ -77,16 +77,19 @@ def _is_approval(value: Any) -> bool:
 
 _Rule = tuple[Callable[[Any], bool], str]
 _RULES: dict[str, _Rule] = {
-    "name": (_is_text, "a text"),
-    "description": (_is_text, "a text"),
+    "name": (_is_text, "a string"),
+    "description": (_is_text, "a string"),
     "strict": (lambda value: value is None or _is_bool(value), "True, False or None"),
     "read_only": (_is_bool, "True or False"),
     "start": (lambda value: value in (None, "closed", "call", "turn"), "'closed', 'call' or 'turn'"),
-    "approval": (_is_approval, "True, False or a plain function of the arguments"),
-    "timeout": (lambda value: value is None or (_is_number(value) and value > 0), "seconds, or None"),
+    "approval": (_is_approval, "True, False or a synchronous function of the arguments"),
+    "timeout": (
+        lambda value: value is None or (_is_number(value) and value > 0),
+        "a positive number of seconds or None",
+    ),
     "retries": (
         lambda value: value is None or (_is_number(value) and isinstance(value, int) and value >= 0),
-        "a whole number of 0 or more, or None",
+        "a non-negative integer or None",
     ),
     "parallel": (_is_bool, "True or False"),
     "deferred": (_is_bool, "True or False"),

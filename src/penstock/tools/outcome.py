@@ -1,7 +1,7 @@
-"""What a tool returned, or raised, as what the model reads of it.
+"""Converts what a tool returned or raised to the content of a result.
 
-Whatever comes out of a tool can be told: what is not JSON becomes a text that people can read, what is too long is cut
-in the middle. Nothing here raises.
+Every value can be converted: what is not JSON becomes readable text, what is too long is truncated in the middle.
+Nothing here raises.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ from penstock.jsontext.surrogates import join_surrogates
 from penstock.messages import File, Image, ToolResult, file, image
 
 MAX_RESULT = 256 * 1024
-"""How many characters of text a result may have; of a longer one, the middle is left out."""
+"""The characters of text in a result; a longer text is truncated in the middle."""
 
 MAX_PARTS = 1000
-"""A longer list is told as JSON, whatever is in it: no model reads so many pictures."""
+"""The items up to which a list with images becomes separate parts; a longer list becomes JSON."""
+
 MAX_MEDIA = 32 * 1024 * 1024
-"""How many bytes a picture or a file may have; of a larger one, the model is told that it is too large."""
+"""The bytes of an image or a file; a larger one is replaced by a note."""
 
 MAX_NESTING = 100
-"""How deep the objects of a result may be nested; below, there is an ellipsis."""
+"""The levels of nested objects in a result; deeper ones are replaced by an ellipsis."""
 
 NOTHING = "null"
-"""What a model reads of None: that there is nothing, which may be an answer ("no such user") as well as none."""
+"""The text for None, which may be a result in itself ("no such user")."""
 
 ResultPart = Text | Image | File
 
-_NOTE = 60  # characters that the note about what was left out may take
+_NOTE = 60  # characters reserved for the note about the omitted text
 _IMAGES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
-_WRITABLE = ("1", "L", "LA", "P", "RGB", "RGBA")  # the kinds of pictures that PNG knows
+_PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
 
 
 class ToolOutput(Struct, frozen=True):
-    """What a tool may return to keep apart what the model reads (`content`) and what the program keeps (`data`)."""
+    """A return value of a tool that separates what the model reads (`content`) from what the program keeps (`data`)."""
 
     content: Any
     data: Any = None
@@ -53,7 +54,7 @@ class ToolOutput(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """How a tool came out: what the model reads, what the program keeps, and whether it failed."""
+    """The result of a tool: what the model reads, what the program keeps, and whether the tool failed."""
 
     content: tuple[ResultPart, ...]
     data: Any = None
@@ -61,12 +62,12 @@ class Outcome(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text of what the model reads."""
+        """The text of the content."""
         return "".join(part.text for part in self.content if isinstance(part, Text))
 
 
 def as_outcome(value: Any) -> Outcome:
-    """What a returned value means."""
+    """Converts the return value of a tool."""
     try:
         match value:
             case Outcome():
@@ -77,62 +78,62 @@ def as_outcome(value: Any) -> Outcome:
                 return Outcome(_content(value.content), value, value.is_error)
             case _:
                 return Outcome(_content(value), value)
-    except Exception as error:  # noqa: BLE001  # even to ask an object what it is may run a user's code
-        return Outcome((Text(0, _unshowable(value, error)),), value)
+    except Exception as error:  # noqa: BLE001  # even inspecting an object may run user code
+        return Outcome((Text(0, _placeholder(value, error)),), value)
 
 
 def nearest_json(value: Any) -> Any:
-    """The JSON that comes closest to a value."""
+    """The nearest JSON equivalent of a value."""
     try:
-        return _plain(value, ())
-    except Exception as error:  # noqa: BLE001  # the methods of a value are a user's code
-        return _unshowable(value, error)
+        return _nearest(value, ())
+    except Exception as error:  # noqa: BLE001  # the methods of a value are user code
+        return _placeholder(value, error)
 
 
 def failure(error: BaseException) -> Outcome:
-    """What a raised error means: the words of a `ToolError`, and of any other its name and message."""
-    return Outcome(_cut([Text(0, "\n".join(_words(error)))]), is_error=True)
+    """Converts an exception: a `ToolError` to its message, any other to its name and message."""
+    return Outcome(_truncate([Text(0, "\n".join(_messages(error)))]), is_error=True)
 
 
-def _words(error: BaseException) -> Iterable[str]:
+def _messages(error: BaseException) -> Iterable[str]:
     match error:
         case BaseExceptionGroup():
             for inner in error.exceptions:
-                yield from _words(inner)
-        case ToolError() | ArgumentsError() if said := _said(error):
-            yield said
+                yield from _messages(inner)
+        case ToolError() | ArgumentsError() if message := _str(error):
+            yield message
         case _:
-            said = _said(error)
-            yield f"{type(error).__name__}: {said}" if said else type(error).__name__
+            message = _str(error)
+            yield f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 # The parts.
 
 
 def _content(value: Any) -> tuple[ResultPart, ...]:
-    return _cut(list(_parts(value)))
+    return _truncate(list(_parts(value)))
 
 
 def _parts(value: Any) -> Iterable[ResultPart]:
-    """The parts that a value is: a list with pictures in it is told piece by piece."""
+    """The parts of a value; a list that contains images becomes one part per item."""
     if isinstance(value, list | tuple) and len(value) <= MAX_PARTS:
-        found = [_part(item) for item in value]
-        if any(part is not None for part in found):
-            for item, part in zip(value, found, strict=True):
-                yield part or Text(0, _written(item))
+        parts = [_part(item) for item in value]
+        if any(part is not None for part in parts):
+            for item, part in zip(value, parts, strict=True):
+                yield part or Text(0, _as_text(item))
             return
-    yield _part(value) or Text(0, _written(value))
+    yield _part(value) or Text(0, _as_text(value))
 
 
 def _part(value: Any) -> ResultPart | None:
-    """The part that a value is, if it is more than text."""
+    """The part for a value that is one already, or binary data; None for any other."""
     match value:
         case Text() | Image() | File():
             return value
         case bytes() | bytearray() | memoryview():
             return _media(bytes(value))
         case _:
-            return _picture(value)
+            return _pil_image(value)
 
 
 def _media(data: bytes) -> Image | File | None:
@@ -146,22 +147,22 @@ def _media(data: bytes) -> Image | File | None:
     return image(data, kind) if kind else None
 
 
-def _picture(value: Any) -> Image | File | None:
-    """A picture of PIL's, if that is in use at all."""
+def _pil_image(value: Any) -> Image | File | None:
+    """An image of PIL, if that is imported at all."""
     pillow: Any = sys.modules.get("PIL.Image")
     if pillow is None or not isinstance(value, pillow.Image):
         return None
     buffer = io.BytesIO()
     try:
-        shown: Any = value if value.mode in _WRITABLE else value.convert("RGB")
-        shown.save(buffer, format="PNG")
-    except Exception:  # noqa: BLE001  # what a picture does when it is loaded is its own affair
+        converted: Any = value if value.mode in _PNG_MODES else value.convert("RGB")
+        converted.save(buffer, format="PNG")
+    except Exception:  # noqa: BLE001  # loading an image may fail in any way
         return None
     return _media(buffer.getvalue())
 
 
-def _cut(parts: Sequence[ResultPart]) -> tuple[ResultPart, ...]:
-    """The parts, whole characters all, and not more text than fits."""
+def _truncate(parts: Sequence[ResultPart]) -> tuple[ResultPart, ...]:
+    """The parts with at most `MAX_RESULT` characters of text, and with surrogates joined."""
     lengths = [len(part.text) for part in parts if isinstance(part, Text)]
     limit = MAX_RESULT if sum(lengths) <= MAX_RESULT else MAX_RESULT // len(lengths)
     return tuple(Text(part.block, _shortened(part.text, limit)) if isinstance(part, Text) else part for part in parts)
@@ -171,52 +172,52 @@ def _shortened(text: str, limit: int) -> str:
     if len(text) <= limit:
         return join_surrogates(text)
     kept = max(limit - _NOTE, 0)
-    note = f"\n… {len(text) - kept} characters left out …\n"
+    note = f"\n… {len(text) - kept} characters omitted …\n"
     return join_surrogates(text[: kept - kept // 2] + note + text[len(text) - kept // 2 :])
 
 
 # Values as text.
 
 
-def _written(value: Any) -> str:
-    """A value as text: a string as it is, anything else as JSON."""
+def _as_text(value: Any) -> str:
+    """A string unchanged, any other value as JSON."""
     try:
         match value:
             case Enum():
-                return _written(value.value)
+                return _as_text(value.value)
             case str():
                 return str.__str__(value)
             case None:
                 return NOTHING
             case _:
                 return _json(value)
-    except Exception as error:  # noqa: BLE001  # the methods of a value are a user's code
-        return _unshowable(value, error)
+    except Exception as error:  # noqa: BLE001  # the methods of a value are user code
+        return _placeholder(value, error)
 
 
-def _unshowable(value: Any, error: Exception) -> str:
+def _placeholder(value: Any, error: Exception) -> str:
     return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
 
 
 def _json(value: Any) -> str:
     try:
         return _dumped(value)
-    except (TypeError, ValueError, RecursionError):  # it is not JSON
-        closest = _plain(value, ())
-    return closest if isinstance(closest, str) else _dumped(closest)
+    except (TypeError, ValueError, RecursionError):  # not JSON
+        nearest = _nearest(value, ())
+    return nearest if isinstance(nearest, str) else _dumped(nearest)
 
 
 def _dumped(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _plain(value: Any, above: tuple[int, ...]) -> Any:
-    """The JSON that comes closest to a value; `above` are the objects that it stands in."""
+def _nearest(value: Any, above: tuple[int, ...]) -> Any:
+    """The nearest JSON equivalent of a value; `above` are the ids of the objects that contain it."""
     match value:
         case None | bool():
             return value
         case Enum():
-            return _plain(value.value, above)
+            return _nearest(value.value, above)
         case str():
             return join_surrogates(str.__str__(value))
         case int():
@@ -229,72 +230,72 @@ def _plain(value: Any, above: tuple[int, ...]) -> Any:
         return f"<this {type(value).__name__} again>"
     if len(above) >= MAX_NESTING:
         return "…"
-    return _opened(value, (*above, id(value)))
+    return _nearest_container(value, (*above, id(value)))
 
 
-def _opened(value: Any, above: tuple[int, ...]) -> Any:
-    """The JSON of an object, by what it holds."""
+def _nearest_container(value: Any, above: tuple[int, ...]) -> Any:
+    """The nearest JSON equivalent of a container or an object."""
     match value:
         case Mapping():
-            return {_key(key, above): _plain(item, above) for key, item in value.items()}
+            return {_key(key, above): _nearest(item, above) for key, item in value.items()}
         case Set():
-            return [_plain(item, above) for item in _ordered(value)]
+            return [_nearest(item, above) for item in _ordered(value)]
         case Sequence() | ValuesView():
-            return [_plain(item, above) for item in value]
+            return [_nearest(item, above) for item in value]
         case os.PathLike():
-            return _plain(os.fspath(value), above)
+            return _nearest(os.fspath(value), above)
         case type():
             return value.__qualname__
-        case object(model_dump=dump) if callable(dump):  # a model of pydantic's
-            return _plain(dump(mode="json", warnings=False), above)
-        case object(tolist=items) if callable(items):  # an array of NumPy's, or one number of it
-            return _plain(items(), above)
+        case object(model_dump=dump) if callable(dump):  # a pydantic model
+            return _nearest(dump(mode="json", warnings=False), above)
+        case object(tolist=items) if callable(items):  # a NumPy array or scalar
+            return _nearest(items(), above)
     if (fields := _fields(value)) is not None:
-        return {name: _plain(getattr(value, name, None), above) for name in fields}
+        return {name: _nearest(getattr(value, name, None), above) for name in fields}
     return _leaf(value)
 
 
 def _fields(value: Any) -> Iterable[str] | None:
-    """The names of what an object is made of: one with fields, or one that has no words of its own."""
+    """The field names of a dataclass, struct or attrs object, or of an object without its own `__str__`."""
     match value:
         case object(__dataclass_fields__=fields) | object(__struct_fields__=fields):
             return list(fields)
         case object(__attrs_attrs__=fields):
             return [field.name for field in fields]
-        case object(__dict__=dict(fields)) if _is_silent(value):
+        case object(__dict__=dict(fields)) if _has_default_str(value):
             return [name for name in fields if not name.startswith("_")] or None
         case _:
             return None
 
 
-def _is_silent(value: Any) -> bool:
+def _has_default_str(value: Any) -> bool:
     kind: Any = type(value)
     return kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__
 
 
 def _leaf(value: Any) -> Any:
-    """Dates, UUIDs, decimals; and whatever else there is, in its own words."""
+    """Dates, UUIDs and decimals as msgspec writes them; anything else as its `str()`."""
     try:
         return msgspec.to_builtins(value)
     except (TypeError, ValueError):
-        return f"<{type(value).__name__}>" if _is_silent(value) else _said(value)
+        return f"<{type(value).__name__}>" if _has_default_str(value) else _str(value)
 
 
-def _said(value: Any) -> str:
-    """What an object says of itself, if it can."""
+def _str(value: Any) -> str:
+    """`str(value)`, or a placeholder if that raises."""
     try:
         return str(value)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # a `__str__` is a user's code
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # `__str__` is user code
         return f"<{type(value).__name__} whose __str__ raised {type(error).__name__}>"
 
 
 def _key(key: Any, above: tuple[int, ...]) -> str:
-    nearest_json = _plain(key, above)
-    return nearest_json if isinstance(nearest_json, str) else _dumped(nearest_json)
+    nearest = _nearest(key, above)
+    return nearest if isinstance(nearest, str) else _dumped(nearest)
 
 
 def _ordered(items: Iterable[Any]) -> list[Any]:
-    """The items of a set: in order, so that the same set always reads the same."""
+    """The items of a set, sorted if possible, so that equal sets have equal text."""
     try:
         return sorted(items)
     except TypeError:

@@ -1,4 +1,4 @@
-"""What a run knows about a tool: when it may start, and under what conditions."""
+"""The policy of a tool: when its calls may start, and on which conditions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.tools.outcome import Outcome, failure
 StartPolicy = Literal["closed", "call", "turn"]
 
 DEFAULT_RETRIES = 3
-"""How often a model may try a tool again after failures in a row, unless the tool says otherwise."""
+"""How often a model may retry a tool after consecutive failures, unless the tool sets `retries`."""
 
 
 class ToolPolicy(Struct, frozen=True, kw_only=True):
-    """What the machine knows of a tool: when it may start, and under what conditions.
+    """When the calls of a tool may start, and on which conditions.
 
-    `check` gives what the tool will get of the arguments, or raises if they do not fit; `needs_approval` is asked of
-    that. The calls of one that `is_deferred` run elsewhere. What starts as `closed` is read-only.
+    `check` returns the validated arguments or raises if they do not fit; `needs_approval` is called with its result.
+    Calls of a tool that `is_deferred` run elsewhere. A tool with the start policy `closed` is read-only.
     """
 
     start: StartPolicy = "turn"
@@ -34,25 +34,25 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
 
     @property
     def may_have_effect(self) -> bool:
-        """Whether it matters that it ran, or ran in part."""
+        """Whether the tool may have side effects."""
         return not self.is_read_only and self.start != "closed"
 
     def requires_approval(self, arguments: dict[str, Any]) -> bool | Outcome:
-        """Whether a person is to be asked, also if that cannot be told; or what is wrong with the arguments."""
+        """Whether a person must approve the call (also if the predicate raises), or the error of the arguments."""
         if self.needs_approval is None:
             return False
-        given = self.check_arguments(arguments)
-        if isinstance(given, Outcome):
-            return given
+        checked = self.check_arguments(arguments)
+        if isinstance(checked, Outcome):
+            return checked
         try:
-            return bool(self.needs_approval(given))
-        except (Exception, SystemExit):  # noqa: BLE001  # the predicate is a user's code
+            return bool(self.needs_approval(checked))
+        except (Exception, SystemExit):  # noqa: BLE001  # the predicate is user code
             return True
 
     def check_arguments(self, arguments: dict[str, Any]) -> dict[str, Any] | Outcome:
-        """What the tool will get of the arguments, all of it copies; or what is wrong with them."""
-        given: dict[str, Any] = deep_copy(arguments)
+        """A validated copy of the arguments, or the error that they cause."""
+        copied: dict[str, Any] = deep_copy(arguments)
         try:
-            return given if self.check is None else self.check(given)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # checking runs a user's validators
+            return copied if self.check is None else self.check(copied)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # validators are user code
             return failure(error)

@@ -1,7 +1,7 @@
-"""The arguments of a tool that came with a JSON Schema of its own.
+"""Validates arguments against a JSON Schema, for tools that are declared with one.
 
-The keywords that models break are checked: types, enumerations, required and unknown fields, bounds. The others let
-everything pass, and so does a schema that makes no sense: the tool itself has the last word.
+The keywords that models violate are checked: types, enumerations, required and unknown fields, bounds. Other keywords,
+and schemas that are malformed, accept every value; the tool decides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.tools.argument_errors import (
 )
 
 MAX_REFERENCES = 100
-"""How many schemas deep a value is checked; what lies below passes."""
+"""The number of nested schemas up to which a value is checked; deeper values are accepted."""
 
 _TYPES = {
     "string": "a string", "integer": "an integer", "number": "a number", "boolean": "true or false", "null": "null",
@@ -41,19 +41,19 @@ _LENGTHS = {
 
 
 class SchemaArguments:
-    """The arguments that a JSON Schema describes: checked, and left as they are."""
+    """The arguments that a JSON Schema describes: validated, not converted."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = dict(parameters)
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments, if they fit; otherwise an `ArgumentsError` says where they do not."""
+        """Returns the arguments unchanged, or raises an `ArgumentsError` that names the places that do not fit."""
         raise_problems(list(self._object(self.parameters, arguments, (), 0)))
         return dict(arguments)
 
     def _problems(self, schema: Any, value: Any, place: Place, depth: int) -> Iterator[ArgumentProblem]:
         if schema is False:
-            yield ArgumentProblem(place, words="must not be given", got=value)
+            yield ArgumentProblem(place, message="must not be given", value=value)
         if not isinstance(schema, Mapping) or depth > MAX_REFERENCES:
             return
         if isinstance(schema.get("$ref"), str):
@@ -61,10 +61,10 @@ class SchemaArguments:
         if value is None and schema.get("nullable") is True:
             return
         if (expected := _mismatch(schema, value)) is not None:
-            yield ArgumentProblem(place, expected=expected, got=value)
+            yield ArgumentProblem(place, expected=expected, value=value)
             return
-        for words in _out_of_bounds(schema, value):
-            yield ArgumentProblem(place, words=words, got=value)
+        for message in _out_of_bounds(schema, value):
+            yield ArgumentProblem(place, message=message, value=value)
         yield from self._combined(schema, value, place, depth)
         match value:
             case dict():
@@ -73,7 +73,7 @@ class SchemaArguments:
                 yield from self._array(schema, value, place, depth)
 
     def _target(self, reference: str) -> Any:
-        """The schema that a reference points at; one that is not in this document lets everything pass."""
+        """The schema that a `$ref` points to; one outside of this document accepts every value."""
         node: Any = self.parameters
         if not reference.startswith("#"):
             return {}
@@ -117,10 +117,10 @@ def _list(value: Any) -> list[Any]:
 
 
 def _mismatch(schema: Mapping[str, Any], value: Any) -> str | None:
-    """What the schema expects, if the value is of another kind."""
+    """The types or values that the schema expects, if the value is not one of them."""
     named = schema.get("type")
     kinds = [named] if isinstance(named, str) else _list(named)
-    kinds = [kind.lower() for kind in kinds if isinstance(kind, str)]  # some vendors write them in capitals
+    kinds = [kind.lower() for kind in kinds if isinstance(kind, str)]  # Google writes types in capitals
     if kinds and all(kind in _TYPES and not _is_a(kind, value) for kind in kinds):
         return " or ".join(_TYPES[kind] for kind in kinds)
     choices = [schema["const"]] if "const" in schema else _list(schema.get("enum"))
@@ -148,16 +148,16 @@ def _is_a(kind: str, value: Any) -> bool:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two JSON values are the same; in Python, `True` is 1."""
+    """Whether two JSON values are equal; in Python, `True == 1`."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 def _out_of_bounds(schema: Mapping[str, Any], value: Any) -> Iterator[str]:
-    for keyword, (words, holds) in _BOUNDS.items():
+    for keyword, (message, holds) in _BOUNDS.items():
         bound: Any = schema.get(keyword)
         if _is_a("number", value) and _is_a("number", bound) and not holds(value, bound):
-            yield words.format(bound)
-    for keyword, (kind, words, holds) in _LENGTHS.items():
+            yield message.format(bound)
+    for keyword, (kind, message, holds) in _LENGTHS.items():
         bound = schema.get(keyword)
         if isinstance(value, kind) and _is_a("number", bound) and not holds(len(value), bound):
-            yield words.format(bound)
+            yield message.format(bound)

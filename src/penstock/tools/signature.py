@@ -1,4 +1,4 @@
-"""What a function takes, as its signature, its type hints and its docstring say it."""
+"""Reads what a function takes: its signature, its type hints and its docstring."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ NO_DEFAULT: Any = inspect.Parameter.empty
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _unheard(progress: Any) -> None:
-    """Where progress goes that nobody listens to."""
+def _ignore(progress: Any) -> None:
+    """The default of `Context.report`."""
 
 
 class Context(Struct, Generic[Deps], frozen=True, eq=False):
-    """What a tool may know of the run that it is called in; a parameter annotated so gets it, and no model sees it.
+    """The run that a tool is called in. A parameter with this annotation gets it; the model does not see it.
 
-    `deps` is what the program handed to the run, `report` tells how far the tool is. If whoever reads the run is slow,
-    `report` waits for them; called on the event loop of the run, where it cannot wait, it puts the new report in the
-    place of the last unread one of the same call.
+    `deps` is what the program passed to the run. `report` emits progress. If the reader of the run is slow, `report`
+    waits; called on the event loop of the run, where it cannot wait, it replaces the last unread report of the same
+    call.
     """
 
     deps: Deps
     call_id: str = ""
     tool: str = ""
     step: int = 0
-    report: Callable[[Any], None] = _unheard
+    report: Callable[[Any], None] = _ignore
 
 
 class Parameter(Struct, frozen=True):
-    """What one parameter takes. `annotation` is None if any value will do."""
+    """A parameter of a function. `annotation` is None if it accepts any value."""
 
     name: str
     annotation: Any = None
@@ -55,25 +55,25 @@ class Parameter(Struct, frozen=True):
 
 
 class Signature(Struct, frozen=True):
-    """What a function takes from a model.
+    """The parameters of a function that a model can pass.
 
-    `rest` stands for all other names, if the function has `**kwargs`. `contexts` get the context of the run,
-    `hidden` are the names that a model may not use, `positional` those that only their position tells, `names` what the
-    annotations may refer to. `is_method` says that an object is still wanted as the first argument.
+    `rest` stands for `**kwargs`. `context_names` are the parameters that get the context of the run, `hidden` the names
+    that a model may not use, `positional` the positional-only parameters, `namespace` the names that annotations may
+    refer to. `is_method` says that the function is an unbound method.
     """
 
     label: str
     description: str = ""
     parameters: tuple[Parameter, ...] = ()
     rest: Parameter | None = None
-    contexts: tuple[str, ...] = ()
+    context_names: tuple[str, ...] = ()
     hidden: frozenset[str] = frozenset()
     positional: tuple[Parameter, ...] = ()
-    names: Mapping[str, Any] = {}
+    namespace: Mapping[str, Any] = {}
     is_method: bool = False
 
     def by_keyword(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, such that all its parameters can be given by name."""
+        """The function with all its parameters callable by keyword."""
         if not self.positional:
             return function
 
@@ -85,65 +85,64 @@ class Signature(Struct, frozen=True):
 
 
 def read_signature(function: Callable[..., Any]) -> Signature:
-    """What the function takes; a `UsageError` names the parameter that no model could give."""
-    inner, bound = _inner(function)
+    """Reads the signature; raises a `UsageError` for a parameter that a model cannot pass."""
+    inner, bound = _unwrap(function)
     label = label_of(function)
     try:
-        found = list(_signature(function).parameters.values())
+        raw_parameters = list(_signature(function).parameters.values())
     except (ValueError, TypeError) as error:
-        raise UsageError(f"{label}: its signature cannot be read ({error}): give Tool.from_schema its schema") from None
-    is_method = _is_method(function, found)
-    found = [parameter for parameter in found[is_method:] if parameter.name not in bound]
-    documented = parse_docstring(_doc(function, inner))
-    names = dict(_names(function, inner))
-    reader = functools.partial(_parameter, label=label, names=names, descriptions=documented.parameters)
-    read = [(parameter, reader(parameter)) for parameter in found]
-    contexts = tuple(one.name for _, one in read if _is_context(one.annotation))
-    open_to_model = [(raw, one) for raw, one in read if one.name not in contexts]
+        raise UsageError(f"{label}: its signature cannot be read ({error}); use Tool.from_schema") from None
+    is_method = _is_method(function, raw_parameters)
+    docstring = parse_docstring(_doc(function, inner))
+    namespace = dict(_namespace(function, inner))
+    read = functools.partial(_parameter, label=label, namespace=namespace, descriptions=docstring.parameters)
+    parameters = [(raw, read(raw)) for raw in raw_parameters[is_method:] if raw.name not in bound]
+    context_names = tuple(one.name for _, one in parameters if _is_context(one.annotation))
+    visible = [(raw, one) for raw, one in parameters if one.name not in context_names]
     return Signature(
         label,
-        documented.description,
-        tuple(one for raw, one in open_to_model if raw.kind not in _VARIADIC),
-        next((one for raw, one in open_to_model if raw.kind is raw.VAR_KEYWORD), None),
-        contexts,
-        frozenset({*contexts, *bound}),
-        tuple(one for raw, one in read if raw.kind is raw.POSITIONAL_ONLY),
-        names,
+        docstring.description,
+        tuple(one for raw, one in visible if raw.kind not in _VARIADIC),
+        next((one for raw, one in visible if raw.kind is raw.VAR_KEYWORD), None),
+        context_names,
+        frozenset({*context_names, *bound}),
+        tuple(one for raw, one in parameters if raw.kind is raw.POSITIONAL_ONLY),
+        namespace,
         is_method,
     )
 
 
 def context_signature(function: Callable[..., Any]) -> Signature:
-    """The signature of a function whose schema is given: the context of the run and its defaults are its own affair."""
+    """The signature of a function that is declared with a schema: its defaults, and its context parameters."""
     try:
-        found = list(_signature(function).parameters.values())
+        raw_parameters = list(_signature(function).parameters.values())
     except (ValueError, TypeError):
-        found = []
-    names = dict(_names(function, _inner(function)[0]))
-    hints = {parameter.name: _hint(parameter.annotation, names) for parameter in found}
-    contexts = tuple(name for name, hint in hints.items() if _is_context(hint))
-    own = [one for one in found if one.kind not in _VARIADIC and one.name not in contexts]
-    parameters = tuple(Parameter(one.name, default=one.default) for one in own)
-    return Signature(label_of(function), parameters=parameters, contexts=contexts)
+        raw_parameters = []
+    namespace = dict(_namespace(function, _unwrap(function)[0]))
+    hints = {raw.name: _hint(raw.annotation, namespace) for raw in raw_parameters}
+    context_names = tuple(name for name, hint in hints.items() if _is_context(hint))
+    visible = [raw for raw in raw_parameters if raw.kind not in _VARIADIC and raw.name not in context_names]
+    parameters = tuple(Parameter(raw.name, default=raw.default) for raw in visible)
+    return Signature(label_of(function), parameters=parameters, context_names=context_names)
 
 
 def label_of(function: Callable[..., Any]) -> str:
-    """Where a function is from, for a message about it."""
-    named: Any = type(function) if _is_object(function) else _inner(function)[0]
+    """The module and the qualified name of a function, for messages."""
+    named: Any = type(function) if _is_object(function) else _unwrap(function)[0]
     return ".".join(filter(None, [getattr(named, "__module__", ""), getattr(named, "__qualname__", repr(function))]))
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What a function is called; an object is called as its class."""
-    named: Any = type(function) if _is_object(function) else _inner(function)[0]
+    """The name of a function; for an object, that of its class."""
+    named: Any = type(function) if _is_object(function) else _unwrap(function)[0]
     return str(getattr(function, "__name__", None) or named.__name__)
 
 
-# The function behind what is called.
+# The function behind a callable.
 
 
-def _inner(function: Any) -> tuple[Any, frozenset[str]]:
-    """The function that stands behind methods, partials, wrappers and objects, and the names that partials gave."""
+def _unwrap(function: Any) -> tuple[Any, frozenset[str]]:
+    """The function behind methods, partials, wrappers and callable objects, and the names bound by partials."""
     bound: set[str] = set()
     while True:
         match function:
@@ -164,18 +163,18 @@ def _inner(function: Any) -> tuple[Any, frozenset[str]]:
 
 
 def _is_object(function: Any) -> bool:
-    """Whether it is an object of a class of somebody's, with a `__call__`."""
+    """Whether this is an object with a `__call__`."""
     return not (inspect.isroutine(function) or isinstance(function, functools.partial | type | staticmethod))
 
 
 def _doc(function: Any, inner: Any) -> str:
-    """What is said of it; of an object by its `__call__`, and if that says nothing of its own, by its class."""
-    said = inner.__doc__ if _is_object(function) else inspect.getdoc(inner)
-    return said or (inspect.getdoc(type(function)) if _is_object(function) else "") or ""
+    """The docstring; for an object, that of its `__call__`, or else of its class."""
+    docstring = inner.__doc__ if _is_object(function) else inspect.getdoc(inner)
+    return docstring or (inspect.getdoc(type(function)) if _is_object(function) else "") or ""
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    if sys.version_info >= (3, 14):  # there, annotations are evaluated when they are asked for
+    if sys.version_info >= (3, 14):  # annotations are evaluated lazily
         from annotationlib import Format
 
         return inspect.signature(function, annotation_format=Format.FORWARDREF)
@@ -183,7 +182,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def _is_method(function: Any, parameters: list[inspect.Parameter]) -> bool:
-    """Whether it stands in the body of a class, and no object has been given to it yet."""
+    """Whether the function is defined in a class and is not bound to an object."""
     scope = str(getattr(function, "__qualname__", "")).rpartition(".")[0]
     return bool(
         inspect.isfunction(function)
@@ -199,57 +198,57 @@ def _is_method(function: Any, parameters: list[inspect.Parameter]) -> bool:
 
 
 def _parameter(
-    raw: inspect.Parameter, *, label: str, names: Mapping[str, Any], descriptions: Mapping[str, str]
+    raw: inspect.Parameter, *, label: str, namespace: Mapping[str, Any], descriptions: Mapping[str, str]
 ) -> Parameter:
     if raw.kind is raw.VAR_POSITIONAL:
-        raise UsageError(f"{label}: parameter `*{raw.name}`: a model gives every argument a name; take a list instead")
+        raise UsageError(f"{label}: parameter `*{raw.name}`: a model passes arguments by name; use a list instead")
     try:
-        annotation = _evaluated(raw.annotation, names)
-    except Exception as error:  # an annotation is code of the user's
-        raise UsageError(f"{label}: parameter `{raw.name}`: its annotation {_unresolved(raw, error)}") from error
+        annotation = _evaluate(raw.annotation, namespace)
+    except Exception as error:  # annotations are user code
+        raise UsageError(f"{label}: parameter `{raw.name}`: {_annotation_problem(raw, error)}") from error
     return Parameter(raw.name, annotation, raw.default, descriptions.get(raw.name, ""))
 
 
-def _unresolved(raw: inspect.Parameter, error: Exception) -> str:
-    advice = "; the name must be known where the tool is made, not only to a type checker"
-    return f"{raw.annotation!r} cannot be read: {error}{advice if isinstance(error, NameError) else ''}"
+def _annotation_problem(raw: inspect.Parameter, error: Exception) -> str:
+    advice = "; import the name at run time, not only under TYPE_CHECKING" if isinstance(error, NameError) else ""
+    return f"its annotation {raw.annotation!r} cannot be evaluated: {error}{advice}"
 
 
-def _hint(annotation: Any, names: Mapping[str, Any]) -> Any:
+def _hint(annotation: Any, namespace: Mapping[str, Any]) -> Any:
     try:
-        return _evaluated(annotation, names)
-    except Exception:  # noqa: BLE001  # an annotation is code of the user's
+        return _evaluate(annotation, namespace)
+    except Exception:  # noqa: BLE001  # annotations are user code
         return None
 
 
-def _evaluated(annotation: Any, names: Mapping[str, Any]) -> Any:
-    """The annotation with all that it names; None if there is none."""
+def _evaluate(annotation: Any, namespace: Mapping[str, Any]) -> Any:
+    """Resolves the names in an annotation; None if there is no annotation or it accepts anything."""
     if annotation is NO_DEFAULT or annotation is Any or annotation is object:
         return None
 
     def holder() -> None: ...
 
-    holder.__annotations__ = {"it": annotation}
-    return get_type_hints(holder, dict(names), include_extras=True)["it"]
+    holder.__annotations__ = {"value": annotation}
+    return get_type_hints(holder, dict(namespace), include_extras=True)["value"]
 
 
-def _names(function: Any, inner: Any) -> Iterator[tuple[str, Any]]:
-    """What annotations may refer to: the module's names, then those of the scopes within, which hide them."""
+def _namespace(function: Any, inner: Any) -> Iterator[tuple[str, Any]]:
+    """The names that annotations may refer to: of the module, then of inner scopes, which shadow them."""
     yield from getattr(inner, "__globals__", {}).items()
-    for frame in reversed(list(_frames_around(inner))):
+    for frame in reversed(list(_enclosing_frames(inner))):
         yield from frame.f_locals.items()
     for base in reversed(_owner(function).__mro__[:-1]):
         yield from vars(base).items()
     for name, cell in zip(*_cells(inner), strict=True):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # it has no value yet
+        except ValueError:  # not assigned yet
             continue
     yield from ((parameter.__name__, parameter) for parameter in getattr(inner, "__type_params__", ()))
 
 
 def _owner(function: Any) -> type:
-    """The class whose names a method may use; that of nothing at all, if it is none."""
+    """The class of a method, whose names annotations may use; `object` for other functions."""
     match function:
         case types.MethodType(__self__=type() as owner):
             return owner
@@ -267,20 +266,20 @@ def _cells(inner: Any) -> tuple[Iterable[str], Iterable[Any]]:
             return (), ()
 
 
-def _frames_around(inner: Any) -> Iterator[types.FrameType]:
-    """The running scopes in which the function was defined, innermost first: their types have no other home."""
-    around = _scopes(getattr(inner, "__qualname__", ""))
+def _enclosing_frames(inner: Any) -> Iterator[types.FrameType]:
+    """The running functions in which the function is defined, innermost first: types may be local to them."""
+    scopes = _scopes(getattr(inner, "__qualname__", ""))
     frame: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while around and frame is not None:
-        if frame.f_code.co_qualname in around and frame.f_globals is getattr(inner, "__globals__", None):
-            around.discard(frame.f_code.co_qualname)
+    while scopes and frame is not None:
+        if frame.f_code.co_qualname in scopes and frame.f_globals is getattr(inner, "__globals__", None):
+            scopes.discard(frame.f_code.co_qualname)
             yield frame
         frame = frame.f_back
 
 
 def _scopes(qualname: str) -> set[str]:
     steps = qualname.split(".")[:-1]
-    return {".".join(steps[: at + 1]) for at, step in enumerate(steps) if step != "<locals>"}
+    return {".".join(steps[: index + 1]) for index, step in enumerate(steps) if step != "<locals>"}
 
 
 def _is_context(annotation: Any) -> bool:
@@ -297,21 +296,21 @@ def _is_context(annotation: Any) -> bool:
 
 
 class Docstring(Struct, frozen=True):
-    """What a docstring says: of the whole, and of the parameters."""
+    """The description in a docstring, and those of the parameters."""
 
     description: str = ""
     parameters: Mapping[str, str] = {}
 
 
 def parse_docstring(docstring: str) -> Docstring:
-    """What a docstring says, if it is in Google's, NumPy's, Sphinx's or Epydoc's style; all of it, if it is in none."""
-    if "\n" not in docstring:  # there is nothing to take apart, and the parser costs its import
+    """Parses a docstring in Google, NumPy, Sphinx or Epydoc style; in other styles, all of it is the description."""
+    if "\n" not in docstring:  # the parser is imported only where it is needed
         return Docstring(docstring.strip())
     from docstring_parser import ParseError, parse
 
     try:
-        found = parse(docstring)
+        parsed = parse(docstring)
     except ParseError:
         return Docstring(docstring.strip())
-    parameters = {one.arg_name.lstrip("*"): (one.description or "").strip() for one in found.params}
-    return Docstring((found.description or "").strip(), parameters)
+    parameters = {one.arg_name.lstrip("*"): (one.description or "").strip() for one in parsed.params}
+    return Docstring((parsed.description or "").strip(), parameters)

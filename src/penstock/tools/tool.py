@@ -1,7 +1,7 @@
 """Tools: typed functions that a model can call.
 
-`@tool` makes one of a function, and a plain function is taken wherever a tool is. What the model is told comes from the
-type hints and the docstring; what it then says is checked and converted by the same hints.
+`@tool` turns a function into a tool; where a tool is expected, a plain function is accepted too. The declaration that
+the model gets comes from the type hints and the docstring; its arguments are validated and converted by the same hints.
 """
 
 from __future__ import annotations
@@ -64,21 +64,21 @@ _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}\Z")
 
 
 class Arguments(Protocol):
-    """What a tool takes: the schema that a model is shown, and the check of what it gives."""
+    """The arguments of a tool: their JSON Schema, and their validation."""
 
     parameters: dict[str, Any]
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The keyword arguments for the function; an `ArgumentsError` if they do not fit."""
+        """Returns the keyword arguments for the function, or raises an `ArgumentsError`."""
         ...
 
 
 class Tool(Generic[P, R]):
-    """A function that a model can call; to everyone else it is the function as before.
+    """A function that a model can call. Calling the tool calls the function.
 
-    `declaration` is what a model is told. `function` is called with what `check` and then `bound` give. A tool without
-    a function `is_deferred`, and so is one that says so: a model may call it, and somebody else has to say what came of
-    it.
+    `declaration` is sent to the model. A run calls `function` with the results of `complete_arguments` and
+    `with_context`. A tool without a function, or with the option `deferred`, `is_deferred`: a model may call it, and
+    the program provides the result.
     """
 
     __name__: str
@@ -98,10 +98,10 @@ class Tool(Generic[P, R]):
         parallel: bool = True,
         deferred: bool = False,
     ) -> None:
-        called: Any = functools.partial(_refuse, declaration.name) if function is None else function
+        called: Any = functools.partial(_no_function, declaration.name) if function is None else function
         if inspect.isroutine(called):
             functools.update_wrapper(self, called)
-        else:  # an object has no name of its own, and its attributes are its own affair
+        else:  # an object has no name, and its attributes must not be copied
             self.__name__ = declaration.name
             self.__doc__ = declaration.description
         self.declaration = declaration
@@ -111,18 +111,17 @@ class Tool(Generic[P, R]):
         self.is_deferred = deferred or function is None
         self._arguments = arguments
         self._signature = signature
-        self._take(called)
+        self._set_function(called)
         self.read_only = read_only
         self.start: StartPolicy | None = start
         self.approval = approval
         self.timeout = timeout
         self.retries = retries
         self.parallel = parallel
-        if fault := self._fault():
-            raise UsageError(f"the tool {self.name!r}: {fault}")
+        if problem := self._find_problem():
+            raise UsageError(f"tool {self.name!r}: {problem}")
 
-    def _take(self, function: Callable[..., Any]) -> None:
-        """Make this the function that is called."""
+    def _set_function(self, function: Callable[..., Any]) -> None:
         self.__wrapped__ = function
         self.function = self._signature.by_keyword(function)
         is_function = inspect.isroutine(function) or isinstance(function, functools.partial)
@@ -130,17 +129,17 @@ class Tool(Generic[P, R]):
         self.is_generator = inspect.isgeneratorfunction(kind) or inspect.isasyncgenfunction(kind)
         self.is_async = inspect.iscoroutinefunction(kind) or inspect.isasyncgenfunction(kind)
 
-    def _fault(self) -> str:
-        """What cannot be, of what was said of it."""
+    def _find_problem(self) -> str:
+        """The first contradiction between the options, the name and the schema; empty if there is none."""
         if not self.is_hosted and not _NAME.match(self.name):
-            return "this is no name for a tool; give it one of letters, digits, `_` and `-`: tool(name='…')"
+            return "this is not a valid name; use letters, digits, `_` and `-`: tool(name='…')"
         if self.start == "closed" and not self.read_only:
-            return "start='closed' runs a call that may still change: it is for tools with read_only=True"
+            return "start='closed' runs a call that may still change, and needs read_only=True"
         if self.start == "closed" and self.is_deferred:
-            return "start='closed' is for tools that run here: one that is deferred starts with its 'call' or 'turn'"
+            return "a deferred tool cannot have start='closed'; use 'call' or 'turn'"
         if self.timeout is not None and self.is_deferred:
-            return "it is deferred, and where it runs there is no timeout of ours: see Limits(seconds=…)"
-        return "" if _is_strict_json(self.parameters) else "its schema is not JSON"
+            return "a deferred tool cannot have a timeout; limit the run with Limits(seconds=…)"
+        return "" if _is_strict_json(self.parameters) else "its schema cannot be written as JSON"
 
     @staticmethod
     def from_schema(
@@ -152,13 +151,13 @@ class Tool(Generic[P, R]):
         strict: bool | None = None,
         **options: Unpack[RunOptions],
     ) -> Tool[..., Any]:
-        """A tool with a JSON Schema of its own; its arguments are checked by it, and given as they are."""
-        told: Any = {**options, "strict": strict}
-        return _from_declaration(ToolDeclaration(name, description, parameters), function, told)
+        """A tool with a given JSON Schema; its arguments are validated by it and passed unchanged."""
+        all_options: Any = {**options, "strict": strict}
+        return _from_declaration(ToolDeclaration(name, description, parameters), function, all_options)
 
     @property
     def strict(self) -> bool | None:
-        """Whether the provider is asked to hold the model to the schema; None leaves it to the provider."""
+        """Whether the provider is asked to enforce the schema; None leaves it to the provider."""
         return self.declaration.extra.get("strict")
 
     @property
@@ -168,25 +167,26 @@ class Tool(Generic[P, R]):
 
     @property
     def is_method(self) -> bool:
-        """Whether it wants an object first: `shop.price` is a tool, `Shop.price` is not yet."""
+        """Whether this is an unbound method: `shop.price` can be called by a model, `Shop.price` cannot."""
         return self._signature.is_method
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The keyword arguments, of the annotated types; an `ArgumentsError` names the fields that do not fit."""
+        """Returns the keyword arguments, converted to the annotated types, or raises an `ArgumentsError`."""
         return self._arguments.check(arguments)
 
     def complete_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """What the function will get of the arguments: as `check` gives them, and copies of the other defaults."""
+        """The checked arguments, with copies of the defaults of those that are missing."""
         checked = self.check(arguments)
-        left = [one for one in self._signature.parameters if one.name not in checked and one.default is not NO_DEFAULT]
-        return {**{one.name: _copied(one.default) for one in left}, **checked}
+        optional = [parameter for parameter in self._signature.parameters if parameter.default is not NO_DEFAULT]
+        missing = [parameter for parameter in optional if parameter.name not in checked]
+        return {**{parameter.name: _copied(parameter.default) for parameter in missing}, **checked}
 
     def with_context(self, arguments: Mapping[str, Any], context: Context[Any]) -> dict[str, Any]:
-        """The keyword arguments with the context of the run, for a function that wants it."""
-        return {**arguments, **dict.fromkeys(self._signature.contexts, context)}
+        """The keyword arguments, with the context of the run for a function that takes it."""
+        return {**arguments, **dict.fromkeys(self._signature.context_names, context)}
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function as if it were no tool."""
+        """Calls the function."""
         result: R = self.__wrapped__(*args, **kwargs)
         return result
 
@@ -195,20 +195,20 @@ class Tool(Generic[P, R]):
     @overload
     def __get__(self: Tool[Concatenate[Any, Q], R], instance: object, owner: type | None = None) -> Tool[Q, R]: ...
     def __get__(self, instance: object | None, owner: type | None = None) -> Tool[..., Any]:
-        """A method becomes the tool of its object; any other tool stays what it is."""
+        """Binds a method to its object; any other tool is returned unchanged."""
         if instance is None or not self.is_method:
             return self
         bound: Tool[..., Any] = copy.copy(self)
         bound._signature = msgspec.structs.replace(self._signature, is_method=False)
-        bound._take(self.__wrapped__.__get__(instance, owner))
+        bound._set_function(self.__wrapped__.__get__(instance, owner))
         return bound
 
     def __repr__(self) -> str:
         return f"Tool({self.name!r})"
 
 
-def _refuse(name: str, /, **arguments: Any) -> Any:
-    raise UsageError(f"the tool {name!r} has no function: its calls are deferred")
+def _no_function(name: str, /, **arguments: Any) -> Any:
+    raise UsageError(f"tool {name!r} has no function to call: it is deferred")
 
 
 def _is_strict_json(value: Any) -> bool:
@@ -223,7 +223,7 @@ def tool(function: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P,
 @overload
 def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
-    """A function as a tool: `@tool`, or `@tool(read_only=True)` with any of `ToolOptions`."""
+    """Turns a function into a tool: `@tool`, or `@tool(read_only=True)` with any of `ToolOptions`."""
     if function is None:
         check_names(options)
         return functools.partial(_from_function, options=options)
@@ -232,53 +232,54 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
 
 def _from_function(function: Callable[P, R], options: ToolOptions) -> Tool[P, R]:
     if isinstance(function, Tool):
-        raise UsageError(f"{function.name!r} is a tool already: give the options where it is made")
+        raise UsageError(f"{function.name!r} is already a tool: set the options where it is defined")
     if isinstance(function, type) or not callable(function):
-        raise UsageError(f"{function!r} is no tool: give a function, a method or an object that can be called")
+        raise UsageError(f"{function!r} cannot be a tool: use a function, a method or a callable object")
     check_options(options, name_of(function))
     signature = read_signature(function)
     arguments = TypedArguments(signature, strict=bool(options.get("strict")))
-    named = ToolDeclaration(name_of(function), signature.description, arguments.parameters)
-    # The names of the scopes around are not kept: all that lives there would live as long as the tool.
-    kept = msgspec.structs.replace(signature, names={})
-    return Tool(_told(named, options), arguments, function, kept, **_run_options(options))
+    declaration = ToolDeclaration(name_of(function), signature.description, arguments.parameters)
+    # The namespace is dropped: everything in the enclosing scopes would live as long as the tool.
+    kept = msgspec.structs.replace(signature, namespace={})
+    return Tool(_with_options(declaration, options), arguments, function, kept, **_run_options(options))
 
 
 def _from_declaration(
-    named: ToolDeclaration, function: Callable[..., Any] | None, options: ToolOptions
+    declaration: ToolDeclaration, function: Callable[..., Any] | None, options: ToolOptions
 ) -> Tool[..., Any]:
-    check_options(options, named.name)
-    schema: Any = named.parameters
+    check_options(options, declaration.name)
+    schema: Any = declaration.parameters
     if not isinstance(schema, Mapping) or schema.get("type", "object") not in ("object", "OBJECT"):
-        raise UsageError(f"the tool {named.name!r}: its parameters are {schema!r}: give the JSON Schema of an object")
-    signature = _declared_signature(named) if function is None else context_signature(function)
-    told = _told(named, {"strict": named.extra.get("strict"), **options})
-    return Tool(told, SchemaArguments(schema), function, signature, **_run_options(options))
+        raise UsageError(f"tool {declaration.name!r}: parameters must be the JSON Schema of an object, not {schema!r}")
+    signature = _declared_signature(declaration) if function is None else context_signature(function)
+    complete = _with_options(declaration, {"strict": declaration.extra.get("strict"), **options})
+    return Tool(complete, SchemaArguments(schema), function, signature, **_run_options(options))
 
 
-def _declared_signature(named: ToolDeclaration) -> Signature:
-    """The signature of a tool without a function: where it runs, the defaults of its schema hold."""
-    properties: Any = named.parameters.get("properties")
+def _declared_signature(declaration: ToolDeclaration) -> Signature:
+    """The signature of a tool without a function, with the defaults of its schema."""
+    properties: Any = declaration.parameters.get("properties")
     fields: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
     defaults = {name: one["default"] for name, one in fields.items() if isinstance(one, Mapping) and "default" in one}
-    return Signature(named.name, parameters=tuple(Parameter(name, default=value) for name, value in defaults.items()))
+    parameters = tuple(Parameter(name, default=value) for name, value in defaults.items())
+    return Signature(declaration.name, parameters=parameters)
 
 
 def _copied(value: Any) -> Any:
     try:
         return copy.deepcopy(value)
-    except Exception:  # noqa: BLE001  # how an object is copied is a user's code
+    except Exception:  # noqa: BLE001  # copying an object runs user code
         return value
 
 
-def _told(named: ToolDeclaration, options: ToolOptions) -> ToolDeclaration:
-    """The declaration, with what the options say of it."""
+def _with_options(declaration: ToolDeclaration, options: ToolOptions) -> ToolDeclaration:
+    """The declaration with the name, the description and `strict` of the options."""
     strict = options.get("strict")
     return msgspec.structs.replace(
-        named,
-        name=options.get("name", named.name),
-        description=options.get("description", named.description),
-        extra=named.extra if strict is None else {**named.extra, "strict": strict},
+        declaration,
+        name=options.get("name", declaration.name),
+        description=options.get("description", declaration.description),
+        extra=declaration.extra if strict is None else {**declaration.extra, "strict": strict},
     )
 
 
@@ -287,68 +288,70 @@ def _run_options(options: ToolOptions) -> RunOptions:
     return cast("RunOptions", rest)
 
 
-def as_tool(what: Any, function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Tool[..., Any]:
-    """The tool that this is: a tool, whatever can be called, or a declaration in any provider's shape.
+def as_tool(
+    source: Any, function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
+) -> Tool[..., Any]:
+    """Converts a tool, a callable, or a declaration in any provider's format to a `Tool`.
 
-    A declaration may come with the `function` that does it; without one, its calls are deferred.
+    `function` is called for a declaration; without one, its calls are deferred.
     """
-    match what:
+    match source:
         case Tool() if not options and function is None:
-            return _of_object(what)
+            return _bound_method(source)
         case types.MethodType(__func__=Tool() as method) if not options and function is None:
-            return method.__get__(what.__self__)
-        case type() if any("__call__" in vars(base) for base in what.__mro__):
-            return as_tool(_instance(what), function, **options)
+            return method.__get__(source.__self__)
+        case type() if any("__call__" in vars(base) for base in source.__mro__):
+            return as_tool(_instance(source), function, **options)
         case Mapping() | ToolDeclaration():
-            return _from_declaration(_only(what), function, options)
-        case _ if _declares(what):
-            itself = what if callable(what) else None
-            return _from_declaration(_only(what), itself if function is None else function, options)
+            return _from_declaration(_single_declaration(source), function, options)
+        case _ if _declares_itself(source):
+            itself = source if callable(source) else None
+            return _from_declaration(_single_declaration(source), itself if function is None else function, options)
         case _ if function is None:
-            return _from_function(what, options)
+            return _from_function(source, options)
         case _:
-            raise UsageError(f"{what!r} is no declaration: give one, and then the function that does it")
+            raise UsageError(f"{source!r} is not a declaration: pass a declaration first, then its function")
 
 
-def _only(what: Any) -> ToolDeclaration:
-    found = read_declarations([what])
-    if len(found) != 1:
-        raise UsageError(f"{what!r} declares {len(found)} tools: give them one by one, or take as_tools")
-    return found[0]
+def _single_declaration(source: Any) -> ToolDeclaration:
+    declarations = read_declarations([source])
+    if len(declarations) != 1:
+        raise UsageError(f"{source!r} declares {len(declarations)} tools: pass them one by one, or use as_tools")
+    return declarations[0]
 
 
-def _declares(what: Any) -> bool:
-    """Whether an object says itself what a model is to be told of it, as the tools of SDKs do."""
-    if inspect.isroutine(what) or isinstance(what, str | type | Tool) or not getattr(what, "name", ""):
+def _declares_itself(source: Any) -> bool:
+    """Whether an object has a name and a schema, as the tools of SDKs do."""
+    if inspect.isroutine(source) or isinstance(source, str | type | Tool) or not getattr(source, "name", ""):
         return False
-    return any(one.parameters for one in read_declarations([what]))
+    return any(declaration.parameters for declaration in read_declarations([source]))
 
 
 def as_tools(tools: Iterable[Any] | None) -> list[Tool[..., Any]]:
-    """The tools that these are; one declaration may hold several."""
-    given: Any = tools or ()
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise UsageError(f"tools is one {type(given).__name__}: give a list of tools")
-    each = (read_declarations([what]) if isinstance(what, Mapping) else [what] for what in given)
-    return [as_tool(what) for some in each for what in some]
+    """Converts each to a `Tool`; one declaration may hold several."""
+    sources: Any = tools or ()
+    if isinstance(sources, str | bytes | Mapping) or not isinstance(sources, Iterable):
+        raise UsageError(f"tools must be a list of tools, not a {type(sources).__name__}")
+    groups = (read_declarations([source]) if isinstance(source, Mapping) else [source] for source in sources)
+    return [as_tool(source) for group in groups for source in group]
 
 
 def tool_table(tools: Iterable[Any] | None) -> dict[str, Tool[..., Any]]:
-    """The tools by their names, which differ; those that a provider runs, and that nobody looks up, by a number."""
+    """The tools by name, which must be unique; hosted tools, which are never looked up, by a number."""
     table: dict[str, Tool[..., Any]] = {}
     for one in as_tools(tools):
         name = f"hosted:{len(table)}" if one.is_hosted else one.name
         if name in table:
             raise UsageError(
-                f"two tools are called {name!r}: {_origin(table[name])} and {_origin(one)}; give one another name"
+                f"two tools have the name {name!r}: {_origin(table[name])} and {_origin(one)}; rename one of them"
             )
         table[name] = one
     return table
 
 
-def _of_object(method: Tool[..., Any]) -> Tool[..., Any]:
+def _bound_method(method: Tool[..., Any]) -> Tool[..., Any]:
     if method.is_method:
-        raise UsageError(f"{_origin(method)} is a method: give that of an object")
+        raise UsageError(f"{_origin(method)} is an unbound method: pass the method of an object")
     return method
 
 
@@ -356,7 +359,7 @@ def _instance(kind: type) -> Any:
     try:
         return kind()
     except TypeError as error:
-        raise UsageError(f"{kind.__qualname__} cannot be made without arguments: give an object of it") from error
+        raise UsageError(f"{kind.__qualname__} cannot be created without arguments: pass an instance") from error
 
 
 def _origin(one: Tool[..., Any]) -> str:

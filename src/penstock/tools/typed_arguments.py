@@ -1,7 +1,7 @@
-"""The arguments of a typed function: the JSON Schema that a model is shown, and the values that its hints ask for.
+"""The arguments of a typed function: their JSON Schema, and their conversion to the annotated types.
 
-Every parameter has a pydantic adapter of its own, so that whatever is wrong, in its definition or in a call, is known
-by the parameter's name. Arguments are JSON, and are read by the rules of JSON: a list fits a tuple, a string a date.
+Each parameter has its own pydantic adapter, so that errors in its definition or in a call name the parameter. Arguments
+are validated as JSON: a list is accepted for a tuple, a string for a date.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-# Where schemas stand within a schema: under names, in a list, or by themselves.
+# The keywords of a schema that contain schemas: by name, in a list, or a single one.
 _NAMED = ("properties", "$defs", "patternProperties", "dependentSchemas")
 _LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE = ("items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else")
@@ -52,29 +52,31 @@ _UNIONS = (Union, types.UnionType)
 
 
 class TypedArgument:
-    """A parameter with the adapter that reads its values; without one, any value will do."""
+    """A parameter and the adapter that validates its values; without an adapter, any value is accepted."""
 
-    def __init__(self, parameter: Parameter, label: str, names: Mapping[str, Any]) -> None:
+    def __init__(self, parameter: Parameter, label: str, namespace: Mapping[str, Any]) -> None:
         annotation, default = _with_field(parameter)
         self.name = parameter.name
         self.default = default
         place = f"{label}: parameter `{self.name}`"
-        self.adapter = None if annotation is None else _adapter(annotation, names, place)
-        self.description = _described(annotation) or parameter.description
-        self._fills = default is NO_DEFAULT and self.adapter is not None and bool(self.adapter.get_default_value())
+        self.adapter = None if annotation is None else _adapter(annotation, namespace, place)
+        self.description = _description(annotation) or parameter.description
+        self._has_field_default = (
+            default is NO_DEFAULT and self.adapter is not None and bool(self.adapter.get_default_value())
+        )
 
     @property
     def is_required(self) -> bool:
-        """Whether a model has to give it."""
-        return self.default is NO_DEFAULT and not self._fills
+        """Whether a model must pass it."""
+        return self.default is NO_DEFAULT and not self._has_field_default
 
-    def fill(self, values: Json) -> None:
-        """Put in a default that the annotation has and the function does not know of."""
-        if self._fills and self.adapter and (found := self.adapter.get_default_value()):
-            values[self.name] = found.value
+    def add_field_default(self, values: Json) -> None:
+        """Adds the default of a `Field(...)`, which the function itself does not have."""
+        if self._has_field_default and self.adapter and (default := self.adapter.get_default_value()):
+            values[self.name] = default.value
 
     def read(self, name: str, value: Any, values: Json) -> list[ArgumentProblem]:
-        """Put the value in, as the annotation wants it, or say what is wrong with it."""
+        """Adds the converted value to `values`, or returns what is wrong with it."""
         if self.adapter is None:
             values[name] = value
             return []
@@ -83,33 +85,34 @@ class TypedArgument:
         try:
             values[name] = self.adapter.validate_json(json.dumps(value))
         except ValidationError as error:
-            if value is None and not self.is_required:  # models write null for what they leave out
+            if value is None and not self.is_required:  # models write null for what they omit
                 return []
             return pydantic_problems(name, value, error.errors(include_url=False))
         except (TypeError, ValueError, RecursionError) as error:
-            return [ArgumentProblem((name,), words=f"cannot be read: {error}", is_shown=False)]
+            return [ArgumentProblem((name,), message=f"cannot be read: {error}", shows_value=False)]
         return []
 
-    def schema(self, found: Mapping[str, Any]) -> Json:
-        """What the model is told, on top of what its type says."""
-        schema = {**found, "description": self.description} if self.description else dict(found)
+    def schema(self, type_schema: Mapping[str, Any]) -> Json:
+        """The schema of its type, with the description and the default of the parameter."""
+        schema = {**type_schema, "description": self.description} if self.description else dict(type_schema)
         return schema if self.default is NO_DEFAULT else schema | _default(self.adapter, self.default)
 
 
 class TypedArguments:
-    """The arguments of a function, as its signature has them."""
+    """The arguments of a function, by its signature."""
 
     def __init__(self, signature: Signature, *, strict: bool = False) -> None:
-        made = [TypedArgument(parameter, signature.label, signature.names) for parameter in signature.parameters]
-        self._arguments = {argument.name: argument for argument in made}
-        self._rest = TypedArgument(signature.rest, signature.label, signature.names) if signature.rest else None
+        label, namespace = signature.label, signature.namespace
+        arguments = [TypedArgument(parameter, label, namespace) for parameter in signature.parameters]
+        self._arguments = {argument.name: argument for argument in arguments}
+        self._rest = TypedArgument(signature.rest, label, namespace) if signature.rest else None
         self._hidden = signature.hidden
         self.parameters = self._schema()
         if strict:
-            self.parameters = _Strict(self.parameters, signature.label).whole()
+            self.parameters = _StrictSchema(self.parameters, label).build()
 
     def check(self, arguments: Json) -> Json:
-        """The keyword arguments, of the annotated types; otherwise an `ArgumentsError` names the fields."""
+        """Returns the keyword arguments, converted to the annotated types, or raises an `ArgumentsError`."""
         values: Json = {}
         problems: list[ArgumentProblem] = []
         for argument in self._arguments.values():
@@ -118,7 +121,7 @@ class TypedArguments:
             elif argument.is_required:
                 problems.append(missing_argument((argument.name,)))
             if argument.name not in values:
-                argument.fill(values)
+                argument.add_field_default(values)
         for name in (name for name in arguments if name not in self._arguments):
             if self._rest is None or name in self._hidden:
                 problems.append(unknown_argument((name,), self._arguments))
@@ -129,53 +132,53 @@ class TypedArguments:
 
     def _schema(self) -> Json:
         rest = {"**": self._rest} if self._rest else {}
-        found, definitions = _schemas(self._arguments | rest)
+        schemas, definitions = _schemas(self._arguments | rest)
         schema: Json = {
             "type": "object",
-            "properties": {name: one.schema(found.get(name, {})) for name, one in self._arguments.items()},
+            "properties": {name: one.schema(schemas.get(name, {})) for name, one in self._arguments.items()},
         }
         if required := [name for name, argument in self._arguments.items() if argument.is_required]:
             schema["required"] = required
-        schema["additionalProperties"] = found.get("**", True) if self._rest else False
+        schema["additionalProperties"] = schemas.get("**", True) if self._rest else False
         return schema | ({"$defs": definitions} if definitions else {})
 
 
-# What pydantic makes of the annotations.
+# Annotations and pydantic.
 
 
 def _with_field(parameter: Parameter) -> tuple[Any, Any]:
-    """The annotation and the default, where the default may be a `Field(...)` that says more."""
+    """The annotation and the default; a default of `Field(...)` becomes part of the annotation."""
     fields = sys.modules.get("pydantic.fields")
     if fields is None or not isinstance(parameter.default, fields.FieldInfo):
         return parameter.annotation, parameter.default
     return Annotated[Any if parameter.annotation is None else parameter.annotation, parameter.default], NO_DEFAULT
 
 
-def _described(annotation: Any) -> str:
-    """What the annotation itself says: `Annotated[..., "words"]`, `Doc("words")`, `Field(description="words")`."""
+def _description(annotation: Any) -> str:
+    """The description in an annotation: `Annotated[..., "text"]`, `Doc("text")`, `Field(description="text")`."""
     if get_origin(annotation) in _UNIONS:
-        return next(filter(None, map(_described, get_args(annotation))), "")
+        return next(filter(None, map(_description, get_args(annotation))), "")
     metadata: tuple[Any, ...] = getattr(annotation, "__metadata__", ())
-    for said in reversed(metadata):
-        words = said if isinstance(said, str) else getattr(said, "description", getattr(said, "documentation", None))
-        if isinstance(words, str) and words:
-            return words
+    for item in reversed(metadata):
+        text = item if isinstance(item, str) else getattr(item, "description", getattr(item, "documentation", None))
+        if isinstance(text, str) and text:
+            return text
     return ""
 
 
-def _adapter(annotation: Any, names: Mapping[str, Any], label: str) -> TypeAdapter[Any]:
+def _adapter(annotation: Any, namespace: Mapping[str, Any], label: str) -> TypeAdapter[Any]:
     from pydantic import PydanticUserError, TypeAdapter
 
     try:
-        adapter: TypeAdapter[Any] = TypeAdapter(_supported(annotation, names))
-        if not adapter.pydantic_complete:  # a type that is local to a function, and speaks of others there
-            adapter.rebuild(_types_namespace=names)
+        adapter: TypeAdapter[Any] = TypeAdapter(_supported(annotation, namespace))
+        if not adapter.pydantic_complete:  # a type that is local to a function, and refers to others there
+            adapter.rebuild(_types_namespace=namespace)
         adapter.json_schema(schema_generator=_generator())
     except (PydanticUserError, TypeError, NameError) as error:
         why = str(error).partition("\n")[0]
         raise UsageError(
-            f"{label}: {_name(annotation)} has no JSON Schema: take a type that JSON can carry, "
-            f"or give Tool.from_schema a schema ({why})"
+            f"{label}: {_name(annotation)} has no JSON Schema ({why}); use a type that can be written as JSON, "
+            f"or Tool.from_schema"
         ) from error
     return adapter
 
@@ -185,10 +188,10 @@ def _name(annotation: Any) -> str:
 
 
 def _default(adapter: TypeAdapter[Any] | None, default: Any) -> Json:
-    """What the schema says of a default; nothing, if JSON cannot carry it."""
+    """The `default` of a schema; empty if the value cannot be written as JSON."""
     try:
         value = adapter.dump_python(default, mode="json", warnings="error") if adapter else default
-    except Exception:  # noqa: BLE001  # a serializer is code of the user's
+    except Exception:  # noqa: BLE001  # serializers are user code
         return {}
     return {"default": value} if _is_json(value) else {}
 
@@ -204,39 +207,39 @@ def _is_json(value: Any) -> bool:
 def _generator() -> type[GenerateJsonSchema]:
     from pydantic.json_schema import GenerateJsonSchema
 
-    class Quiet(GenerateJsonSchema):
-        """Says nothing of defaults that JSON cannot carry: they are left out."""
+    class QuietGenerator(GenerateJsonSchema):
+        """Does not warn about defaults that cannot be written as JSON: they are left out."""
 
         ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012  # as in its parent
 
-    return Quiet
+    return QuietGenerator
 
 
 def _schemas(arguments: Mapping[str, TypedArgument]) -> tuple[dict[str, Json], Json]:
-    """The schemas of the arguments, and of the types that they refer to."""
+    """The schemas of the arguments, and of the types that they refer to (`$defs`)."""
     adapters = {name: argument.adapter for name, argument in arguments.items() if argument.adapter}
     if not adapters:
         return {}, {}
     from pydantic import TypeAdapter
 
-    asked: list[tuple[str, Literal["validation"], TypeAdapter[Any]]]
-    asked = [(name, "validation", adapter) for name, adapter in adapters.items()]
-    found, shared = TypeAdapter.json_schemas(asked, schema_generator=_generator())
+    inputs: list[tuple[str, Literal["validation"], TypeAdapter[Any]]]
+    inputs = [(name, "validation", adapter) for name, adapter in adapters.items()]
+    schemas, shared = TypeAdapter.json_schemas(inputs, schema_generator=_generator())
     definitions = {name: _clean(schema) for name, schema in shared.get("$defs", {}).items()}
-    return {name: _clean(schema) for (name, _), schema in found.items()}, definitions
+    return {name: _clean(schema) for (name, _), schema in schemas.items()}, definitions
 
 
 def _mapped(schema: Mapping[str, Any], change: Callable[[Json], Json]) -> Json:
-    """The schema with every schema in it changed."""
-    made = dict(schema)
+    """A copy of the schema, with `change` applied to each schema directly in it."""
+    copied = dict(schema)
     for key, value in schema.items():
         if key in _NAMED and isinstance(value, dict):
-            made[key] = {name: _changed(one, change) for name, one in value.items()}
+            copied[key] = {name: _changed(one, change) for name, one in value.items()}
         elif key in _LISTED and isinstance(value, list):
-            made[key] = [_changed(one, change) for one in value]
+            copied[key] = [_changed(one, change) for one in value]
         elif key in _SINGLE:
-            made[key] = _changed(value, change)
-    return made
+            copied[key] = _changed(value, change)
+    return copied
 
 
 def _changed(schema: Any, change: Callable[[Json], Json]) -> Any:
@@ -244,71 +247,71 @@ def _changed(schema: Any, change: Callable[[Json], Json]) -> Any:
 
 
 def _clean(schema: Json) -> Json:
-    """The schema without what tells a model nothing, and without defaults that are not JSON."""
+    """The schema without keywords that do not help a model, and without defaults that are not JSON."""
     kept = {key: value for key, value in schema.items() if key not in ("title", "discriminator")}
     if "default" in kept and not _is_json(kept["default"]):
         del kept["default"]
     return _mapped(kept, _clean)
 
 
-def _strict_words(schema: Json) -> Json:
-    """The words of a schema that strict tools may have; what they cannot say is checked when the tool is called."""
-    made = {key: value for key, value in schema.items() if key not in ("default", "discriminator", "uniqueItems")}
-    if "oneOf" in made:
-        made["anyOf"] = made.pop("oneOf")
-    if "prefixItems" in made:
-        kinds = made.pop("prefixItems")
-        made["items"] = kinds[0] if all(kind == kinds[0] for kind in kinds) else {"anyOf": kinds}
-    return made
+def _strict_keywords(schema: Json) -> Json:
+    """The schema with the keywords that strict tools may have; the others are checked when the tool is called."""
+    strict = {key: value for key, value in schema.items() if key not in ("default", "discriminator", "uniqueItems")}
+    if "oneOf" in strict:
+        strict["anyOf"] = strict.pop("oneOf")
+    if "prefixItems" in strict:
+        kinds = strict.pop("prefixItems")
+        strict["items"] = kinds[0] if all(kind == kinds[0] for kind in kinds) else {"anyOf": kinds}
+    return strict
 
 
-class _Strict:
-    """A schema in the form that providers want of strict tools: objects are closed, and all their fields required."""
+class _StrictSchema:
+    """Converts a schema to the form that providers require of strict tools: closed objects, all fields required."""
 
     def __init__(self, schema: Json, label: str) -> None:
         self._schema = schema
         self._label = label
         self._inlined: set[str] = set()
 
-    def whole(self) -> Json:
-        return self._made(self._schema)
+    def build(self) -> Json:
+        return self._convert(self._schema)
 
-    def _made(self, schema: Json) -> Json:
+    def _convert(self, schema: Json) -> Json:
         reference = schema.get("$ref")
         if isinstance(reference, str) and len(schema) > 1:
             return self._inline(reference, schema)
-        made = _strict_words(_mapped(schema, self._made))
-        if made.get("type") != "object":
-            return made
-        if made.get("additionalProperties") or "properties" not in made:
-            raise UsageError(f"{self._label}: strict tools take no objects with fields of any name: leave out `strict`")
-        closed = {**made, "required": list(made["properties"]), "additionalProperties": False}
+        strict = _strict_keywords(_mapped(schema, self._convert))
+        if strict.get("type") != "object":
+            return strict
+        if strict.get("additionalProperties") or "properties" not in strict:
+            raise UsageError(f"{self._label}: a strict tool cannot have objects with arbitrary fields; omit `strict`")
+        closed = {**strict, "required": list(strict["properties"]), "additionalProperties": False}
         return closed if closed["required"] else {key: value for key, value in closed.items() if key != "required"}
 
     def _inline(self, reference: str, schema: Json) -> Json:
-        """A reference stands alone in a strict schema: where more is said beside it, what it points at is put there."""
+        """Replaces a `$ref` with other keywords beside it by its target: a strict schema allows it only alone."""
         name = reference.rpartition("/")[2]
         if name in self._inlined:
             return {"$ref": reference}
         self._inlined.add(name)
-        said = {key: value for key, value in schema.items() if key != "$ref"}
-        made = self._made({**self._schema["$defs"][name], **said})
+        others = {key: value for key, value in schema.items() if key != "$ref"}
+        inlined = self._convert({**self._schema["$defs"][name], **others})
         self._inlined.discard(name)
-        return made
+        return inlined
 
 
-# TypedDicts of Python 3.11.
+# TypedDicts on Python 3.11.
 
 
-def _supported(annotation: Any, names: Mapping[str, Any], within: tuple[Any, ...] = ()) -> Any:
-    """The annotation with TypedDicts that pydantic can read: before Python 3.12, typing's are not among them."""
+def _supported(annotation: Any, namespace: Mapping[str, Any], within: tuple[Any, ...] = ()) -> Any:
+    """The annotation with TypedDicts that pydantic supports: before Python 3.12, those of `typing` are not."""
     if sys.version_info >= (3, 12) or annotation in within:
         return annotation
     if is_typeddict(annotation):
-        return _readable(annotation, names, (*within, annotation))
+        return _supported_dict(annotation, namespace, (*within, annotation))
     old: tuple[Any, ...] = get_args(annotation)
     origin: Any = get_origin(annotation)
-    new = tuple(_supported(member, names, within) for member in old)
+    new = tuple(_supported(member, namespace, within) for member in old)
     if origin is None or all(one is other for one, other in zip(old, new, strict=True)):
         return annotation
     if origin in _UNIONS:
@@ -316,16 +319,16 @@ def _supported(annotation: Any, names: Mapping[str, Any], within: tuple[Any, ...
     return Annotated[new] if origin is Annotated else origin[new[0] if len(new) == 1 else new]
 
 
-def _readable(kind: Any, names: Mapping[str, Any], within: tuple[Any, ...]) -> Any:
-    from typing_extensions import TypedDict as Readable
+def _supported_dict(kind: Any, namespace: Mapping[str, Any], within: tuple[Any, ...]) -> Any:
+    from typing_extensions import TypedDict as SupportedDict
 
     fields: Json = {}
-    for key, hint in get_type_hints(kind, localns=dict(names), include_extras=True).items():
+    for key, hint in get_type_hints(kind, localns=dict(namespace), include_extras=True).items():
         is_marked = get_origin(hint) in (Required, NotRequired)
         mark: Any = Required if key in kind.__required_keys__ else NotRequired
-        fields[key] = _supported(hint, names, within) if is_marked else mark[_supported(hint, names, within)]
-    make: Any = Readable
-    made = make(kind.__name__, fields)
-    made.__doc__ = kind.__doc__
-    made.__pydantic_config__ = getattr(kind, "__pydantic_config__", {})
-    return made
+        fields[key] = _supported(hint, namespace, within) if is_marked else mark[_supported(hint, namespace, within)]
+    create: Any = SupportedDict
+    supported = create(kind.__name__, fields)
+    supported.__doc__ = kind.__doc__
+    supported.__pydantic_config__ = getattr(kind, "__pydantic_config__", {})
+    return supported
