@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import click
 import pytest
@@ -24,10 +24,12 @@ from penstock.cli.app import penstock as command_line
 from penstock.dialects.registry import ALIASES as DIALECT_ALIASES
 from penstock.dialects.registry import FAMILIES, dialects
 from penstock.events import Fault, FinishReason, SealedBy
+from penstock.model.options import ModelOptions, RequestOptions
 from penstock.providers import ALIASES as PROVIDER_ALIASES
 from penstock.providers import PROVIDERS, Provider
 from penstock.run.events import EndReason, RequestKind, ToolEnding
 from penstock.testing import Loopback, ReceivedRequest, Reply, demo
+from penstock.tools.options import ToolOptions
 from penstock.wires import ALIASES, WIRES
 from penstock.wires.shared.reasoning import EFFORTS
 from penstock.wires.shared.request import OPTIONS
@@ -127,6 +129,28 @@ def test_the_reference_names_everything_public() -> None:
     for decoding in (penstock.Decoder, penstock.PartialJSON, penstock.StreamingToolCallAccumulator, penstock.Turn):
         public |= {name for name in vars(decoding) if not name.startswith("_")}
     assert public - WORDS["reference.md"] == set()
+
+
+def test_the_reference_has_a_heading_for_each_name_and_keyword() -> None:
+    """Events and errors are in tables; every other public name, and every keyword argument, has a heading."""
+    headings = set(re.findall(r"`([^`]+)`", "\n".join(re.findall(r"^###+ (.*)$", REFERENCE, re.MULTILINE))))
+    events = {event.__name__ for event in get_args(penstock.StreamEvent)}
+    raised = {name for name in penstock.__all__ if _is_error(getattr(penstock, name))}
+    assert set(penstock.__all__) - events - raised - headings == set()
+    keywords = {f"Model({name}=…)" for name in _keywords(penstock.Model) - {"name"}}
+    keywords |= {f"Agent({name}=…)" for name in _keywords(penstock.Agent) - {"model", "tools"}}
+    keywords |= {f"tool({name}=…)" for name in get_type_hints(ToolOptions)}
+    keywords |= set(get_type_hints(RequestOptions)) - set(get_type_hints(ModelOptions))
+    assert keywords - headings == set()
+
+
+def _is_error(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
+
+
+def _keywords(function: Any) -> set[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD}
 
 
 SIGNATURE = re.compile(r"\*\*`(\w+)(\([^`…]*\))`\*\*")
