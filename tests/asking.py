@@ -1,4 +1,4 @@
-"""Ways to ask a model that the tests of models share: in both colours, on every wire, and of servers that misbehave."""
+"""Ways to ask a model that the tests of models share: sync and async, on every wire, and of servers that misbehave."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LONG = 8.0
 """Seconds that no test takes unless something does not end when it should."""
 
 every_wire = pytest.mark.parametrize("wire", WIRES)
-both_colours = pytest.mark.parametrize("colour", ["sync", "async"])
+sync_and_async = pytest.mark.parametrize("mode", ["sync", "async"])
 
 
 def model_at(server: Loopback, wire: str = "openai-chat", **options: Any) -> Model:
@@ -54,9 +54,9 @@ def model_on(wire: str, url: str = "http://localhost", **options: Any) -> Model:
     return Model(PROVIDERS[wire], url, wire=wire_name(wire), **options)
 
 
-def read(colour: str, model: Model, messages: Any = "Hi.", **options: Any) -> tuple[list[StreamChunk], Any]:
+def read(mode: str, model: Model, messages: Any = "Hi.", **options: Any) -> tuple[list[StreamChunk], Any]:
     """The chunks of an answer, and the stream that they were read from."""
-    if colour == "sync":
+    if mode == "sync":
         with model.stream(messages, **options) as stream:
             return list(stream), stream
     return asyncio.run(aread(model, messages, **options))
@@ -67,10 +67,10 @@ async def aread(model: Model, messages: Any = "Hi.", **options: Any) -> tuple[li
         return [chunk async for chunk in stream], stream
 
 
-def failure(colour: str, kind: type[Exception], model: Model, **options: Any) -> Any:
+def failure(mode: str, kind: type[Exception], model: Model, **options: Any) -> Any:
     """What is raised, which must be of this kind and no other, and not tell the key."""
     with pytest.raises(kind) as raised:
-        read(colour, model, **options)
+        read(mode, model, **options)
     assert type(raised.value) is kind
     assert KEY not in f"{raised.value} {raised.value!r} {vars(raised.value)}"
     return raised.value

@@ -29,12 +29,12 @@ NAMES = {
     "openai-chat": "openai-compatible:m", "openai-responses": "openai:m", "anthropic": "anthropic:m",
     "gemini": "google:m", "ollama": "ollama:m", "cohere": "cohere:m", "bedrock": "bedrock:m",
 }  # fmt: skip
-COLOURS = ["sync", "async"]
+MODES = ["sync", "async"]
 SOON = 5.0  # seconds within which everything here must have ended
 LOOK = ToolPolicy(start="closed")
 
 every_wire = pytest.mark.parametrize("wire", NAMES)
-both_colours = pytest.mark.parametrize("colour", COLOURS)
+sync_and_async = pytest.mark.parametrize("mode", MODES)
 
 
 # -- tools -------------------------------------------------------------------------------------------------------------
@@ -115,10 +115,10 @@ class Cut(Scripted):
 
 
 def drive(
-    start: Callable[[str], Any], colour: str, on_event: Callable[[Any, StreamEvent], Any] = lambda running, event: None
+    start: Callable[[str], Any], mode: str, on_event: Callable[[Any, StreamEvent], Any] = lambda running, event: None
 ) -> tuple[list[StreamEvent], Any]:
     """All events of a run, of which `on_event` may answer any, and the run itself; `start` says how it is begun."""
-    if colour == "sync":
+    if mode == "sync":
         events: list[StreamEvent] = []
         with start("") as running:
             for event in running:
@@ -156,9 +156,9 @@ def answer_with(approved: bool, *rest: Any) -> Callable[[Any, StreamEvent], None
     return on_event
 
 
-def events_of(agent: Agent, colour: str, deps: Any = None) -> list[StreamEvent]:
-    """All events of a run in either colour; it must end soon."""
-    if colour == "sync":
+def events_of(agent: Agent, mode: str, deps: Any = None) -> list[StreamEvent]:
+    """All events of a run, sync or async; it must end soon."""
+    if mode == "sync":
         with agent.stream("Go.", deps=deps) as running:
             return list(running)
 
@@ -170,9 +170,9 @@ def events_of(agent: Agent, colour: str, deps: Any = None) -> list[StreamEvent]:
     return asyncio.run(read())
 
 
-def run_of(agent: Agent, colour: str, *given: Any) -> RunResult:
-    """The result of a run in either colour."""
-    return agent.run(*given) if colour == "sync" else asyncio.run(agent.arun(*given))
+def run_of(agent: Agent, mode: str, *given: Any) -> RunResult:
+    """The result of a run, sync or async."""
+    return agent.run(*given) if mode == "sync" else asyncio.run(agent.arun(*given))
 
 
 # -- what holds of a run -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""An agent as it is used: the whole loop on every wire and in both colours, its callbacks and its options."""
+"""An agent as it is used: the whole loop on every wire, sync and async, its callbacks and its options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
     SOON,
     Bench,
-    both_colours,
     check_history,
     drive,
     end_of,
@@ -37,6 +36,7 @@ from tests.runs import (
     run_of,
     script,
     streaming,
+    sync_and_async,
 )
 
 # -- the whole loop ----------------------------------------------------------------------------------------------------
@@ -80,11 +80,11 @@ def test_a_run_can_be_read_event_by_event() -> None:
     assert asyncio.run(read()) == told
 
 
-@both_colours
-def test_usage_is_summed_over_the_run(colour: str) -> None:
+@sync_and_async
+def test_usage_is_summed_over_the_run(mode: str) -> None:
     first, second = Usage(100, 10, 50, 5), Usage(200, 20, 150, 0)
     replies = [Reply(call("write", {"text": "a"}), usage=first), Reply("Done.", usage=second)]
-    usage = end_of(events_of(made(replies, *Bench().tools), colour)).usage
+    usage = end_of(events_of(made(replies, *Bench().tools), mode)).usage
     assert (usage.input_tokens, usage.output_tokens, usage.cached_tokens) == (300, 30, 200)
 
 
@@ -110,14 +110,14 @@ def test_a_streamer_in_plain_code_starts_inline() -> None:
     assert [end.result.text for end in ends] == ["paid 3"]
 
 
-@both_colours
-def test_a_leaked_call_is_rescued_if_asked_for(colour: str) -> None:
+@sync_and_async
+def test_a_leaked_call_is_rescued_if_asked_for(mode: str) -> None:
     leak = '<tool_call>\n{"name": "write", "arguments": {"text": "a"}}\n</tool_call>'
     bench = Bench()
-    assert results(end_of(events_of(made([Reply(leak), Reply("Done.")], *bench.tools, rescue=True), colour))) == [
+    assert results(end_of(events_of(made([Reply(leak), Reply("Done.")], *bench.tools, rescue=True), mode))) == [
         "written"
     ]
-    end_of(events_of(made([Reply(leak)], *bench.tools), colour))
+    end_of(events_of(made([Reply(leak)], *bench.tools), mode))
     assert bench.ran == Counter({"write a": 1})
 
 
@@ -137,7 +137,7 @@ def test_callbacks_and_a_separating_line() -> None:
     assert "written" in told
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize(
     ("replies", "shown"),
     [
@@ -146,14 +146,14 @@ def test_callbacks_and_a_separating_line() -> None:
         ([Reply("A.", say(" And B.")), Reply("C.")], "A. And B."),
     ],
 )
-def test_text_after_tools_begins_on_a_line_of_its_own_once(replies: Any, shown: str, colour: str) -> None:
+def test_text_after_tools_begins_on_a_line_of_its_own_once(replies: Any, shown: str, mode: str) -> None:
     for wire in ("anthropic", "gemini"):
-        events = events_of(on(wire, replies, *Bench().tools, separate_text=True), colour)
+        events = events_of(on(wire, replies, *Bench().tools, separate_text=True), mode)
         assert "".join(event.text for event in events if isinstance(event, Text)) == shown
 
 
-@both_colours
-def test_callbacks_may_be_async(colour: str) -> None:
+@sync_and_async
+def test_callbacks_may_be_async(mode: str) -> None:
     told: list[Any] = []
 
     async def on_text(text: str) -> None:
@@ -165,7 +165,7 @@ def test_callbacks_may_be_async(colour: str) -> None:
 
     agent = made([Reply(call("write", {"text": "a"})), Reply("Hi")], *Bench().tools, on_text=on_text,
                  on_tool_end=on_tool_end)  # fmt: skip
-    end_of(events_of(agent, colour))
+    end_of(events_of(agent, mode))
     assert told[0] == "written"
     assert "".join(told[1:]) == "Hi"
 
@@ -189,8 +189,8 @@ def test_async_callbacks_of_a_plain_run_share_the_loop_of_its_tools_and_its_vari
     assert (loops[0].is_closed(), threading.active_count()) == (True, before)
 
 
-@both_colours
-def test_what_a_callback_is_given_is_its_own(colour: str) -> None:
+@sync_and_async
+def test_what_a_callback_is_given_is_its_own(mode: str) -> None:
     def on_tool_start(id: str, name: str, arguments: dict[str, Any]) -> None:
         arguments["text"] = "other"
 
@@ -198,19 +198,19 @@ def test_what_a_callback_is_given_is_its_own(colour: str) -> None:
     done = end_of(
         events_of(
             made([Reply(call("write", {"text": "a"})), Reply("Done.")], *bench.tools, on_tool_start=on_tool_start),
-            colour,
+            mode,
         )
     )
     assert done.messages[1].tool_calls[0].arguments == {"text": "a"}
 
 
-@both_colours
-def test_an_error_of_an_async_callback_is_the_readers(colour: str) -> None:
+@sync_and_async
+def test_an_error_of_an_async_callback_is_the_readers(mode: str) -> None:
     async def on_text(text: str) -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        run_of(made([Reply("Hi.")], on_text=on_text), colour, "Go.")
+        run_of(made([Reply("Hi.")], on_text=on_text), mode, "Go.")
 
 
 # -- what an agent is made of ------------------------------------------------------------------------------------------
@@ -258,33 +258,33 @@ def test_what_a_model_takes_with_a_request_an_agent_takes_too() -> None:
     assert (line.requests[0].body["temperature"], line.requests[0].body["tool_choice"]) == (0.5, "required")
 
 
-@both_colours
-def test_an_agent_has_timeouts_and_retries_of_its_own(colour: str) -> None:
+@sync_and_async
+def test_an_agent_has_timeouts_and_retries_of_its_own(mode: str) -> None:
     with Loopback([Hang(), Status(503), Hang(), Status(503)]) as server:
         model = Model("openai-compatible:m", server.base_url("openai-chat"), "-")
         patient = Timeouts(first_event=0.2)
         began = time.monotonic()
-        done = end_of(events_of(Agent(model, timeouts=patient, retries=Retries(attempts=0)), colour))
+        done = end_of(events_of(Agent(model, timeouts=patient, retries=Retries(attempts=0)), mode))
         assert (done.reason, time.monotonic() - began < SOON) == ("error", True)
-        done = end_of(events_of(Agent(model, timeouts=patient, retries=Retries(attempts=0)), colour))
+        done = end_of(events_of(Agent(model, timeouts=patient, retries=Retries(attempts=0)), mode))
         assert "503" in done.why
         assert len(server.requests) == 2
     assert Agent(model).config.model is model
 
 
-@both_colours
-def test_an_agent_may_have_another_model_and_is_otherwise_the_same(colour: str) -> None:
+@sync_and_async
+def test_an_agent_may_have_another_model_and_is_otherwise_the_same(mode: str) -> None:
     bench = Bench()
     agent = Agent("openai:gpt", bench.tools, "Be brief.", limits=Limits(steps=2), retries=Retries(attempts=0))
     script = Scripted([Reply(call("look", {"city": "Rome"})), Reply("Sunny.")])
     other = agent.with_model(Model("anthropic:claude", via=script))
-    assert run_of(other, colour, "Go.").output == "Sunny."
+    assert run_of(other, mode, "Go.").output == "Sunny."
     assert bench.ran == {"look Rome": 1}
     assert "Be brief." in json.dumps(script.requests[0].body)
     assert other.config.limits == agent.config.limits
     assert agent.config.model.name == "openai:gpt"
     busy = Scripted([Status(503), Reply("Hi.")])
-    events, _ = drive(streaming(agent.with_model(Model("openai:gpt", via=busy))), colour)
+    events, _ = drive(streaming(agent.with_model(Model("openai:gpt", via=busy))), mode)
     assert end_of(events).reason == "error"
     assert len(busy.requests) == 1
     with pytest.raises(UsageError, match="give a Model"):

@@ -22,7 +22,6 @@ from tests.runs import (
     NAMES,
     SOON,
     Bench,
-    both_colours,
     check_history,
     drive,
     every_wire,
@@ -31,6 +30,7 @@ from tests.runs import (
     run_of,
     script,
     streaming,
+    sync_and_async,
 )
 
 # -- what it begins with -----------------------------------------------------------------------------------------------
@@ -45,12 +45,12 @@ def test_with_nothing_said_there_is_nothing_to_answer(given: Any) -> None:
         asyncio.run(made([]).arun(*given))
 
 
-@both_colours
-def test_who_speaks_on_has_said_one_message(colour: str) -> None:
-    result = run_of(made([Reply("Hi.")]), colour, "And Oslo?", [user("What of Rome?")])
+@sync_and_async
+def test_who_speaks_on_has_said_one_message(mode: str) -> None:
+    result = run_of(made([Reply("Hi.")]), mode, "And Oslo?", [user("What of Rome?")])
     assert [message.role for message in result.messages] == ["user", "assistant"]
     assert [part.text for part in result.messages[0].parts if isinstance(part, Text)] == ["What of Rome?", "And Oslo?"]
-    result = run_of(made([Reply("Hi.")]), colour, "", [user("What of Rome?")])
+    result = run_of(made([Reply("Hi.")]), mode, "", [user("What of Rome?")])
     assert [message.text for message in result.messages] == ["What of Rome?", "Hi."]
 
 
@@ -63,9 +63,9 @@ def test_a_history_goes_on() -> None:
 # -- at any moment -----------------------------------------------------------------------------------------------------
 
 
-@both_colours
+@sync_and_async
 @every_wire
-def test_at_every_event_the_history_is_good_and_looking_changes_nothing(wire: str, colour: str) -> None:
+def test_at_every_event_the_history_is_good_and_looking_changes_nothing(wire: str, mode: str) -> None:
     bench, is_seen = Bench(), threading.Event()
     texts: set[str] = set()
 
@@ -76,7 +76,7 @@ def test_at_every_event_the_history_is_good_and_looking_changes_nothing(wire: st
         texts.update(result.text for message in messages for result in message.results)
         if isinstance(event, ToolStart) and event.name == "slow":
             is_seen.set()
-        assert colour == "sync" or running.dump() == before
+        assert mode == "sync" or running.dump() == before
 
     @tool
     def slow() -> str:
@@ -86,7 +86,7 @@ def test_at_every_event_the_history_is_good_and_looking_changes_nothing(wire: st
 
     replies = [Reply(say("Hm."), call("slow"), call("write", {"text": "a"})), *script()[1:]]
     agent = Agent(Model(NAMES[wire], via=Scripted(replies)), [slow, *bench.tools])
-    _, running = drive(streaming(agent), colour, on_event)
+    _, running = drive(streaming(agent), mode, on_event)
     assert running.output == "All done."
     assert any("still running" in text for text in texts)
     assert not any("still running" in result.text for message in running.messages for result in message.results)
@@ -95,9 +95,9 @@ def test_at_every_event_the_history_is_good_and_looking_changes_nothing(wire: st
 # -- ids ---------------------------------------------------------------------------------------------------------------
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("wire", ["openai-chat", "openai-responses", "anthropic", "cohere", "bedrock"])
-def test_ids_that_a_provider_repeats_are_told_apart(wire: str, colour: str) -> None:
+def test_ids_that_a_provider_repeats_are_told_apart(wire: str, mode: str) -> None:
     names: dict[str, list[str]] = {}
 
     def told(id: str, *_: Any) -> None:
@@ -105,7 +105,7 @@ def test_ids_that_a_provider_repeats_are_told_apart(wire: str, colour: str) -> N
 
     once = Reply(call("write", {"text": "a"}, id="c1"), call("look", {"city": "Rome"}, id="c2"))
     agent = on(wire, [once, once, Reply("Done.")], *Bench().tools, on_tool_start=told)
-    events, running = drive(streaming(agent), colour)
+    events, running = drive(streaming(agent), mode)
     wanted = {"c1", "c2", "c1_2", "c2_2"}
     for kind in (ToolCallStart, ToolCall):
         assert {event.id for event in events if isinstance(event, kind)} == wanted
@@ -114,5 +114,5 @@ def test_ids_that_a_provider_repeats_are_told_apart(wire: str, colour: str) -> N
     assert Counter(event.result.call_id for event in events if isinstance(event, ToolEnd)) == Counter(wanted)
     check_history(running.messages)
     again = on(wire, [once, Reply("Done.")], *Bench().tools)
-    later = run_of(again, colour, "And now?", running.messages)
+    later = run_of(again, mode, "And now?", running.messages)
     assert [call.id for call in later.messages[-3].tool_calls] == ["c1_3", "c2_3"]

@@ -23,13 +23,13 @@ from penstock.run.outbox import MAX_AHEAD
 from penstock.testing import Reply, Scripted, call, say, wait
 from penstock.tools.tool import Context, Tool, as_tool, tool
 from tests.leaks import nothing_is_left  # noqa: F401
-from tests.runs import SOON, Bench, both_colours, drive, end_of, events_of, made, on, results, streaming
+from tests.runs import SOON, Bench, drive, end_of, events_of, made, on, results, streaming, sync_and_async
 
 # -- every kind of tool ------------------------------------------------------------------------------------------------
 
 
-@both_colours
-def test_every_kind_of_tool_works_in_both_colours(colour: str) -> None:
+@sync_and_async
+def test_every_kind_of_tool_works_sync_and_async(mode: str) -> None:
     seen: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="nothing")
 
     @tool
@@ -59,7 +59,7 @@ def test_every_kind_of_tool_works_in_both_colours(colour: str) -> None:
     agent = made([Reply(*map(call, names)), Reply("Done.")], later, now, pieces, later_pieces)
     token = seen.set("here")
     try:
-        events = events_of(agent, colour, deps="deps")
+        events = events_of(agent, mode, deps="deps")
     finally:
         seen.reset(token)
     done = end_of(events)
@@ -77,8 +77,8 @@ class Promise:
         return "kept"
 
 
-@both_colours
-def test_what_a_tool_gives_is_awaited_or_drained_whatever_kind_the_tool_is(colour: str) -> None:
+@sync_and_async
+def test_what_a_tool_gives_is_awaited_or_drained_whatever_kind_the_tool_is(mode: str) -> None:
     def pieces() -> Iterator[str]:
         yield from ["one", "two", "end"]
 
@@ -103,7 +103,7 @@ def test_what_a_tool_gives_is_awaited_or_drained_whatever_kind_the_tool_is(colou
         return pieces()
 
     tools: list[Tool[..., Any]] = [promise, apromise, generator, agenerator]
-    events = events_of(made([Reply(*(call(one.name) for one in tools)), Reply("Done.")], *tools), colour)
+    events = events_of(made([Reply(*(call(one.name) for one in tools)), Reply("Done.")], *tools), mode)
     assert results(end_of(events)) == ["kept", "kept", "end", "end"]
     for name in ("generator", "agenerator"):
         reports = [event for event in events if isinstance(event, ToolProgress) and event.name == name]
@@ -129,8 +129,8 @@ def test_a_sync_run_works_inside_a_running_loop() -> None:
     assert asyncio.run(cell()) == "".join(told) == "Done."
 
 
-@both_colours
-def test_async_tools_of_one_run_share_a_loop(colour: str) -> None:
+@sync_and_async
+def test_async_tools_of_one_run_share_a_loop(mode: str) -> None:
     one_at_a_time = asyncio.Semaphore(1)
     loops = set()
 
@@ -147,7 +147,7 @@ def test_async_tools_of_one_run_share_a_loop(colour: str) -> None:
         return careful.function(number)
 
     answers = [Reply(*(call("careful", {"number": at}) for at in range(3))), Reply(call("plain", {"number": 3}))]
-    done = end_of(events_of(made([*answers, Reply("Done.")], careful, plain), colour))
+    done = end_of(events_of(made([*answers, Reply("Done.")], careful, plain), mode))
     assert (results(done), len(loops)) == (["0", "1", "2", "3"], 1)
 
 
@@ -175,8 +175,8 @@ def test_tools_run_side_by_side_and_the_history_is_in_order() -> None:
     assert [result.text for result in running.messages[2].results] == ["first", "second"]
 
 
-@both_colours
-def test_tools_that_are_not_parallel_run_alone(colour: str) -> None:
+@sync_and_async
+def test_tools_that_are_not_parallel_run_alone(mode: str) -> None:
     running: Counter[str] = Counter()
     most: Counter[str] = Counter()
 
@@ -199,14 +199,14 @@ def test_tools_that_are_not_parallel_run_alone(colour: str) -> None:
         return work("beside")
 
     names = ["alone", "beside", "alone", "beside", "beside"]
-    done = end_of(events_of(made([Reply(*map(call, names)), Reply("Done.")], alone, beside), colour))
+    done = end_of(events_of(made([Reply(*map(call, names)), Reply("Done.")], alone, beside), mode))
     assert results(done) == names
     assert most["alone"] == 1
     assert most["beside"] > 1
 
 
-@both_colours
-def test_a_later_read_does_not_overtake_a_write_that_runs_alone(colour: str) -> None:
+@sync_and_async
+def test_a_later_read_does_not_overtake_a_write_that_runs_alone(mode: str) -> None:
     kept = {"a": "old", "b": "old"}
 
     @tool
@@ -222,7 +222,7 @@ def test_a_later_read_does_not_overtake_a_write_that_runs_alone(colour: str) -> 
         return "written"
 
     calls = call("read", {"name": "b"}), call("write", {"name": "a"}), call("read", {"name": "a"})
-    assert results(end_of(events_of(made([Reply(*calls), Reply("Done.")], read, write), colour))) == [
+    assert results(end_of(events_of(made([Reply(*calls), Reply("Done.")], read, write), mode))) == [
         "old", "written", "new",
     ]  # fmt: skip
 
@@ -230,9 +230,9 @@ def test_a_later_read_does_not_overtake_a_write_that_runs_alone(colour: str) -> 
 # -- what tools do -----------------------------------------------------------------------------------------------------
 
 
-@both_colours
+@sync_and_async
 def test_a_tool_that_misbehaves_harms_nobody(
-    colour: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    mode: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     died: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", died.append)
@@ -291,7 +291,7 @@ def test_a_tool_that_misbehaves_harms_nobody(
         raise ToolError("Try Rome.")
 
     tools: list[Tool[..., Any]] = [loud, thing, half, odd, fork, self_cancelled, interrupted, leave, sorry]
-    events = events_of(made([Reply(*(call(one.name) for one in tools)), Reply("Done.")], *tools), colour)
+    events = events_of(made([Reply(*(call(one.name) for one in tools)), Reply("Done.")], *tools), mode)
     done = end_of(events)
     assert (done.reason, len(died)) == ("answered", 1)
     texts = results(done)
@@ -308,8 +308,8 @@ def test_a_tool_that_misbehaves_harms_nobody(
     capsys.readouterr()
 
 
-@both_colours
-def test_a_tool_that_cancels_itself_has_failed(colour: str) -> None:
+@sync_and_async
+def test_a_tool_that_cancels_itself_has_failed(mode: str) -> None:
     @tool
     async def suicidal() -> str:
         """Give up."""
@@ -319,33 +319,33 @@ def test_a_tool_that_cancels_itself_has_failed(colour: str) -> None:
         await asyncio.sleep(SOON)
         return "not reached"
 
-    done = end_of(events_of(made([Reply(call("suicidal")), Reply("Done.")], suicidal), colour))
+    done = end_of(events_of(made([Reply(call("suicidal")), Reply("Done.")], suicidal), mode))
     assert (results(done), done.reason) == (["CancelledError"], "answered")
 
 
-@both_colours
-def test_a_tool_that_changes_its_arguments_changes_no_history(colour: str) -> None:
+@sync_and_async
+def test_a_tool_that_changes_its_arguments_changes_no_history(mode: str) -> None:
     def take(items: list[int]) -> int:
         return items.pop()
 
     schema = {"type": "object", "properties": {"items": {"type": "array"}}}
     taking = Tool.from_schema("take", "Take.", schema, take, read_only=True)
     line = Scripted([Reply(call("take", {"items": [1, 2]}), say("Hm."), wait(0.1)), Reply("Done.")])
-    events = events_of(Agent(Model("openai-compatible:m", via=line), [taking]), colour)
+    events = events_of(Agent(Model("openai-compatible:m", via=line), [taking]), mode)
     done = end_of(events)
     assert results(done) == ["2"]
     assert done.messages[1].tool_calls[0].arguments == {"items": [1, 2]}
     assert sum(isinstance(event, ToolStart) for event in events) == 1
 
 
-@both_colours
-def test_a_tool_that_prints_100_megabytes_is_just_a_tool(colour: str, capsys: pytest.CaptureFixture[str]) -> None:
+@sync_and_async
+def test_a_tool_that_prints_100_megabytes_is_just_a_tool(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
     @tool
     def loud() -> str:
         """Print a lot."""
         return str(sum(sys.stdout.write("x" * 1_000_000) for _ in range(100)))
 
-    _, running = drive(streaming(made([Reply(call("loud")), Reply("Done.")], loud)), colour)
+    _, running = drive(streaming(made([Reply(call("loud")), Reply("Done.")], loud)), mode)
     assert len(capsys.readouterr().out) == 100_000_000
     assert running.messages[2].results[0].text == "100000000"
     assert running.finish_reason == "answered"
@@ -354,14 +354,14 @@ def test_a_tool_that_prints_100_megabytes_is_just_a_tool(colour: str, capsys: py
 # -- what tools are given ----------------------------------------------------------------------------------------------
 
 
-@both_colours
-def test_what_the_model_does_wrong_is_told_to_it(colour: str) -> None:
+@sync_and_async
+def test_what_the_model_does_wrong_is_told_to_it(mode: str) -> None:
     replies = [
         Reply(call("look", {"city": 3}), call("look", {}), call("look", {"city": "a", "odd": 1}), call("loook", {}),
               call("look", '{"city": '), call("look", "[1]")),
         Reply("Done."),
     ]  # fmt: skip
-    done = end_of(events_of(made(replies, *Bench().tools), colour))
+    done = end_of(events_of(made(replies, *Bench().tools), mode))
     texts = results(done)
     assert all("city" in text for text in texts[:2])
     assert "odd" in texts[2]
@@ -382,18 +382,18 @@ def nested(depth: int) -> dict[str, Any]:
     return made
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize(
     "options", [{}, {"read_only": True}, {"approval": lambda given: False}], ids=["usual", "early", "asks"]
 )
 @pytest.mark.parametrize("depth", [400, 480, 500, 510])
-def test_arguments_as_deep_as_may_be_come_to_an_end(depth: int, options: Any, colour: str) -> None:
+def test_arguments_as_deep_as_may_be_come_to_an_end(depth: int, options: Any, mode: str) -> None:
     @tool(**options)
     def take(a: Any) -> str:
         """Take it."""
         return "taken"
 
-    done = end_of(events_of(made([Reply(call("take", json.dumps(nested(depth)))), Reply("Done.")], take), colour))
+    done = end_of(events_of(made([Reply(call("take", json.dumps(nested(depth)))), Reply("Done.")], take), mode))
     assert done.reason == "answered"
     assert len(results(done)) == 1
 

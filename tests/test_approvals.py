@@ -24,7 +24,6 @@ from tests.runs import (
     SOON,
     Bench,
     answer_with,
-    both_colours,
     check_history,
     drive,
     end_of,
@@ -35,14 +34,15 @@ from tests.runs import (
     resuming,
     run_of,
     streaming,
+    sync_and_async,
     texts_of,
 )
 
 # -- who is asked, and about what --------------------------------------------------------------------------------------
 
 
-@both_colours
-def test_a_predicate_sees_what_the_tool_would_get(colour: str) -> None:
+@sync_and_async
+def test_a_predicate_sees_what_the_tool_would_get(mode: str) -> None:
     ran: list[Any] = []
 
     class Size(Enum):
@@ -66,7 +66,7 @@ def test_a_predicate_sees_what_the_tool_would_get(colour: str) -> None:
         call("pay", {}), call("pay", {"amount": "500"}), call("pay", {"amount": None}),
     ]  # fmt: skip
     free = [call("wipe", {"path": "a", "force": "no"}), call("pay", {"amount": 5})]
-    events = events_of(made([Reply(*asked, *free)], wipe, pay), colour)
+    events = events_of(made([Reply(*asked, *free)], wipe, pay), mode)
     assert sum(isinstance(event, ApprovalRequest) for event in events) == len(asked)
     assert sorted(map(str, ran)) == sorted(["('a', False, <Size.SMALL: 'small'>)", "5"])
 
@@ -83,23 +83,23 @@ def test_a_predicate_knows_the_defaults_of_tools_that_have_a_schema() -> None:
         assert (done.reason, done.why) == ("paused", "a call waits for approval")
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("approval", [True, lambda given: True])
-def test_nobody_is_asked_about_arguments_that_do_not_fit(approval: Any, colour: str) -> None:
+def test_nobody_is_asked_about_arguments_that_do_not_fit(approval: Any, mode: str) -> None:
     @tool(approval=approval)
     def pay(amount: int) -> str:
         """Pay."""
         return "paid"
 
-    events = events_of(made([Reply(call("pay", {"amount": "much"})), Reply("Done.")], pay), colour)
+    events = events_of(made([Reply(call("pay", {"amount": "much"})), Reply("Done.")], pay), mode)
     done = end_of(events)
     assert done.reason == "answered"
     assert "amount" in results(done)[0]
     assert not any(isinstance(event, ApprovalRequest) for event in events)
 
 
-@both_colours
-def test_a_predicate_is_asked_once_and_changes_nothing(colour: str) -> None:
+@sync_and_async
+def test_a_predicate_is_asked_once_and_changes_nothing(mode: str) -> None:
     asked: list[Any] = []
     ran: list[Any] = []
 
@@ -116,14 +116,14 @@ def test_a_predicate_is_asked_once_and_changes_nothing(colour: str) -> None:
         return "taken"
 
     agent = on("anthropic", [Reply(call("take", {"items": ["a"]})), Reply("Done.")], take)
-    _, running = drive(streaming(agent), colour, answer_with(True))
+    _, running = drive(streaming(agent), mode, answer_with(True))
     assert len(asked) == 1
     assert ran == [(["a"], ["one"])]
     assert running.messages[1].tool_calls[0].arguments == {"items": ["a"]}
 
 
-@both_colours
-def test_a_predicate_that_cannot_tell_asks_a_person(colour: str) -> None:
+@sync_and_async
+def test_a_predicate_that_cannot_tell_asks_a_person(mode: str) -> None:
     ran: list[int] = []
 
     @tool(approval=lambda arguments: arguments["amount"] / (arguments["amount"] - 1) > 5)
@@ -132,7 +132,7 @@ def test_a_predicate_that_cannot_tell_asks_a_person(colour: str) -> None:
         ran.append(amount)
         return "paid"
 
-    done = events_of(made([Reply(call("pay"), call("pay", {"amount": 3}))], pay), colour)[-1]
+    done = events_of(made([Reply(call("pay"), call("pay", {"amount": 3}))], pay), mode)[-1]
     assert isinstance(done, Done)
     assert (done.reason, ran) == ("paused", [3])
 
@@ -142,12 +142,12 @@ def risky() -> str:
     return "done"
 
 
-@both_colours
-def test_a_predicate_that_leaves_the_program_asks(colour: str) -> None:
+@sync_and_async
+def test_a_predicate_that_leaves_the_program_asks(mode: str) -> None:
     def leave(given: dict[str, Any]) -> bool:
         sys.exit(1)
 
-    done = end_of(events_of(made([Reply(call("risky")), Reply("Done.")], tool(approval=leave)(risky)), colour))
+    done = end_of(events_of(made([Reply(call("risky")), Reply("Done.")], tool(approval=leave)(risky)), mode))
     assert done.reason == "paused"
 
 
@@ -182,23 +182,23 @@ def test_a_person_decides_and_siblings_go_on(decision: tuple[bool, Any]) -> None
     check_history(running.messages)
 
 
-@both_colours
-def test_a_no_is_not_the_tools_failure(colour: str) -> None:
+@sync_and_async
+def test_a_no_is_not_the_tools_failure(mode: str) -> None:
     @tool(approval=True, retries=0)
     def pay(amount: int) -> str:
         """Pay."""
         return "paid"
 
     replies = [*(Reply(call("pay", {"amount": at})) for at in range(3)), Reply("Done.")]
-    events, running = drive(streaming(made(replies, pay)), colour, answer_with(False))
+    events, running = drive(streaming(made(replies, pay)), mode, answer_with(False))
     assert running.finish_reason == "answered"
     assert [event.ending for event in events if isinstance(event, ToolEnd)] == ["declined"] * 3
     for event in events:
         assert decode(encode(event)) == event
 
 
-@both_colours
-def test_the_model_is_told_that_the_arguments_were_changed(colour: str) -> None:
+@sync_and_async
+def test_the_model_is_told_that_the_arguments_were_changed(mode: str) -> None:
     @tool(approval=True)
     def pay(amount: int, to: str = "Zoë") -> str:
         """Pay."""
@@ -206,7 +206,7 @@ def test_the_model_is_told_that_the_arguments_were_changed(colour: str) -> None:
 
     for given, told in (({"amount": 5, "to": "Zoë"}, "The user changed"), ({"amount": 500}, "paid 500")):
         agent = made([Reply(call("pay", {"amount": 500})), Reply("Done.")], pay)
-        _, running = drive(streaming(agent), colour, answer_with(True, given))
+        _, running = drive(streaming(agent), mode, answer_with(True, given))
         [text] = texts_of(running.messages)
         assert text.startswith(told)
         assert text.endswith(f"paid {given['amount']} to Zoë")
@@ -232,8 +232,8 @@ def test_a_person_can_only_give_arguments_that_json_can_hold() -> None:
 # -- answers from another thread ---------------------------------------------------------------------------------------
 
 
-@both_colours
-def test_a_decision_may_come_from_any_thread(colour: str) -> None:
+@sync_and_async
+def test_a_decision_may_come_from_any_thread(mode: str) -> None:
     seen: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="here")
     told: list[str] = []
 
@@ -257,7 +257,7 @@ def test_a_decision_may_come_from_any_thread(colour: str) -> None:
         return f"paid {seen.get()}"
 
     agent = made([Reply(call("pay")), Reply("Done.")], pay, approvals="wait", limits=Limits(seconds=SOON))
-    events, running = drive(streaming(agent), colour, on_event)
+    events, running = drive(streaming(agent), mode, on_event)
     assert running.finish_reason == "answered"
     assert running.messages[2].results[0].text == "paid here"
     assert "no call with the id 'nobody' waits for a decision" in told[0]
@@ -306,22 +306,22 @@ def test_a_run_that_was_not_entered_says_so_to_another_thread() -> None:
 # -- runs that pause ---------------------------------------------------------------------------------------------------
 
 
-@both_colours
-def test_a_run_to_the_end_pauses_where_nobody_can_decide(colour: str) -> None:
+@sync_and_async
+def test_a_run_to_the_end_pauses_where_nobody_can_decide(mode: str) -> None:
     @tool(approval=True)
     def pay() -> str:
         """Pay."""
         return "paid"
 
     agent = made([Reply(call("pay"))], pay, approvals="wait", limits=Limits(seconds=SOON))
-    assert run_of(agent, colour, "Go.").reason == "paused"
+    assert run_of(agent, mode, "Go.").reason == "paused"
 
 
-@both_colours
-def test_a_paused_run_has_a_good_history_and_is_still_open_when_stored(colour: str) -> None:
+@sync_and_async
+def test_a_paused_run_has_a_good_history_and_is_still_open_when_stored(mode: str) -> None:
     bench = Bench()
     agent = paying(bench)
-    events, running = drive(streaming(agent), colour)
+    events, running = drive(streaming(agent), mode)
     done = end_of(events)
     assert done.reason == running.finish_reason == "paused"
     assert done.messages == tuple(running.messages)
@@ -331,7 +331,7 @@ def test_a_paused_run_has_a_good_history_and_is_still_open_when_stored(colour: s
     assert written.text == "written"
     with pytest.raises(UsageError, match="paused"):
         running.decide(waiting.call_id, True)
-    _, resumed = drive(resuming(agent, running.dump()), colour, answer_with(True))
+    _, resumed = drive(resuming(agent, running.dump()), mode, answer_with(True))
     assert resumed.finish_reason == "answered"
     assert resumed.messages[2].results[0].text == "paid"
     assert bench.ran == Counter({"pay 5": 1, "write a": 1})

@@ -25,10 +25,9 @@ from penstock.tools.tool import as_tool, tool
 from tests.asking import serving
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
-    COLOURS,
+    MODES,
     SOON,
     Bench,
-    both_colours,
     check_history,
     check_pairs,
     drive,
@@ -39,13 +38,14 @@ from tests.runs import (
     on,
     script,
     streaming,
+    sync_and_async,
 )
 from tests.test_transport import AT_ONCE, Staller
 
 # -- cancelled anywhere ------------------------------------------------------------------------------------------------
 
 
-def cancelled_at(stop: int, wire: str, colour: str) -> list[StreamEvent]:
+def cancelled_at(stop: int, wire: str, mode: str) -> list[StreamEvent]:
     """The events of a run that was to be cancelled at the event of that number; what it told was told right."""
     count, told, bench = iter(range(1000)), Counter[str](), Bench()
 
@@ -57,7 +57,7 @@ def cancelled_at(stop: int, wire: str, colour: str) -> list[StreamEvent]:
         wire, script(), *bench.tools, on_tool_start=lambda id, *_: told.update([f"start {id}"]),
         on_tool_end=lambda id, _: told.update([f"end {id}"]),
     )  # fmt: skip
-    events, running = drive(streaming(agent), colour, cancel)
+    events, running = drive(streaming(agent), mode, cancel)
     end_of(events)
     check_pairs(events)
     check_history(running.messages)
@@ -67,11 +67,11 @@ def cancelled_at(stop: int, wire: str, colour: str) -> list[StreamEvent]:
     return events
 
 
-@both_colours
+@sync_and_async
 @every_wire
-def test_whatever_begins_is_told_to_end_when_a_run_is_cancelled_anywhere(wire: str, colour: str) -> None:
+def test_whatever_begins_is_told_to_end_when_a_run_is_cancelled_anywhere(wire: str, mode: str) -> None:
     for stop in range(200):
-        events = cancelled_at(stop, wire, colour)
+        events = cancelled_at(stop, wire, mode)
         if len(events) <= stop:  # it was over before
             assert end_of(events).reason == "answered"
             break
@@ -79,9 +79,9 @@ def test_whatever_begins_is_told_to_end_when_a_run_is_cancelled_anywhere(wire: s
         pytest.fail("the run never ended")
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_tool_may_cancel_its_run(colour: str, is_async: bool) -> None:
+def test_a_tool_may_cancel_its_run(mode: str, is_async: bool) -> None:
     held: list[Any] = []
 
     @tool
@@ -97,7 +97,7 @@ def test_a_tool_may_cancel_its_run(colour: str, is_async: bool) -> None:
         return "stopped"
 
     agent = made(always(Reply(call("stop"))), astop if is_async else stop)
-    if colour == "sync":
+    if mode == "sync":
         held.append(agent.stream("Go."))
         with held[0] as running:
             events = list(running)
@@ -117,12 +117,12 @@ def test_a_tool_may_cancel_its_run(colour: str, is_async: bool) -> None:
 
 
 @pytest.mark.parametrize("reply", [Hang(), Reply(say("Hm."), wait(60)), Reply(wait(60), "Hm.")])
-@both_colours
-def test_a_model_that_hangs_can_be_cancelled_and_nothing_is_left(reply: Any, colour: str) -> None:
+@sync_and_async
+def test_a_model_that_hangs_can_be_cancelled_and_nothing_is_left(reply: Any, mode: str) -> None:
     with Loopback([reply]) as server:
         agent = Agent(Model("openai-compatible:m", server.base_url("openai-chat"), "-"))
         began = time.monotonic()
-        if colour == "sync":
+        if mode == "sync":
             with agent.stream("Go.") as running:
                 threading.Timer(0.2, running.cancel).start()
                 events = list(running)
@@ -164,8 +164,8 @@ def test_a_sync_run_that_is_cancelled_before_the_headers_leaves_no_thread_and_no
 # -- while tools run ---------------------------------------------------------------------------------------------------
 
 
-@both_colours
-def test_leaving_in_the_middle_of_a_tool_ends_the_run(colour: str) -> None:
+@sync_and_async
+def test_leaving_in_the_middle_of_a_tool_ends_the_run(mode: str) -> None:
     began, released = threading.Event(), threading.Event()
 
     @tool
@@ -176,7 +176,7 @@ def test_leaving_in_the_middle_of_a_tool_ends_the_run(colour: str) -> None:
         return "late"
 
     agent = made([Reply(call("hang")), Reply("Never.")], hang)
-    if colour == "sync":
+    if mode == "sync":
         with agent.stream("Go.") as running:
             for event in running:
                 if isinstance(event, ToolStart):
@@ -255,9 +255,9 @@ def test_a_generator_that_nobody_wants_any_more_is_stopped() -> None:
             yield number
             time.sleep(0.001)
 
-    for colour in COLOURS:
+    for mode in MODES:
         agent = made([Reply(call("count")), Reply("Done.")], count, limits=Limits(seconds=0.1))
-        assert end_of(events_of(agent, colour)).reason == "limit"  # and the fixture waits for the thread
+        assert end_of(events_of(agent, mode)).reason == "limit"  # and the fixture waits for the thread
 
 
 # -- tools that do not listen ------------------------------------------------------------------------------------------
@@ -299,9 +299,9 @@ async def beats(gaps: list[float]) -> None:
         gaps.append(time.monotonic() - began)
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("way", ["timeout", "cancel", "leave"])
-def test_a_tool_that_does_not_listen_holds_nothing_up(way: str, colour: str) -> None:
+def test_a_tool_that_does_not_listen_holds_nothing_up(way: str, mode: str) -> None:
     gaps: list[float] = []
 
     def read_sync(agent: Agent, deaf: Deaf) -> Any:
@@ -332,7 +332,7 @@ def test_a_tool_that_does_not_listen_holds_nothing_up(way: str, colour: str) -> 
         late = as_tool(deaf, timeout=0.1 if way == "timeout" else None, name="deaf")
         agent = made([Reply(call("deaf")), Reply("Done.")], late)
         began = time.monotonic()
-        running = read_sync(agent, deaf) if colour == "sync" else asyncio.run(read_async(agent, deaf))
+        running = read_sync(agent, deaf) if mode == "sync" else asyncio.run(read_async(agent, deaf))
         assert time.monotonic() - began < MAX_WAIT + SOON / 2
     assert running.finish_reason == ("answered" if way == "timeout" else "cancelled")
     [result] = running.messages[2].results

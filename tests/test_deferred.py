@@ -16,7 +16,7 @@ from penstock.run.limits import Limits
 from penstock.testing import Reply, Scripted, call, drop, say
 from penstock.tools.tool import as_tool, tool
 from tests.leaks import nothing_is_left  # noqa: F401
-from tests.runs import Bench, both_colours, check_history, drive, made, resuming, streaming
+from tests.runs import Bench, check_history, drive, made, resuming, streaming, sync_and_async
 
 
 @tool(deferred=True)
@@ -37,9 +37,9 @@ RAW = {
 REPLIES = (Reply(call("build", {"target": "x"}), call("write", {"text": "a"})), Reply("Done."))
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("declared", [build, RAW, RAW["function"]])
-def test_the_result_comes_from_elsewhere_and_siblings_go_on(declared: Any, colour: str) -> None:
+def test_the_result_comes_from_elsewhere_and_siblings_go_on(declared: Any, mode: str) -> None:
     bench = Bench()
     requests: list[ApprovalRequest] = []
 
@@ -50,7 +50,7 @@ def test_the_result_comes_from_elsewhere_and_siblings_go_on(declared: Any, colou
             running.provide(requests[0].call_id, {"ok": True})
 
     agent = made(REPLIES, declared, *bench.tools)
-    events, running = drive(streaming(agent), colour, on_event)
+    events, running = drive(streaming(agent), mode, on_event)
     assert [(one.kind, one.name, one.arguments) for one in requests] == [("deferred", "build", {"target": "x"})]
     assert [result.text for result in running.messages[2].results] == ['{"ok":true}', "written"]
     assert running.finish_reason == "answered"
@@ -59,10 +59,10 @@ def test_the_result_comes_from_elsewhere_and_siblings_go_on(declared: Any, colou
         assert decode(encode(event)) == event
 
 
-@both_colours
-def test_a_run_that_waits_for_it_is_stored_and_goes_on_elsewhere(colour: str) -> None:
+@sync_and_async
+def test_a_run_that_waits_for_it_is_stored_and_goes_on_elsewhere(mode: str) -> None:
     bench = Bench()
-    _, running = drive(streaming(made(REPLIES[:1], build, *bench.tools)), colour)
+    _, running = drive(streaming(made(REPLIES[:1], build, *bench.tools)), mode)
     assert (running.finish_reason, running.done.why) == ("paused", "a call waits for its result from elsewhere")
     assert "has not come yet" in running.messages[-1].results[0].text
     check_history(running.messages)
@@ -74,16 +74,16 @@ def test_a_run_that_waits_for_it_is_stored_and_goes_on_elsewhere(colour: str) ->
             resumed.provide(event.call_id, "no such target", is_error=True)
 
     agent = made(REPLIES[1:], build, *bench.tools)
-    events, resumed = drive(resuming(agent, running.dump()), colour, on_event)
+    events, resumed = drive(resuming(agent, running.dump()), mode, on_event)
     [end] = [event for event in events if isinstance(event, ToolEnd)]
     assert (end.ending, end.result.text, end.result.is_error) == ("failed", "no such target", True)
     assert (resumed.output, bench.ran) == ("Done.", Counter({"write a": 1}))
     check_history(resumed.messages)
 
 
-@both_colours
-def test_a_result_may_come_before_the_resumed_run_is_read(colour: str) -> None:
-    _, running = drive(streaming(made(REPLIES[:1], build, *Bench().tools)), colour)
+@sync_and_async
+def test_a_result_may_come_before_the_resumed_run_is_read(mode: str) -> None:
+    _, running = drive(streaming(made(REPLIES[:1], build, *Bench().tools)), mode)
     call_id = running.messages[1].tool_calls[0].id
     line = Scripted(REPLIES[1:])
     agent = Agent(Model("openai-compatible:m", via=line), [build, *Bench().tools])
@@ -96,7 +96,7 @@ def test_a_result_may_come_before_the_resumed_run_is_read(colour: str) -> None:
         return resumed
 
     resumed: Any = agent.resume(running.dump())
-    if colour == "sync":
+    if mode == "sync":
         resumed.provide(call_id, "built")
         list(resumed)
     else:
@@ -130,9 +130,9 @@ def test_it_may_need_approval_first() -> None:
     assert running.messages[2].results[0].text == 'The user changed the arguments to {"target": "y"}.\ny'
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("way", ["cancel", "drop"])
-def test_whoever_runs_it_is_told_when_nobody_waits_any_more(way: str, colour: str) -> None:
+def test_whoever_runs_it_is_told_when_nobody_waits_any_more(way: str, mode: str) -> None:
     def on_event(running: Any, event: StreamEvent) -> None:
         if isinstance(event, ApprovalRequest) and way == "cancel":
             running.cancel()
@@ -140,7 +140,7 @@ def test_whoever_runs_it_is_told_when_nobody_waits_any_more(way: str, colour: st
     rest = [drop()] if way == "drop" else []
     line = Scripted([Reply(call("build", {"target": "x"}), say("And so on."), *rest)])
     agent = Agent(Model("anthropic:m", via=line), [as_tool(RAW, start="call", read_only=True)])
-    events, running = drive(streaming(agent), colour, on_event)
+    events, running = drive(streaming(agent), mode, on_event)
     [request] = [event for event in events if isinstance(event, ApprovalRequest)]
     [end] = [event for event in events if isinstance(event, ToolEnd)]
     assert (end.result.call_id, end.ending) == (request.call_id, "cancelled")

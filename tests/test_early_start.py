@@ -20,7 +20,6 @@ from tests.runs import (
     Bench,
     Cut,
     answer_with,
-    both_colours,
     check_history,
     check_pairs,
     drive,
@@ -34,6 +33,7 @@ from tests.runs import (
     run_of,
     script,
     streaming,
+    sync_and_async,
     texts_of,
 )
 
@@ -56,10 +56,10 @@ def test_a_tool_that_may_start_early_does_so_whatever_the_agent_says_of_the_othe
     assert made([], look, start="turn").config.policies["look"].start == "turn"
 
 
-@both_colours
+@sync_and_async
 @every_wire
-def test_a_call_that_is_confirmed_at_the_end_runs_after_a_good_one(wire: str, colour: str) -> None:
-    done = end_of(events_of(on(wire, [Reply(call("pay", {"euros": 5})), Reply("Done.")], pay, start="call"), colour))
+def test_a_call_that_is_confirmed_at_the_end_runs_after_a_good_one(wire: str, mode: str) -> None:
+    done = end_of(events_of(on(wire, [Reply(call("pay", {"euros": 5})), Reply("Done.")], pay, start="call"), mode))
     assert results(done) == ["paid 5"]
 
 
@@ -74,12 +74,12 @@ BAD_ENDS = {
 }
 
 
-@both_colours
+@sync_and_async
 @every_wire
 @pytest.mark.parametrize("end", BAD_ENDS)
-def test_a_call_that_only_the_end_confirms_waits_for_a_good_end(end: str, wire: str, colour: str) -> None:
+def test_a_call_that_only_the_end_confirms_waits_for_a_good_end(end: str, wire: str, mode: str) -> None:
     """On wires without an end of their own for each call, the frame that ends the answer badly is its confirmation."""
-    events = events_of(on(wire, [BAD_ENDS[end]], pay, start="call"), colour)
+    events = events_of(on(wire, [BAD_ENDS[end]], pay, start="call"), mode)
     by_the_end = {event.id for event in events if isinstance(event, ToolCall) and event.sealed_by in ("finish", "done")}
     started = {event.call_id for event in events if isinstance(event, ToolStart)}
     assert not started & by_the_end
@@ -115,9 +115,9 @@ def test_a_cut_at_every_piece_of_a_three_step_run_runs_nothing_twice(wire: str, 
         pytest.fail("the answer never ended")
 
 
-@both_colours
-def test_what_was_started_for_a_stream_that_broke_is_discarded_for_that(colour: str) -> None:
-    events = events_of(made([Reply(call("look", {"city": "Rome"}), drop())], *Bench().tools), colour)
+@sync_and_async
+def test_what_was_started_for_a_stream_that_broke_is_discarded_for_that(mode: str) -> None:
+    events = events_of(made([Reply(call("look", {"city": "Rome"}), drop())], *Bench().tools), mode)
     done = end_of(events)
     discarded, failed = [event.result.text for event in events if isinstance(event, ToolEnd)]
     assert discarded == "Discarded: the call is cut."
@@ -170,7 +170,7 @@ def chat(*pieces: str) -> Raw:
     return Raw(b"".join(frames))
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize(
     ("pieces", "final"),
     [
@@ -183,10 +183,10 @@ def chat(*pieces: str) -> Raw:
     ],
 )
 def test_on_chat_completions_what_goes_on_after_it_closed_is_not_what_closed(
-    pieces: list[str], final: str | None, colour: str
+    pieces: list[str], final: str | None, mode: str
 ) -> None:
     bench = Bench()
-    events = events_of(made([chat(*pieces), Reply("Done.")], *bench.tools), colour)
+    events = events_of(made([chat(*pieces), Reply("Done.")], *bench.tools), mode)
     done = end_of(events)
     endings = [event.ending for event in events if isinstance(event, ToolEnd)]
     if final is None:
@@ -206,12 +206,12 @@ DUPLICATED = ['{"city": "Rome"}', '{"city": "Rome"}']
 CUMULATIVE = ['{"city"', '{"city": "Ro', '{"city": "Rome"}']
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("wanted", [True, {"duplicated", "cumulative"}, "fault"])
 @pytest.mark.parametrize(("pieces", "fault"), [(DUPLICATED, "duplicated"), (CUMULATIVE, "cumulative")])
 @pytest.mark.parametrize("is_read_only", [True, False])
 def test_a_call_that_came_twice_runs_once_if_that_is_wanted(
-    is_read_only: bool, pieces: list[str], fault: str, wanted: Any, colour: str
+    is_read_only: bool, pieces: list[str], fault: str, wanted: Any, mode: str
 ) -> None:
     ran: list[str] = []
     wanted = fault if wanted == "fault" else wanted
@@ -224,7 +224,7 @@ def test_a_call_that_came_twice_runs_once_if_that_is_wanted(
         return f"{city} is sunny"
 
     line = Scripted([chat(*pieces), Reply("Done.")])
-    events = events_of(Agent(Model("openai-compatible:m", via=line), [look], run_repaired=wanted), colour)
+    events = events_of(Agent(Model("openai-compatible:m", via=line), [look], run_repaired=wanted), mode)
     done = end_of(events)
     endings = [event.ending for event in events if isinstance(event, ToolEnd)]
     assert endings == (["discarded", "done"] if is_early else ["done"])
@@ -247,15 +247,15 @@ def test_a_damaged_call_does_not_run_unless_its_fault_is_named(wanted: Any) -> N
     assert not bench.ran
 
 
-@both_colours
-def test_a_repaired_call_needs_approval_too(colour: str) -> None:
+@sync_and_async
+def test_a_repaired_call_needs_approval_too(mode: str) -> None:
     @tool(approval=True)
     def look(city: str) -> str:
         """Look."""
         return city
 
     agent = made([chat(*DUPLICATED), Reply("Done.")], look, run_repaired=True)
-    assert run_of(agent, colour, "Go.").reason == "paused"
-    _, running = drive(streaming(made([chat(*DUPLICATED), Reply("Done.")], look, run_repaired=True)), colour,
+    assert run_of(agent, mode, "Go.").reason == "paused"
+    _, running = drive(streaming(made([chat(*DUPLICATED), Reply("Done.")], look, run_repaired=True)), mode,
                        answer_with(True))  # fmt: skip
     assert texts_of(running.messages)[0].endswith("\nRome")

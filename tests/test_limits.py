@@ -16,7 +16,19 @@ from penstock.run.limits import Limits
 from penstock.testing import Reply, Scripted, always, call, say, wait
 from penstock.tools.tool import tool
 from tests.leaks import nothing_is_left  # noqa: F401
-from tests.runs import SOON, Bench, both_colours, check_history, drive, end_of, events_of, made, on, results, streaming
+from tests.runs import (
+    SOON,
+    Bench,
+    check_history,
+    drive,
+    end_of,
+    events_of,
+    made,
+    on,
+    results,
+    streaming,
+    sync_and_async,
+)
 
 # -- limits of a run ---------------------------------------------------------------------------------------------------
 
@@ -47,11 +59,11 @@ def test_the_time_of_a_run_is_limited() -> None:
     check_history(running.messages)
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("limits", [Limits(steps=0), Limits(seconds=0)], ids=["steps", "seconds"])
-def test_with_nothing_to_use_the_model_is_not_asked(limits: Limits, colour: str) -> None:
+def test_with_nothing_to_use_the_model_is_not_asked(limits: Limits, mode: str) -> None:
     line = Scripted([Reply("Hi.")])
-    [done] = events_of(Agent(Model("openai-compatible:m", via=line), limits=limits), colour)
+    [done] = events_of(Agent(Model("openai-compatible:m", via=line), limits=limits), mode)
     assert isinstance(done, Done)
     assert (done.reason, len(line.requests), len(done.messages)) == ("limit", 0, 1)
 
@@ -81,10 +93,10 @@ def test_limits_hold_for_tools_that_start_early_too(start: Any) -> None:
         assert sum(bench.ran.values()) <= (limits.calls or 0)
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("is_parallel", [True, False])
 @pytest.mark.parametrize("start", ["call", "closed", "turn"])
-def test_the_limit_of_calls_holds_however_they_start(start: Any, is_parallel: bool, colour: str) -> None:
+def test_the_limit_of_calls_holds_however_they_start(start: Any, is_parallel: bool, mode: str) -> None:
     ran: list[int] = []
 
     @tool(read_only=True, start=start, parallel=is_parallel)
@@ -94,14 +106,14 @@ def test_the_limit_of_calls_holds_however_they_start(start: Any, is_parallel: bo
         return "one"
 
     replies = [Reply(*(call("one", {"number": at}) for at in range(5)), wait(0.05))]
-    done = end_of(events_of(on("anthropic", replies, one, limits=Limits(calls=2)), colour))
+    done = end_of(events_of(on("anthropic", replies, one, limits=Limits(calls=2)), mode))
     assert done.reason == "limit"
     assert len(ran) <= 2
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("start", ["call", "closed"])
-def test_the_same_call_does_not_start_early_more_often_than_it_may(start: Any, colour: str) -> None:
+def test_the_same_call_does_not_start_early_more_often_than_it_may(start: Any, mode: str) -> None:
     ran: list[str] = []
 
     @tool(read_only=True, start=start)
@@ -112,11 +124,11 @@ def test_the_same_call_does_not_start_early_more_often_than_it_may(start: Any, c
 
     same = [call("one", '{"text": "a", "number": 1}'), call("one", '{ "number":1,"text":"a"}')]
     other = [call("one", '{"text": "a", "number": 1.0}'), call("one", '{"text": "a", "number": 2}')]
-    done = end_of(events_of(on("anthropic", [Reply(*same, *other, wait(0.05))], one, limits=Limits(repeats=1)), colour))
+    done = end_of(events_of(on("anthropic", [Reply(*same, *other, wait(0.05))], one, limits=Limits(repeats=1)), mode))
     assert (done.reason, "came 2 times" in done.why) == ("limit", True)
     assert len(ran) <= 3
     replies = [Reply(*other), Reply("Done.")]
-    assert end_of(events_of(on("anthropic", replies, one, limits=Limits(repeats=1)), colour)).reason == "answered"
+    assert end_of(events_of(on("anthropic", replies, one, limits=Limits(repeats=1)), mode)).reason == "answered"
 
 
 # -- repeats and tries -------------------------------------------------------------------------------------------------
@@ -149,21 +161,21 @@ def test_calls_that_fail_side_by_side_are_one_try() -> None:
     assert done.reason == "answered"
 
 
-@both_colours
-def test_tools_that_do_not_exist_are_called_only_so_often(colour: str) -> None:
+@sync_and_async
+def test_tools_that_do_not_exist_are_called_only_so_often(mode: str) -> None:
     line = Scripted(Reply(call(f"nope{at}", {"at": at})) for at in range(60))
-    done = end_of(events_of(Agent(Model("openai-compatible:m", via=line)), colour))
+    done = end_of(events_of(Agent(Model("openai-compatible:m", via=line)), mode))
     assert (done.reason, len(line.requests)) == ("limit", 4)
     assert "tools that do not exist" in done.why
     mixed = [Reply(call("write", {"text": str(at)}) if at % 2 else call("nope")) for at in range(12)]
-    assert end_of(events_of(made([*mixed, Reply("Done.")], *Bench().tools), colour)).reason == "answered"
+    assert end_of(events_of(made([*mixed, Reply("Done.")], *Bench().tools), mode)).reason == "answered"
 
 
 # -- the time of a tool ------------------------------------------------------------------------------------------------
 
 
-@both_colours
-def test_a_tool_that_hangs_is_given_up(colour: str) -> None:
+@sync_and_async
+def test_a_tool_that_hangs_is_given_up(mode: str) -> None:
     released = threading.Event()
 
     @tool(timeout=0.1)
@@ -172,14 +184,14 @@ def test_a_tool_that_hangs_is_given_up(colour: str) -> None:
         released.wait(20)
         return "late"
 
-    events, running = drive(streaming(made([Reply(call("hang", {})), Reply("Done.")], hang)), colour)
+    events, running = drive(streaming(made([Reply(call("hang", {})), Reply("Done.")], hang)), mode)
     released.set()
     assert "longer than 0.1 seconds" in running.messages[2].results[0].text
     assert end_of(events).reason == "answered"
 
 
-@both_colours
-def test_of_a_read_only_tool_nobody_says_that_it_may_have_had_an_effect(colour: str) -> None:
+@sync_and_async
+def test_of_a_read_only_tool_nobody_says_that_it_may_have_had_an_effect(mode: str) -> None:
     released = threading.Event()
 
     @tool(read_only=True, timeout=0.1)
@@ -188,6 +200,6 @@ def test_of_a_read_only_tool_nobody_says_that_it_may_have_had_an_effect(colour: 
         released.wait(SOON)
         return "late"
 
-    done = end_of(events_of(made([Reply(call("hang")), Reply("Done.")], hang), colour))
+    done = end_of(events_of(made([Reply(call("hang")), Reply("Done.")], hang), mode))
     released.set()
     assert results(done) == ["The tool took longer than 0.1 seconds and was given up."]

@@ -1,4 +1,4 @@
-"""A model, asked on every wire: what comes back is what was said, in both colours, streamed or whole."""
+"""A model, asked on every wire: what comes back is what was said, sync and async, streamed or whole."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from tests.asking import (
     KEY,
     ONCE,
     WIRES,
-    both_colours,
     every_wire,
     model_at,
     model_on,
     read,
+    sync_and_async,
 )
 from tests.sanity import assert_sane
 from tests.support import joined
@@ -113,71 +113,71 @@ def test_sync_and_async_get_equal_chunks_of_what_is_scripted(wire: str) -> None:
 
 
 @every_wire
-@both_colours
-def test_a_whole_answer_gives_the_same_turn(wire: str, colour: str) -> None:
+@sync_and_async
+def test_a_whole_answer_gives_the_same_turn(wire: str, mode: str) -> None:
     with Loopback(always(WEATHER)) as server:
         model = model_at(server, wire)
-        streamed = read(colour, model, tools=TOOLS)[1].turn
-        chunks, whole = read(colour, model, tools=TOOLS, streaming=False)
+        streamed = read(mode, model, tools=TOOLS)[1].turn
+        chunks, whole = read(mode, model, tools=TOOLS, streaming=False)
     assert_sane(chunks)
     assert facts(whole.turn) == facts(streamed)
     assert [asked.is_streaming for asked in server.requests] == [True, False]
 
 
 @every_wire
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("how", ["bytes", 1, 2])
-def test_cuts_do_not_show(wire: str, colour: str, how: Any) -> None:
+def test_cuts_do_not_show(wire: str, mode: str, how: Any) -> None:
     reply = Reply(think("Hm."), say("Let me look… 🌤"), call("weather", {"city": "Röme"}, id="abc123def"), usage=USAGE)
-    uncut, _ = read(colour, model_on(wire, via=Scripted(reply)), tools=TOOLS)
+    uncut, _ = read(mode, model_on(wire, via=Scripted(reply)), tools=TOOLS)
     with Loopback(reply, cuts=how) as server:
-        chunks, stream = read(colour, model_at(server, wire), tools=TOOLS)
+        chunks, stream = read(mode, model_at(server, wire), tools=TOOLS)
     assert joined(chunks) == joined(uncut)
     assert stream.turn.tool_calls[0].arguments == {"city": "Röme"}
 
 
 @every_wire
-@both_colours
-def test_every_chunk_survives_json_and_back(wire: str, colour: str) -> None:
+@sync_and_async
+def test_every_chunk_survives_json_and_back(wire: str, mode: str) -> None:
     replies = [WEATHER, Reply(say("Let me"), fail("busy", "Try later.")), Reply(refuse()), Reply(say("Let"), drop())]
     model = model_on(wire, via=Scripted(replies), retries=ONCE)
     for _ in replies:
-        chunks, stream = read(colour, model, tools=TOOLS)
+        chunks, stream = read(mode, model, tools=TOOLS)
         assert [events.decode(events.encode(chunk)) for chunk in chunks] == chunks
         assert penstock.collect(map(events.decode, map(events.encode, chunks))) == stream.turn
 
 
 @every_wire
-@both_colours
-def test_a_script_within_the_process_says_what_the_server_says(wire: str, colour: str) -> None:
+@sync_and_async
+def test_a_script_within_the_process_says_what_the_server_says(wire: str, mode: str) -> None:
     with Loopback(WEATHER) as server:
-        expected, _ = read(colour, model_at(server, wire), tools=TOOLS)
+        expected, _ = read(mode, model_at(server, wire), tools=TOOLS)
     line = Scripted(WEATHER)
-    chunks, _ = read(colour, model_on(wire, via=line), tools=TOOLS)
+    chunks, _ = read(mode, model_on(wire, via=line), tools=TOOLS)
     assert joined(chunks) == joined(expected)
     [asked], [played] = server.requests, line.requests
     assert (played.body, played.wire, played.model) == (asked.body, asked.wire, asked.model)
 
 
 @every_wire
-@both_colours
-def test_a_turn_and_its_results_go_back_and_the_answer_goes_on(wire: str, colour: str) -> None:
+@sync_and_async
+def test_a_turn_and_its_results_go_back_and_the_answer_goes_on(wire: str, mode: str) -> None:
     line = Scripted([Reply(think("Hm."), call("weather", {"city": "Rome"}), call("now")), Reply("Sunny, at noon.")])
     model = model_on(wire, via=line)
     history: list[Any] = [user("How is the weather in Rome?")]
-    turn = read(colour, model, history, tools=TOOLS)[1].turn
+    turn = read(mode, model, history, tools=TOOLS)[1].turn
     history += [turn, tool_results(*(result(call, f"{call.name}!") for call in turn.tool_calls))]
-    again = read(colour, model, history, tools=TOOLS)[1].turn
+    again = read(mode, model, history, tools=TOOLS)[1].turn
     assert (again.text, again.type) == ("Sunny, at noon.", "final_answer")
     found = [(found.name, found.text) for found in line.requests[1].results]
     assert found == [("weather", "weather!"), ("now", "now!")]
 
 
 @every_wire
-@both_colours
-def test_an_error_in_band_keeps_the_text_and_raises_nothing(wire: str, colour: str) -> None:
+@sync_and_async
+def test_an_error_in_band_keeps_the_text_and_raises_nothing(wire: str, mode: str) -> None:
     with Loopback(Reply(say("Let me look."), fail("overloaded_error", "Try later."))) as server:
-        chunks, stream = read(colour, model_at(server, wire))
+        chunks, stream = read(mode, model_at(server, wire))
     assert (stream.text, stream.finish_reason) == ("Let me look.", "error")
     assert stream.error is not None
     assert stream.error.message == "Try later."
@@ -282,8 +282,8 @@ def test_a_system_prompt_comes_first() -> None:
 def test_headers_of_the_caller_are_sent_and_win() -> None:
     with Loopback(always("Hi.")) as server:
         model = model_at(server, "anthropic", headers={"Anthropic-Version": "2030-01-01", "X-Mine": "yes"})
-        for colour in ("sync", "async"):
-            read(colour, model)
+        for mode in ("sync", "async"):
+            read(mode, model)
     for asked in server.requests:
         sent = sorted((name.lower(), value) for name, value in asked.headers.items())
         assert [pair for pair in sent if pair[0] in ("anthropic-version", "x-mine")] == [
@@ -321,11 +321,11 @@ def test_names_that_nothing_has_are_told_with_a_guess() -> None:
     assert line.requests == []
 
 
-@both_colours
-def test_an_unknown_dialect_to_rescue_from_is_told(colour: str) -> None:
+@sync_and_async
+def test_an_unknown_dialect_to_rescue_from_is_told(mode: str) -> None:
     line = Scripted(always("Hi."))
     with pytest.raises(penstock.UnknownDialectError, match="'hermez', did you mean 'hermes'"):
-        read(colour, Model("openai:gpt", via=line), tools=TOOLS, rescue=["hermez"])
+        read(mode, Model("openai:gpt", via=line), tools=TOOLS, rescue=["hermez"])
     assert line.requests == []
 
 
@@ -346,13 +346,13 @@ def test_a_schema_that_is_no_json_names_the_tool(wire: str) -> None:
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\nx", f"{KEY}…", f"{KEY}\x00"])
-@both_colours
-def test_a_key_that_cannot_be_one_is_told_and_not_shown(key: str, colour: str) -> None:
+@sync_and_async
+def test_a_key_that_cannot_be_one_is_told_and_not_shown(key: str, mode: str) -> None:
     model = Model("openai:gpt", "http://127.0.0.1:9", key)
     with pytest.raises(
         penstock.UsageError, match="the API key for openai has characters that keys cannot have"
     ) as raised:
-        read(colour, model)
+        read(mode, model)
     assert KEY not in str(raised.value)
 
 
@@ -383,13 +383,13 @@ IN_TEXT = {
 
 
 @every_wire
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("dialect", sorted(IN_TEXT))
-def test_tools_go_into_the_prompt_and_calls_come_out_of_the_text(wire: str, colour: str, dialect: str) -> None:
+def test_tools_go_into_the_prompt_and_calls_come_out_of_the_text(wire: str, mode: str, dialect: str) -> None:
     written, origin = IN_TEXT[dialect]
-    line = Scripted(Reply(say(f"Let me look.\n{written}")), cuts="bytes" if colour == "sync" else None)
+    line = Scripted(Reply(say(f"Let me look.\n{written}")), cuts="bytes" if mode == "sync" else None)
     options: dict[str, Any] = {"calls": dialect, "system_prompt": "Be kind.", "tool_choice": "required"}
-    chunks, stream = read(colour, model_on(wire, via=line), "How is it?", tools=TOOLS, **options)
+    chunks, stream = read(mode, model_on(wire, via=line), "How is it?", tools=TOOLS, **options)
     assert_sane(chunks)
     [made] = stream.tool_calls
     assert (made.name, made.arguments, made.origin) == ("weather", {"city": "Rome"}, origin)
@@ -403,51 +403,51 @@ def test_tools_go_into_the_prompt_and_calls_come_out_of_the_text(wire: str, colo
     assert line.requests[0].prompt == "How is it?"
 
 
-@both_colours
-def test_calls_and_results_in_the_text_go_back_as_text(colour: str) -> None:
+@sync_and_async
+def test_calls_and_results_in_the_text_go_back_as_text(mode: str) -> None:
     line = Scripted([Reply(IN_TEXT["hermes"][0]), Reply("Sunny.")])
     model = Model("openai-compatible:m", "http://localhost", via=line)
-    turn = read(colour, model, "How is it?", tools=TOOLS, calls="hermes")[1].turn
+    turn = read(mode, model, "How is it?", tools=TOOLS, calls="hermes")[1].turn
     history = ["How is it?", turn, tool_results(result(turn.tool_calls[0], "sunny"))]
-    assert read(colour, model, history, tools=TOOLS, calls="hermes")[1].text == "Sunny."
+    assert read(mode, model, history, tools=TOOLS, calls="hermes")[1].text == "Sunny."
     messages = line.requests[1].body["messages"]
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
     assert "<tool_call>" in messages[2]["content"]
     assert "sunny" in messages[3]["content"]
 
 
-@both_colours
-def test_a_call_in_the_text_that_is_cut_is_no_call(colour: str) -> None:
+@sync_and_async
+def test_a_call_in_the_text_that_is_cut_is_no_call(mode: str) -> None:
     line = Scripted(Reply(say('Look.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Ro'), drop()))
-    chunks, stream = read(colour, Model("openai:gpt", via=line), tools=TOOLS, calls="hermes")
+    chunks, stream = read(mode, Model("openai:gpt", via=line), tools=TOOLS, calls="hermes")
     assert_sane(chunks)
     assert (stream.tool_calls, stream.finish_reason, stream.text.strip()) == ([], "cut", "Look.")
     assert stream.error is not None
 
 
 @every_wire
-@both_colours
-def test_a_call_that_leaked_is_rescued_if_that_is_wanted(wire: str, colour: str) -> None:
+@sync_and_async
+def test_a_call_that_leaked_is_rescued_if_that_is_wanted(wire: str, mode: str) -> None:
     leaked = IN_TEXT["hermes"][0]
     line = Scripted(always(Reply(say(f"Let me look.\n{leaked}"))), cuts=5)
     model = model_on(wire, via=line)
-    _, left = read(colour, model, tools=TOOLS)
+    _, left = read(mode, model, tools=TOOLS)
     assert (left.tool_calls, leaked in left.text) == ([], True)
-    chunks, stream = read(colour, model, tools=TOOLS, rescue=True)
+    chunks, stream = read(mode, model, tools=TOOLS, rescue=True)
     assert_sane(chunks)
     assert [(made.name, made.origin) for made in stream.tool_calls] == [("weather", "text:hermes")]
     assert (stream.text.strip(), stream.finish_reason) == ("Let me look.", "tool_calls")
     assert [tool.name for tool in line.requests[1].tools] == ["weather", "trains", "now"]
-    _, other = read(colour, model, tools=["now"], rescue=True)
+    _, other = read(mode, model, tools=["now"], rescue=True)
     assert other.tool_calls == [], "only declared tools are found"
-    _, bare = read(colour, model, rescue=True)
+    _, bare = read(mode, model, rescue=True)
     assert leaked in bare.text
 
 
-@both_colours
-def test_a_native_call_beside_a_rescue_stays_what_it_is(colour: str) -> None:
+@sync_and_async
+def test_a_native_call_beside_a_rescue_stays_what_it_is(mode: str) -> None:
     line = Scripted(Reply(say("Let me look."), call("weather", {"city": "Rome"}, id="abc123def")))
-    chunks, stream = read(colour, Model("openai:gpt", via=line), tools=TOOLS, rescue=True)
+    chunks, stream = read(mode, Model("openai:gpt", via=line), tools=TOOLS, rescue=True)
     assert_sane(chunks)
     assert [(made.id, made.origin) for made in stream.tool_calls] == [("abc123def", "native")]
 
@@ -456,14 +456,14 @@ def test_a_native_call_beside_a_rescue_stays_what_it_is(colour: str) -> None:
 
 
 @pytest.mark.parametrize("wire", [None, *(wire for wire in WIRES if wire != "mistral")])
-@both_colours
-def test_sim_models_answer_on_every_wire_with_the_tools_they_are_given(wire: WireName | None, colour: str) -> None:
+@sync_and_async
+def test_sim_models_answer_on_every_wire_with_the_tools_they_are_given(wire: WireName | None, mode: str) -> None:
     model = Model("sim:fast", wire=wire)
     question = "How is the weather in Rome?"
-    turn = read(colour, model, question, tools=TOOLS[:1])[1].turn
+    turn = read(mode, model, question, tools=TOOLS[:1])[1].turn
     assert [(made.name, made.arguments) for made in turn.tool_calls] == [("weather", {"city": "Rome"})]
     history = [question, turn, tool_results(result(turn.tool_calls[0], "sunny"))]
-    assert "sunny" in read(colour, model, history, tools=TOOLS[:1])[1].text
+    assert "sunny" in read(mode, model, history, tools=TOOLS[:1])[1].text
     assert model.wire == (wire or "openai-chat")
 
 

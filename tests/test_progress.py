@@ -15,16 +15,16 @@ from penstock.run.outbox import MAX_AHEAD
 from penstock.testing import Reply, call
 from penstock.tools.tool import Context, tool
 from tests.leaks import nothing_is_left  # noqa: F401
-from tests.runs import SOON, both_colours, check_history, drive, events_of, made, streaming
+from tests.runs import SOON, check_history, drive, events_of, made, streaming, sync_and_async
 
 LONG = 60.0  # seconds; only a test that fails waits so long
 
 # -- when it is told ---------------------------------------------------------------------------------------------------
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("kind", ["plain", "async"])
-def test_progress_is_told_when_it_is_made(kind: str, colour: str) -> None:
+def test_progress_is_told_when_it_is_made(kind: str, mode: str) -> None:
     seen: list[Any] = []
     is_seen = threading.Event()
 
@@ -50,7 +50,7 @@ def test_progress_is_told_when_it_is_made(kind: str, colour: str) -> None:
             seen.append(event.data)
             is_seen.set()
 
-    events, _ = drive(streaming(agent), colour, on_event)
+    events, _ = drive(streaming(agent), mode, on_event)
     assert seen == ["loading", "unpacking"]
     assert [event.ending for event in events if isinstance(event, ToolEnd)] == ["done"]
 
@@ -111,13 +111,13 @@ class Counting:
         return self.is_ahead.wait(LONG) and not self.has_ended.wait(0.2)
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("kind", ["generator", "async_generator", "plain"])
-def test_a_tool_waits_for_a_reader_who_does_not_read(kind: str, colour: str) -> None:
+def test_a_tool_waits_for_a_reader_who_does_not_read(kind: str, mode: str) -> None:
     most = MAX_AHEAD * 3
     counting = Counting(most)
     agent = made([Reply(call(kind)), Reply("Done.")], counting.tools[kind])
-    if colour == "sync":
+    if mode == "sync":
         with agent.stream("Go.") as running:
             assert counting.waits()
             early = counting.count
@@ -137,23 +137,23 @@ def test_a_tool_waits_for_a_reader_who_does_not_read(kind: str, colour: str) -> 
     check_history(running.messages)
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("kind", ["generator", "async_generator", "plain"])
-def test_no_progress_is_lost_by_waiting(kind: str, colour: str) -> None:
+def test_no_progress_is_lost_by_waiting(kind: str, mode: str) -> None:
     most = MAX_AHEAD * 2
-    events, _ = drive(streaming(made([Reply(call(kind)), Reply("Done.")], Counting(most).tools[kind])), colour)
+    events, _ = drive(streaming(made([Reply(call(kind)), Reply("Done.")], Counting(most).tools[kind])), mode)
     last = [-1] if "generator" in kind else []  # what they yield last is their result, and told as well
     assert [event.data for event in events if isinstance(event, ToolProgress)] == [*range(most), *last]
 
 
-@both_colours
-def test_where_a_tool_cannot_wait_its_newest_report_takes_the_place_of_the_last(colour: str) -> None:
+@sync_and_async
+def test_where_a_tool_cannot_wait_its_newest_report_takes_the_place_of_the_last(mode: str) -> None:
     most = MAX_AHEAD * 3
-    events, _ = drive(streaming(made([Reply(call("later")), Reply("Done.")], Counting(most).tools["later"])), colour)
+    events, _ = drive(streaming(made([Reply(call("later")), Reply("Done.")], Counting(most).tools["later"])), mode)
     told = [event.data for event in events if isinstance(event, ToolProgress)]
     assert told == sorted(set(told))
     assert (told[:100], told[-1]) == (list(range(100)), most - 1)
-    assert colour == "sync" or len(told) < MAX_AHEAD + 100  # in plain code, what reads is in another thread
+    assert mode == "sync" or len(told) < MAX_AHEAD + 100  # in plain code, what reads is in another thread
     assert [event.result.text for event in events if isinstance(event, ToolEnd)] == ["-1"]
     assert isinstance(events[-1], Done)
 
@@ -181,15 +181,15 @@ def _odd() -> Iterator[Any]:
     )
 
 
-@both_colours
-def test_whatever_a_tool_reports_can_be_told(colour: str) -> None:
+@sync_and_async
+def test_whatever_a_tool_reports_can_be_told(mode: str) -> None:
     @tool
     def odd() -> Iterator[Any]:
         """Report what is no JSON."""
         yield from _odd()
         yield {"half": "\ud800", "self": list(_odd())}
 
-    events = events_of(made([Reply(call("odd")), Reply("Done.")], odd), colour)
+    events = events_of(made([Reply(call("odd")), Reply("Done.")], odd), mode)
     reports = [event for event in events if isinstance(event, ToolProgress)]
     assert len(reports) == len(list(_odd())) + 1
     for event in events:

@@ -35,7 +35,7 @@ from penstock.testing import (
 from penstock.testing.replay import difference
 from penstock.testing.reply import Drop, Wait
 from penstock.wires import wire_name
-from tests.asking import KEY, SOON, aread, both_colours, every_wire, model_at, model_on, read
+from tests.asking import KEY, SOON, aread, every_wire, model_at, model_on, read, sync_and_async
 from tests.support import joined
 
 WEATHER = Reply(
@@ -59,12 +59,12 @@ def file(tmp_path: Path) -> Path:
 
 
 @every_wire
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("how", [None, "bytes"])
-def test_the_bytes_are_kept_as_they_came_and_the_key_is_not(wire: str, colour: str, how: Any, file: Path) -> None:
+def test_the_bytes_are_kept_as_they_came_and_the_key_is_not(wire: str, mode: str, how: Any, file: Path) -> None:
     with Loopback(WEATHER, cuts=how) as server:
         model = model_at(server, wire, record=file, headers={"x-proxy-token": KEY})
-        _, stream = read(colour, model, tools=TOOLS)
+        _, stream = read(mode, model, tools=TOOLS)
     [kept] = read_recordings(file)
     [asked] = server.requests
     assert kept.body == b"".join(frames(wire, WEATHER, request=asked))
@@ -77,10 +77,10 @@ def test_the_bytes_are_kept_as_they_came_and_the_key_is_not(wire: str, colour: s
     assert KEY.encode() not in file.read_bytes()
 
 
-@both_colours
-def test_the_times_run_from_the_request(colour: str, file: Path) -> None:
+@sync_and_async
+def test_the_times_run_from_the_request(mode: str, file: Path) -> None:
     with Loopback(Reply(wait(0.2), say("Let me look."), wait(0.2), say(" Sunny.")), pace=0.001) as server:
-        read(colour, model_at(server, record=file))
+        read(mode, model_at(server, record=file))
     [kept] = read_recordings(file)
     late = [piece.at for piece in kept.pieces if b" Sun" in piece.data]
     assert 0.4 <= late[0] < 10
@@ -100,10 +100,10 @@ def test_what_tells_who_asked_is_not_kept(file: Path) -> None:
     assert KEY not in file.read_text()
 
 
-@both_colours
-def test_a_key_that_the_answer_repeats_is_masked(colour: str, file: Path) -> None:
+@sync_and_async
+def test_a_key_that_the_answer_repeats_is_masked(mode: str, file: Path) -> None:
     with Loopback(Status(200, f"Wrong key: {KEY}")) as server:
-        read(colour, model_at(server, record=file))
+        read(mode, model_at(server, record=file))
     assert KEY not in file.read_text()
     assert "Wrong key: ***" in file.read_text()
 
@@ -147,25 +147,23 @@ def test_a_recording_may_go_to_an_open_file() -> None:
     assert json.loads(last)["type"] == "ended"
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("place", ["nowhere/recording.jsonl", "."])
-def test_a_file_that_cannot_be_written_is_told_before_anything_is_asked(
-    colour: str, place: str, tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_asked(mode: str, place: str, tmp_path: Path) -> None:
     line = Scripted(always("Hi."))
     with pytest.raises(penstock.UsageError, match="cannot write the recording"):
-        read(colour, Model("openai:gpt", via=line, record=tmp_path / place))
+        read(mode, Model("openai:gpt", via=line, record=tmp_path / place))
     assert line.requests == []
 
 
-@both_colours
-def test_an_answer_that_broke_off_is_kept_as_far_as_it_came(colour: str, file: Path) -> None:
+@sync_and_async
+def test_an_answer_that_broke_off_is_kept_as_far_as_it_came(mode: str, file: Path) -> None:
     reply = Reply(say("Let me look."), call("weather", '{"city": "Ro'), drop())
     with Loopback(always(reply)) as server:
-        _, stream = read(colour, model_at(server, "anthropic", record=file))
+        _, stream = read(mode, model_at(server, "anthropic", record=file))
         [kept] = read_recordings(file)
         assert not kept.is_whole
-        chunks, again = read(colour, Model(f"replay:{file}", retries=SOON))
+        chunks, again = read(mode, Model(f"replay:{file}", retries=SOON))
     assert again.turn.parts == stream.turn.parts
     assert (again.text, again.finish_reason, again.tool_calls) == ("Let me look.", "cut", [])
     assert again.turn.invalid_calls[0].why == "cut"
@@ -173,8 +171,8 @@ def test_an_answer_that_broke_off_is_kept_as_far_as_it_came(colour: str, file: P
     assert isinstance(chunks[-1], events.Finish)
 
 
-@both_colours
-def test_an_answer_that_was_left_is_kept_as_far_as_it_was_read(colour: str, file: Path) -> None:
+@sync_and_async
+def test_an_answer_that_was_left_is_kept_as_far_as_it_was_read(mode: str, file: Path) -> None:
     async def leave(model: Model) -> None:
         async with model.astream("Hi.") as stream:
             async for _ in stream:
@@ -182,7 +180,7 @@ def test_an_answer_that_was_left_is_kept_as_far_as_it_was_read(colour: str, file
 
     with Loopback(Reply(say("Let"), wait(3600))) as server:
         model = model_at(server, record=file)
-        if colour == "async":
+        if mode == "async":
             asyncio.run(leave(model))
         else:
             with model.stream("Hi.") as stream:
@@ -192,13 +190,13 @@ def test_an_answer_that_was_left_is_kept_as_far_as_it_was_read(colour: str, file
     assert penstock.collect(penstock.decode(kept.body, "openai-chat")).text == "Let"
 
 
-@both_colours
-def test_an_answer_that_was_begun_anew_is_two_exchanges_and_is_replayed_as_such(colour: str, file: Path) -> None:
+@sync_and_async
+def test_an_answer_that_was_begun_anew_is_two_exchanges_and_is_replayed_as_such(mode: str, file: Path) -> None:
     retries = Retries(first_delay=0.001, after_start=True)
     with Loopback([Reply(say("Let me loo"), drop()), Reply("Let me look.")]) as server:
-        chunks, _ = read(colour, model_at(server, record=file, retries=retries))
+        chunks, _ = read(mode, model_at(server, record=file, retries=retries))
     assert [kept.is_whole for kept in read_recordings(file)] == [False, True]
-    again, stream = read(colour, Model(f"replay:{file}", retries=retries))
+    again, stream = read(mode, Model(f"replay:{file}", retries=retries))
     kinds = [type(chunk) for chunk in joined(again)]
     assert kinds == [type(chunk) for chunk in joined(chunks)]
     assert (stream.text, events.Retry in kinds) == ("Let me look.", True)
@@ -208,15 +206,15 @@ def test_an_answer_that_was_begun_anew_is_two_exchanges_and_is_replayed_as_such(
 
 
 @every_wire
-@both_colours
-def test_a_replay_gives_the_same_turn(wire: str, colour: str, file: Path) -> None:
+@sync_and_async
+def test_a_replay_gives_the_same_turn(wire: str, mode: str, file: Path) -> None:
     line = Scripted([WEATHER, "Sunny."])
     model = model_on(wire, via=line, record=file)
-    turns = [read(colour, model, words, tools=TOOLS)[1].turn for words in ("How is it?", "And now?")]
+    turns = [read(mode, model, words, tools=TOOLS)[1].turn for words in ("How is it?", "And now?")]
     again = Model(f"replay:{file}")
     assert (again.wire, again.model) == (model.wire, model.model)
     for words, turn in (("And now?", turns[1]), ("How is it?", turns[0])):  # in whatever order
-        assert read(colour, again, words, tools=TOOLS)[1].turn == turn
+        assert read(mode, again, words, tools=TOOLS)[1].turn == turn
 
 
 @pytest.mark.parametrize(
@@ -250,17 +248,17 @@ def test_the_same_request_gets_one_answer_after_another_and_then_none(file: Path
         again.stream_text_and_classify("Hi.")
 
 
-@both_colours
-def test_a_miss_says_what_differs_first(colour: str, file: Path) -> None:
+@sync_and_async
+def test_a_miss_says_what_differs_first(mode: str, file: Path) -> None:
     recorded(file, wire="openai-chat")
     again = Model(f"replay:{file}")
     with pytest.raises(ReplayMissError) as missed:
-        read(colour, again, "Ho.")
+        read(mode, again, "Ho.")
     place = '$.messages[0].content was recorded as "Hi.", and is asked as "Ho."'
     assert str(missed.value) == f"the recording has no answer to this: {place}"
     with pytest.raises(ReplayMissError, match=r"\$\.temperature is asked, and was not recorded"):
-        read(colour, again, "Hi.", temperature=1)
-    assert read(colour, again, "Hi.")[1].text == "Sunny."
+        read(mode, again, "Hi.", temperature=1)
+    assert read(mode, again, "Hi.")[1].text == "Sunny."
 
 
 @pytest.mark.parametrize(
@@ -311,24 +309,24 @@ def test_a_replay_keeps_the_recorded_pace_a_chosen_one_or_none(file: Path) -> No
     assert b"".join(beats(file)).endswith(b"data: [DONE]\n\n")
 
 
-@both_colours
-def test_a_replay_at_a_pace_takes_its_time(colour: str, file: Path) -> None:
+@sync_and_async
+def test_a_replay_at_a_pace_takes_its_time(mode: str, file: Path) -> None:
     written(file, *LINES)
     model = Model("openai:gpt", via=Replay(file, speed=50), wire="openai-chat", timeouts=Timeouts(idle=0.01))
-    _, stream = read(colour, model)
+    _, stream = read(mode, model)
     assert (stream.text, stream.finish_reason) == ("Let me", "cut")
     assert stream.error.message == "no data received for 0.01 seconds (timeouts.idle)"
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("how", ["bytes", 4])
-def test_a_replay_may_be_cut_anew(colour: str, how: Any, file: Path) -> None:
+def test_a_replay_may_be_cut_anew(mode: str, how: Any, file: Path) -> None:
     written(file, *LINES)
     pieces = beats(file, cuts=how)
     assert b"".join(pieces) == b"".join(beats(file))
     assert len(pieces) > 3
-    chunks, stream = read(colour, Model("openai:gpt", via=Replay(file, cuts=how), wire="openai-chat"))
-    expected, _ = read(colour, Model("openai:gpt", via=Replay(file), wire="openai-chat"))
+    chunks, stream = read(mode, Model("openai:gpt", via=Replay(file, cuts=how), wire="openai-chat"))
+    expected, _ = read(mode, Model("openai:gpt", via=Replay(file), wire="openai-chat"))
     assert (joined(chunks), stream.text) == (joined(expected), "Let me look.")
     with pytest.raises(penstock.UsageError, match="not 'lines'"):
         Replay(file, cuts="lines")  # type: ignore[arg-type]

@@ -21,10 +21,9 @@ from penstock.tools.tool import tool
 from penstock.transport.policy import Retries
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
-    COLOURS,
+    MODES,
     NAMES,
     Bench,
-    both_colours,
     check_pairs,
     drive,
     end_of,
@@ -36,6 +35,7 @@ from tests.runs import (
     results,
     run_of,
     streaming,
+    sync_and_async,
     texts_of,
 )
 
@@ -50,32 +50,32 @@ def test_a_wrong_key_is_raised_by_run_and_told_by_stream() -> None:
     assert [message.role for message in running.messages] == ["user"]
 
 
-@both_colours
-def test_a_model_that_cannot_be_asked_is_told_before_the_end(colour: str) -> None:
+@sync_and_async
+def test_a_model_that_cannot_be_asked_is_told_before_the_end(mode: str) -> None:
     with Loopback([Status(401), Reply(call("look", {"city": "Rome"})), Status(400, "no such field")]) as server:
         model = Model("openai:gpt", server.base_url("openai-responses"), "sk-wrong")
-        events, running = drive(streaming(Agent(model, Bench().tools)), colour)
+        events, running = drive(streaming(Agent(model, Bench().tools)), mode)
         assert isinstance(running.error, AuthenticationError)
         error, step_end, done = events[-3:]
         assert error == Error(running.error.message, running.error.code or "AuthenticationError")
         assert isinstance(step_end, StepEnd)
         assert isinstance(done, Done)
         assert (done.reason, done.why) == ("error", running.error.message)
-        events, running = drive(streaming(Agent(model, Bench().tools)), colour)
+        events, running = drive(streaming(Agent(model, Bench().tools)), mode)
     assert isinstance(running.error, BadRequestError)
     assert [event.message for event in events if isinstance(event, Error)] == [running.error.message]
 
 
-@both_colours
-def test_an_agent_is_made_without_a_key_and_told_so_when_it_runs(colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@sync_and_async
+def test_an_agent_is_made_without_a_key_and_told_so_when_it_runs(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     agent = Agent("openai:gpt")
-    events, running = drive(streaming(agent), colour)
+    events, running = drive(streaming(agent), mode)
     assert isinstance(running.error, MissingKeyError)
     assert Error(str(running.error), "MissingKeyError") in events
     assert end_of(events).reason == "error"
     with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):
-        run_of(agent, colour, "Go.")
+        run_of(agent, mode, "Go.")
 
 
 def test_whatever_keeps_the_model_from_being_asked_ends_the_run() -> None:
@@ -86,8 +86,8 @@ def test_whatever_keeps_the_model_from_being_asked_ends_the_run() -> None:
         aconnect = connect
 
     agent = Agent(Model("openai-compatible:m", via=Broken()))
-    for colour in COLOURS:
-        done = end_of(events_of(agent, colour))
+    for mode in MODES:
+        done = end_of(events_of(agent, mode))
         assert (done.reason, done.why) == ("error", "oh")
     with pytest.raises(ZeroDivisionError):
         agent.run("Go.")
@@ -95,16 +95,16 @@ def test_whatever_keeps_the_model_from_being_asked_ends_the_run() -> None:
         asyncio.run(agent.arun("Go."))
 
 
-@both_colours
-def test_after_tools_had_effects_a_run_comes_out_with_its_error_and_its_history(colour: str) -> None:
+@sync_and_async
+def test_after_tools_had_effects_a_run_comes_out_with_its_error_and_its_history(mode: str) -> None:
     bench = Bench()
-    result = run_of(made([Reply(call("write", {"text": "a"})), Status(400)], *bench.tools), colour, "Go.")
+    result = run_of(made([Reply(call("write", {"text": "a"})), Status(400)], *bench.tools), mode, "Go.")
     assert isinstance(result.error, BadRequestError)
     assert (result.reason, str(result.error)) == ("error", result.why)
     assert texts_of(result.messages) == ["written"]
     with pytest.raises(BadRequestError):
-        run_of(made([Status(400)]), colour, "Go.", [user("Hm?"), assistant("Well."), user("So?"), assistant("Yes.")])
-    assert run_of(made([Reply("Hi.")]), colour, "Go.").error is None
+        run_of(made([Status(400)]), mode, "Go.", [user("Hm?"), assistant("Well."), user("So?"), assistant("Yes.")])
+    assert run_of(made([Reply("Hi.")]), mode, "Go.").error is None
 
 
 # -- errors that come in band ------------------------------------------------------------------------------------------
@@ -118,33 +118,33 @@ def test_an_error_in_the_stream_ends_the_run() -> None:
     assert [part for part in running.messages[-1].parts if isinstance(part, Text)]
 
 
-@both_colours
-def test_an_error_in_band_is_raised_where_nothing_was_said_and_else_kept(colour: str) -> None:
+@sync_and_async
+def test_an_error_in_band_is_raised_where_nothing_was_said_and_else_kept(mode: str) -> None:
     never = Retries(attempts=0)
     with pytest.raises(ProviderError, match="Too much"):
-        run_of(made([Reply(fail("overloaded_error", "Too much."))], retries=never), colour, "Go.")
-    result = run_of(made([Reply(say("One."), fail("overloaded_error", "Too much."))], retries=never), colour, "Go.")
+        run_of(made([Reply(fail("overloaded_error", "Too much."))], retries=never), mode, "Go.")
+    result = run_of(made([Reply(say("One."), fail("overloaded_error", "Too much."))], retries=never), mode, "Go.")
     assert isinstance(result.error, ProviderError)
     assert (result.output, result.reason, str(result.error)) == ("One.", "error", "Too much.")
 
 
-@both_colours
+@sync_and_async
 @every_wire
-def test_an_answer_that_begins_with_an_error_that_passes_is_asked_for_again(wire: str, colour: str) -> None:
+def test_an_answer_that_begins_with_an_error_that_passes_is_asked_for_again(wire: str, mode: str) -> None:
     quick = Retries(attempts=2, first_delay=0.0)
     busy = "overloaded_error" if wire == "anthropic" else "server_error"
     with Loopback([Reply(fail(busy, "The server is overloaded.")), Reply("Here I am.")]) as server:
         model = Model(NAMES[wire], server.base_url(wire), "a-key-of-mine", retries=quick)
-        result = run_of(Agent(model), colour, "Go.")
+        result = run_of(Agent(model), mode, "Go.")
     assert (result.output, result.reason, len(server.requests)) == ("Here I am.", "answered", 2)
 
 
-@both_colours
-def test_what_was_withdrawn_has_been_paid_for(colour: str) -> None:
+@sync_and_async
+def test_what_was_withdrawn_has_been_paid_for(mode: str) -> None:
     usage = Usage(input_tokens=10, output_tokens=3)
     replies = [Reply(say("One."), drop(), usage=usage), Reply(say("Two."), usage=usage)]
     agent = on("anthropic", replies, retries=Retries(after_start=True, first_delay=0.0))
-    done = end_of(events_of(agent, colour))
+    done = end_of(events_of(agent, mode))
     assert done.output == "Two."
     assert done.usage.input_tokens == 20
 
@@ -152,11 +152,11 @@ def test_what_was_withdrawn_has_been_paid_for(colour: str) -> None:
 # -- what is told ------------------------------------------------------------------------------------------------------
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("reply", [Reply("x", drop()), Reply(say("x"), fail("overloaded", "Too much.")), Status(400)])
-def test_on_error_is_called_when_there_is_no_whole_answer(reply: Any, colour: str) -> None:
+def test_on_error_is_called_when_there_is_no_whole_answer(reply: Any, mode: str) -> None:
     told: list[str] = []
-    done = end_of(events_of(made([reply], on_error=told.append), colour))
+    done = end_of(events_of(made([reply], on_error=told.append), mode))
     assert done.reason in ("cut", "error")
     assert told == [done.why]
     assert told[0]
@@ -169,7 +169,7 @@ def test_on_error_is_not_called_for_other_ends() -> None:
     assert not told
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize(
     "replies",
     [
@@ -183,9 +183,9 @@ def test_on_error_is_not_called_for_other_ends() -> None:
     ],
     ids=["refused", "dropped", "failed", "filtered", "cut", "worn out", "repeated"],
 )  # fmt: skip
-def test_whatever_begins_is_told_to_end_however_a_run_ends(replies: Any, colour: str) -> None:
+def test_whatever_begins_is_told_to_end_however_a_run_ends(replies: Any, mode: str) -> None:
     for wire in ("openai-chat", "anthropic"):
-        events = events_of(on(wire, replies, *Bench().tools), colour)
+        events = events_of(on(wire, replies, *Bench().tools), mode)
         check_pairs(events)
         end_of(events)
 
@@ -193,16 +193,16 @@ def test_whatever_begins_is_told_to_end_however_a_run_ends(replies: Any, colour:
 # -- the run itself ----------------------------------------------------------------------------------------------------
 
 
-@both_colours
-def test_a_run_that_breaks_within_itself_ends_and_says_so(colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@sync_and_async
+def test_a_run_that_breaks_within_itself_ends_and_says_so(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: Any, *_: Any) -> Any:
         raise RecursionError("too deep")
 
     monkeypatch.setattr(Run, "tool_done", broken)
-    done = end_of(events_of(made([Reply(call("pay")), Reply("Done.")], pay), colour))
+    done = end_of(events_of(made([Reply(call("pay")), Reply("Done.")], pay), mode))
     assert (done.reason, done.why) == ("error", "too deep")
     monkeypatch.setattr(Run, "ended", broken)
-    done = end_of(events_of(made([Reply("Hi.")], pay), colour))
+    done = end_of(events_of(made([Reply("Hi.")], pay), mode))
     assert (done.reason, done.why) == ("error", "too deep")
 
 

@@ -20,7 +20,6 @@ from tests.runs import (
     SOON,
     Bench,
     answer_with,
-    both_colours,
     drive,
     end_of,
     made,
@@ -29,6 +28,7 @@ from tests.runs import (
     resuming,
     run_of,
     streaming,
+    sync_and_async,
     texts_of,
 )
 
@@ -78,10 +78,10 @@ def resumed(agent: Agent, stored: bytes, answer: Callable[[Any], None]) -> Calla
     return lambda prefix: Answered(resuming(agent, stored)(prefix), answer)
 
 
-@both_colours
-def test_the_result_of_a_paused_run_can_be_resumed_and_says_what_waits(colour: str) -> None:
+@sync_and_async
+def test_the_result_of_a_paused_run_can_be_resumed_and_says_what_waits(mode: str) -> None:
     till = Till()
-    paused = run_of(till.agent, colour, "Pay.")
+    paused = run_of(till.agent, mode, "Pay.")
     assert (paused.reason, paused.finish_reason) == ("paused", "paused")
     assert [one.call_id for one in paused.waiting] == ["call_1", "call_2"]
 
@@ -90,31 +90,31 @@ def test_the_result_of_a_paused_run_can_be_resumed_and_says_what_waits(colour: s
         for one in running.waiting:
             running.decide(one.call_id, approved=True)
 
-    events, running = drive(resumed(till.agent, paused.state, answer), colour)
+    events, running = drive(resumed(till.agent, paused.state, answer), mode)
     assert (sorted(till.paid), running.output, running.waiting) == ([1, 2], "Paid.", [])
     assert not any(isinstance(event, ApprovalRequest) for event in events)
     assert end_of(events).reason == "answered"
 
 
-@both_colours
-def test_of_a_stored_run_only_what_is_undecided_is_asked_again(colour: str) -> None:
+@sync_and_async
+def test_of_a_stored_run_only_what_is_undecided_is_asked_again(mode: str) -> None:
     till = Till()
-    stored = run_of(till.agent, colour, "Pay.").state
+    stored = run_of(till.agent, mode, "Pay.").state
 
     def answer(running: Any) -> None:
         running.decide("call_1", approved=False)
 
-    events, running = drive(resumed(till.agent, stored, answer), colour)
+    events, running = drive(resumed(till.agent, stored, answer), mode)
     assert [event.call_id for event in events if isinstance(event, ApprovalRequest)] == ["call_2"]
     assert [one.call_id for one in running.waiting] == ["call_2"]
     assert end_of(events).reason == "paused"
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("place", ["here", "thread"])
-def test_arguments_of_a_person_that_do_not_fit_are_told_to_the_person(place: str, colour: str) -> None:
+def test_arguments_of_a_person_that_do_not_fit_are_told_to_the_person(place: str, mode: str) -> None:
     till = Till()
-    stored = run_of(till.agent, colour, "Pay.").state
+    stored = run_of(till.agent, mode, "Pay.").state
     raised: list[Exception] = []
 
     def attempt(running: Any, arguments: Any) -> None:
@@ -135,15 +135,15 @@ def test_arguments_of_a_person_that_do_not_fit_are_told_to_the_person(place: str
         running.decide("call_1", approved=True, arguments={"amount": 3})
         running.decide("call_2", approved=False, arguments={"amount": "many"})
 
-    events, _ = drive(resumed(till.agent, stored, answer), colour)
+    events, _ = drive(resumed(till.agent, stored, answer), mode)
     assert [type(error) for error in raised] == [ArgumentsError, ArgumentsError, UsageError]
     assert "amount" in str(raised[0])
     assert till.paid == [3]
     assert not any("many" in text for text in results(end_of(events)))
 
 
-@both_colours
-def test_a_resumed_run_says_if_a_tool_is_there_no_more(colour: str) -> None:
+@sync_and_async
+def test_a_resumed_run_says_if_a_tool_is_there_no_more(mode: str) -> None:
     bench = Bench()
 
     @tool(approval=True)
@@ -151,9 +151,9 @@ def test_a_resumed_run_says_if_a_tool_is_there_no_more(colour: str) -> None:
         """Pay."""
         return "paid"
 
-    _, running = drive(streaming(made([Reply(call("pay"))], pay)), colour)
+    _, running = drive(streaming(made([Reply(call("pay"))], pay)), mode)
     agent = made([Reply("Done.")], *bench.tools)
-    _, resumed = drive(resuming(agent, running.dump()), colour, answer_with(True))
+    _, resumed = drive(resuming(agent, running.dump()), mode, answer_with(True))
     assert resumed.finish_reason == "answered"
     assert texts_of(resumed.messages) == ["There is no tool called 'pay'. There are: look, write, broken."]
 
@@ -161,8 +161,8 @@ def test_a_resumed_run_says_if_a_tool_is_there_no_more(colour: str) -> None:
 # -- runs that were interrupted ----------------------------------------------------------------------------------------
 
 
-@both_colours
-def test_what_ran_when_a_run_was_stored_is_told_to_have_ended(colour: str) -> None:
+@sync_and_async
+def test_what_ran_when_a_run_was_stored_is_told_to_have_ended(mode: str) -> None:
     released, stored = threading.Event(), b""
 
     @tool
@@ -177,7 +177,7 @@ def test_what_ran_when_a_run_was_stored_is_told_to_have_ended(colour: str) -> No
                 stored = running.dump()
                 break
     released.set()
-    events, resumed = drive(resuming(made([Reply("Done.")], hang, *Bench().tools), stored), colour)
+    events, resumed = drive(resuming(made([Reply("Done.")], hang, *Bench().tools), stored), mode)
     [end] = [event for event in events if isinstance(event, ToolEnd)]
     assert (end.key, end.ending) == ("1.0", "cancelled")
     assert "may have had an effect" in end.result.text
@@ -189,12 +189,12 @@ def test_what_ran_when_a_run_was_stored_is_told_to_have_ended(colour: str) -> No
 # -- runs that are over, and what is no run ----------------------------------------------------------------------------
 
 
-@both_colours
-def test_a_run_that_is_over_can_be_resumed_and_says_so(colour: str) -> None:
+@sync_and_async
+def test_a_run_that_is_over_can_be_resumed_and_says_so(mode: str) -> None:
     agent = made([Reply("Hi.")])
     with agent.stream("Go.") as running:
         first = list(running)[-1]
-    if colour == "sync":
+    if mode == "sync":
         with agent.resume(running.dump()) as resumed:
             events = list(resumed)
     else:

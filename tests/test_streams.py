@@ -52,7 +52,6 @@ from tests.asking import (
     PATIENCE,
     STREAMING,
     aread,
-    both_colours,
     failure,
     in_thread,
     is_gone,
@@ -60,6 +59,7 @@ from tests.asking import (
     read,
     request_of,
     serving,
+    sync_and_async,
     within,
 )
 
@@ -126,11 +126,11 @@ async def abatches(model: Model) -> list[list[Any]]:
     return read
 
 
-@both_colours
-def test_batches_are_the_chunks_of_each_read_without_the_turn(colour: str) -> None:
+@sync_and_async
+def test_batches_are_the_chunks_of_each_read_without_the_turn(mode: str) -> None:
     reply = Reply(say("Word after word."), call("weather", {"city": "Rome"}))
     model = Model("openai:gpt-5", wire="openai-chat", via=Scripted(always(reply)))
-    read = batches(model) if colour == "sync" else asyncio.run(abatches(model))
+    read = batches(model) if mode == "sync" else asyncio.run(abatches(model))
     assert all(read)
     assert [chunk for chunks in read for chunk in chunks] == list(model.stream("Hi."))
 
@@ -175,14 +175,14 @@ def test_an_async_loop_without_with_that_is_left_closes_the_socket(gone: threadi
         asyncio.run(leave(model_at(server)))
 
 
-@both_colours
-def test_nothing_is_sent_before_the_stream_is_entered_or_read(colour: str) -> None:
+@sync_and_async
+def test_nothing_is_sent_before_the_stream_is_entered_or_read(mode: str) -> None:
     async def make(model: Model) -> Any:
         return model.astream("Hi.")
 
     with Loopback(always("Hi.")) as server:
         model = model_at(server)
-        stream = model.stream("Hi.") if colour == "sync" else asyncio.run(make(model))
+        stream = model.stream("Hi.") if mode == "sync" else asyncio.run(make(model))
         assert (stream.text, stream.finish_reason, server.requests) == ("", "cut", [])
 
 
@@ -207,8 +207,8 @@ def test_entering_waits_for_the_first_event_and_raises_if_there_is_none() -> Non
             assert list(stream)
 
 
-@both_colours
-def test_a_second_pass_raises(colour: str) -> None:
+@sync_and_async
+def test_a_second_pass_raises(mode: str) -> None:
     async def twice(model: Model) -> None:
         async with model.astream("Hi.") as stream:
             assert [chunk async for chunk in stream]
@@ -219,7 +219,7 @@ def test_a_second_pass_raises(colour: str) -> None:
             aiter(stream)
 
     model = Model("openai:gpt", via=Scripted(always("Hi.")))
-    if colour == "async":
+    if mode == "async":
         asyncio.run(twice(model))
         return
     with model.stream("Hi.") as stream:
@@ -384,8 +384,8 @@ def test_a_cancelled_task_closes_its_connection_and_leaves_nothing_behind(kind: 
     gc.collect()
 
 
-@both_colours
-def test_a_stream_that_was_read_leaves_nothing_behind(colour: str) -> None:
+@sync_and_async
+def test_a_stream_that_was_read_leaves_nothing_behind(mode: str) -> None:
     async def check(model: Model) -> None:
         for _ in range(3):
             await aread(model)
@@ -393,7 +393,7 @@ def test_a_stream_that_was_read_leaves_nothing_behind(colour: str) -> None:
             assert leftovers() == []
 
     with Loopback(always("Hi.")) as server:
-        if colour == "async":
+        if mode == "async":
             asyncio.run(check(model_at(server)))
         else:
             for _ in range(3):
@@ -503,7 +503,7 @@ def test_a_client_may_answer_without_any_network(kind: str) -> None:
         assert read("sync", model)[1].text == "Sunny."
 
 
-def test_a_client_of_the_other_colour_is_told() -> None:
+def test_a_client_of_the_other_mode_is_told() -> None:
     async def swapped() -> None:
         for kind in ("httpx", "httpx2", "aiohttp"):
             async with ASYNC[kind]() as client:

@@ -87,7 +87,6 @@ from tests.asking import (
     SOON,
     STREAMING,
     aread,
-    both_colours,
     every_wire,
     failure,
     in_thread,
@@ -97,6 +96,7 @@ from tests.asking import (
     read,
     request_of,
     serving,
+    sync_and_async,
     within,
 )
 from tests.sanity import assert_sane
@@ -106,7 +106,7 @@ from tests.test_streams import until
 
 
 @every_wire
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
@@ -120,9 +120,9 @@ from tests.test_streams import until
         (529, OverloadedError),
     ],
 )
-def test_a_refusal_is_raised_in_the_provider_s_words(wire: str, colour: str, status: int, kind: type) -> None:
+def test_a_refusal_is_raised_in_the_provider_s_words(wire: str, mode: str, status: int, kind: type) -> None:
     with Loopback(Status(status, "The words of the provider.")) as server:
-        error = failure(colour, kind, model_at(server, wire, retries=ONCE))
+        error = failure(mode, kind, model_at(server, wire, retries=ONCE))
     assert "The words of the provider." in error.message
     assert (error.status, f"HTTP {status}" in error.message) == (status, True)
     assert error.retryable == (status in (429, 500, 503, 529))
@@ -131,8 +131,8 @@ def test_a_refusal_is_raised_in_the_provider_s_words(wire: str, colour: str, sta
     assert (type(again), vars(again), str(again)) == (kind, vars(error), str(error))
 
 
-@both_colours
-def test_what_cannot_be_helped_is_not_tried_again(colour: str) -> None:
+@sync_and_async
+def test_what_cannot_be_helped_is_not_tried_again(mode: str) -> None:
     for step, kind in (
         (Status(401), AuthenticationError),
         (Status(404), NotFoundError),
@@ -141,11 +141,11 @@ def test_what_cannot_be_helped_is_not_tried_again(colour: str) -> None:
         (Raw(b'{"error": {"message": "No money.", "code": "insufficient_quota"}}', status=429), RateLimitError),
     ):
         with Loopback(always(step)) as server:
-            failure(colour, kind, model_at(server, retries=SOON))
+            failure(mode, kind, model_at(server, retries=SOON))
         assert len(server.requests) == 1
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize(
     ("first", "kind"),
     [
@@ -158,53 +158,53 @@ def test_what_cannot_be_helped_is_not_tried_again(colour: str) -> None:
     ],
     ids=["429", "503", "page", "reset", "hang", "nothing"],
 )
-def test_what_may_pass_is_tried_again_unseen_and_in_the_end_raised(colour: str, first: Step, kind: type) -> None:
+def test_what_may_pass_is_tried_again_unseen_and_in_the_end_raised(mode: str, first: Step, kind: type) -> None:
     with Loopback([first, first, "Sunny.", *[first] * 3]) as server:
         model = model_at(server, retries=SOON)
-        chunks, stream = read(colour, model)
+        chunks, stream = read(mode, model)
         assert (stream.text, stream.error) == ("Sunny.", None)
         assert not any(isinstance(chunk, Retry | Error) for chunk in chunks)
-        assert failure(colour, kind, model).retryable
+        assert failure(mode, kind, model).retryable
     assert len(server.requests) == 6
 
 
-@both_colours
-def test_retry_after_is_honoured_by_the_clock(colour: str) -> None:
+@sync_and_async
+def test_retry_after_is_honoured_by_the_clock(mode: str) -> None:
     with Loopback([Status(429, retry_after=0.3), "Sunny."]) as server:
         started = time.monotonic()
-        assert read(colour, model_at(server, retries=Retries(first_delay=LONG)))[1].text == "Sunny."
+        assert read(mode, model_at(server, retries=Retries(first_delay=LONG)))[1].text == "Sunny."
         assert 0.3 <= time.monotonic() - started < LONG
 
 
-@both_colours
-def test_a_retry_after_beyond_the_limit_is_raised_at_once(colour: str) -> None:
+@sync_and_async
+def test_a_retry_after_beyond_the_limit_is_raised_at_once(mode: str) -> None:
     with Loopback(always(Status(429, retry_after=61))) as server, within(LONG):
-        error = failure(colour, RateLimitError, model_at(server))
+        error = failure(mode, RateLimitError, model_at(server))
     assert (error.retry_after, error.retryable, len(server.requests)) == (61, True, 1)
 
 
-@both_colours
-def test_a_page_of_a_gateway_is_told_without_its_markup(colour: str) -> None:
+@sync_and_async
+def test_a_page_of_a_gateway_is_told_without_its_markup(mode: str) -> None:
     html = (
         "<!DOCTYPE html><html><head><title>502 Bad Gateway</title><style>body{color:red}</style>"
         "<SCRIPT>if (1 < 2) alert('x')</SCRIPT></head><body><!-- <b>hidden</b> > not here -->"
         "<h1>Bad&nbsp;gateway</h1><p>Tom &amp; Jerry</p><script>never closed"
     )
     with Loopback(HTMLPage(500, html)) as server:
-        error = failure(colour, OverloadedError, model_at(server, retries=ONCE))
+        error = failure(mode, OverloadedError, model_at(server, retries=ONCE))
     assert error.message == "HTTP 500: 502 Bad Gateway Bad gateway Tom & Jerry"
 
 
-@both_colours
-def test_a_long_or_endless_refusal_is_cut(colour: str) -> None:
+@sync_and_async
+def test_a_long_or_endless_refusal_is_cut(mode: str) -> None:
     with Loopback(Raw(b"no " * 1_000_000, "text/plain", 400)) as server:
-        error = failure(colour, BadRequestError, model_at(server))
+        error = failure(mode, BadRequestError, model_at(server))
     assert error.message.startswith("HTTP 400: no no no")
     assert len(error.message) < 1000
 
 
-@both_colours
-def test_a_refusal_whose_body_never_ends_is_still_told(colour: str) -> None:
+@sync_and_async
+def test_a_refusal_whose_body_never_ends_is_still_told(mode: str) -> None:
     def serve(connection: socket.socket) -> None:
         request_of(connection)
         connection.sendall(b'HTTP/1.1 401 No\r\ncontent-length: 100\r\n\r\n{"error"')
@@ -212,13 +212,13 @@ def test_a_refusal_whose_body_never_ends_is_still_told(colour: str) -> None:
 
     with serving(serve) as url, within(LONG):
         model = Model("openai:gpt", url, KEY, timeouts=Timeouts(first_event=0.3))
-        assert failure(colour, AuthenticationError, model).status == 401
+        assert failure(mode, AuthenticationError, model).status == 401
 
 
-@both_colours
-def test_a_redirect_is_not_followed_but_told(colour: str) -> None:
+@sync_and_async
+def test_a_redirect_is_not_followed_but_told(mode: str) -> None:
     with Loopback(Redirect("https://elsewhere.example/v2")) as server:
-        error = failure(colour, UnexpectedReplyError, model_at(server))
+        error = failure(mode, UnexpectedReplyError, model_at(server))
     assert "redirected to https://elsewhere.example/v2; set base_url" in error.message
     assert (error.status, len(server.requests)) == (307, 1)
 
@@ -470,18 +470,18 @@ def test_a_second_attempt_that_is_refused_or_empty_is_told_and_not_raised() -> N
 SILENT = Timeouts(first_event=0.3)
 
 
-@both_colours
-def test_a_server_that_hangs_is_given_up(colour: str) -> None:
+@sync_and_async
+def test_a_server_that_hangs_is_given_up(mode: str) -> None:
     with Loopback(always(Hang())) as server, within(LONG):
-        error = failure(colour, TimedOut, model_at(server, timeouts=SILENT, retries=ONCE))
+        error = failure(mode, TimedOut, model_at(server, timeouts=SILENT, retries=ONCE))
     assert error.message == "no event received within 0.3 seconds (timeouts.first_event)"
     assert error.retryable
 
 
-@both_colours
-def test_a_server_that_hangs_once_is_asked_again(colour: str) -> None:
+@sync_and_async
+def test_a_server_that_hangs_once_is_asked_again(mode: str) -> None:
     with Loopback([Hang(), "Sunny."]) as server, within(LONG):
-        assert read(colour, model_at(server, timeouts=SILENT, retries=SOON))[1].text == "Sunny."
+        assert read(mode, model_at(server, timeouts=SILENT, retries=SOON))[1].text == "Sunny."
 
 
 @contextmanager
@@ -497,11 +497,11 @@ def full_house() -> Iterator[str]:
             one.close()
 
 
-@both_colours
-def test_a_connection_that_is_never_made_is_given_up(colour: str) -> None:
+@sync_and_async
+def test_a_connection_that_is_never_made_is_given_up(mode: str) -> None:
     with full_house() as url, within(LONG):
         slow = Model("openai:gpt", url, KEY, timeouts=Timeouts(connect=0.2), retries=ONCE)
-        error = failure(colour, TimedOut, slow)
+        error = failure(mode, TimedOut, slow)
         assert error.message == "no connection within 0.2 seconds (timeouts.connect)"
         assert error.retryable
         for times, words in (
@@ -509,28 +509,28 @@ def test_a_connection_that_is_never_made_is_given_up(colour: str) -> None:
             (Timeouts(total=0.2), "the response took longer than 0.2 seconds (timeouts.total)"),
             (Timeouts(connect=None, total=0.2), "the response took longer than 0.2 seconds (timeouts.total)"),
         ):
-            error = failure(colour, TimedOut, Model("openai:gpt", url, KEY, timeouts=times, retries=ONCE))
+            error = failure(mode, TimedOut, Model("openai:gpt", url, KEY, timeouts=times, retries=ONCE))
             assert error.message == words
 
 
-@both_colours
-def test_a_port_where_nobody_is_is_told_with_its_address(colour: str) -> None:
+@sync_and_async
+def test_a_port_where_nobody_is_is_told_with_its_address(mode: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        error = failure(colour, ConnectionFailed, Model("openai:gpt", f"http://{address}/v1", KEY, retries=SOON))
+        error = failure(mode, ConnectionFailed, Model("openai:gpt", f"http://{address}/v1", KEY, retries=SOON))
     assert error.message.startswith(f"the connection to {address} failed: ")
     assert (error.retryable, error.status) == (True, 0)
 
 
-@both_colours
-def test_a_host_that_does_not_exist_is_told(colour: str) -> None:
+@sync_and_async
+def test_a_host_that_does_not_exist_is_told(mode: str) -> None:
     model = Model("openai:gpt", "http://nowhere.invalid/v1", KEY, retries=ONCE)
-    assert "nowhere.invalid" in failure(colour, ConnectionFailed, model).message
+    assert "nowhere.invalid" in failure(mode, ConnectionFailed, model).message
 
 
-@both_colours
-def test_keep_alives_alone_are_no_answer(colour: str) -> None:
+@sync_and_async
+def test_keep_alives_alone_are_no_answer(mode: str) -> None:
     def serve(connection: socket.socket) -> None:
         request_of(connection)
         connection.sendall(STREAMING)
@@ -540,43 +540,43 @@ def test_keep_alives_alone_are_no_answer(colour: str) -> None:
 
     with serving(serve) as url, within(LONG):
         model = Model("anthropic:claude", url, KEY, timeouts=Timeouts(first_event=0.4, idle=0.2), retries=ONCE)
-        error = failure(colour, TimedOut, model)
+        error = failure(mode, TimedOut, model)
     assert error.message == "no event received within 0.4 seconds (timeouts.first_event)"
 
 
 @every_wire
-@both_colours
-def test_silence_in_the_middle_ends_the_answer_and_keeps_it(wire: str, colour: str) -> None:
+@sync_and_async
+def test_silence_in_the_middle_ends_the_answer_and_keeps_it(wire: str, mode: str) -> None:
     line = Scripted(Reply(say("Let me look."), FOREVER, say("Never.")))
     with within(LONG):
-        chunks, stream = read(colour, model_on(wire, via=line, timeouts=Timeouts(idle=0.02)))
+        chunks, stream = read(mode, model_on(wire, via=line, timeouts=Timeouts(idle=0.02)))
     assert_sane(chunks)
     assert (stream.text, stream.finish_reason) == ("Let me look.", "cut")
     assert stream.error == Error("no data received for 0.02 seconds (timeouts.idle)", "TimedOut", retryable=True)
 
 
-@both_colours
-def test_the_idle_time_counts_although_the_first_event_came_late(colour: str) -> None:
+@sync_and_async
+def test_the_idle_time_counts_although_the_first_event_came_late(mode: str) -> None:
     script = always(Reply(wait(0.2), say("Let me look."), FOREVER))
     with Loopback(script) as server:
         for first_event in (60, None):
             with within(LONG):
                 times = Timeouts(first_event=first_event, idle=0.2)
-                _, stream = read(colour, model_at(server, timeouts=times))
+                _, stream = read(mode, model_at(server, timeouts=times))
             assert stream.error.message == "no data received for 0.2 seconds (timeouts.idle)"
 
 
-@both_colours
-def test_a_pause_longer_than_the_time_for_the_first_event_is_no_fault(colour: str) -> None:
+@sync_and_async
+def test_a_pause_longer_than_the_time_for_the_first_event_is_no_fault(mode: str) -> None:
     with Loopback(Reply(say("Let me look."), wait(0.6), say(" Sunny."))) as server:
-        _, stream = read(colour, model_at(server, timeouts=Timeouts(first_event=0.3, idle=LONG)))
+        _, stream = read(mode, model_at(server, timeouts=Timeouts(first_event=0.3, idle=LONG)))
     assert (stream.text, stream.error) == ("Let me look. Sunny.", None)
 
 
-@both_colours
-def test_the_total_time_ends_an_answer_that_never_pauses(colour: str) -> None:
+@sync_and_async
+def test_the_total_time_ends_an_answer_that_never_pauses(mode: str) -> None:
     with Loopback(Reply("One word after another. " * 2000), pace=0.01) as server, within(LONG):
-        chunks, stream = read(colour, model_at(server, timeouts=Timeouts(total=0.5)))
+        chunks, stream = read(mode, model_at(server, timeouts=Timeouts(total=0.5)))
     assert stream.text.startswith("One word")
     assert stream.finish_reason == "cut"
     assert stream.error.message == "the response took longer than 0.5 seconds (timeouts.total)"
@@ -640,10 +640,10 @@ def test_the_watchdog_wakes_in_time_for_deadlines_that_are_set_later() -> None:
 
 
 @every_wire
-@both_colours
-def test_a_reset_in_the_middle_of_a_call_is_told_and_the_call_never_runs(wire: str, colour: str) -> None:
+@sync_and_async
+def test_a_reset_in_the_middle_of_a_call_is_told_and_the_call_never_runs(wire: str, mode: str) -> None:
     with Loopback(Reply(say("Let me look."), call("weather", '{"city": "Ro'), drop())) as server:
-        chunks, stream = read(colour, model_at(server, wire, retries=SOON))
+        chunks, stream = read(mode, model_at(server, wire, retries=SOON))
     assert_sane(chunks)
     assert (stream.text, stream.tool_calls, stream.finish_reason) == ("Let me look.", [], "cut")
     assert isinstance(stream.error, Error)
@@ -655,21 +655,21 @@ def test_a_reset_in_the_middle_of_a_call_is_told_and_the_call_never_runs(wire: s
     assert order[-1] is Finish
 
 
-@both_colours
-def test_an_answer_that_breaks_is_begun_anew_over_http_too(colour: str) -> None:
+@sync_and_async
+def test_an_answer_that_breaks_is_begun_anew_over_http_too(mode: str) -> None:
     replies = [Reply(say("Let me loo"), drop()), Reply(say("Let me look."), call("weather", {"city": "Rome"}))]
     with Loopback(replies) as server:
-        chunks, stream = read(colour, model_at(server, retries=Retries(first_delay=0.001, after_start=True)))
+        chunks, stream = read(mode, model_at(server, retries=Retries(first_delay=0.001, after_start=True)))
     assert [type(chunk) for chunk in chunks].count(Retry) == 1
     assert (stream.text, stream.finish_reason, len(stream.tool_calls)) == ("Let me look.", "tool_calls", 1)
     assert stream.error is None
     assert len(server.requests) == 2
 
 
-@both_colours
-def test_a_clean_end_that_comes_too_early_is_a_cut_without_an_error(colour: str) -> None:
+@sync_and_async
+def test_a_clean_end_that_comes_too_early_is_a_cut_without_an_error(mode: str) -> None:
     with Loopback(Reply(say("Let me look."), drop(clean=True))) as server:
-        _, stream = read(colour, model_at(server))
+        _, stream = read(mode, model_at(server))
     assert (stream.text, stream.finish_reason, stream.error) == ("Let me look.", "cut", None)
 
 
@@ -699,40 +699,40 @@ def test_what_came_before_a_reset_reaches_a_slow_reader() -> None:
 
 
 @every_wire
-@both_colours
-def test_a_200_may_hold_an_error(wire: str, colour: str) -> None:
+@sync_and_async
+def test_a_200_may_hold_an_error(wire: str, mode: str) -> None:
     with Loopback(Status(200, "The model is on leave.")) as server:
-        _, stream = read(colour, model_at(server, wire))
+        _, stream = read(mode, model_at(server, wire))
     assert stream.finish_reason == "error"
     assert stream.error.message == "The model is on leave."
 
 
 @every_wire
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("content_type", ["text/html", "application/json", "text/event-stream", "nonsense"])
-def test_a_body_is_read_by_what_it_is_and_not_by_its_header(wire: str, colour: str, content_type: str) -> None:
+def test_a_body_is_read_by_what_it_is_and_not_by_its_header(wire: str, mode: str, content_type: str) -> None:
     reply = Reply(say("Let me look."), call("weather", {"city": "Rome"}))
     with Loopback(always(Mislabelled(reply, content_type))) as server:
         model = model_at(server, wire)
         for streaming in (True, False):
-            _, stream = read(colour, model, streaming=streaming)
+            _, stream = read(mode, model, streaming=streaming)
             assert (stream.text, len(stream.tool_calls)) == ("Let me look.", 1)
 
 
 @every_wire
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("body", [b"<html><body>Log in, please.</body></html>", b"\x00\x01\x02", b"{", b"null", b"[]"])
-def test_a_body_that_is_no_answer_at_all_is_never_an_answer(wire: str, colour: str, body: bytes) -> None:
+def test_a_body_that_is_no_answer_at_all_is_never_an_answer(wire: str, mode: str, body: bytes) -> None:
     with Loopback(Raw(body, "text/html")) as server:
-        chunks, stream = read(colour, model_at(server, wire, retries=ONCE))
+        chunks, stream = read(mode, model_at(server, wire, retries=ONCE))
     assert (stream.text, stream.tool_calls) == ("", [])
     assert stream.finish_reason in ("cut", "error")
     assert isinstance(chunks[-1], Finish)
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("client", [None, "httpx"])
-def test_a_body_may_be_compressed_although_that_was_not_asked_for(colour: str, client: str | None) -> None:
+def test_a_body_may_be_compressed_although_that_was_not_asked_for(mode: str, client: str | None) -> None:
     body = gzip.compress(b"".join(frames("openai-chat", Reply("Sunny."))))
     script: list[Step] = [
         Raw(body, headers={"content-encoding": "gzip"}),
@@ -744,7 +744,7 @@ def test_a_body_may_be_compressed_although_that_was_not_asked_for(colour: str, c
             return (await aread(model(client=theirs if client else None)))[1].turn
 
     def turn(model: Callable[..., Model]) -> Any:
-        if colour == "async":
+        if mode == "async":
             return asyncio.run(ask(model))
         with httpx.Client() as theirs:
             return read("sync", model(client=theirs if client else None))[1].turn
@@ -761,59 +761,59 @@ def test_a_body_may_be_compressed_although_that_was_not_asked_for(colour: str, c
     assert headers["accept-encoding"] == "identity"
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize(
     "greeting", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 abc\r\n\r\n", b"\x15\x03\x01\x00\x02\x02\x16"]
 )
-def test_a_server_of_another_protocol_is_told(colour: str, greeting: bytes) -> None:
+def test_a_server_of_another_protocol_is_told(mode: str, greeting: bytes) -> None:
     def serve(connection: socket.socket) -> None:
         request_of(connection)
         connection.sendall(greeting)
 
     with serving(serve) as url, within(LONG):
-        failure(colour, ConnectionFailed, Model("openai:gpt", url, KEY, retries=ONCE))
+        failure(mode, ConnectionFailed, Model("openai:gpt", url, KEY, retries=ONCE))
 
 
 # Keys are not told.
 
 
-@both_colours
+@sync_and_async
 @pytest.mark.parametrize("status", [401, 500, 302])
-def test_a_server_that_repeats_the_key_does_not_make_us_tell_it(colour: str, status: int) -> None:
+def test_a_server_that_repeats_the_key_does_not_make_us_tell_it(mode: str, status: int) -> None:
     body = f'{{"error": {{"message": "Wrong: Bearer {KEY}", "code": "{KEY}", "more": ["{KEY}", "other-secret-key"]}}}}'
     kinds = {401: AuthenticationError, 500: OverloadedError, 302: UnexpectedReplyError}
     with Loopback(Raw(body.encode(), "application/json", status)) as server:
         model = model_at(server, retries=ONCE, headers={"X-Proxy-Key": "other-secret-key"})
-        error = failure(colour, kinds[status], model)
+        error = failure(mode, kinds[status], model)
     assert "other-secret-key" not in f"{error} {vars(error)}"
     assert "Wrong: ***" in error.message
     assert KEY not in repr(error.raw)
 
 
 @every_wire
-@both_colours
-def test_a_key_in_an_error_of_a_200_is_not_told_either(wire: str, colour: str) -> None:
+@sync_and_async
+def test_a_key_in_an_error_of_a_200_is_not_told_either(wire: str, mode: str) -> None:
     with Loopback(Status(200, f"Wrong key: {KEY}")) as server:
-        chunks, stream = read(colour, model_at(server, wire))
+        chunks, stream = read(mode, model_at(server, wire))
     assert stream.error.message == "Wrong key: ***"
     assert KEY not in repr(chunks) + repr(stream.turn)
 
 
-@both_colours
-def test_a_word_in_the_place_of_a_key_may_be_told(colour: str) -> None:
+@sync_and_async
+def test_a_word_in_the_place_of_a_key_may_be_told(mode: str) -> None:
     with Loopback(Raw(b'{"error": {"message": "This is a test error."}}', status=400)) as server:
         model = Model("vllm:m", server.base_url("openai-chat"), "error")
         with pytest.raises(BadRequestError, match="HTTP 400: This is a test error"):
-            read(colour, model)
+            read(mode, model)
 
 
-@both_colours
-def test_nothing_logs_the_key(colour: str, caplog: pytest.LogCaptureFixture) -> None:
+@sync_and_async
+def test_nothing_logs_the_key(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with Loopback([Status(401), Reset(), "Hi."]) as server:
         for wire in ("anthropic", "openai-chat"):
             try:
-                read(colour, model_at(server, wire, retries=SOON))
+                read(mode, model_at(server, wire, retries=SOON))
             except AuthenticationError:
                 pass
     assert KEY not in caplog.text
@@ -1098,16 +1098,16 @@ print(turn.text)
 """
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
 @pytest.mark.parametrize("form", ["{}", "http://{}"])
 @pytest.mark.parametrize("is_exempt", [False, True])
-def test_the_proxy_of_the_environment_is_used(colour: str, name: str, form: str, is_exempt: bool) -> None:
+def test_the_proxy_of_the_environment_is_used(mode: str, name: str, form: str, is_exempt: bool) -> None:
     with Loopback(always("Through the proxy.")) as server:
         others = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
         proxy = {name: form.format(urlsplit(server.base_url("openai-chat")).netloc)}
         exempt = {"NO_PROXY": "far.invalid"} if is_exempt else {}
-        command = [sys.executable, "-c", PROXIED, colour]
+        command = [sys.executable, "-c", PROXIED, mode]
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=30, env={**others, **proxy, **exempt}
         )
@@ -1115,8 +1115,8 @@ def test_the_proxy_of_the_environment_is_used(colour: str, name: str, form: str,
     assert ("ConnectionFailed" in done.stderr) == is_exempt
 
 
-@both_colours
-def test_tokens_alone_are_no_beginning(colour: str) -> None:
+@sync_and_async
+def test_tokens_alone_are_no_beginning(mode: str) -> None:
     """What goes wrong before anything was said is tried again without a word, though tokens were counted."""
     start = {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 9, "output_tokens": 1}}}
     broken = Raw(f"event: message_start\ndata: {json.dumps(start)}\n\n".encode())
@@ -1124,11 +1124,11 @@ def test_tokens_alone_are_no_beginning(colour: str) -> None:
     busy = Raw(broken.body + f"event: error\ndata: {json.dumps(error)}\n\n".encode())
     quick = Retries(attempts=1, first_delay=0.0)
     with Loopback([busy, "Hi."]) as server:
-        chunks, stream = read(colour, model_at(server, "anthropic", retries=quick))
+        chunks, stream = read(mode, model_at(server, "anthropic", retries=quick))
     assert stream.turn.text == "Hi."
     assert not any(isinstance(chunk, Retry) for chunk in chunks)
     assert len([chunk for chunk in chunks if isinstance(chunk, Usage) and chunk.input_tokens == 9]) == 0
     with Loopback(always(busy)) as server:
-        chunks, stream = read(colour, model_at(server, "anthropic", retries=quick))
+        chunks, stream = read(mode, model_at(server, "anthropic", retries=quick))
     assert KEY not in repr(chunks)
     assert stream.error.code == "overloaded_error"

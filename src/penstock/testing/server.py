@@ -1,6 +1,6 @@
 """A loopback server that plays a script on every wire: a provider without a key, a network or a bill.
 
-It runs on a thread of its own, so that tests of both colours can use it. Which wire is spoken is told by the end of a
+It runs on a thread of its own, so that sync and async tests can use it. Which wire is spoken is told by the end of a
 request's path, whatever stands before it, so that any base URL works.
 """
 
