@@ -31,8 +31,8 @@ def checked(content: bytes | str, *options: str) -> subprocess.CompletedProcess[
 
 def test_nothing_wrong() -> None:
     done = checked(encode_messages(GOOD))
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"nothing is wrong with it\n", b"")
-    assert checked(encode_messages(GOOD), "--provider", "gemini").stdout == b"nothing is wrong with it for gemini\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"no problems found\n", b"")
+    assert checked(encode_messages(GOOD), "--provider", "gemini").stdout == b"no problems found for gemini\n"
 
 
 def test_something_wrong() -> None:
@@ -143,4 +143,4 @@ def test_what_is_mended_is_the_same_though_it_is_spelled_out() -> None:
 def test_problems_and_a_mended_history_are_not_asked_for_at_once() -> None:
     done = checked(json.dumps(ORPHAN), "--repair", "--json")
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"give one of them" in done.stderr
+    assert b"use one of them" in done.stderr

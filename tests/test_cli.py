@@ -26,8 +26,10 @@ from penstock.cli.app import penstock as command
 from penstock.cli.oddities import Oddities
 from penstock.cli.screen.choices import Choices
 from penstock.cli.screen.output import show_response
+from penstock.cli.wire_detection import detect_wire, is_understood
+from penstock.errors import UsageError
 from penstock.events import Finish, Retry, Text, ToolCallDelta, ToolCallInvalid, ToolCallStart, Unknown
-from penstock.wires import WIRES
+from penstock.wires import ALIASES, WIRES
 from tests.support import Vector, decode_pieces, pieces_of, vectors
 
 WIRE = "openai-chat"
@@ -130,12 +132,56 @@ def test_the_exit_code_says_whether_the_stream_ended_well(flag: tuple[str, ...],
     assert run("decode", "--wire", WIRE, *flag, body=body).exit_code == code
 
 
-@pytest.mark.parametrize("arguments", [("--wire", "telex"), ()])
-def test_a_wrong_wire_names_the_right_ones(arguments: tuple[str, ...]) -> None:
-    result = run("decode", *arguments)
-    assert result.exit_code == 2
-    assert all(wire in result.stderr for wire in WIRES)
-    assert result.stdout == ""
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("decode", "--wire", "antropic"), "unknown wire 'antropic', did you mean 'anthropic'?\n"),
+    (("decode", "--wire", "telex"), "unknown wire 'telex'; use one of: anthropic, bedrock, "),
+    (("decod",), "unknown command 'decod', did you mean 'decode'?\n"),
+    (("juggle",), "unknown command 'juggle'.\n"),
+])  # fmt: skip
+def test_an_unknown_name_gets_one_suggestion(arguments: tuple[str, ...], message: str) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+# Without --wire.
+
+
+def test_the_wire_is_detected_and_named() -> None:
+    result = run("decode")
+    assert (result.exit_code, result.stdout) == (0, decode(GOOD))
+    assert result.stderr == "detected wire: openai-chat\n"
+
+
+@pytest.mark.parametrize("size", [sys.maxsize, 40, 1])
+def test_every_vector_that_any_wire_understands_is_detected(size: int) -> None:
+    for vector in vectors():
+        wire, body = ALIASES.get(vector.wire, vector.wire), vector.body()
+        pieces = [body] if size == sys.maxsize else list(pieces_of(body, size))
+        if any(map(is_understood, decode_pieces(wire, pieces, vector.tools))):
+            detected, rest = detect_wire(iter(pieces))
+            assert (detected, b"".join(rest)) == (wire, body), vector.name
+
+
+def test_an_error_body_needs_no_wire() -> None:
+    result = run("decode", body='{"error": {"message": "Overloaded"}}')
+    assert result.exit_code == 1
+    assert "✗ error: Overloaded" in result.stdout
+
+
+@pytest.mark.parametrize("body", ["", '{"hello": "world"}'])
+def test_a_body_that_no_wire_understands_asks_for_one(body: str) -> None:
+    result = run("decode", body=body)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "name its wire with --wire" in result.stderr
+
+
+def test_detection_gives_up_after_a_megabyte(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.cli.wire_detection.MAX_BYTES", 100)
+    pieces = iter([b": ping\n\n"] * 1000)
+    with pytest.raises(UsageError, match="no wire understands"):
+        detect_wire(pieces)
+    assert len(list(pieces)) > 900
 
 
 @pytest.mark.parametrize(("file", "why"), [("nowhere.sse", "No such file"), (".", "Is a directory")])
@@ -287,14 +333,14 @@ END = chunk({}, "tool_calls") + USAGE + DONE
         (GOOD, []),
         (CALL + chunk({}, "stop") + USAGE + DONE, ['the finish reason was "stop", although calls are present']),
         (chunk({"content": "Hi"}) + END, ['the finish reason was "tool_calls", although no calls are present']),
-        (chunk({"content": "Hi"}, "tired") + USAGE + DONE, ['the finish reason "tired" is not known']),
+        (chunk({"content": "Hi"}, "tired") + USAGE + DONE, ['the finish reason "tired" is unknown']),
         (CALL + USAGE + DONE, ["no finish reason was sent, only the end mark"]),
         (chunk({"content": "Hi"}, "stop") + DONE, ["usage missing"]),
-        (chunk({"content": "Hi"}), ["the stream was cut: it ended before the model said why it stopped"]),
+        (chunk({"content": "Hi"}), ["the stream was cut: it ended without a finish reason"]),
         (chunk({"reasoning": "Hm"}, "stop") + USAGE + DONE, ["it has neither text nor calls"]),
-        (piece(0, "{}", name="f") + END, ["1 call id was made up, as none was sent: made-up-0 for f"]),
+        (piece(0, "{}", name="f") + END, ["1 call id was generated, as none was sent: generated-0 for f"]),
         (CALL + piece(1, "{}", id="x", name="g") + END,
-         ["1 call id was sent again for another call: x, told apart as x_2"]),
+         ["1 call id was sent again for another call: x, renamed to x_2"]),
         (chunk({"content": "a\x00"}) + chunk({"content": "b\x1b"}, "stop") + USAGE + DONE,
          ["2 pieces with control characters, shown escaped; the first: in the text"]),
         (chunk({"content": "\ufffd"}, "stop") + USAGE + DONE,
@@ -320,7 +366,7 @@ def test_a_wire_without_a_word_for_calls_may_say_stop() -> None:
 def test_a_retry_voids_what_was_shown() -> None:
     told = shown([Text(0, "Hel"), Retry("overloaded"), Text(1, "Hello"), Finish("stop", "stop")])
     assert told.startswith("Hel\n\n↻ retry (overloaded): ignore the response above\n\nHello\n")
-    assert "1 restart: the answer was begun anew: overloaded" in told
+    assert "1 retry: the response was withdrawn: overloaded" in told
 
 
 def test_calls_that_were_never_announced_are_shown() -> None:

@@ -114,7 +114,7 @@ def test_json_for_a_terminal_turns_nothing_around() -> None:
 def test_what_is_no_number_is_no_speed(command: list[str]) -> None:
     done = subprocess.run([*PENSTOCK, *command], capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 2
-    assert "nan is no number" in done.stderr
+    assert "nan is not a number" in done.stderr
 
 
 def test_the_words_of_a_server_do_not_act_on_the_terminal() -> None:
@@ -216,7 +216,7 @@ def test_the_name_of_a_file_does_not_act_on_the_terminal(tmp_path: Path) -> None
     for option in ("--history", "--state"):
         (tmp_path / f"kept{NASTY}").mkdir()
         shown = told("run", "agents.py", "Hi.", option, f"kept{NASTY}/talk.json", cwd=tmp_path)
-        assert "could not be kept in" in shown
+        assert "could not be saved in" in shown
         assert ACTING.findall(shown) == []
 
 
@@ -225,7 +225,7 @@ def test_the_name_of_a_model_does_not_act_on_the_terminal(tmp_path: Path) -> Non
     (tmp_path / "agents.py").write_text(f"import penstock\nagent = penstock.Agent({name!r})\n")
     for command in (["run", "agents.py"], ["chat", "-m", name, "--base-url", "http://127.0.0.1:9"]):
         with Terminal(tmp_path, *command) as terminal:
-            seen = terminal.expect("Ctrl-D ends it")
+            seen = terminal.expect("Ctrl-D to leave")
             assert "m\\x1b]0;gotcha\\x07\\x1b[2J\\x9b\\u202e" in seen
             assert "\x1b]0" not in seen
             assert "\x1b[2J" not in seen

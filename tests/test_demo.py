@@ -58,8 +58,8 @@ BARE = {name: value for name, value in os.environ.items() if name not in ("NO_CO
 FAST = 20.0
 PATIENCE = 30  # seconds until a live test gives up; it waits for what it expects, not for the time
 SAVED = re.compile(
-    r"The early start saved (\d+\.\d\d) s\. Request 2 left at (\d+\.\d\d) s\. Had the tools waited for the end of the "
-    r"answer at (\d+\.\d\d) s, it would have left at (\d+\.\d\d) \+ (\d+\.\d\d) \((\w+), the longest\) = "
+    r"The early start saved (\d+\.\d\d) s\. Request 2 was sent at (\d+\.\d\d) s\. Had the tools waited for the end of "
+    r"the response at (\d+\.\d\d) s, it would have been sent at (\d+\.\d\d) \+ (\d+\.\d\d) \((\w+), the longest\) = "
     r"(\d+\.\d\d) s\."
 )
 NAMES = [tool.name for tool in TOOLS]
@@ -114,11 +114,10 @@ def test_the_answer_says_what_the_tools_found() -> None:
 # What was saved.
 
 
-def timed() -> Timeline:
-    """Two tools, the first of which ends long before its end is told."""
-    timeline = Timeline({"a": Span(102.0, 105.0)})
+def happened() -> list[tuple[StreamEvent, float]]:
+    """The events of two tools, the first of which ends long before its end is reported."""
     call_a, call_b = ToolCall("a", "look", {}), ToolCall("b", "write", {})
-    happened: list[tuple[StreamEvent, float]] = [
+    return [
         (StepStart(1), 100.0),
         (ToolCallClosed(0, "a", "look", {}), 102.0), (ToolStart("1.0", "a", "look", {}, True), 102.0),
         (call_a, 104.0), (call_b, 104.5),
@@ -126,7 +125,11 @@ def timed() -> Timeline:
         (ToolEnd("1.0", result(call_a, "seen")), 106.0), (ToolEnd("1.1", result(call_b, "no"), "failed"), 107.0),
         (StepStart(2), 107.25), (StepEnd(2, "stop"), 110.0),
     ]  # fmt: skip
-    for event, at in happened:
+
+
+def timed() -> Timeline:
+    timeline = Timeline({"a": Span(102.0, 105.0)})
+    for event, at in happened():
         timeline.add(event, at)
     return timeline
 
@@ -134,16 +137,24 @@ def timed() -> Timeline:
 def test_a_tool_took_as_long_as_it_ran_and_not_until_that_was_told() -> None:
     bars = {bar.name: (bar.closed, bar.begin, bar.end, bar.lane) for bar in timed().bars}
     assert bars == {
-        "answer 1": (None, 0, 6, "answer"),
+        "response 1": (None, 0, 6, "response"),
         "look": (2, 2, 5, "done"),
         "write": (4.5, 6, 7, "failed"),
-        "answer 2": (None, 7.25, 10, "answer"),
+        "response 2": (None, 7.25, 10, "response"),
     }
+
+
+def test_a_call_is_closed_before_its_tool_begins_even_if_the_reader_hears_of_it_later() -> None:
+    timeline = Timeline({"a": Span(101.9, 105.0)})
+    for event, at in happened():
+        timeline.add(event, at)
+    [look] = [bar for bar in timeline.bars if bar.name == "look"]
+    assert look.closed == look.begin == pytest.approx(1.9)
 
 
 def test_what_was_saved_is_reckoned_from_the_longest_tool() -> None:
     [wait] = timed().waits
-    assert (wait.longest, wait.longest_seconds, wait.answer_end, wait.left, wait.late) == ("look", 3, 6, 7.25, 9)
+    assert (wait.longest, wait.longest_seconds, wait.response_end, wait.left, wait.late) == ("look", 3, 6, 7.25, 9)
     assert wait.saved == 1.75
     told = "".join(text for row in savings([wait], 200) for text, _ in row)
     assert "The early start saved 1.75 s." in told
@@ -152,17 +163,17 @@ def test_what_was_saved_is_reckoned_from_the_longest_tool() -> None:
 
 def test_nothing_saved_is_said_to_be_nothing() -> None:
     wait = timed().waits[0]
-    late = type(wait)(wait.answer_end, wait.longest, 1.0, 7.25, 2.0)
+    late = type(wait)(wait.response_end, wait.longest, 1.0, 7.25, 2.0)
     assert savings([late], 80)[0][0][0] == "The early start saved nothing in this run."
 
 
 def test_little_saved_is_explained_by_calls_that_came_late() -> None:
     wait = timed().waits[0]
     assert (wait.closed, wait.lead) == (2, 4)
-    late = type(wait)(wait.answer_end, wait.longest, 3.0, 8.9, 5.9)
+    late = type(wait)(wait.response_end, wait.longest, 3.0, 8.9, 5.9)
     told = {of: "".join(text for row in savings([of], 400) for text, _ in row) for of in (wait, late)}
     assert "little to save" not in told[wait]
-    assert "the calls came at the very end, 0.10 s before the answer was over" in told[late]
+    assert "the calls came at the very end, 0.10 s before the response ended" in told[late]
 
 
 @pytest.mark.parametrize("width", [1, 10, 39, 79, 119])
@@ -189,14 +200,14 @@ def test_a_line_goes_down_from_the_end_of_an_answer_to_the_next() -> None:
 
 def test_the_signs_that_were_drawn_are_explained_and_no_others() -> None:
     legend = _text(chart(timed(), 79)[-1])
-    assert legend.strip().split("   ") == ["◆ its arguments closed", "┄ it waits", "│ the answer ends"]
+    assert legend.strip().split("   ") == ["◆ arguments complete", "┄ waiting", "│ end of the response"]
     timeline = Timeline()
     timeline.add(StepStart(1), 0.0)
     timeline.add(StepEnd(1, "stop"), 1.0)
     assert len(chart(timeline, 79)) == 2
     timeline.add(StepStart(2), 2.0)
     timeline.add(StepEnd(2, "stop"), 3.0)
-    assert _text(chart(timeline, 79)[-1]).strip() == "│ the answer ends"
+    assert _text(chart(timeline, 79)[-1]).strip() == "│ end of the response"
 
 
 # A real process.
@@ -214,14 +225,14 @@ def test_in_a_pipe_each_thing_is_a_line_and_the_saving_adds_up() -> None:
     assert "\x1b" not in told
     found = SAVED.search(" ".join(told.split()))
     assert found is not None
-    saved, left, answer_end, again, longest, name, late = found.groups()
-    assert (name, again) == ("search_logs", answer_end)
-    assert round(float(answer_end) + float(longest), 2) == float(late)
+    saved, left, response_end, again, longest, name, late = found.groups()
+    assert (name, again) == ("search_logs", response_end)
+    assert round(float(response_end) + float(longest), 2) == float(late)
     assert round(float(late) - float(left), 2) == float(saved) > 0
     lines = {what: float(at) for at, what in re.findall(r"^ +(\d+\.\d\d)  (\w+ +\w+)", told, re.MULTILINE)}
     spaced = {" ".join(what.split()): at for what, at in lines.items()}
     assert spaced["asked request"] == float(left)
-    assert spaced["answered tool_calls"] == float(answer_end)
+    assert spaced["answered tool_calls"] == float(response_end)
     assert spaced["result search_logs"] - spaced["started search_logs"] == pytest.approx(float(longest), abs=0.25)
 
 
@@ -229,7 +240,7 @@ def test_a_pipe_has_no_edge_and_the_title_is_the_wire_that_was_asked_for() -> No
     told = run("--speed", "20", "--wire", "mistral", "--dialect", "hermes", COLUMNS="40").stdout.decode().splitlines()
     assert re.fullmatch(r"penstock demo · mistral at \S+ · calls in the text, as hermes", told[0])
     assert told[2] == f"› {PROMPT}"
-    assert any(line.startswith("Request 2 left at") and line.endswith(" s.") for line in told)
+    assert any(line.startswith("Request 2 was sent at") and line.endswith(" s.") for line in told)
 
 
 @pytest.mark.parametrize(("path", "scripts", "told"), [
@@ -276,7 +287,7 @@ def test_colours_can_be_kept_in_a_pipe_and_nothing_is_drawn_anew() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--wire", "telex"), "openai-responses"),
+        (("--wire", "antropic"), "unknown wire 'antropic', did you mean 'anthropic'?\n"),
         (("--dialect", "herms"), "unknown dialect 'herms', did you mean 'hermes'?\n"),
         (("--dialect", "foo"), "unknown dialect 'foo'; use 'xml', which any model can write\n"),
         (("--dialect", "plain"), "'xml' has them"),
@@ -432,7 +443,7 @@ def test_text_after_a_call_stands_below_it_when_the_tool_has_ended() -> None:
 
 def test_a_call_that_waits_says_for_what() -> None:
     call = ToolCall("a", "pay", {})
-    assert page(StepStart(1), call)[1] == ["╭─ pay", "╰─ · waits until the answer is over"]
+    assert page(StepStart(1), call)[1] == ["╭─ pay", "╰─ · waits for the end of the response"]
     assert page(call, ApprovalRequest("a", "pay", {}))[1][-1] == "╰─ ? waits for your approval"
     assert page(call, ApprovalRequest("a", "pay", {}, "deferred"))[1][-1] == "╰─ ? waits for its result from elsewhere"
 

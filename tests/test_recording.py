@@ -378,7 +378,7 @@ def test_record_keeps_an_answer_and_replay_shows_it_again(file: Path) -> None:
     assert f"penstock replay {file}" in shown.stdout.replace("\n", "")
     again = run("replay", "--speed", "0", str(file))
     assert again.exit_code == 0
-    answer = shown.stdout.partition("\nkept in")[0].strip()
+    answer = shown.stdout.partition("\nrecorded in")[0].strip()
     assert answer in again.stdout
     assert "sim:fast" in again.stdout
     assert run("chat", "-m", f"replay:{file}", "How are you?").stdout.strip() == answer

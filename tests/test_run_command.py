@@ -19,6 +19,7 @@ import click
 import pytest
 
 from penstock.cli.app import COMMANDS, penstock
+from penstock.cli.questions import parse_approval, prompt_lines
 from penstock.messages import decode_messages
 from penstock.run.events import Done, decode
 
@@ -116,7 +117,7 @@ def test_a_history_is_kept_and_gone_on_from(folder: Path) -> None:
 
 
 def test_a_history_that_cannot_be_kept_is_told_before_anything_is_asked(folder: Path) -> None:
-    for place, told in (("nowhere/talk.json", "there is no folder nowhere"), ("/dev/null", "is no file")):
+    for place, told in (("nowhere/talk.json", "there is no directory nowhere"), ("/dev/null", "is not a regular file")):
         done = run(folder, "agents.py", "Rome", "--history", place)
         assert (done.returncode, done.stdout) == (2, "")
         assert told in done.stderr
@@ -128,7 +129,7 @@ def test_a_history_that_could_not_be_kept_in_the_end_is_told_in_a_line(folder: P
     done = run(folder, "agents.py:clearer", "Go.", "--history", "talks/talk.json")
     assert "Cleared." in done.stdout
     assert done.returncode == 1
-    assert done.stderr == "Error: the history could not be kept in talks/talk.json: No such file or directory\n"
+    assert done.stderr == "Error: the history could not be saved in talks/talk.json: No such file or directory\n"
 
 
 @pytest.mark.parametrize("arguments", [["run", "agents.py"], ["chat", "-m", "sim:demo"], ["record", "-m", "sim:demo"]])
@@ -172,24 +173,24 @@ def test_the_exit_code_says_how_it_ended(folder: Path, target: str, code: int, t
 MISTAKES = {
     "missing.py": "there is no file missing.py",
     "no_such_module": "there is no file or module no_such_module",
-    "agents.py:nobody": "there is no 'nobody' in agents.py; agents there: agent, payer, cut, busy, clearer",
-    "agents.py:number": "is no Agent but of the type int",
-    "agents:weather": "is no Agent",
+    "agents.py:nobody": "there is no 'nobody' in agents.py; its agents are: agent, payer, cut, busy, clearer",
+    "agents.py:number": "is not an Agent but a value of type int",
+    "agents:weather": "is not an Agent",
     "broken.py": "broken.py, line 2: NameError: name 'nothing' is not defined",
     "syntax.py": "syntax.py, line 1: invalid syntax",
     "empty.py": "there is no agent in empty.py: write agent = penstock.Agent(",
     "exits.py": "exits.py, line 1: SystemExit: 3",
-    "two.py": "there are several agents in two.py: say which, as in two.py:one",
+    "two.py": "there are several agents in two.py: name one, as in two.py:one",
     "needs.py": "needs.py, line 1: ModuleNotFoundError: No module named 'no_such_thing'",
     "tool.py": "tool.py, line 4",
     "tool": "tool.py, line 4",
     "uses_tool": "tool.py, line 4",
     "makes.py:make": "makes.py, line 3: UsageError",
-    "gives.py": "agent() in gives.py gave None: have it return a penstock.Agent",
-    "gives.py:seven": "seven() in gives.py gave something of the type int",
-    ".": "'.' is a folder: give a Python file or a module",
-    "some/folder": "give a Python file or a module",
-    "notes.txt": "notes.txt is no Python file",
+    "gives.py": "agent() in gives.py returned None: it must return a penstock.Agent",
+    "gives.py:seven": "seven() in gives.py returned a value of type int",
+    ".": "'.' is a directory: use a Python file or a module",
+    "some/folder": "use a Python file or a module",
+    "notes.txt": "notes.txt is not a Python file",
 }
 
 
@@ -222,6 +223,7 @@ class Terminal:
         self.ours, theirs = pty.openpty()
         env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "40"}
         command = [*PENSTOCK, *arguments]
+        self._unread = ""
         self.child = subprocess.Popen(command, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
         os.close(theirs)
 
@@ -234,12 +236,13 @@ class Terminal:
         os.close(self.ours)
 
     def expect(self, words: str) -> str:
-        """What is on the screen once these words were seen."""
-        seen, end = "", time.monotonic() + PATIENCE
+        """What is printed next, up to these words."""
+        seen, end = self._unread, time.monotonic() + PATIENCE
         while words not in seen:
             assert select.select([self.ours], [], [], max(0.0, end - time.monotonic()))[0], seen
             seen += os.read(self.ours, 4096).decode()
-        return seen
+        before, _, self._unread = seen.partition(words)
+        return before + words
 
     def interrupt(self) -> None:
         """Ctrl-C, until something comes of it: one that falls between a prompt and the reading waits for the next."""
@@ -254,10 +257,13 @@ class Terminal:
         os.write(self.ours, text.encode())
 
 
-@pytest.mark.parametrize(("typed", "told"), [("y\n", "paid 5"), ("n\n", "declined"), ("too much\n", "too much")])
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [("y\n", "paid 5"), ("n\n", "declined"), ("no, too much\n", "too much"), ("yes please\n", "paid 5")],
+)
 def test_a_person_is_asked_at_a_terminal(folder: Path, typed: str, told: str) -> None:
     with Terminal(folder, "run", "agents.py:payer", "Pay.") as terminal:
-        terminal.expect("pay(amount=5): run it? [y/N, or why not] ")
+        terminal.expect("pay(amount=5): run it? [y/N] ")
         terminal.type(typed)
         seen = terminal.expect("All is paid.")
         assert told in seen
@@ -267,8 +273,8 @@ def test_a_person_is_asked_at_a_terminal(folder: Path, typed: str, told: str) ->
 def test_a_call_waits_for_the_person_and_then_shows_what_it_was(folder: Path) -> None:
     with Terminal(folder, "run", "agents.py:payer", "Pay.") as terminal:
         seen = terminal.expect("run it? ")
-        assert "waits for you" in seen
-        assert "broken off" not in seen
+        assert "waits for your approval" in seen
+        assert "interrupted" not in seen
         assert "paused" not in seen
         terminal.type("y\n")
         seen = terminal.expect("paid 5")
@@ -328,7 +334,7 @@ def test_ctrl_c_at_a_result_ends_the_answer(folder: Path, prompt: list[str]) -> 
         if not prompt:
             terminal.expect("› ")
             terminal.type("Rome\n")
-        terminal.expect("gives › ")
+        terminal.expect("returns › ")
         terminal.interrupt()
         if not prompt:
             assert "no answer" not in terminal.expect("› ")
@@ -351,10 +357,74 @@ def test_what_a_call_gives_is_asked_in_one_way(folder: Path, typed: str, told: s
     for command in (chat, ["run", "declared.py"]):
         kept.unlink(missing_ok=True)
         with Terminal(folder, *command, "Rome") as terminal:
-            terminal.expect("gives › ")
+            terminal.expect("returns › ")
             terminal.type(typed)
             assert terminal.child.wait(PATIENCE) == 0
         assert f'"content":"{told}"' in kept.read_text()
+
+
+@pytest.mark.parametrize(("answer", "decision"), [
+    *[(yes, (True, "")) for yes in ("y", "Yes", "ok", "OK!", "sure", "yes please", "ok, go ahead", "go ahead")],
+    *[(no, (False, "")) for no in ("", "n", "No.", "nope", "NO")],
+    ("no, too much", (False, "too much")), ("n: not today", (False, "not today")), ("don't", (False, "")),
+    *[(neither, None) for neither in ("maybe", "too much", "yes but only 3", "yesterday", "okra", "?")],
+])  # fmt: skip
+def test_an_approval_is_a_yes_or_a_no_or_asked_again(answer: str, decision: tuple[bool, str] | None) -> None:
+    assert parse_approval(answer) == decision
+
+
+def test_an_unclear_approval_is_asked_again(folder: Path) -> None:
+    with Terminal(folder, "run", "agents.py:payer", "Pay.") as terminal:
+        terminal.expect("run it? [y/N] ")
+        terminal.type("hm\n")
+        assert "Answer y or n" in terminal.expect("run it? [y/N] ")
+        terminal.type("ok\n")
+        terminal.expect("paid 5")
+
+
+@pytest.mark.parametrize(("typed", "lines"), [
+    (["one", KeyboardInterrupt, "two", EOFError], ["one", "two"]),
+    (["one", KeyboardInterrupt, KeyboardInterrupt], ["one"]),
+    ([KeyboardInterrupt, "one", KeyboardInterrupt, " ", KeyboardInterrupt, "two", EOFError], ["one", "two"]),
+    (["/help", "one", "/quit"], ["one"]),
+    (["/etc/hosts is empty", "/", EOFError], ["/etc/hosts is empty", "/"]),
+])  # fmt: skip
+def test_ctrl_c_clears_the_line_and_twice_leaves(
+    monkeypatch: pytest.MonkeyPatch, typed: list[Any], lines: list[str]
+) -> None:
+    answers = iter(typed)
+
+    def answer(_question: str) -> str:
+        line = next(answers)
+        if isinstance(line, str):
+            return line
+        raise line
+
+    monkeypatch.setattr("builtins.input", answer)
+    assert list(prompt_lines("› ")) == lines
+    assert list(answers) == []
+
+
+def test_the_prompt_has_help_and_knows_its_commands(folder: Path) -> None:
+    with Terminal(folder, "chat", "-m", "sim:fast") as terminal:
+        terminal.expect("› ")
+        terminal.type("/help\n")
+        assert "Ctrl-C  clears the line" in terminal.expect("› ")
+        terminal.type("/hlep\n")
+        terminal.expect("unknown command /hlep; /help lists the commands")
+        terminal.type("/exit\n")
+        assert terminal.child.wait(PATIENCE) == 0
+
+
+def test_a_chat_continues_its_history(folder: Path) -> None:
+    for count, city in enumerate(("Rome", "Oslo"), 1):
+        command = [*PENSTOCK, "chat", "-m", "sim:fast", "--history", "talk.json", city]
+        assert subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode == 0
+        roles = [message.role for message in decode_messages((folder / "talk.json").read_bytes())]
+        assert roles == ["user", "assistant"] * count
+    command = [*PENSTOCK, "chat", "-m", "sim:fast", "--history", "nowhere/talk.json", "Hi."]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "Error: there is no directory nowhere to save the history in\n")
 
 
 def test_a_conversation_at_a_terminal(folder: Path) -> None:
@@ -463,6 +533,19 @@ def test_models_say_that_bedrock_wants_a_key(width: int) -> None:
     assert models(width, **region)["bedrock"] == "set AWS_BEARER_TOKEN_BEDROCK (or AWS credentials)"
     for variable in ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"):
         assert models(width, **region, **{variable: "k"})["bedrock"] == f"✓ {variable}"
+
+
+@pytest.mark.parametrize("name", ["gemini", "google:gemini-3"])
+def test_models_show_one_provider_with_how_to_name_its_models(name: str) -> None:
+    shown = subprocess.run([*PENSTOCK, "models", name], capture_output=True, text=True, check=True).stdout
+    assert "google:MODEL" in shown
+    assert "GEMINI_API_KEY or GOOGLE_API_KEY" in shown
+    assert "anthropic" not in shown
+
+
+def test_models_suggest_a_provider() -> None:
+    done = subprocess.run([*PENSTOCK, "models", "opnai"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "Error: unknown provider 'opnai', did you mean 'openai'?\n")
 
 
 def test_a_provider_without_an_address_has_none_in_json() -> None:

@@ -100,7 +100,7 @@ def test_a_run_that_waits_is_kept_and_told_with_its_calls(folder: Path) -> None:
     assert done.returncode == 4
     assert done.stderr == (
         "Error: nobody is there to ask: pay(amount=5) waits for approval; "
-        "go on with --state run.json, at a terminal or with --yes or --no\n"
+        "continue with --state run.json, at a terminal or with --yes or --no\n"
     )
     assert msgspec.json.decode((folder / "run.json").read_bytes())["penstock_run"] == 1
     assert [file.name for file in folder.glob("run.json*")] == ["run.json"], "nothing half written is left"
@@ -112,7 +112,9 @@ def test_without_a_file_it_is_said_that_nothing_is_kept(folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, input="", capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (4, "I pay.\n")
     assert done.stderr.count("\n") == 1
-    assert done.stderr.endswith("pay(amount=5) waits for approval; nothing is kept: give --state FILE to go on later\n")
+    assert done.stderr.endswith(
+        "pay(amount=5) waits for approval; the run is not saved: use --state FILE to continue it later\n"
+    )
 
 
 @pytest.mark.parametrize(("verdict", "answer", "book"), [
@@ -149,7 +151,7 @@ def test_a_verdict_is_on_what_waited_and_on_nothing_later(folder: Path) -> None:
 def test_what_was_handed_on_waits_for_its_result(folder: Path) -> None:
     done = run(folder, "porter", "Go.")
     assert done.returncode == 4
-    assert "deliver(to='Rome') waits for its result; go on with --state run.json at a terminal\n" in done.stderr
+    assert "deliver(to='Rome') waits for its result; continue with --state run.json at a terminal\n" in done.stderr
     assert run(folder, "porter", "--yes").returncode == 4, "a verdict is no result"
     assert (folder / "run.json").exists()
 
@@ -161,18 +163,18 @@ def test_a_verdict_leaves_the_call_that_was_handed_on(folder: Path) -> None:
     assert "Error: nobody is there to ask: deliver(to='Rome') waits for its result;" in done.stderr
     assert paid(folder) == ["5"]
     with Terminal(folder, "run", "agents.py:shipper", "--state", "run.json") as terminal:
-        terminal.expect("deliver(to='Rome') gives › ")
+        terminal.expect("deliver(to='Rome') returns › ")
         terminal.type("it came\n")
         terminal.expect("Told: paid 5, it came")
         assert terminal.child.wait(PATIENCE) == 0
     assert paid(folder) == ["5"], "it was paid once"
 
 
-@pytest.mark.parametrize(("typed", "told"), [("y\n", "paid 5"), ("too much\n", "too much")])
+@pytest.mark.parametrize(("typed", "told"), [("y\n", "paid 5"), ("n too much\n", "too much")])
 def test_at_a_terminal_the_person_is_asked(folder: Path, typed: str, told: str) -> None:
     run(folder, "payer", "Pay.")
     with Terminal(folder, "run", "agents.py:payer", "--state", "run.json") as terminal:
-        terminal.expect("pay(amount=5): run it? [y/N, or why not] ")
+        terminal.expect("pay(amount=5): run it? [y/N] ")
         terminal.type(typed)
         assert told in terminal.expect("I was told:")
         assert terminal.child.wait(PATIENCE) == 0
@@ -223,14 +225,14 @@ def test_a_history_that_has_gone_on_is_not_overwritten(folder: Path) -> None:
     (folder / "talk.json").write_bytes(encode_messages(longer))
     done = run(folder, "payer", "--yes", "--history", "talk.json")
     assert done.returncode == 2
-    assert "the history in talk.json has gone on without the run in run.json" in done.stderr
+    assert "the history in talk.json was continued without the run in run.json" in done.stderr
     assert decode_messages((folder / "talk.json").read_bytes()) == longer
     assert (folder / "run.json").exists()
     assert paid(folder) == []
 
 
 MISTAKES: dict[str, tuple[list[str], bytes | None, str]] = {
-    "a prompt": (["Pay."], b"{}", "a run waits in run.json: leave the prompt out to go on with it, or remove the file"),
+    "a prompt": (["Pay."], b"{}", "a run waits in run.json: omit the prompt to continue it, or remove the file"),
     "no run": (["--yes"], None, "--yes and --no are for a run that waits: there is no run.json"),
     "empty": ([], b"", "run.json: this is no stored run"),
     "no JSON": ([], b"\xff\xfe", "run.json: this is no stored run"),
@@ -255,19 +257,19 @@ def test_a_verdict_wants_a_file(folder: Path) -> None:
     command = [*PENSTOCK, "run", "agents.py:payer", "--yes", "Pay."]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 2
-    assert done.stderr == "Error: --yes and --no are for a run that waits: give its file with --state\n"
+    assert done.stderr == "Error: --yes and --no are for a run that waits: name its file with --state\n"
 
 
 def test_the_run_of_another_agent_is_told(folder: Path) -> None:
     run(folder, "payer", "Pay.")
     done = run(folder, "stranger", "--yes")
     assert done.returncode == 2
-    assert "the run in run.json calls 'pay': name the agent whose run it is" in done.stderr
+    assert "the run in run.json calls 'pay', which this agent does not have: name its agent" in done.stderr
     assert (folder / "run.json").exists()
 
 
 def test_a_place_where_nothing_can_be_kept_is_told_before_anything_is_asked(folder: Path) -> None:
-    for place, told in (("nowhere/run.json", "there is no folder nowhere"), ("/dev/null", "is no file")):
+    for place, told in (("nowhere/run.json", "there is no directory nowhere"), ("/dev/null", "is not a regular file")):
         done = run(folder, "payer", "Pay.", "--state", place)
         assert (done.returncode, done.stdout) == (2, "")
         assert told in done.stderr
@@ -281,8 +283,8 @@ def test_a_run_that_could_not_be_kept_is_lost_and_that_is_said(folder: Path) -> 
     done = run(folder, "payer", "Pay.", "--state", "runs/run.json")
     assert done.returncode == 1
     first, second = done.stderr.splitlines()
-    assert first == "Error: the run could not be kept in runs/run.json: No such file or directory"
-    assert second.endswith("waits for approval; nothing is kept")
+    assert first == "Error: the run could not be saved in runs/run.json: No such file or directory"
+    assert second.endswith("waits for approval; the run is not saved")
 
 
 def test_a_call_that_waits_cannot_act_on_the_terminal(folder: Path) -> None:
@@ -296,8 +298,5 @@ def test_the_help_says_what_it_is_for() -> None:
         [sys.executable, "-m", "penstock.cli", "run", "--help"], capture_output=True, text=True, check=True
     )
     words = " ".join(told.stdout.split())
-    assert (
-        "Keep a run that waits for a person in this file; given again, without a prompt, the run goes on from it."
-        in words
-    )
+    assert "Save a run that waits for a person in this file; without PROMPT, continue that run." in words
     assert "--yes / --no" in words

@@ -1,17 +1,17 @@
-"""The command line, `penstock`. It needs click and rich, which the extra `cli` brings; nothing else imports them."""
+"""The command line, `penstock`. It needs click and rich (the extra `cli`); nothing else imports them."""
 
 import io
 import os
 import sys
 from pathlib import Path
 
-__all__ = ["main"]
+from penstock.cli.exit_codes import INTERRUPTED, USAGE
 
-INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
+__all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line."""
+    """Runs the command line."""
     try:
         _open_streams()
         from penstock.cli.app import penstock
@@ -27,15 +27,15 @@ def main() -> None:
             f"The command line needs {package}, which is not installed: pip install 'penstock-llm[cli]'",
             file=sys.stderr,
         )
-        sys.exit(2)
+        sys.exit(USAGE)
 
 
 def _open_streams() -> None:
-    """See to it that there is something to read and to write, and that every character can be written somehow."""
-    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by whoever started us
-        sys.stdin = Path(os.devnull).open()  # noqa: SIM115
+    """Opens standard streams that are closed, and has characters that they cannot encode written escaped."""
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by the parent process
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

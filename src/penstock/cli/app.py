@@ -1,4 +1,4 @@
-"""The root command: which commands there are, each imported when it is called, and how they end when interrupted."""
+"""The root command: its subcommands, each imported when it is called, and how they end when interrupted."""
 
 from __future__ import annotations
 
@@ -12,46 +12,44 @@ from typing import Any
 
 import click
 
-from penstock.cli import INTERRUPTED
-
-READER_GONE = 141  # what a shell reports for a command whose reader went away (`| head`)
+from penstock.cli.exit_codes import INTERRUPTED, READER_GONE
 
 COMMANDS = {
     "demo": ("demo", "Watch an agent at work: a model calls three tools while it is still talking."),
-    "chat": ("chat", "Talk to a model, and watch its answers come."),
-    "run": ("run", "Run an agent of yours, and watch it work."),
-    "decode": ("decode", "Show what a provider's response says, event by event."),
-    "check": ("check", "Find what a provider would refuse in a history, before it does."),
-    "record": ("record", "Ask a model once, show its answer, and keep the exact bytes of it with their timing."),
-    "replay": ("record", "Play the answers in a recording again, at the pace at which they came."),
-    "models": ("models", "List the providers, where they are, and whether their keys are set."),
+    "chat": ("chat", "Chat with a model and watch its response stream."),
+    "run": ("run", "Run your own agent and watch it work."),
+    "decode": ("decode", "Decode a provider's response and show its events."),
+    "check": ("check", "Find what a provider would refuse in a history."),
+    "record": ("record", "Ask a model once, and record the exact bytes of its response with their timing."),
+    "replay": ("record", "Play recorded responses again, with their original timing."),
+    "models": ("models", "List the providers of models, and whether their keys are set."),
     "completion": ("completion", "Print the script that makes your shell complete penstock's commands."),
 }
-"""The commands: the module that each is in, and what it does in a line."""
+"""The commands: the module of each, and its short help."""
 
 
 @contextmanager
-def quietly() -> Generator[None]:
-    """Let Ctrl-C and a closed pipe end the command without a word."""
+def quiet_exit() -> Generator[None]:
+    """Exits without a message on Ctrl-C, and when the reader of the output went away."""
     try:
         yield
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:
-        # What is still buffered has nowhere to go; without this, Python would complain about it on its way out.
+        # Python flushes standard output at exit, and would complain about the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(READER_GONE) from None
 
 
 def check_number(_context: click.Context, _option: click.Parameter, number: float) -> float:
-    """A number that is one: `nan` is in every range."""
+    """Refuses `nan`, which click takes for a number in any range."""
     if number != number:
-        raise click.BadParameter(f"{number} is no number.")
+        raise click.BadParameter(f"{number} is not a number.")
     return number
 
 
 class Commands(click.Group):
-    """The group of all commands. To list them costs nothing: each is imported when it is called."""
+    """The group of all commands. Each is imported when it is called, so that listing them costs nothing."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -62,14 +60,26 @@ class Commands(click.Group):
         command: click.Command = getattr(import_module(f"penstock.cli.commands.{COMMANDS[cmd_name][0]}"), cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            similar = get_close_matches(name.lower(), COMMANDS, n=1)
+            ctx.fail(f"unknown command {name!r}{f', did you mean {similar[0]!r}?' if similar else '.'}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, told) for name, (_, told) in COMMANDS.items()])
+            formatter.write_dl([(name, short_help) for name, (_, short_help) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        for number in (signal.SIGTERM, signal.SIGHUP):  # end in good order: the cursor is shown, the history kept
-            signal.signal(number, lambda number, _: sys.exit(128 + number))
-        with quietly():
+        for name in ("SIGTERM", "SIGHUP"):  # exit normally: the cursor is shown again, the history is saved
+            if number := getattr(signal, name, None):  # Windows has no SIGHUP
+                signal.signal(number, lambda number, _: sys.exit(128 + number))
+        with quiet_exit():
             return super().invoke(ctx)
 
 
@@ -80,8 +90,8 @@ def penstock() -> None:
 
     \b
     Start here:
-      penstock demo                                  watch an agent at work; no key, no network
-      penstock chat -m sim:demo                      talk to a model that needs no key
-      penstock run agent.py "What is new?"           run an agent of yours
-      curl -N … | penstock decode --wire anthropic   see what a provider really sends
+      penstock demo                          watch an agent at work; no key, no network
+      penstock chat -m sim:demo              chat with a model that needs no key
+      penstock run agent.py "What is new?"   run your own agent
+      curl -N … | penstock decode            see what a provider really sends
     """

@@ -1,4 +1,4 @@
-"""What a command keeps for the next one: a file that is looked at before anything is asked, and written at once."""
+"""Files that a command saves for the next one: histories and runs."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from penstock.messages import Message, encode_messages
 
 
 class KeptFile:
-    """A file for `what`. That it cannot be read or written is said when it is opened, and not after a run."""
+    """A file for a `content` ("history", "run"). Creating it checks that it can be written, before anything runs."""
 
-    def __init__(self, path: Path, what: str) -> None:
+    def __init__(self, path: Path, content: str) -> None:
         self.path = path
-        self._what = what
+        self._content = content
         if path.exists() and not path.is_file():
-            raise UsageError(f"{path} is no file: a {what} cannot be kept there")
+            raise UsageError(f"{path} is not a regular file: a {content} cannot be saved there")
         if not path.parent.is_dir():
-            raise UsageError(f"there is no folder {path.parent} to keep the {what} in")
+            raise UsageError(f"there is no directory {path.parent} to save the {content} in")
         if not os.access(path.parent, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
-            raise UsageError(f"a {what} cannot be kept in {path}: writing there is not allowed")
+            raise UsageError(f"no permission to save the {content} in {path}")
 
     def read(self) -> bytes | None:
-        """What was kept; None, if there is no file yet."""
+        """The content; None if there is no file."""
         if not self.path.exists():
             return None
         try:
             return self.path.read_bytes()
         except OSError as error:
-            raise UsageError(f"the {self._what} in {self.path} cannot be read: {error.strerror}") from None
+            raise UsageError(f"the {self._content} in {self.path} cannot be read: {error.strerror}") from None
 
     def write(self, data: bytes) -> str:
-        """Keep this, and say what hindered it, if something did; a crash while it is written spoils nothing."""
-        target = self.path.resolve()  # what a link leads to, and not the link
-        beside = target.with_name(f"{target.name}.{os.getpid()}.new")
+        """Replaces the content atomically; returns what went wrong, or the empty string."""
+        target = self.path.resolve()  # not the link, if it is one
+        temporary = target.with_name(f"{target.name}.{os.getpid()}.new")
         try:
-            beside.write_bytes(data)
+            temporary.write_bytes(data)
             if target.exists():
-                beside.chmod(target.stat().st_mode)
-            beside.replace(target)
+                temporary.chmod(target.stat().st_mode)
+            temporary.replace(target)
         except OSError as error:
-            beside.unlink(missing_ok=True)
-            return f"the {self._what} could not be kept in {self.path}: {error.strerror}"
+            temporary.unlink(missing_ok=True)
+            return f"the {self._content} could not be saved in {self.path}: {error.strerror}"
         return ""
 
     def remove(self) -> str:
-        """Keep nothing any more, and say what hindered that, if something did."""
+        """Removes the file; returns what went wrong, or the empty string."""
         try:
             self.path.resolve().unlink(missing_ok=True)
         except OSError as error:
@@ -62,12 +62,12 @@ class HistoryFile:
         self._file = KeptFile(path, "history")
 
     def read(self) -> list[Message]:
-        """What was kept; nothing, if there is no file yet."""
+        """The messages; none if there is no file."""
         from penstock.history.file import read_history
 
         data = self._file.read()
         return [] if data is None else read_history(data)
 
     def write(self, messages: list[Message]) -> str:
-        """Keep this, and say what hindered it, if something did."""
+        """Saves the messages; returns what went wrong, or the empty string."""
         return self._file.write(encode_messages(messages))

@@ -1,4 +1,4 @@
-"""`penstock check`: what providers would refuse in a history, and the same history mended or in another shape."""
+"""`penstock check`: finds what providers would refuse in a history, and repairs or converts it."""
 
 from __future__ import annotations
 
@@ -9,90 +9,88 @@ from typing import IO, Any
 import click
 import msgspec
 
-from penstock.cli.commands.completion import complete_provider, complete_wire
-from penstock.cli.questions import Mistake
+from penstock.cli.commands.completion import complete_provider
+from penstock.cli.exit_codes import UNSUCCESSFUL
+from penstock.cli.model_options import CommandError, WireOption
 from penstock.cli.screen.terminal import escape, write_lines
 from penstock.errors import PenstockError
-
-FAULTY = 1
-"""The exit code of a check that found something."""
+from penstock.wires import WireName, wire_name
 
 
 @click.command()
 @click.argument("file", type=click.File("rb"))
 @click.option("--provider", metavar="NAME", shell_complete=complete_provider,
-              help="Look for what this provider refuses, and only that.")  # fmt: skip
-@click.option(
-    "--repair",
-    "is_repair",
-    is_flag=True,
-    help="Print the history, mended, in its own shape; what was done is told beside it.",
-)
-@click.option("--to", "wire", metavar="WIRE", shell_complete=complete_wire,
-              help="Print the history as the body of a request: anthropic, gemini, …")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the problems as JSON, one a line.")
-def check(file: IO[bytes], provider: str | None, is_repair: bool, wire: str | None, as_json: bool) -> None:
-    """Find what a provider would refuse in a history, before it does.
+              help="Check only what this provider refuses.")  # fmt: skip
+@click.option("--repair", "is_repair", is_flag=True,
+              help="Print the repaired history in its own format, and the changes on standard error.")  # fmt: skip
+@click.option("--to", "wire", type=WireOption(), metavar="WIRE",
+              help="Print the history as a request body for this wire: anthropic, gemini, …")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one problem per line as JSON.")
+def check(file: IO[bytes], provider: str | None, is_repair: bool, wire: WireName | None, as_json: bool) -> None:
+    """Find what a provider would refuse in a history.
 
-    FILE holds messages as JSON, in the shape of OpenAI (Chat Completions or Responses), Anthropic, Gemini, Bedrock,
-    Cohere, Mistral, Ollama or penstock; or the whole body of a request; or a message a line. - is standard input.
+    FILE holds messages as JSON, in the format of OpenAI (Chat Completions or Responses), Anthropic, Gemini, Bedrock,
+    Cohere, Mistral, Ollama or penstock: a list, a whole request body, or one message per line. - is standard input.
 
     \b
-    The exit code is 1 if something is wrong, 0 if nothing is, 2 if the file is no history.
       penstock check history.json --provider anthropic
-      penstock check history.json --repair > mended.json
+      penstock check history.json --repair > repaired.json
       penstock check history.json --repair --to gemini > body.json
+
+    \b
+    Exit code: 0 nothing is wrong, 1 there are problems, 2 the file is not a history
     """
     if is_repair and as_json:
-        raise Mistake("--json prints the problems, and --repair the history, mended: give one of them")
+        raise CommandError("--json prints problems and --repair prints the history: use one of them")
     try:
-        found = _inspect(file.read(), provider, is_repair, wire, as_json)
+        has_problems = _check(file.read(), provider, is_repair, wire, as_json)
     except PenstockError as error:
-        raise Mistake(f"{file.name}: {error}") from None
-    raise SystemExit(FAULTY if found else 0)
+        raise CommandError(f"{file.name}: {error}") from None
+    raise SystemExit(UNSUCCESSFUL if has_problems else 0)
 
 
-def _inspect(data: bytes, provider: Any, is_repair: bool, wire: Any, as_json: bool) -> bool:
-    """Print what was asked for; whether something is wrong with what is left."""
-    from penstock.history.check import check as find
+def _check(data: bytes, provider: Any, is_repair: bool, wire: WireName | None, as_json: bool) -> bool:
+    """Prints the problems or the history; returns whether problems are left."""
+    from penstock.history.check import check as find_problems
     from penstock.history.file import parse_history
     from penstock.history.repair import repair
 
-    given = parse_history(data)
-    history: Any = given
+    original = parse_history(data)
+    history: Any = original
     if is_repair:
-        history = repair(given, provider)
-        _say(history.changes, to_stderr=True)
-    problems = find(history, provider)
-    is_printed = is_repair or wire is not None
+        history = repair(original, provider)
+        _print_lines(history.changes, to_stderr=True)
+    problems = find_problems(history, provider)
+    prints_history = is_repair or wire is not None
     if as_json:
-        write_lines(map(msgspec.json.encode, problems), to_stderr=is_printed)
+        write_lines(map(msgspec.json.encode, problems), to_stderr=prints_history)
     else:
-        _say(problems, to_stderr=is_printed)
-    if is_printed:
-        write_lines([_written(history, given, wire, provider)])
+        _print_lines(problems, to_stderr=prints_history)
+    if prints_history:
+        write_lines([_encode(history, original, wire, provider)])
     elif not problems and not as_json:
-        _say([f"nothing is wrong with it{f' for {provider}' if provider else ''}"])
+        _print_lines([f"no problems found{f' for {provider}' if provider else ''}"])
     return bool(problems)
 
 
-def _say(told: Iterable[object], *, to_stderr: bool = False) -> None:
-    for line in told:
-        click.echo(escape(str(line)), err=to_stderr)
+def _print_lines(values: Iterable[object], *, to_stderr: bool = False) -> None:
+    for value in values:
+        click.echo(escape(str(value)), err=to_stderr)
 
 
-def _written(history: Any, given: Any, wire: Any, provider: Any) -> bytes:
-    """The history as the body of a request, or in the shape in which it was given."""
+def _encode(history: Any, original: Any, wire: WireName | None, provider: Any) -> bytes:
+    """The history as a request body for the wire, or in the format of the original."""
     from penstock.history.export import export_messages, with_history
     from penstock.history.read import read
     from penstock.messages import encode_messages
-    from penstock.wires import wire_name
 
-    reading = read(given)
+    reading = read(original)
     if wire is None and not reading.wire:
         return encode_messages(read(history).messages)
     body: Any = export_messages(history, wire or wire_name(reading.wire), provider=provider)
     if wire is None:
-        is_alone = isinstance(given, list) and len(body) == 1
-        body = next(iter(body.values())) if is_alone else with_history(given, body) if isinstance(given, dict) else body
+        if isinstance(original, list) and len(body) == 1:
+            body = next(iter(body.values()))
+        elif isinstance(original, dict):
+            body = with_history(original, body)
     return json.dumps(body, ensure_ascii=False, indent=1).encode()

@@ -1,4 +1,7 @@
-"""`penstock completion`: what a shell needs to complete the commands."""
+"""Shell completion: `penstock completion`, and the names that a shell completes.
+
+The names are imported when a shell asks for them, so that commands do not pay for it.
+"""
 
 from __future__ import annotations
 
@@ -21,47 +24,41 @@ def completion(shell: str) -> None:
       zsh    eval "$(penstock completion zsh)"          in ~/.zshrc
       fish   penstock completion fish | source          in ~/.config/fish/config.fish
     """
-    made = get_completion_class(shell)
-    assert made is not None
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
     root = click.get_current_context().find_root()
-    click.echo(made(root.command, {}, "penstock", "_PENSTOCK_COMPLETE").source())
+    click.echo(completion_class(root.command, {}, "penstock", "_PENSTOCK_COMPLETE").source())
 
 
-def complete_file(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """The shell's own files."""
-    return [CompletionItem(begun, type="file")]
+def complete_file(_context: click.Context, _parameter: click.Parameter, prefix: str) -> list[CompletionItem]:
+    """Files, as the shell completes them."""
+    return [CompletionItem(prefix, type="file")]
 
 
-def complete_model(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """The providers, each to be followed by a model, and the model that needs none."""
+def complete_model(_context: click.Context, _parameter: click.Parameter, prefix: str) -> list[str]:
+    """Providers, each to be followed by a model, and `sim:demo`."""
     from penstock.providers import PROVIDERS
 
-    return _that_begin(begun, ["sim:demo", *(f"{name}:" for name in PROVIDERS)])
+    return _matching(prefix, ["sim:demo", *(f"{name}:" for name in PROVIDERS)])
 
 
-def complete_provider(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+def complete_provider(_context: click.Context, _parameter: click.Parameter, prefix: str) -> list[str]:
     from penstock.providers import ALIASES, PROVIDERS
 
-    return _that_begin(begun, [*PROVIDERS, *ALIASES])
+    return _matching(prefix, [*PROVIDERS, *ALIASES])
 
 
-def complete_wire(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    from penstock.wires import ALIASES, WIRES
-
-    return _that_begin(begun, [*WIRES, *ALIASES])
-
-
-def complete_dialect(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """The dialects in which calls can be written for a model."""
+def complete_dialect(_context: click.Context, _parameter: click.Parameter, prefix: str) -> list[str]:
+    """Dialects in which a model can be asked to write calls."""
     from penstock.dialects.prompt import prompts
 
-    return _that_begin(begun, sorted(prompts()))
+    return _matching(prefix, sorted(prompts()))
 
 
-def complete_calls(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    """How calls can be written: natively, or in a dialect."""
-    return [*_that_begin(begun, ["native"]), *complete_dialect(context, parameter, begun)]
+def complete_calls(context: click.Context, parameter: click.Parameter, prefix: str) -> list[str]:
+    """`native`, and the dialects."""
+    return [*_matching(prefix, ["native"]), *complete_dialect(context, parameter, prefix)]
 
 
-def _that_begin(begun: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.startswith(begun)]
+def _matching(prefix: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(prefix)]

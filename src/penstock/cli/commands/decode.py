@@ -2,61 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from io import BufferedReader
 
 import click
 
-from penstock.cli.oddities import MADE_UP
+from penstock.cli.exit_codes import UNSUCCESSFUL
+from penstock.cli.model_options import CommandError, WireOption
+from penstock.cli.oddities import GENERATED_ID
 from penstock.cli.screen.output import decode_batches, show_response
 from penstock.cli.screen.terminal import open_console
 from penstock.decoder import Decoder
-from penstock.wires import ALIASES, WIRES, wire_name
+from penstock.errors import UsageError
+from penstock.wires import WireName
 
 READ_BYTES = 64 * 1024
 
 
-def split_names(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[str]:
-    """Names given in several options, or in one with commas."""
-    return [name.strip() for names in given for name in names.split(",") if name.strip()]
+def split_names(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[str]:
+    """The names in all values, which may be separated by commas."""
+    return [name.strip() for names in values for name in names.split(",") if name.strip()]
 
 
 @click.command()
-@click.option(
-    "--wire", required=True, type=click.Choice([*WIRES, *ALIASES]), help="The format that the response is in."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one event a line, as JSON, and nothing else.")
+@click.option("--wire", type=WireOption(), help="The protocol of the response; detected if not given.")
+@click.option("--json", "as_json", is_flag=True, help="Print one event per line as JSON, and nothing else.")
 @click.option(
     "--tools",
     multiple=True,
     metavar="NAMES",
     callback=split_names,
-    help="The tools that the request declared (a,b,c): tells names apart that arrive in pieces.",
+    help="Names of the declared tools (a,b,c): needed where a provider sends names in pieces.",
 )
 @click.argument("stream", metavar="[FILE|-]", type=click.File("rb"), default="-")
-def decode(wire: str, as_json: bool, tools: list[str], stream: BufferedReader) -> None:
-    """Show what a provider's response says, event by event.
+def decode(wire: WireName | None, as_json: bool, tools: list[str], stream: BufferedReader) -> None:
+    """Decode a provider's response and show its events.
 
-    FILE holds the body of the response, streamed or whole, as it came; without it, or with -, the body is read from
-    standard input while it arrives:
+    FILE is the body of the response, streamed or whole, as the provider sent it. Without FILE, or with -, standard
+    input is read and shown while it arrives:
 
     \b
-      curl -N https://… | penstock decode --wire openai-chat
+      curl -N https://… | penstock decode
 
-    Text flows as text, a call grows until it is whole (✓) or must not run (✗), and what is odd about the stream is
-    called out, and summed up at the end. The colours go away if the output is no terminal or NO_COLOR is set;
-    FORCE_COLOR=1 keeps them.
+    Text and reasoning flow, a call grows until it is complete (✓) or must not run (✗), and at the end is a list of
+    what is odd about the stream. In a pipe, a call is printed when it is complete. Colours need a terminal; NO_COLOR
+    turns them off, FORCE_COLOR=1 on.
 
     \b
     Exit code:
-      0  the stream ended well
-      1  it was cut, or there was an error in it
-      2  the command was not understood, or the file cannot be read
+      0  the response ended well
+      1  it was cut, or it has an error
+      2  the command is wrong, or the file cannot be read
     """
-    if stream.isatty():
-        click.echo("Reading from the terminal; Ctrl-D ends it.", err=True)
-    pieces = iter(lambda: stream.read1(READ_BYTES), b"")  # what is there, at once: a pipe may still be filling
-    name = wire_name(wire)
-    decoder = Decoder(name, tools) if as_json else Decoder(name, tools, id_prefix=MADE_UP)
-    live = False if stream.isatty() else None  # what is typed would be drawn over
+    is_typed = stream.isatty()
+    if is_typed:
+        click.echo("Reading from the terminal; Ctrl-D ends the input.", err=True)
+    pieces = iter(lambda: stream.read1(READ_BYTES), b"")  # whatever is there: a pipe may still be filling
+    if wire is None:
+        wire, pieces = _detect(pieces)
+    decoder = Decoder(wire, tools) if as_json else Decoder(wire, tools, id_prefix=GENERATED_ID)
+    live = False if is_typed else None  # a live region would draw over what is typed
     if not show_response(open_console(), wire, decode_batches(decoder, pieces), as_json=as_json, live=live):
-        raise SystemExit(1)
+        raise SystemExit(UNSUCCESSFUL)
+
+
+def _detect(pieces: Iterator[bytes]) -> tuple[WireName, Iterator[bytes]]:
+    from penstock.cli.wire_detection import detect_wire
+
+    try:
+        wire, pieces = detect_wire(pieces)
+    except UsageError as error:
+        raise CommandError(str(error)) from None
+    click.secho(f"detected wire: {wire}", dim=True, err=True)
+    return wire, pieces

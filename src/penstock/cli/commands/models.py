@@ -1,4 +1,4 @@
-"""`penstock models`: the providers, and which of them are set up here."""
+"""`penstock models`: the providers of models, and which of them are set up."""
 
 from __future__ import annotations
 
@@ -8,59 +8,95 @@ import re
 
 import click
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.commands.completion import complete_provider
+from penstock.cli.model_options import CommandError
 from penstock.cli.screen.terminal import escape, open_console
 from penstock.errors import UsageError
-from penstock.providers import PROVIDERS, Provider, find_base_url
+from penstock.providers import ALIASES, PROVIDERS, Provider, find_base_url, find_provider
 from penstock.redaction import without_secrets
 
-HEADINGS = ("provider", "key", "speaks", "at")
+HEADINGS = ("provider", "key", "wire", "address")
 MAX_KEY = 30
-"""How many columns of them the keys may take: as many as the longest of the variables needs."""
+"""The columns for keys: as many as the longest variable needs."""
 WIDE = 120
-"""How many columns a terminal must have to show the addresses too."""
-MIDDLING = 70
-"""How many it must have to show the wires."""
+"""The columns that a terminal must have to show addresses."""
+MEDIUM = 70
+"""The columns that a terminal must have to show wires."""
 AWS_KEY = "AWS_ACCESS_KEY_ID"
-"""The variable that tells that there are credentials of AWS, where they are in the environment."""
+"""The variable that shows that the environment has AWS credentials."""
 _VARIABLE = re.compile(r"{(\w+)}")
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-def models(as_json: bool) -> None:
-    """List the providers, where they are, and whether their keys are set.
+@click.argument("provider", required=False, shell_complete=complete_provider)
+def models(as_json: bool, provider: str | None) -> None:
+    """List the providers of models, and whether their keys are set.
 
-    A model is named provider:model, as in openai:gpt-5. Keys are read from the variables that are shown; they are never
-    printed.
+    A model is named PROVIDER:MODEL, as in openai:gpt-5, where MODEL is the provider's own name for it. Penstock has no
+    list of models: the provider's documentation has it. With PROVIDER, only that one is shown, with its details.
+
+    Keys are read from the environment variables that are shown here; they are never printed.
     """
+    rows = PROVIDERS if provider is None else _one(provider)
     if as_json:
-        rows = [
-            {"provider": name, "wire": row.wire, "url": url(name, row), "key": key(row)}
-            for name, row in PROVIDERS.items()
-        ]
-        click.echo(json.dumps(rows, indent=1))
-        return
-    console = open_console()
+        table = [{"provider": name, "wire": row.wire, "url": url(name, row), "key": key(row)}
+                 for name, row in rows.items()]  # fmt: skip
+        click.echo(json.dumps(table, indent=1))
+    elif provider is None:
+        _print_table(open_console())
+    else:
+        for name, row in rows.items():
+            _print_details(open_console(), name, row)
+
+
+def _one(provider: str) -> dict[str, Provider]:
+    try:
+        return dict([find_provider(provider.partition(":")[0])])
+    except UsageError as error:
+        raise CommandError(str(error)) from None
+
+
+def _print_table(console: Console) -> None:
     table = Table(box=SIMPLE_HEAD, header_style="bold")
-    fitting = 4 if console.width >= WIDE else 3 if console.width >= MIDDLING else 2
-    for heading in HEADINGS[:fitting]:
-        most = MAX_KEY if heading == "key" else None
-        table.add_column(heading, overflow="fold", max_width=most)  # the variables are there to be copied
+    count = 4 if console.width >= WIDE else 3 if console.width >= MEDIUM else 2
+    for heading in HEADINGS[:count]:
+        width = MAX_KEY if heading == "key" else None
+        table.add_column(heading, overflow="fold", max_width=width)  # variables must be whole to be copied
     for name, row in PROVIDERS.items():
-        unset = [*missing_key(row), *missing_address(name, row)]
-        told = unset if fitting < len(HEADINGS) else missing_key(row)  # else its column tells what the address lacks
+        missing = [*missing_key(row), *missing_address(name, row)]
+        unset = missing if count < len(HEADINGS) else missing_key(row)  # the address column shows the others
         cells = (
-            Text(name, "dim" if unset else "bold"),
-            _shown_key(row, told),
+            Text(name, "dim" if missing else "bold"),
+            _key_text(row, unset),
             row.wire,
-            Text(escape(where(name, row)), "dim"),
+            Text(escape(address(name, row)), "dim"),
         )
-        table.add_row(*cells[:fitting])
+        table.add_row(*cells[:count])
     console.print(table)
+    console.print("Name a model as PROVIDER:MODEL, as in openai:gpt-5; `penstock models PROVIDER` shows more.")
     console.print("sim:demo needs neither key nor network: penstock chat -m sim:demo", style="dim")
+
+
+def _print_details(console: Console, name: str, row: Provider) -> None:
+    aliases = [alias for alias, target in ALIASES.items() if target == name]
+    details = {
+        "model": f"{name}:MODEL",
+        "also called": ", ".join(aliases),
+        "key": _key_text(row, missing_key(row)).plain + (f" ({' or '.join(row.keys)})" if len(row.keys) > 1 else ""),
+        "wire": row.wire,
+        "address": address(name, row),
+        "set address": ", ".join([*missing_address(name, row)] or row.urls),
+        "note": row.about,
+        "try": f"penstock chat -m {name}:MODEL",
+    }
+    for label, text in details.items():
+        if text:
+            console.print(Text(f"{label:<12}", "dim") + Text(escape(text)), soft_wrap=True)
 
 
 def key(row: Provider) -> str:
@@ -70,7 +106,7 @@ def key(row: Provider) -> str:
 
 
 def missing_key(row: Provider) -> list[str]:
-    """The variable to set for a key, if none is set and one is wanted."""
+    """The variable to set for the key, if one is needed and none is set."""
     if key(row):
         return []
     if row.auth == "aws":
@@ -87,20 +123,20 @@ def missing_address(name: str, row: Provider) -> list[str]:
 
 
 def url(name: str, row: Provider) -> str | None:
-    """The base URL; None if something is missing for one."""
+    """The base URL; None if a variable for it is missing."""
     try:
         return without_secrets(find_base_url(name, row))
     except UsageError:
         return None
 
 
-def where(name: str, row: Provider) -> str:
-    """The base URL, or what is missing for one."""
-    return url(name, row) or row.base_url or "(give a base URL)"
+def address(name: str, row: Provider) -> str:
+    """The base URL, or what it is made of."""
+    return url(name, row) or row.base_url or "(needs a base URL)"
 
 
-def _shown_key(row: Provider, unset: list[str]) -> Text:
-    """The key that is set, and what is to be set."""
+def _key_text(row: Provider, unset: list[str]) -> Text:
+    """The key that is set, and the variables that are to be set."""
     if not key(row) and not unset:
         return Text("not needed", "dim")
     parts = [Text(f"✓ {key(row)}", "green")] if key(row) else []

@@ -1,4 +1,4 @@
-"""`penstock record` and `penstock replay`: keep an answer with its timing, and play it again."""
+"""`penstock record` and `penstock replay`: record a response with its timing, and play it again."""
 
 from __future__ import annotations
 
@@ -9,75 +9,78 @@ from pathlib import Path
 import click
 
 from penstock.cli.app import check_number
-from penstock.cli.questions import Mistake, complain, model_options, open_model, read_tools, what_to_ask
+from penstock.cli.exit_codes import UNSUCCESSFUL
+from penstock.cli.model_options import (
+    CommandError,
+    model_options,
+    open_model,
+    print_error,
+    read_prompt,
+    read_tools,
+)
 from penstock.cli.screen.output import decode_batches, show_response
 from penstock.cli.screen.terminal import escape, open_console
 from penstock.decoder import Decoder
 from penstock.errors import PenstockError, UsageError
 from penstock.model.recording import Recording, read_recordings
-from penstock.wires import wire_name
+from penstock.wires import WireName, wire_name
 
 
 @click.command()
 @model_options
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Where the exchange is added.")  # fmt: skip
+              help="The file that the exchange is appended to.")  # fmt: skip
 @click.argument("prompt")
 def record(
-    name: str, wire: str | None, base_url: str | None, system: str, calls: str, tool_file: Path | None,
+    name: str, wire: WireName | None, base_url: str | None, system: str, calls: str, tool_file: Path | None,
     timeout: float | None, output: Path, prompt: str,
 ) -> None:  # fmt: skip
-    """Ask a model once, show its answer, and keep the exact bytes of it with their timing.
+    """Ask a model once, and record the exact bytes of its response with their timing.
 
-    The request is kept too, without its key. `penstock replay` plays the file, and a model named replay:FILE answers
-    from it.
+    The request is recorded too, without its key. `penstock replay` plays the file, and a model named replay:FILE
+    answers from it.
     """
-    asked = what_to_ask(prompt)
+    text = read_prompt(prompt)
     model = open_model(name, wire, base_url, timeout, output)
     console = open_console()
     try:
-        with model.stream(asked, read_tools(tool_file), calls=calls, system_prompt=system) as stream:
+        with model.stream(text, read_tools(tool_file), calls=calls, system_prompt=system) as stream:
             ended_well = show_response(console, model.wire, ([event] for event in stream))
     except PenstockError as error:
-        raise SystemExit(complain(error, model)) from None
-    console.print(escape(f"\nkept in {output}: penstock replay {output}"), style="dim", soft_wrap=True)
-    raise SystemExit(0 if ended_well else 1)
+        raise SystemExit(print_error(error, model)) from None
+    console.print(escape(f"\nrecorded in {output}: penstock replay {output}"), style="dim", soft_wrap=True)
+    raise SystemExit(0 if ended_well else UNSUCCESSFUL)
 
 
 @click.command()
-@click.option(
-    "--speed",
-    type=click.FloatRange(min=0),
-    callback=check_number,
-    default=1.0,
-    help="Play so many times as fast; 0 does not wait.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one event a line, as JSON, and nothing else.")
+@click.option("--speed", type=click.FloatRange(min=0), callback=check_number, default=1.0, metavar="FACTOR",
+              help="Play this many times as fast; 0 plays without waiting.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one event per line as JSON, and nothing else.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def replay(speed: float, as_json: bool, file: Path) -> None:
-    """Play the answers in a recording again, at the pace at which they came."""
+    """Play recorded responses again, with their original timing."""
     try:
         recordings = read_recordings(file)
     except UsageError as error:
-        raise Mistake(str(error)) from None
+        raise CommandError(str(error)) from None
     if not recordings:
-        raise Mistake(f"there is nothing in the recording {str(file)!r}")
+        raise CommandError(f"the recording {str(file)!r} is empty")
     console = open_console()
     ended_well = True
-    for found in recordings:
+    for recording in recordings:
         if not as_json:
-            told = f"{found.asked.model} · {len(found.body):,} bytes in {len(found.pieces)} pieces\n"
-            console.print(escape(told), style="dim")
+            title = f"{recording.asked.model} · {len(recording.body):,} bytes in {len(recording.pieces)} pieces\n"
+            console.print(escape(title), style="dim")
         try:
-            events = decode_batches(Decoder(wire_name(found.asked.wire)), paced(found, speed))
-            ended_well = show_response(console, found.asked.wire, events, as_json=as_json) and ended_well
-        except UsageError as error:  # it is of no wire that there is
-            raise Mistake(str(error)) from None
-    raise SystemExit(0 if ended_well else 1)
+            batches = decode_batches(Decoder(wire_name(recording.asked.wire)), paced(recording, speed))
+            ended_well = show_response(console, recording.asked.wire, batches, as_json=as_json) and ended_well
+        except UsageError as error:  # an unknown wire
+            raise CommandError(str(error)) from None
+    raise SystemExit(0 if ended_well else UNSUCCESSFUL)
 
 
 def paced(recording: Recording, speed: float) -> Iterator[bytes]:
-    """The pieces of a recorded answer, each when it came."""
+    """The pieces of a recorded response, with their timing."""
     now = 0.0
     for piece in recording.pieces:
         if speed:

@@ -1,4 +1,4 @@
-"""`penstock run`: an agent from a file, at work in the terminal."""
+"""`penstock run`: runs an agent from a Python file in the terminal."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from penstock.cli.commands.completion import complete_file
-from penstock.cli.conversation import Talk
+from penstock.cli.conversation import AgentConversation
 from penstock.cli.kept_file import HistoryFile, KeptFile
-from penstock.cli.questions import Mistake, what_to_ask
+from penstock.cli.model_options import CommandError, read_prompt
 from penstock.cli.screen.output import Format
 from penstock.errors import PenstockError, UsageError
 
@@ -18,32 +18,23 @@ from penstock.errors import PenstockError, UsageError
 @click.command()
 @click.argument("target", metavar="FILE_OR_MODULE[:AGENT]", shell_complete=complete_file)
 @click.argument("prompt", required=False)
-@click.option(
-    "--history",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Go on from this history, and keep it there; the file is made if there is none.",
-)
-@click.option(
-    "--state",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Keep a run that waits for a person in this file; given again, without a prompt, the run goes on from it.",
-)
+@click.option("--history", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Continue the conversation in this file, and save it there; created if missing.")  # fmt: skip
+@click.option("--state", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Save a run that waits for a person in this file; without PROMPT, continue that run.")  # fmt: skip
 @click.option("--yes/--no", "verdict", default=None,
-              help="Approve or decline the calls that wait in the file of --state, without being asked.")  # fmt: skip
-@click.option("--plain", "format", flag_value="plain",
-              help="One line for each thing that happens: no colours, nothing drawn anew.")  # fmt: skip
-@click.option("--json", "format", flag_value="json", help="Print one event a line, as JSON, and nothing else.")
+              help="Approve or decline the calls that wait in the --state file, without asking.")  # fmt: skip
+@click.option("--plain", "format", flag_value="plain", help="Print one line per event, without colours or redrawing.")
+@click.option("--json", "format", flag_value="json", help="Print one event per line as JSON, and nothing else.")
 @click.option("-q", "--quiet", "format", flag_value="quiet", help="Print the final answer, and nothing else.")
 def run(
     target: str, prompt: str | None, history: Path | None, state: Path | None, verdict: bool | None, format: Format
 ) -> None:
-    """Run an agent of yours, and watch it work.
+    """Run your own agent and watch it work.
 
-    FILE_OR_MODULE is a Python file or module in which there is a penstock.Agent: the one that is named, the one called
-    agent, or the only one. With PROMPT, or if the input is no terminal, it is run once; else you are asked for what to
-    say, until Ctrl-D. Calls that need approval are shown, and you say yes or no.
+    FILE_OR_MODULE is a Python file or module that has a penstock.Agent: the one named AGENT, the one called agent, or
+    the only one. With PROMPT, or if standard input is not a terminal, the agent runs once. Otherwise you are prompted
+    for messages until Ctrl-D; /help lists what the prompt understands. You are asked about calls that need approval.
 
     \b
       penstock run agent.py "What is the weather in Rome?"
@@ -54,33 +45,33 @@ def run(
       penstock run agent.py --state run.json --yes
 
     \b
-    Exit code: 0 answered, 1 the run ended otherwise, 2 a mistake, 3 the provider failed, 4 a call waits for a person
+    Exit code: 0 answered, 1 ended otherwise, 2 the command is wrong, 3 the provider failed, 4 a call waits for a person
     """
     from penstock.cli.agent_target import find_agent
 
     try:
         kept = KeptFile(state, "run") if state else None
         stored = kept.read() if kept else None
-        _check(prompt, state, verdict, is_there=stored is not None)
-        talk = Talk(find_agent(target), format, HistoryFile(history) if history else None, kept)
+        _check_state_options(prompt, state, verdict, is_stored=stored is not None)
+        conversation = AgentConversation(find_agent(target), format, HistoryFile(history) if history else None, kept)
     except PenstockError as error:
-        raise Mistake(str(error)) from None
+        raise CommandError(str(error)) from None
     try:
         if stored is not None:
-            talk.resume(stored, verdict)
+            conversation.resume(stored, verdict)
         elif prompt is None and sys.stdin.isatty():
-            talk.go_on()
+            conversation.converse()
         else:
-            talk.say(what_to_ask(prompt))
+            conversation.say(read_prompt(prompt))
     except UsageError as error:
-        raise Mistake(str(error)) from None
-    raise SystemExit(talk.code)
+        raise CommandError(str(error)) from None
+    raise SystemExit(conversation.code)
 
 
-def _check(prompt: str | None, state: Path | None, verdict: bool | None, *, is_there: bool) -> None:
-    """Find what does not go together in the options about a run that waits."""
-    if is_there and prompt is not None:
-        raise UsageError(f"a run waits in {state}: leave the prompt out to go on with it, or remove the file")
-    if verdict is not None and not is_there:
-        no_file = f"there is no {state}" if state else "give its file with --state"
-        raise UsageError(f"--yes and --no are for a run that waits: {no_file}")
+def _check_state_options(prompt: str | None, state: Path | None, verdict: bool | None, *, is_stored: bool) -> None:
+    """Checks that the options about a stored run fit together."""
+    if is_stored and prompt is not None:
+        raise UsageError(f"a run waits in {state}: omit the prompt to continue it, or remove the file")
+    if verdict is not None and not is_stored:
+        missing = f"there is no {state}" if state else "name its file with --state"
+        raise UsageError(f"--yes and --no are for a run that waits: {missing}")

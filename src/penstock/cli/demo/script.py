@@ -1,4 +1,4 @@
-"""What the demo plays: a question, tools that really run, and a model in the box that calls them."""
+"""The script of the demo: a prompt, tools that really run, and a simulated model that calls them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from penstock.tools.tool import Context, Tool, tool
 PROMPT = "Checkout is slow since noon. What changed?"
 INSTRUCTIONS = "You are on call for a shop. Look before you answer, and be brief."
 PACE = 0.055
-"""The seconds between two pieces of an answer."""
+"""Seconds between two pieces of a response."""
 
-THOUGHT = (
+REASONING = (
     "Slow since noon: a deploy, or something behind checkout. Logs and deploys will tell. People should know, too."
 )
-BEGUN = "I'll search the logs, list the deploys, and open an incident."
+FIRST_TEXT = "I'll search the logs, list the deploys, and open an incident."
 CALLS = (
     ToolCall("", "search_logs", {"service": "checkout", "seconds": 2, "since": "12:00"}),
     ToolCall("", "recent_deploys", {"service": "checkout", "since": "11:00"}),
@@ -37,23 +37,23 @@ ANSWER = (
     "of them waited for tax-api. Roll it back. I could not open the incident, as the tracker is frozen until 18:00: "
     "please do that by hand."
 )
-_LETTERS = 5.5  # of a call's arguments, come in a piece on the wires that send them in pieces
+_PIECE = 5.5  # characters per piece of arguments, on wires that send them in pieces
 
 
 class Watch:
-    """What the tools are handed: the time that things take, and a record of when each of them ran."""
+    """The dependencies of the tools: they wait through it, and it records when each of them ran."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self.spans: dict[str, Span] = {}
         self._speed = speed
 
     def sleep(self, seconds: float) -> None:
-        """Wait as if for somebody else."""
+        """Waits, at the speed of the demo."""
         time.sleep(seconds / self._speed)
 
     @contextmanager
     def running(self, call_id: str) -> Generator[None]:
-        """Note when the tool that was called by this id begins and ends."""
+        """Records when the tool with this call id begins and ends."""
         begin = time.monotonic()
         try:
             yield
@@ -66,23 +66,23 @@ class Watch:
 DEPLOYS = ((4790, "search", "10:15", "faster facets"), (4805, "checkout", "11:20", "new button"),
            (4812, "checkout", "12:04", "tax per item"))  # fmt: skip
 LOG = tuple(
-    tuple(((one * 29 % 97) / (10 if shard else 100), "tax-api" if one % 31 else "cards") for one in range(300))
+    tuple(((at * 29 % 97) / (10 if shard else 100), "tax-api" if at % 31 else "cards") for at in range(300))
     for shard in range(7)
 )
-"""The requests of each part of the log: how many seconds one took, and what it waited for."""
+"""The requests in each shard of the log: the seconds that each took, and the service that it waited for."""
 
 
 @tool(read_only=True)
 def search_logs(context: Context[Watch], service: str, seconds: float, since: str) -> str:
-    """Search the logs of a service for requests that took longer than so many seconds."""
+    """Search the logs of a service for requests that took longer than this many seconds."""
     with context.deps.running(context.call_id):
-        found: Counter[str] = Counter()
+        slow: Counter[str] = Counter()
         for done, shard in enumerate(LOG, 1):
             context.deps.sleep(0.5)
-            found.update(waits_for for took, waits_for in shard if took > seconds)
+            slow.update(waits_for for took, waits_for in shard if took > seconds)
             context.report({"done": done, "total": len(LOG), "of": "shards"})
-        waits_for, count = found.most_common(1)[0]
-        return f"{found.total():,} requests of {service} since {since}; {count:,} waited for {waits_for}"
+        waits_for, count = slow.most_common(1)[0]
+        return f"{slow.total():,} requests of {service} since {since}; {count:,} waited for {waits_for}"
 
 
 @tool(read_only=True)
@@ -90,13 +90,13 @@ def recent_deploys(context: Context[Watch], service: str, since: str) -> str:
     """List the deploys of a service."""
     with context.deps.running(context.call_id):
         context.deps.sleep(0.7)
-        found = [(number, at, what) for number, name, at, what in DEPLOYS if name == service and at >= since]
-        return "; ".join(f"{number} at {at}: {what}" for number, at, what in found)
+        deploys = [(number, at, title) for number, name, at, title in DEPLOYS if name == service and at >= since]
+        return "; ".join(f"{number} at {at}: {title}" for number, at, title in deploys)
 
 
 @tool
 def open_incident(context: Context[Watch], title: str, severity: int, summary: str) -> str:
-    """Open an incident, for all to see."""
+    """Open an incident."""
     with context.deps.running(context.call_id):
         context.deps.sleep(0.5)
         raise PermissionError("the tracker is frozen until 18:00")
@@ -109,22 +109,24 @@ TOOLS: tuple[Tool[..., str], ...] = (search_logs, recent_deploys, open_incident)
 
 
 def script(wire: str, dialect: str | None, pace: float) -> Callable[[ReceivedRequest], Reply]:
-    """The model: it calls the tools, natively or in its text, and then sums up."""
-    rounds = [CALLS] if dialect is None or not find_prompt(dialect).is_single else [(one,) for one in CALLS]
-    replies = iter([*(_calling(wire, dialect, pace, calls, at == 0) for at, calls in enumerate(rounds)), Reply(ANSWER)])
+    """The model: it calls the tools, natively or in its text, and then answers."""
+    rounds = [CALLS] if dialect is None or not find_prompt(dialect).is_single else [(call,) for call in CALLS]
+    replies = iter(
+        [*(_calling_reply(wire, dialect, pace, calls, at == 0) for at, calls in enumerate(rounds)), Reply(ANSWER)]
+    )
     return lambda asked: next(replies)
 
 
-def _calling(wire: str, dialect: str | None, pace: float, calls: Sequence[ToolCall], is_first: bool) -> Reply:
-    begun: list[ReplyPart] = [think(THOUGHT)] if is_first else []
-    words = BEGUN if is_first else ""
+def _calling_reply(wire: str, dialect: str | None, pace: float, calls: Sequence[ToolCall], is_first: bool) -> Reply:
+    parts: list[ReplyPart] = [think(REASONING)] if is_first else []
+    text = FIRST_TEXT if is_first else ""
     if dialect is None:
-        return Reply(*begun, say(words), *(part for one in calls for part in _written(wire, one, pace)))
-    return Reply(*begun, say(f"{words}\n\n{find_prompt(dialect).calls(calls)}".lstrip()))
+        return Reply(*parts, say(text), *(part for tool_call in calls for part in _call_parts(wire, tool_call, pace)))
+    return Reply(*parts, say(f"{text}\n\n{find_prompt(dialect).calls(calls)}".lstrip()))
 
 
-def _written(wire: str, one: ToolCall, pace: float) -> list[ReplyPart]:
+def _call_parts(wire: str, tool_call: ToolCall, pace: float) -> list[ReplyPart]:
     """A call; on a wire that sends it in fewer pieces, after the time that the model needs to write it."""
-    made = call(one.name, one.arguments)
-    pieces = len(frames(wire, Reply(made))) - len(frames(wire, Reply()))
-    return [wait(max(len(made.arguments) / _LETTERS - pieces, 0) * pace), made]
+    part = call(tool_call.name, tool_call.arguments)
+    pieces = len(frames(wire, Reply(part))) - len(frames(wire, Reply()))
+    return [wait(max(len(part.arguments) / _PIECE - pieces, 0) * pace), part]

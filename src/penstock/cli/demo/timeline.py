@@ -13,23 +13,23 @@ from penstock.cli.screen.rows import Row, Styled, Width, fit, paragraph
 from penstock.events import ToolCall, ToolCallClosed
 from penstock.run.events import Done, StepEnd, StepStart, StreamEvent, ToolEnd, ToolStart
 
-Lane = Literal["answer", "done", "failed"]
+Lane = Literal["response", "done", "failed"]
 
-LANES: dict[Lane, str] = {"answer": "answer", "done": "good", "failed": "bad"}
+LANES: dict[Lane, str] = {"response": "response", "done": "good", "failed": "bad"}
 """The style of each lane."""
-SIGNS = {"◆": "its arguments closed", "┄": "it waits", "│": "the answer ends"}
-"""What a sign among the bars means."""
+SIGNS = {"◆": "arguments complete", "┄": "waiting", "│": "end of the response"}
+"""The meaning of each sign in the chart."""
 _NAME = 24  # columns for the names, at most
 _NUMBERS = 8  # columns for each of the three numbers
 _TICK = 6  # columns between two seconds of the axis, at least
 _LEAST_PLOT = 20  # columns for the bars, at least
-_ROOMY_PLOT = 30  # with less than this, the numbers are left out
+_WIDE_PLOT = 30  # with less, the numbers are left out
 
-_LITTLE = 0.1  # of the longest tool's time: a lead shorter than this is worth an explanation
+_LITTLE = 0.1  # a lead shorter than this part of the longest tool is explained
 
 
 class Bar(Struct):
-    """One row: an answer of the model, or a tool. `closed` is when the arguments were all there."""
+    """One row: a response of the model, or a tool. `closed` is when the arguments of the call were complete."""
 
     name: str
     lane: Lane
@@ -40,14 +40,14 @@ class Bar(Struct):
 
 
 class Wait(Struct, frozen=True):
-    """What lay between an answer with calls and the next request.
+    """The time between a response with calls and the next request.
 
-    `left` is when that request left. Had all tools started only when the answer was over, it could not have left before
-    `late`: the end of the answer, and then as long as the longest tool took in this very run. `closed` is when the
-    first of the calls had all its arguments: before that, nothing could start.
+    `left` is when that request was sent. Had all tools started at the end of the response, it would have been sent at
+    `late`: after the end of the response and the longest tool of this run. `closed` is when the first call had all its
+    arguments: no tool could start before.
     """
 
-    answer_end: float
+    response_end: float
     longest: str
     longest_seconds: float
     left: float
@@ -55,12 +55,12 @@ class Wait(Struct, frozen=True):
 
     @property
     def late(self) -> float:
-        return round(self.answer_end + self.longest_seconds, 2)
+        return round(self.response_end + self.longest_seconds, 2)
 
     @property
     def lead(self) -> float:
-        """For how long the answer went on once a tool could start: what can be saved at most."""
-        return round(max(self.answer_end - self.closed, 0.0), 2)
+        """How long the response continued once a tool could start: the most that can be saved."""
+        return round(max(self.response_end - self.closed, 0.0), 2)
 
     @property
     def saved(self) -> float:
@@ -68,10 +68,10 @@ class Wait(Struct, frozen=True):
 
 
 class Timeline:
-    """Adds up the bars and the waits of a run. Times are in seconds from the first event.
+    """Collects the bars and the waits of a run. Times are in seconds since the first event.
 
-    `spans` says when tools really ran, by the ids of their calls: the end of a tool that started early is told when its
-    call is confirmed, and not before. Without it, the events are all there is to go by.
+    `spans` says when tools really ran, by call id. Without it, the times of the events count, which are later: the end
+    of a tool that started early is reported when its call is confirmed.
     """
 
     def __init__(self, spans: Mapping[str, Span] | None = None) -> None:
@@ -80,19 +80,19 @@ class Timeline:
         self.end = 0.0
         self._spans = {} if spans is None else spans
         self._zero: float | None = None
-        self._closed: dict[str, float] = {}  # of this answer, by the ids of the calls
-        self._tools: dict[str, Bar] = {}  # of this answer, by the keys of the executions
-        self._answer = Bar("", "answer", 0, 0)
+        self._closed: dict[str, float] = {}  # of this response, by call id
+        self._tools: dict[str, Bar] = {}  # of this response, by execution key
+        self._response = Bar("", "response", 0, 0)
 
     def add(self, event: StreamEvent, at: float) -> None:
-        """Take an event in, with the moment at which it came."""
+        """Adds an event that arrived at this time."""
         self._zero = at if self._zero is None else self._zero
         now = self.end = at - self._zero
         match event:
             case StepStart():
-                self._asked(event.step, now)
+                self._start_step(event.step, now)
             case StepEnd():
-                self._answer.end = now
+                self._response.end = now
             case ToolCallClosed() | ToolCall():
                 self._closed.setdefault(event.id, now)
             case ToolStart():
@@ -100,29 +100,31 @@ class Timeline:
                 self._tools[event.key] = bar
                 self.bars.append(bar)
             case ToolEnd() if event.key in self._tools:
-                self._ended(self._tools[event.key], event, now)
+                self._end_tool(self._tools[event.key], event, now)
             case Done():
-                self._answer.end = self._answer.end or now
+                self._response.end = self._response.end or now
             case _:
                 pass
 
-    def _asked(self, step: int, now: float) -> None:
+    def _start_step(self, step: int, now: float) -> None:
         if self._tools:
             longest = max(self._tools.values(), key=lambda bar: bar.end - bar.begin)
             seconds = round(longest.end - longest.begin, 2)
             closed = min(bar.begin if bar.closed is None else bar.closed for bar in self._tools.values())
-            end = round(self._answer.end, 2)
+            end = round(self._response.end, 2)
             self.waits.append(Wait(end, longest.name, seconds, round(now, 2), round(closed, 2)))
         self._tools, self._closed = {}, {}
-        self._answer = Bar(f"answer {step}", "answer", now, 0)
-        self.bars.append(self._answer)
+        self._response = Bar(f"response {step}", "response", now, 0)
+        self.bars.append(self._response)
 
-    def _ended(self, bar: Bar, event: ToolEnd, now: float) -> None:
+    def _end_tool(self, bar: Bar, event: ToolEnd, now: float) -> None:
         assert self._zero is not None
         bar.lane = "done" if event.ending == "done" else "failed"
         bar.end = now
         if span := self._spans.get(bar.call_id):
             bar.begin, bar.end = span.begin - self._zero, span.end - self._zero
+            if bar.closed is not None:  # the tool starts before its events reach the reader, who timed `closed`
+                bar.closed = min(bar.closed, bar.begin)
 
 
 # -- the chart -----------------------------------------------------------------------------------------------------
@@ -132,27 +134,27 @@ def chart(timeline: Timeline, width: int) -> list[Row]:
     """The timeline, at most this wide."""
     longest = max((len(bar.name) for bar in timeline.bars), default=0)
     name = min(longest + 2, _NAME, max(width - _LEAST_PLOT, 2))
-    has_numbers = width - name - 3 * _NUMBERS >= _ROOMY_PLOT
+    has_numbers = width - name - 3 * _NUMBERS >= _WIDE_PLOT
     plot = Plot(timeline, width - name - (3 * _NUMBERS if has_numbers else 0))
     rows: list[Row] = [((" " * name, ""), (plot.axis(), "axis"), (_heads() if has_numbers else "", "axis"))]
-    end: int | None = None  # the column at which the last answer has ended
+    end: int | None = None  # the column of the end of the last response
     for bar in timeline.bars:
-        label = (fit(bar.name, name - 1).ljust(name), "title" if bar.lane == "answer" else "name")
+        label = (fit(bar.name, name - 1).ljust(name), "title" if bar.lane == "response" else "name")
         numbers = (_numbers(bar) if has_numbers else "", "aside")
         rows.append((label, *plot.bar(bar, end, is_last=bar is timeline.bars[-1]), numbers))
-        end = plot.column(bar.end) if bar.lane == "answer" else end
+        end = plot.column(bar.end) if bar.lane == "response" else end
     return [*rows, *_legend(rows, name, width)]
 
 
 def _legend(rows: list[Row], indent: int, width: int) -> list[Row]:
-    """What the signs that were drawn mean; nothing, if that does not fit."""
+    """The meaning of the signs in the chart; nothing if that does not fit."""
     drawn = {"│" if text in "┑┿" else text for row in rows for text, _ in row if text}
-    told = " " * indent + "   ".join(f"{sign} {meaning}" for sign, meaning in SIGNS.items() if sign in drawn)
-    return [((told, "axis"),)] if told.strip() and len(told) <= width else []
+    legend = " " * indent + "   ".join(f"{sign} {meaning}" for sign, meaning in SIGNS.items() if sign in drawn)
+    return [((legend, "axis"),)] if legend.strip() and len(legend) <= width else []
 
 
 class Plot:
-    """Seconds to columns."""
+    """Converts seconds to columns."""
 
     def __init__(self, timeline: Timeline, width: int) -> None:
         self._width = max(width, 2)
@@ -160,7 +162,7 @@ class Plot:
         self._seconds = timeline.end
 
     def axis(self) -> str:
-        """The seconds, a few of them."""
+        """The labels of the axis, in seconds."""
         step = _step(_TICK / self._scale)
         line = ""
         for count in range(math.floor(self._seconds / step) + 1):
@@ -169,10 +171,10 @@ class Plot:
                 line = line.ljust(column) + label
         return line.ljust(self._width)
 
-    def bar(self, bar: Bar, answer_end: int | None, *, is_last: bool) -> Row:
-        """A bar: dotted while the call waits, heavy while it runs; ◆ is where its arguments closed.
+    def bar(self, bar: Bar, response_end: int | None, *, is_last: bool) -> Row:
+        """A bar: dotted while the call waits, heavy while it runs; ◆ is where its arguments were complete.
 
-        A line goes down from the end of an answer, through the bars of its calls, to the next answer.
+        A line goes down from the end of a response, through the bars of its calls, to the next response.
         """
         style = LANES[bar.lane]
         cells = [(" ", "")] * self._width
@@ -180,11 +182,11 @@ class Plot:
         cells[begin : end + 1] = [("━", style)] * (end + 1 - begin)
         closed = begin if bar.closed is None else min(self.column(bar.closed), begin)
         cells[closed:begin] = [("┄", "busy")] * (begin - closed)
-        if answer_end is not None:
-            cells[answer_end] = _crossed(cells[answer_end])
+        if response_end is not None:
+            cells[response_end] = _crossed(cells[response_end])
         if bar.closed is not None:
             cells[closed] = ("◆", "busy" if closed < begin else style)
-        if bar.lane != "answer":
+        if bar.lane != "response":
             cells[end] = ("✓" if bar.lane == "done" else "✗", style)
         elif not is_last:
             cells[end] = ("┑", style)
@@ -195,32 +197,32 @@ class Plot:
 
 
 def _crossed(cell: Styled) -> Styled:
-    """The cell where the line from the end of an answer goes through it."""
+    """A cell with the line from the end of a response through it."""
     text, style = cell
     return ("┿", style) if text == "━" else ("│", "axis")
 
 
 def savings(waits: list[Wait], width: Width) -> list[Row]:
-    """What the early start has saved, and how that is reckoned."""
+    """The time that the early start saved, and how it is computed."""
     saved = round(sum(wait.saved for wait in waits), 2)
     head = f"The early start saved {saved:.2f} s." if saved > 0 else "The early start saved nothing in this run."
-    reckoned = " ".join(f"{_reckoned(wait, at)}{_excuse(wait)}" for at, wait in enumerate(waits, 2))
-    return [*paragraph(head, "good" if saved > 0 else "odd", width), *paragraph(reckoned, "aside", width)]
+    explanation = " ".join(f"{_computation(wait, at)}{_little_saved(wait)}" for at, wait in enumerate(waits, 2))
+    return [*paragraph(head, "good" if saved > 0 else "odd", width), *paragraph(explanation, "aside", width)]
 
 
-def _reckoned(wait: Wait, request: int) -> str:
+def _computation(wait: Wait, request: int) -> str:
     return (
-        f"Request {request} left at {wait.left:.2f} s. Had the tools waited for the end of the answer at "
-        f"{wait.answer_end:.2f} s, it would have left at {wait.answer_end:.2f} + {wait.longest_seconds:.2f} "
+        f"Request {request} was sent at {wait.left:.2f} s. Had the tools waited for the end of the response at "
+        f"{wait.response_end:.2f} s, it would have been sent at {wait.response_end:.2f} + {wait.longest_seconds:.2f} "
         f"({wait.longest}, the longest) = {wait.late:.2f} s."
     )
 
 
-def _excuse(wait: Wait) -> str:
-    """Why there was little to save, if so: the calls came when the answer was as good as over."""
+def _little_saved(wait: Wait) -> str:
+    """Why there was little to save, if so: the calls came near the end of the response."""
     if wait.lead >= _LITTLE * wait.longest_seconds:
         return ""
-    return f" There was little to save: the calls came at the very end, {wait.lead:.2f} s before the answer was over."
+    return f" There was little to save: the calls came at the very end, {wait.lead:.2f} s before the response ended."
 
 
 def _heads() -> str:

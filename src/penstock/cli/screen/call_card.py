@@ -133,11 +133,11 @@ class CallCard:
             case "writing":
                 return _status(f"{spin(now)} writing", "arguments")
             case "held":
-                return _status("· waits until the answer is over", "busy")
+                return _status("· waits for the end of the response", "busy")
             case "asking" | "left":
                 return _status(f"? {progress.message}", "busy")
             case "running" if progress.seconds is not None:
-                return _status(f"· {took}", "good", "has ended, and waits until its call is confirmed", "aside")
+                return _status(f"· {took}", "good", "done, waits until its call is confirmed", "aside")
             case "running":
                 early = "  started early" if progress.is_early else ""
                 status = f"{spin(now)} {now - progress.began:.1f} s{early}"

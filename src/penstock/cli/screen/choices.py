@@ -1,15 +1,15 @@
-"""One answer after the other: where several were asked for, their pieces come interleaved, which nobody can read."""
+"""Orders the choices of a response: their pieces arrive interleaved, and are shown one choice after the other."""
 
 from __future__ import annotations
 
 from penstock.events import Error, Finish, Retry, StreamChunk, Unknown, Usage
 
 MAX_HELD = 100_000
-"""How many events may wait for their turn; when there are more, the answer with most of them gets its turn at once."""
+"""The number of events that may be held back; beyond it, the choice with most of them is shown at once."""
 
 
 class Choices:
-    """A stage that lets the events of one choice through, and holds those of the others until that one has finished."""
+    """Passes the events of one choice on, and holds those of the others back until that choice has finished."""
 
     def __init__(self) -> None:
         self.seen: set[int] = set()
@@ -17,24 +17,24 @@ class Choices:
         self._held: dict[int, list[StreamChunk]] = {}
 
     def feed(self, event: StreamChunk) -> list[StreamChunk]:
-        """The events whose turn it is."""
+        """The events that can be shown now."""
         if isinstance(event, Error | Retry | Unknown | Usage):
             return [event]
         self.seen.add(event.choice)
         if self._current is None:
             self._current = event.choice
         if event.choice == self._current:
-            return [event, *self._go_on()] if isinstance(event, Finish) else [event]
+            return [event, *self._next_choices()] if isinstance(event, Finish) else [event]
         self._held.setdefault(event.choice, []).append(event)
         is_full = sum(map(len, self._held.values())) > MAX_HELD
         return self._take(max(self._held, key=lambda choice: len(self._held[choice]))) if is_full else []
 
     def close(self) -> list[StreamChunk]:
-        """What is still held, choice after choice."""
+        """The events that are still held back, choice by choice."""
         return [event for choice in sorted(self._held) for event in self._take(choice)]
 
-    def _go_on(self) -> list[StreamChunk]:
-        """A choice has finished: the next ones, up to one that has not."""
+    def _next_choices(self) -> list[StreamChunk]:
+        """The events of the next choices, up to one that has not finished."""
         self._current = None
         out: list[StreamChunk] = []
         while self._held and self._current is None:

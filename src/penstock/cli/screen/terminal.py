@@ -22,7 +22,7 @@ STYLES = {
     for name, definition in {
         "": "none", "name": "bold cyan", "arguments": "cyan", "aside": "dim", "reasoning": "dim italic",
         "good": "green", "bad": "red", "odd": "yellow", "title": "bold",
-        "frame": "cyan", "key": "dim", "busy": "yellow", "axis": "dim", "answer": "magenta",
+        "frame": "cyan", "key": "dim", "busy": "yellow", "axis": "dim", "response": "magenta",
     }.items()
 }  # fmt: skip
 
