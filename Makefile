@@ -96,8 +96,8 @@ clean: ## remove all that these targets made
 	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(CLI): pyproject.toml | $(BIN)/pip
-	$(say) 'installing penstock and its command line…'
-	@$(PIP) --editable '.[cli]'
+	$(say) 'installing penstock and its command line… (half a minute the first time)'
+	@$(INSTALL) '.[cli]'
 	@touch $@
 
 $(DEV): pyproject.toml | $(BIN)/pip
