@@ -309,15 +309,15 @@ def test_markup_in_text_is_text() -> None:
 
 def test_a_long_unknown_frame_is_shortened() -> None:
     told = decode(data({"beat": "x" * 5000}))
-    assert "? a frame that says nothing known: {" in told
+    assert "? a frame without any known content: {" in told
     assert "more characters)" in told
     assert max(map(len, told.splitlines())) < 250
 
 
 def test_a_flood_of_unknown_frames_is_counted() -> None:
     told = decode(data({"beat": 1}) * 50)
-    assert told.count("? a frame that says nothing known") == 10
-    assert "50 unknown frames; the first: a frame that says nothing known: " in told
+    assert told.count("? a frame without any known content") == 10
+    assert "50 unknown frames; the first: a frame without any known content: " in told
 
 
 # What is odd about a stream.
