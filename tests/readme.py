@@ -8,7 +8,7 @@ from importlib import import_module
 from penstock.dialects.registry import FAMILIES
 from penstock.providers import PROVIDERS
 from penstock.wires import ALIASES, WIRES
-from tests.dialect_page import FAMILY, told
+from tests.dialect_page import FAMILY, entry
 
 PROTOCOLS = {
     "openai-chat": "OpenAI Chat Completions", "openai-responses": "OpenAI Responses", "anthropic": "Anthropic Messages",
@@ -22,7 +22,7 @@ def providers() -> str:
     for wire in WIRES:
         names = ", ".join(f"`{name}`" for name, row in PROVIDERS.items() if row.wire == wire)
         called = ", also ".join(f"`{name}`" for name in (wire, *(alias for alias in ALIASES if ALIASES[alias] == wire)))
-        protocol = told(PROTOCOLS, wire, "PROTOCOLS in tests/readme.py")
+        protocol = entry(PROTOCOLS, wire, "PROTOCOLS in tests/readme.py")
         rows.append(f"| {called} | {protocol} | {names} |")
     return "\n".join(rows) + "\n"
 
@@ -31,7 +31,7 @@ def dialects() -> str:
     """Which dialects are of which family."""
     rows = ["| family | a call is | dialects |", "|---|---|---|"]
     for family in FAMILIES:
-        name, what = told(FAMILY, family, "FAMILY in tests/dialect_page.py")
+        name, what = entry(FAMILY, family, "FAMILY in tests/dialect_page.py")
         found = import_module(f"penstock.dialects.grammars.{family}").DIALECTS
         rows.append(f"| {name} | {what} | {', '.join(f'`{dialect}`' for dialect in sorted(found))} |")
     return "\n".join(rows) + "\n"

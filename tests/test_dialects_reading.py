@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import penstock
 from penstock import Finish, Reasoning, Text, TextCalls, TextParser, ToolCallInvalid
 from penstock.declarations import read_declarations
-from penstock.dialects.prompts.described import python_stubs
+from penstock.dialects.prompts.listings import python_stubs
 from penstock.events import FinishReason, StreamChunk
 from penstock.testing import Reply, Scripted, drop, say
 from tests.growth import assert_linear

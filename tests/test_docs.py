@@ -241,20 +241,20 @@ def test_the_page_of_dialects_is_up_to_date() -> None:
 
 @pytest.mark.parametrize(
     ("table", "name", "where"),
-    [("WRITERS", "hermes", "WRITERS in tests"), ("UNWRITTEN_CALLS", "smol_code", "UNWRITTEN_CALLS in tests"),
+    [("WRITERS", "hermes", "WRITERS in tests"), ("EXAMPLES", "smol_code", "EXAMPLES in tests"),
      ("FAMILY", "named", "FAMILY in tests")],
 )  # fmt: skip
-def test_what_the_page_of_dialects_is_not_told_it_asks_for(
+def test_a_missing_entry_of_the_page_of_dialects_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, table: str, name: str, where: str
 ) -> None:
     monkeypatch.delitem(getattr(dialect_page, table), name)
-    with pytest.raises(LookupError, match=rf"nothing is told of '{name}' yet: add it to .*{where}"):
+    with pytest.raises(LookupError, match=rf"there is no entry for '{name}': add it to .*{where}"):
         dialect_page.page()
 
 
 def test_a_wire_without_a_protocol_is_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(readme.PROTOCOLS, "gemini")
-    with pytest.raises(LookupError, match=r"nothing is told of 'gemini' yet: add it to PROTOCOLS in tests/readme\.py"):
+    with pytest.raises(LookupError, match=r"there is no entry for 'gemini': add it to PROTOCOLS in tests/readme\.py"):
         readme.providers()
 
 

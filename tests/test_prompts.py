@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from penstock.dialects.parser import TextParser
-from penstock.dialects.prompt import UNWRITTEN, find_prompt, prompts, render
+from penstock.dialects.prompt import NO_PROMPT, find_prompt, prompts, render
 from penstock.errors import UnknownDialectError, UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
 from penstock.messages import (
@@ -345,7 +345,7 @@ def test_content_keeps_its_white_space_where_other_values_lose_it() -> None:
 # -- names ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dialect", UNWRITTEN)
+@pytest.mark.parametrize("dialect", NO_PROMPT)
 def test_a_dialect_that_is_not_written_says_what_to_use_instead(dialect: str) -> None:
     with pytest.raises(UsageError, match=f"{dialect}.*'(xml|gemma_tool_code)'"):
         find_prompt(dialect)

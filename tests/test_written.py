@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.dialects.parser import TextParser
-from penstock.dialects.prompt import UNWRITTEN, find_prompt, prompts
+from penstock.dialects.prompt import NO_PROMPT, find_prompt, prompts
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.registry import dialects, find_dialect
 from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid
@@ -335,7 +335,7 @@ def cut(text: str, seed: int) -> list[str]:
 
 
 def test_every_dialect_is_written_or_says_why_not() -> None:
-    assert set(DIALECTS) | set(UNWRITTEN) == set(dialects())
+    assert set(DIALECTS) | set(NO_PROMPT) == set(dialects())
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

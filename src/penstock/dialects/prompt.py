@@ -1,7 +1,7 @@
-"""The other side of a dialect: how tools, past calls and results are written for a model without tools of its own.
+"""Prompts: how tools, calls and results are written for a model that has no native tool calls.
 
-`render` makes of a history one that is plain text. What a chat template puts around a turn, such as the tokens that
-name a role, is the template's and is not written here; what stands within a turn is.
+`render` converts a history to plain text. The tokens that a chat template puts around a turn, such as those that name a
+role, are left to the template.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCall
 from penstock.jsontext.partial import PartialJSON
 from penstock.messages import File, Image, Media, Message, Role, ToolResult
 
-FAMILIES = ("objects", "named", "tagged", "keyed", "gemma", "python")
-"""The modules of `prompts` that hold prompts, each in a table `PROMPTS`."""
-UNWRITTEN = {
-    "langchain_xml": "its calls have one argument that has no name; 'xml' has names, and models know it as well",
-    "plain": "it has no calls; 'xml' has them, and any model can write it",
-    "smol_code": "its models write programs, not calls; 'gemma_tool_code' is the nearest that is a call",
+FAMILIES = ("objects", "named", "tags", "keys", "gemma", "python")
+"""The modules of `prompts` that have a table `PROMPTS`."""
+NO_PROMPT = {
+    "langchain_xml": "its calls have one argument, without a name; use 'xml' instead",
+    "plain": "it has no calls; use 'xml' instead",
+    "smol_code": "its models write programs, not calls; use 'gemma_tool_code' instead",
 }
-"""The dialects that are not written for a model, and what to use instead."""
+"""The dialects that are only read, and what to use instead."""
 
 EXAMPLES = (
     ToolCall("call00001", "some_tool", '{"some_text": "any text", "some_list": [1, 2]}'),  # type: ignore[arg-type]
     ToolCall("call00002", "other_tool", '{"some_flag": true}'),  # type: ignore[arg-type]
 )
-"""The calls that show the form."""
+"""The calls that show a model the format."""
 GAP = "\n\n"
-"""What stands between two texts that become one."""
+"""The separator of two texts that are joined."""
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
-    """How a dialect is written for the model.
+    """How a dialect is written for a model.
 
-    `listing` writes the declared tools, `calls` what the assistant wrote, and `results` what the tools gave back, which
-    goes into a message of the `role`. `rules` are those that not every dialect has: how values are written, say. Where
-    it `is_single`, a message has one call at most. At a `stop` sequence the model is to be stopped: it begins to make
-    up results.
+    - `listing` formats the declared tools, `calls` the calls of an assistant message, `results` the tool results.
+    - `rules` are instructions that only some dialects need, for example how values are written.
+    - `is_single`: a message has at most one call.
+    - `role` is the role of the message with the results.
+    - `stop` are stop sequences, at which a model begins to invent results.
     """
 
     listing: Callable[[Sequence[ToolDeclaration]], str]
@@ -59,7 +60,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()
 
     def tools(self, tools: Sequence[ToolDeclaration]) -> str:
-        """What the system message says: which tools there are, and how they are called."""
+        """Returns the text of the system message: the tools, and how to call them."""
         example = self.calls(EXAMPLES[:1] if self.is_single else EXAMPLES)
         form = "To call a tool, end your message with the call" if self.is_single else _SEVERAL
         rules = "\n".join(f"- {rule}" for rule in self._rules(example))
@@ -87,20 +88,20 @@ _SEVERAL = "To call tools, end your message with the calls"
 
 @cache
 def prompts() -> dict[str, Prompt]:
-    """The prompt side of all dialects that have one: name to row."""
-    found: dict[str, Prompt] = {}
+    """Returns the prompts of all dialects that have one, by name."""
+    rows: dict[str, Prompt] = {}
     for family in FAMILIES:
-        found |= import_module(f"penstock.dialects.prompts.{family}").PROMPTS
-    return found
+        rows |= import_module(f"penstock.dialects.prompts.{family}").PROMPTS
+    return rows
 
 
 def find_prompt(dialect: str) -> Prompt:
-    """How the dialect of this name or alias is written."""
+    """Returns the prompt of the dialect with this name or alias."""
     known = prompts()
     plain = dialect.replace("-", "_")
     name = ALIASES.get(plain, plain)
-    if name in UNWRITTEN:
-        raise UsageError(f"the dialect {name!r} cannot be written for a model: {UNWRITTEN[name]}")
+    if name in NO_PROMPT:
+        raise UsageError(f"the dialect {name!r} has no prompt: {NO_PROMPT[name]}")
     if name not in known:
         raise UnknownDialectError(dialect, (*known, *ALIASES))
     return known[name]
@@ -108,14 +109,14 @@ def find_prompt(dialect: str) -> Prompt:
 
 # -- a history as plain text ---------------------------------------------------------------------------------------
 
-Written = str | Image | File
-"""What a message of a rendered history is made of."""
+Content = str | Image | File
+"""A part of a message in a rendered history."""
 
 
 def render(messages: Iterable[Message], tools: Iterable[Any] | None, dialect: str | Prompt) -> list[Message]:
-    """The history as a model without tools can read it: the tools in the system message, calls and results as text.
+    """Returns the history as text: the tools in the system message, calls and results as the dialect writes them.
 
-    Reasoning and vendor state are left out. A `Prompt` of your own does instead of a dialect's name.
+    Reasoning and vendor state are omitted. You can pass your own `Prompt` instead of the name of a dialect.
     """
     prompt = find_prompt(dialect) if isinstance(dialect, str) else dialect
     callable_tools = [tool for tool in read_declarations(tools) if tool.hosted is None and tool.name]
@@ -132,7 +133,7 @@ def _with_tools(messages: Iterable[Message], text: str) -> list[Message]:
 
 
 def _rendered(messages: Iterable[Message], prompt: Prompt) -> Iterator[tuple[Message, bool]]:
-    """The messages, and of each whether it stands where it did not stand before."""
+    """Yields the rendered messages, each with whether it now follows another message than before."""
     order: dict[str, int] = {}
     is_moved = False
     for has_results, group in groupby(messages, key=lambda message: bool(message.results)):
@@ -140,15 +141,15 @@ def _rendered(messages: Iterable[Message], prompt: Prompt) -> Iterator[tuple[Mes
             yield _results(group, order, prompt), True
             continue
         for message in group:
-            written = _assistant(message, prompt) if message.role == "assistant" else message
-            if written:
-                yield written, is_moved
-            is_moved = written is None
-            order = {call.id: at for at, call in enumerate(_calls(message))} or order
+            rendered = _assistant(message, prompt) if message.role == "assistant" else message
+            if rendered:
+                yield rendered, is_moved
+            is_moved = rendered is None
+            order = {call.id: index for index, call in enumerate(_calls(message))} or order
 
 
 def _merged(messages: Iterable[tuple[Message, bool]]) -> Iterator[Message]:
-    """One message of what are now several of the user in a row."""
+    """Merges user messages that are adjacent only after rendering."""
     last: Message | None = None
     was_moved = False
     for message, is_moved in messages:
@@ -163,16 +164,16 @@ def _merged(messages: Iterable[tuple[Message, bool]]) -> Iterator[Message]:
 
 
 def _assistant(message: Message, prompt: Prompt) -> Message | None:
-    """What the assistant said, and below it the calls that it made; None if there is nothing."""
+    """Returns the text of an assistant message with its calls below; None if it is empty."""
     calls = _calls(message)
     if not calls and not any(isinstance(part, Reasoning | Refusal | Opaque) for part in message.parts):
         return message
-    said = [*_content(message)]
-    text = "".join(part for part in said if isinstance(part, str))
-    written = "\n".join(_blocks(calls, prompt))
-    joint = "\n" if text and written and not text.endswith("\n") else ""
-    parts: list[Written] = [text + joint + written] if text or written else []
-    parts += [part for part in said if not isinstance(part, str)]
+    content = [*_content(message)]
+    text = "".join(part for part in content if isinstance(part, str))
+    blocks = "\n".join(_blocks(calls, prompt))
+    separator = "\n" if text and blocks and not text.endswith("\n") else ""
+    parts: list[Content] = [text + separator + blocks] if text or blocks else []
+    parts += [part for part in content if not isinstance(part, str)]
     return _message("assistant", parts) if parts else None
 
 
@@ -181,16 +182,16 @@ def _calls(message: Message) -> list[ToolCall | ToolCallInvalid]:
 
 
 def _blocks(calls: Sequence[ToolCall | ToolCallInvalid], prompt: Prompt) -> Iterator[str]:
-    """The calls as the assistant wrote them, a broken one apart from the others."""
+    """Yields the calls as blocks of text; an invalid call is a block of its own."""
     for is_whole, group in groupby(calls, key=lambda call: isinstance(call, ToolCall)):
         if is_whole:
             yield prompt.calls([call for call in group if isinstance(call, ToolCall)])
         else:
-            yield from (_broken(call, prompt) for call in group if isinstance(call, ToolCallInvalid))
+            yield from (_invalid(call, prompt) for call in group if isinstance(call, ToolCallInvalid))
 
 
-def _broken(call: ToolCallInvalid, prompt: Prompt) -> str:
-    """A call that was cut or malformed, as far as it went; in words if it never became a call with arguments."""
+def _invalid(call: ToolCallInvalid, prompt: Prompt) -> str:
+    """Returns an invalid call with the arguments that can be read; a description if there are none."""
     view = PartialJSON()
     view.feed(call.arguments_raw or "{}")
     if not call.name or not isinstance(view.value, dict):
@@ -200,18 +201,18 @@ def _broken(call: ToolCallInvalid, prompt: Prompt) -> str:
 
 
 def _results(messages: Iterable[Message], order: dict[str, int], prompt: Prompt) -> Message:
-    """The results of one turn, in the order of the calls, then what else the messages hold."""
+    """Returns one message with the results of a turn in the order of the calls, then all other content."""
     messages = list(messages)
     results = [result for message in messages for result in message.results]
     results.sort(key=lambda result: order.get(result.call_id, len(order)))
-    attached: list[Written] = []
-    shown = [_without_media(result, attached) for result in results]
+    attached: list[Content] = []
+    texts = [_without_media(result, attached) for result in results]
     others = [part for message in messages for part in _content(message)]
-    return _message(prompt.role, [prompt.results(shown), *attached], others)
+    return _message(prompt.role, [prompt.results(texts), *attached], others)
 
 
-def _without_media(result: ToolResult, attached: list[Written]) -> ToolResult:
-    """The result with a mention of each picture and file in the place of it; they go to `attached`."""
+def _without_media(result: ToolResult, attached: list[Content]) -> ToolResult:
+    """Returns the result with a placeholder for each image and file, and moves those to `attached`."""
     content: list[Text | Image | File] = []
     for part in result.content:
         if isinstance(part, Media):
@@ -222,8 +223,8 @@ def _without_media(result: ToolResult, attached: list[Written]) -> ToolResult:
     return msgspec.structs.replace(result, content=tuple(content))
 
 
-def _content(message: Message) -> Iterator[Written]:
-    """What of a message a model can read as it stands."""
+def _content(message: Message) -> Iterator[Content]:
+    """Yields the parts of a message that a model can read without rendering."""
     for part in message.parts:
         match part:
             case Text() | Refusal():
@@ -234,9 +235,11 @@ def _content(message: Message) -> Iterator[Written]:
                 pass
 
 
-def _message(role: Role, first: Sequence[Written], then: Sequence[Written] = ()) -> Message:
-    """A message of all that is given; where text meets text in its middle, they become one."""
+def _message(role: Role, first: Sequence[Content], then: Sequence[Content] = ()) -> Message:
+    """Returns a message of two sequences of parts; texts at the seam are joined."""
     parts = [*first, *then]
     if first and then and isinstance(before := first[-1], str) and isinstance(after := then[0], str):
         parts = [*first[:-1], before.rstrip("\n") + GAP + after if before else after, *then[1:]]
-    return Message(role, tuple(Text(at, part) if isinstance(part, str) else part for at, part in enumerate(parts)))
+    return Message(
+        role, tuple(Text(block, part) if isinstance(part, str) else part for block, part in enumerate(parts))
+    )

@@ -1,1 +1,1 @@
-"""How each dialect is written: its tool list, its calls and its results, mostly as templates."""
+"""The prompts of the dialects: their tool lists, calls and results, mostly as templates."""

@@ -1,4 +1,4 @@
-"""Dialects that write a call as `call:N{k:…}`, with a token of their own for quotes."""
+"""Prompts for dialects with calls as `call:N{k:…}`, and a special token for quotes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from penstock.messages import ToolResult
 _PLAIN_KEY = re.compile(r"""[^:={}\[\],<"'\s]+\Z""")
 
 
-def value(quote: str, given: Any) -> str:
-    """A value: text between quote tokens, containers with bare keys in them, the rest as JSON."""
-    match given:
+def write(quote: str, value: Any) -> str:
+    """Returns a value in the notation of the dialect: text between quote tokens, objects with bare keys."""
+    match value:
         case str():
-            return f"{quote}{given}{quote}"
+            return f"{quote}{value}{quote}"
         case Mapping():
-            items = (f"{_key(quote, key)}:{value(quote, item)}" for key, item in given.items())
+            items = (f"{_key(quote, key)}:{write(quote, item)}" for key, item in value.items())
             return "{" + ",".join(items) + "}"
         case list() | tuple():
-            return "[" + ",".join(value(quote, item) for item in given) + "]"
+            return "[" + ",".join(write(quote, item) for item in value) + "]"
         case _:
-            return to_json(given)
+            return to_json(value)
 
 
 def _key(quote: str, key: str) -> str:
@@ -34,36 +34,36 @@ def _key(quote: str, key: str) -> str:
 
 
 def listing(opens: str, closes: str, quote: str) -> Callable[[Sequence[ToolDeclaration]], str]:
-    """The tools: `declaration:N{description:…,parameters:…}` each, between two marks."""
+    """Returns a function that lists tools: `declaration:N{description:…,parameters:…}` each, between two marks."""
 
-    def write(tools: Sequence[ToolDeclaration]) -> str:
+    def list_tools(tools: Sequence[ToolDeclaration]) -> str:
         return "\n".join(f"{opens}declaration:{tool.name}{_declaration(quote, tool)}{closes}" for tool in tools)
 
-    return write
+    return list_tools
 
 
 def _declaration(quote: str, tool: ToolDeclaration) -> str:
-    return value(quote, {"description": tool.description, "parameters": schema_of(tool)})
+    return write(quote, {"description": tool.description, "parameters": schema_of(tool)})
 
 
 def results(opens: str, closes: str, quote: str) -> Callable[[Sequence[ToolResult]], str]:
-    """The results: `response:N{value:…}` each, between two marks."""
+    """Returns a function that lists results: `response:N{value:…}` each, between two marks."""
 
-    def write(given: Sequence[ToolResult]) -> str:
-        return "".join(f"{opens}response:{one.name}{_response(quote, one)}{closes}" for one in given)
+    def list_results(results: Sequence[ToolResult]) -> str:
+        return "".join(f"{opens}response:{result.name}{_response(quote, result)}{closes}" for result in results)
 
-    return write
+    return list_results
 
 
 def _response(quote: str, result: ToolResult) -> str:
-    return value(quote, {"error" if result.is_error else "value": result.text})
+    return write(quote, {"error" if result.is_error else "value": result.text})
 
 
 def _prompt(call: tuple[str, str], tool: tuple[str, str], response: tuple[str, str], quote: str) -> Prompt:
     template = f"{call[0]}call:{{name}}{{{{{{parameters}}}}}}{call[1]}"
     return Prompt(
         listing=listing(*tool, quote),
-        calls=Calls(call=template, between="", parameter="{key}:{value}", comma=",", value=partial(value, quote)),
+        calls=Calls(call=template, between="", parameter="{key}:{value}", comma=",", value=partial(write, quote)),
         results=results(*response, quote),
         rules=(f"Write text as it is between {quote} and {quote}, and keys without quotes.",),
     )

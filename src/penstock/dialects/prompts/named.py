@@ -1,11 +1,11 @@
-"""Dialects that write a call as a name and the JSON of its arguments."""
+"""Prompts for dialects with the name of a call and the JSON of its arguments."""
 
 from __future__ import annotations
 
 import re
 
 from penstock.dialects.prompt import Prompt
-from penstock.dialects.prompts.described import typescript
+from penstock.dialects.prompts.listings import typescript
 from penstock.dialects.prompts.templates import (
     IN_WORDS,
     JSON_RULE,
@@ -25,7 +25,7 @@ _KIMI_ID = re.compile(r"(?:functions\.)?[\w.-]+:\d+\Z")
 
 
 def _numbered(name: str, id: str, index: int) -> str:
-    """The id, if it is one of this dialect; the one that a call of that place would have if it is not."""
+    """Returns the id if it has the dialect's format, else the id for a call at that index."""
     return id if _KIMI_ID.match(id) else f"functions.{name}:{index}"
 
 

@@ -1,9 +1,9 @@
-"""Dialects that write a call as a JSON object."""
+"""Prompts for dialects with a call as a JSON object."""
 
 from __future__ import annotations
 
 from penstock.dialects.prompt import Prompt
-from penstock.dialects.prompts.described import python_stubs, typescript
+from penstock.dialects.prompts.listings import python_stubs, typescript
 from penstock.dialects.prompts.templates import (
     FUNCTION_LIST,
     IN_WORDS,
@@ -25,7 +25,7 @@ ALONE = "If you call tools, write nothing but the calls."
 
 
 def _array(opens: str = "", closes: str = "", call: str = OBJECT) -> Calls:
-    """A JSON array of calls between two marks."""
+    """Returns the template of a JSON array of calls between two marks."""
     return Calls(calls=f"{opens}[{{calls}}]{closes}", call=call, between=", ")
 
 
@@ -37,13 +37,13 @@ PROMPTS = {
         rules=(JSON_RULE,),
         stop=("\n<tool_response>",),
     ),
-    "longcat": Prompt(  # the results are a guess
+    "longcat": Prompt(  # the format of results is not documented
         listing=TOOLS,
         calls=Calls(call=f"<longcat_tool_call>\n{OBJECT}\n</longcat_tool_call>"),
         results=IN_WORDS,
         rules=(JSON_RULE,),
     ),
-    "ernie45": Prompt(  # the results are a guess
+    "ernie45": Prompt(  # the format of results is not documented
         listing=TOOLS,
         calls=Calls(call=f"<tool_call>\n{OBJECT}\n</tool_call>"),
         results=IN_WORDS,
@@ -145,7 +145,7 @@ PROMPTS = {
         rules=(JSON_RULE,),
         is_single=True,
     ),
-    "inkling": Prompt(  # the results are a guess
+    "inkling": Prompt(  # the format of results is not documented
         listing=JSON_LIST,
         calls=Calls(
             call=(

@@ -1,4 +1,4 @@
-"""Dialects that write a call as Python does: `f(k=LITERAL, …)`."""
+"""Prompts for dialects with calls in Python syntax: `f(k=LITERAL, …)`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.dialects.prompt import Prompt
-from penstock.dialects.prompts.described import python_stubs
+from penstock.dialects.prompts.listings import python_stubs
 from penstock.dialects.prompts.templates import IN_WORDS, JSON_LIST, Calls, Listing, to_json
 from penstock.dialects.reading.code_spans import FENCE
 from penstock.messages import ToolResult
@@ -18,7 +18,7 @@ RULE = (
 
 
 def literal(value: Any) -> str:
-    """A value as a Python literal."""
+    """Returns a value as a Python literal."""
     match value:
         case None | bool():
             return str(value)
@@ -42,7 +42,7 @@ def _calls(calls: str, between: str = ", ") -> Calls:
 
 
 def tool_output(results: Sequence[ToolResult]) -> str:
-    """The results, each in a fence that is longer than any in it."""
+    """Returns the results, each in a code fence that is longer than any fence in it."""
     return "\n".join(map(_output, results))
 
 

@@ -1,6 +1,6 @@
-"""What is written for a model, as templates: most dialects differ in nothing else.
+"""Templates for tool lists, calls and results. Most dialects differ only in these.
 
-A template is filled with `str.format`, so a brace that is to be written is doubled in it.
+Templates are formatted with `str.format`: a literal brace is doubled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.messages import ToolResult
 
 
 def to_json(value: Any) -> str:
-    """The value as JSON on one line."""
+    """Returns the value as JSON on one line."""
     return json.dumps(value, ensure_ascii=False, default=dict)
 
 
@@ -28,15 +28,15 @@ _ENDS = re.compile(r"<[/|]|\]<\]")
 
 
 def raw(value: Any) -> str:
-    """Text as it stands, anything else as JSON, which cannot be taken for the end of the value: it has an escape."""
+    """Returns text unchanged, and anything else as JSON in which nothing can be taken for an end tag."""
     if isinstance(value, str):
         return value
-    written = to_json(value)
-    return written.replace("<", "\\u003c") if _ENDS.search(written) else written
+    text = to_json(value)
+    return text.replace("<", "\\u003c") if _ENDS.search(text) else text
 
 
 def type_of(value: Any) -> str:
-    """The type of a value, in the words of JSON Schema."""
+    """Returns the JSON Schema type of a value."""
     match value:
         case None:
             return "null"
@@ -59,15 +59,15 @@ FREE_TEXT: Mapping[str, Any] = {"type": "object", "properties": {"input": {"type
 
 
 def schema_of(tool: ToolDeclaration) -> Mapping[str, Any]:
-    """The schema of a tool's arguments; a tool that takes free text has one, called as it is in its calls."""
+    """Returns the schema of a tool's arguments; a custom tool has one argument, `input`."""
     return FREE_TEXT if tool.is_custom else tool.parameters or NO_ARGUMENTS
 
 
 class Listing(Struct, frozen=True):
-    """A list of tools.
+    """A template for a list of tools.
 
-    Of a `tool` are known its {name}, {description} and {schema}, all of it as {json}, and that again as a {function} of
-    the kind that most chat templates list.
+    The template of a `tool` may use {name}, {description}, {schema}, the whole declaration as {json}, and {function},
+    the declaration as most chat templates list it.
     """
 
     tool: str = "{function}"
@@ -92,16 +92,16 @@ class Listing(Struct, frozen=True):
 # -- calls ---------------------------------------------------------------------------------------------------------
 
 
-def given_id(call: ToolCall, _: int) -> str:
+def call_id(call: ToolCall, _: int) -> str:
     return call.id
 
 
 class Calls(Struct, frozen=True, kw_only=True):
-    """The calls of a message.
+    """A template for the calls of a message.
 
-    Of a `call` are known its {name}, {id} and {number}, its {arguments} as JSON, and its {parameters}, each written as
-    `parameter` with its {key}, {value} and {type}, and whether it {is_string}; with a `comma` between them. There
-    may be `special` templates for parameters of certain keys.
+    The template of a `call` may use {name}, {id}, {number}, {arguments} (JSON) and {parameters}. Each parameter is
+    formatted with `parameter`, which may use {key}, {value}, {type} and {is_string}; `comma` separates them. `special`
+    are templates for certain keys.
     """
 
     call: str
@@ -111,11 +111,11 @@ class Calls(Struct, frozen=True, kw_only=True):
     special: Mapping[str, str] = {}
     comma: str = ""
     value: Callable[[Any], str] = raw
-    id: Callable[[ToolCall, int], str] = given_id
+    id: Callable[[ToolCall, int], str] = call_id
 
     def __call__(self, calls: Sequence[ToolCall]) -> str:
-        written = (self._call(call, index) for index, call in enumerate(calls))
-        return self.calls.format(calls=self.between.join(written))
+        texts = (self._call(call, index) for index, call in enumerate(calls))
+        return self.calls.format(calls=self.between.join(texts))
 
     def _call(self, call: ToolCall, index: int) -> str:
         parameters = self.comma.join(self._parameter(key, value) for key, value in call.arguments.items())
@@ -134,9 +134,9 @@ class Calls(Struct, frozen=True, kw_only=True):
 
 
 def arguments_of(call: ToolCall) -> str:
-    """The JSON of the arguments, as the model wrote it if it did."""
-    written = call.arguments_raw.strip()
-    return written if written and call.kind == "function" else to_json(call.arguments)
+    """Returns the JSON of the arguments, as the model wrote it if that is known."""
+    raw = call.arguments_raw.strip()
+    return raw if raw and call.kind == "function" else to_json(call.arguments)
 
 
 # -- results -------------------------------------------------------------------------------------------------------
@@ -147,10 +147,10 @@ def result_id(result: ToolResult, _: int) -> str:
 
 
 class Results(Struct, frozen=True, kw_only=True):
-    """The results of a turn.
+    """A template for the results of a turn.
 
-    Of a `result` are known its {name}, {id}, {index} and {text}, and the text {quoted} as JSON. Where there is no
-    template for an `error`, its text says that it is one.
+    The template of a `result` may use {name}, {id}, {index}, {text} and {quoted}, the text as a JSON string. Without a
+    template for an `error`, its text begins with "Error: ".
     """
 
     result: str
@@ -160,8 +160,8 @@ class Results(Struct, frozen=True, kw_only=True):
     id: Callable[[ToolResult, int], str] = result_id
 
     def __call__(self, results: Sequence[ToolResult]) -> str:
-        written = (self._result(result, index) for index, result in enumerate(results))
-        return self.results.format(results=self.between.join(written))
+        texts = (self._result(result, index) for index, result in enumerate(results))
+        return self.results.format(results=self.between.join(texts))
 
     def _result(self, result: ToolResult, index: int) -> str:
         text, template = result.text, self.result
@@ -172,7 +172,7 @@ class Results(Struct, frozen=True, kw_only=True):
         )
 
 
-# -- what many share -----------------------------------------------------------------------------------------------
+# -- shared templates ----------------------------------------------------------------------------------------------
 
 JSON_LIST = Listing(tool="{json}", tools="[{tools}]", between=", ")
 FUNCTION_LIST = Listing(tools="[{tools}]", between=", ")
@@ -180,7 +180,7 @@ MARKDOWN = Listing(
     tool="### {name}\nDescription: {description}\nParameters: {schema}", tools="## Tools\n\n{tools}", between="\n\n"
 )
 IN_WORDS = Results(result="Result of {name}:\n{text}", error="Error of {name}:\n{text}", between="\n\n")
-"""For dialects whose results are a turn of their own, without marks in it, or are not known."""
+"""For dialects in which results have no marks, or their format is not known."""
 TOOL_RESPONSE = Results(result="<tool_response>\n{text}\n</tool_response>")
 
 JSON_RULE = 'The arguments are a JSON object: text in double quotes, a line break in it as \\n, a quote as \\".'

@@ -1,1 +1,1 @@
-"""How text is read for calls: the source, marks, and values."""
+"""Parsing text for calls: cursor and source, marks, values, and the parts that several grammars share."""

@@ -1,9 +1,9 @@
-"""Dialects that write each argument as a key and a raw value: `<parameter=K>…`, or `<arg_key>K</arg_key>…`."""
+"""Prompts for dialects with each argument as raw text after its key: `<parameter=K>…`, or `<arg_key>K</arg_key>…`."""
 
 from __future__ import annotations
 
 from penstock.dialects.prompt import Prompt
-from penstock.dialects.prompts.described import python_stubs, tagged_tools
+from penstock.dialects.prompts.listings import python_stubs, tagged_tools
 from penstock.dialects.prompts.templates import (
     IN_WORDS,
     RAW_RULE,

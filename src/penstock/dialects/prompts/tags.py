@@ -1,4 +1,4 @@
-"""Dialects that write a call as tags, with raw text in them: `<invoke name="…"><parameter name="…">…`."""
+"""Prompts for dialects with calls in tags and raw values: `<invoke name="…"><parameter name="…">…`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.dialects.prompt import Prompt
-from penstock.dialects.prompts.described import tagged_tools
+from penstock.dialects.prompts.listings import tagged_tools
 from penstock.dialects.prompts.templates import (
     FUNCTION_LIST,
     IN_WORDS,
@@ -32,7 +32,7 @@ SELF_TYPED = (
 
 
 def dsml(block: str) -> Calls:
-    """The calls of the dialects in which every tag has a prefix, and every parameter says whether it is text."""
+    """Returns the template of the DSML dialects: every tag has a prefix, and every parameter says if it is text."""
     return Calls(
         calls=f"<｜DSML｜{block}>\n{{calls}}\n</｜DSML｜{block}>",
         call='<｜DSML｜invoke name="{name}">\n{parameters}</｜DSML｜invoke>',
@@ -41,7 +41,7 @@ def dsml(block: str) -> Calls:
 
 
 def quoted(value: Any) -> str:
-    """Raw text, in a CDATA section where it has what needs one."""
+    """Returns raw text, in a CDATA section if it needs one."""
     text = raw(value)
     return f"<![CDATA[{text}]]>" if any(mark in text for mark in "<&\n") or text != text.strip() else text
 
@@ -53,7 +53,7 @@ _TAG = re.compile(r"[\w.-]+\Z")
 
 
 def element(name: str, value: Any) -> str:
-    """A value as an element: an object as the elements in it, a list as its items, the rest as raw text."""
+    """Returns a value as an element: an object and a list as nested elements, anything else as raw text."""
     match value:
         case dict() if value and all(_TAG.match(key) for key in value):
             inner = "".join(element(key, item) for key, item in value.items())
@@ -65,14 +65,14 @@ def element(name: str, value: Any) -> str:
 
 
 def minimax_m3(calls: Sequence[ToolCall]) -> str:
-    """`NS<tool_call>NS<invoke name="N">NS<P>raw NS</P>NS</invoke>NS</tool_call>`"""
-    written = "".join(
+    """Returns `NS<tool_call>NS<invoke name="N">NS<P>raw NS</P>NS</invoke>NS</tool_call>`."""
+    invokes = "".join(
         f'{NS}<invoke name="{call.name}">'
         + "".join(element(key, value) for key, value in call.arguments.items())
         + f"{NS}</invoke>\n"
         for call in calls
     )
-    return f"{NS}<tool_call>\n{written}{NS}</tool_call>"
+    return f"{NS}<tool_call>\n{invokes}{NS}</tool_call>"
 
 
 # -- dialects ------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ PROMPTS = {
         results=Results(result='<tool_output name="{name}">{text}</tool_output>'),
         rules=(RAW_RULE,),
     ),
-    "step3": Prompt(  # the results are a guess
+    "step3": Prompt(  # the format of results is not documented
         listing=Listing(),
         calls=Calls(
             calls="<｜tool_calls_begin｜>{calls}<｜tool_calls_end｜>",
@@ -155,7 +155,7 @@ PROMPTS = {
         results=IN_WORDS,
         rules=(RAW_RULE,),
     ),
-    "dots": Prompt(  # the results are a guess
+    "dots": Prompt(  # the format of results is not documented
         listing=Listing(),
         calls=Calls(calls="<dots_function_call>\n{calls}\n</dots_function_call>", call=INVOKE, parameter=PARAMETER),
         results=IN_WORDS,

@@ -1,4 +1,4 @@
-"""Lists of tools that are more than a template: as types, as Python functions, as nested tags."""
+"""Lists of tools as TypeScript types, as Python functions, or as nested tags."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Schema = Mapping[str, Any]
 
 
 def properties_of(schema: Schema) -> Iterator[tuple[str, Schema, bool]]:
-    """The properties of an object: name, schema, and whether it must be there."""
+    """Yields the properties of an object: name, schema, and whether it is required."""
     required = schema.get("required") or ()
     for name, inner in (schema.get("properties") or {}).items():
         yield name, inner if isinstance(inner, Mapping) else {}, name in required
 
 
 def definitions_of(schema: Schema) -> Schema:
-    """The schemas that others refer to."""
+    """Returns the schemas that `$ref`s point to."""
     return {**(schema.get("definitions") or {}), **(schema.get("$defs") or {})}
 
 
@@ -30,9 +30,9 @@ _TYPES = {"integer": "number", "object": "object", "array": "any[]"}
 
 
 def typescript(tools: Sequence[ToolDeclaration]) -> str:
-    """The tools as types of a namespace: `type get_weather = (_: { city: string }) => any;`"""
-    written = "\n\n".join(map(_type_of_tool, tools))
-    return f"namespace functions {{\n\n{written}\n\n}} // namespace functions"
+    """Returns the tools as types of a namespace: `type get_weather = (_: { city: string }) => any;`"""
+    types = "\n\n".join(map(_type_of_tool, tools))
+    return f"namespace functions {{\n\n{types}\n\n}} // namespace functions"
 
 
 def _type_of_tool(tool: ToolDeclaration) -> str:
@@ -44,7 +44,7 @@ def _type_of_tool(tool: ToolDeclaration) -> str:
 
 
 def _type(schema: Schema) -> str:
-    """A schema as a type."""
+    """Returns a schema as a TypeScript type."""
     match schema:
         case {"$ref": str(reference)}:
             return reference.rpartition("/")[2]
@@ -85,17 +85,17 @@ _PYTHON = {
 
 
 def python_stubs(tools: Sequence[ToolDeclaration]) -> str:
-    """The tools as Python functions without a body: `def get_weather(city: str, days: int = None):`"""
+    """Returns the tools as Python functions without a body: `def get_weather(city: str, days: int = None):`"""
     return "```python\n" + "\n\n".join(map(_stub, tools)) + "\n```"
 
 
 def _stub(tool: ToolDeclaration) -> str:
     schema = schema_of(tool)
-    found = list(properties_of(schema))
-    required = [f"{name}: {_annotation(inner)}" for name, inner, is_required in found if is_required]
-    optional = [f"{name}: {_annotation(inner)} = None" for name, inner, is_required in found if not is_required]
-    lines = [tool.description.strip(), *(["", "    Args:"] if found else [])]
-    lines += [f"        {name}: {_note(inner)}" for name, inner, _ in found]
+    properties = list(properties_of(schema))
+    required = [f"{name}: {_annotation(inner)}" for name, inner, is_required in properties if is_required]
+    optional = [f"{name}: {_annotation(inner)} = None" for name, inner, is_required in properties if not is_required]
+    lines = [tool.description.strip(), *(["", "    Args:"] if properties else [])]
+    lines += [f"        {name}: {_note(inner)}" for name, inner, _ in properties]
     if definitions := definitions_of(schema):
         lines += ["", f"    Definitions: {to_json(definitions)}"]
     doc = "\n".join(lines).replace('"""', r"\"\"\"")
@@ -113,7 +113,7 @@ def _annotation(schema: Schema) -> str:
 
 
 def _note(schema: Schema) -> str:
-    """What is to be said about an argument besides its plain type."""
+    """Returns the description of an argument, and everything in its schema besides the type."""
     description = str(schema.get("description") or "").strip()
     more = {key: value for key, value in schema.items() if key not in ("type", "description", "title")}
     return " ".join(filter(None, (description, to_json(more) if more else "")))
@@ -123,9 +123,9 @@ def _note(schema: Schema) -> str:
 
 
 def tagged_tools(tool_tag: str, name_tag: str) -> Callable[[Sequence[ToolDeclaration]], str]:
-    """The tools as nested tags: `<function><name>…</name><parameters><parameter><name>…`"""
-    one = partial(_tagged_tool, tool_tag, name_tag)
-    return lambda tools: "\n".join(["<tools>", *(line for tool in tools for line in one(tool)), "</tools>"])
+    """Returns a function that lists tools as nested tags: `<function><name>…</name><parameters><parameter><name>…`"""
+    lines_of = partial(_tagged_tool, tool_tag, name_tag)
+    return lambda tools: "\n".join(["<tools>", *(line for tool in tools for line in lines_of(tool)), "</tools>"])
 
 
 def _tagged_tool(tool_tag: str, name_tag: str, tool: ToolDeclaration) -> Iterator[str]:
