@@ -1,8 +1,7 @@
-"""A person decides: a payment waits for a yes or a no, or is put aside and decided later, by another process.
+"""Approval: a payment waits until a person approves or declines it, now or later, also in another process.
 
-Answer `later`, and the run is stored in the file that $STORE names (approval.json). Start the script again, today or
-next week, and it goes on where it was: the model is not asked again, and no tool runs twice. Run it with the model in
-the box, which needs no key, or with a real one:
+Answer `later`, and the run is stored in the file $STORE (approval.json). Start the script again, and the run continues:
+no request is repeated, and no tool runs twice. Run it with the simulated model, which needs no key, or with a real one:
 
     python examples/approval.py
     python examples/approval.py anthropic:claude-sonnet-5

@@ -1,7 +1,7 @@
-"""A chat in the terminal: answers as they stream, a history that is kept, and Ctrl-C that stops an answer.
+"""A chat in the terminal: streamed answers, a history, and Ctrl-C to stop an answer.
 
-What had been said before Ctrl-C stays in the history, and the next question goes on from there. Run it with the model
-in the box, which needs no key, or with a real one:
+What the model wrote before Ctrl-C stays in the history. Run it with the simulated model, which needs no key, or with a
+real one:
 
     python examples/chat.py
     python examples/chat.py anthropic:claude-sonnet-5
@@ -22,7 +22,7 @@ while True:
         break
     run = agent.stream(question, history)
     try:
-        with run:  # leaving it, in whatever way, cancels what still goes on
+        with run:  # leaving it cancels the run if it has not ended
             for event in run:
                 match event:
                     case penstock.Text(text=text):

@@ -1,7 +1,7 @@
-"""An agent behind FastAPI: its events go to the browser as server-sent events, and who leaves cancels the run.
+"""An agent behind FastAPI: its events are sent to the browser as server-sent events; closing the page cancels the run.
 
-It wants `pip install fastapi uvicorn`. Run it with the model in the box, which needs no key, or with a real one, and
-open http://127.0.0.1:8000 ($PORT is another port):
+It needs `pip install fastapi uvicorn`. Run it with the simulated model, which needs no key, or with a real one, and
+open http://127.0.0.1:8000 ($PORT sets another port):
 
     python examples/fastapi_events.py
     MODEL=anthropic:claude-sonnet-5 python examples/fastapi_events.py
@@ -45,7 +45,7 @@ agent = penstock.Agent(os.environ.get("MODEL", "sim:demo"), tools=[weather])
 async def events(question: str) -> AsyncIterator[bytes]:
     run = agent.astream(question)
     try:
-        async with run:  # left when the browser goes away: the request to the model and the tools are cancelled
+        async with run:  # left when the browser disconnects, which cancels the request and the tools
             async for event in run:
                 yield b"data: " + encode(event) + b"\n\n"
     finally:

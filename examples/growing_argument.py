@@ -1,7 +1,7 @@
-"""A file on the screen while the model writes it: `PartialJSON` reads the arguments of a call as they grow.
+"""Show a file while the model writes it: `PartialJSON` parses the arguments of a call while they stream.
 
-Each piece of the call's JSON costs what the piece costs, however long the file is by then. Run it with a script that
-stands in for the model and needs no key, or with a real one:
+Each piece costs the same, however long the file already is. Run it with a scripted model, which needs no key, or with a
+real one:
 
     python examples/growing_argument.py
     python examples/growing_argument.py anthropic:claude-sonnet-5
@@ -26,10 +26,10 @@ POEM = "Roses are “red”,\n\tviolets are blue;\nthis line was a \\n,\nand an 
 script = Scripted(
     [Reply("Here it comes.", call("write_file", {"path": "poem.txt", "content": POEM})), "Done."], pace=0.02
 )
-stand_in = penstock.Model("openai:gpt-5.5", via=script)
+scripted = penstock.Model("openai:gpt-5.5", via=script)
 
-agent = penstock.Agent(sys.argv[1] if len(sys.argv) > 1 else stand_in, tools=[write_file])
-growing: dict[int, penstock.PartialJSON] = {}  # by block: calls may be written side by side
+agent = penstock.Agent(sys.argv[1] if len(sys.argv) > 1 else scripted, tools=[write_file])
+growing: dict[int, penstock.PartialJSON] = {}  # by block: calls may be interleaved
 
 with agent.stream("Write a short poem about escapes into poem.txt.") as run:
     for event in run:

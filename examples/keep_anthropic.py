@@ -1,6 +1,6 @@
-"""Keep the Anthropic SDK and drop the loop over its events: `decode` takes them, `export_messages` makes its messages.
+"""Keep the Anthropic SDK and replace the loop over its events: `decode` reads them, `export_messages` writes messages.
 
-Run it against a server in the box, or with a key against Anthropic:
+Run it with a local loopback server, or with a key and Anthropic:
 
     python examples/keep_anthropic.py
     ANTHROPIC_API_KEY=… python examples/keep_anthropic.py

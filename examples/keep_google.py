@@ -1,6 +1,6 @@
-"""Keep google-genai and drop the search through its parts: `decode` takes them, `export_messages` makes its contents.
+"""Keep google-genai and replace the loop over its parts: `decode` reads them, `export_messages` writes its contents.
 
-Run it against a server in the box, or with a key against Google:
+Run it with a local loopback server, or with a key and Google:
 
     python examples/keep_google.py
     GEMINI_API_KEY=… python examples/keep_google.py

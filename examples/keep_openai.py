@@ -1,6 +1,6 @@
-"""Keep the OpenAI SDK and drop the accumulator: `decode` takes its chunks, `export_messages` makes its messages.
+"""Keep the OpenAI SDK and replace the accumulator: `decode` reads its chunks, `export_messages` writes its messages.
 
-Run it against a server in the box, or with a key against OpenAI:
+Run it with a local loopback server, or with a key and OpenAI:
 
     python examples/keep_openai.py
     OPENAI_API_KEY=… python examples/keep_openai.py

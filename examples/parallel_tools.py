@@ -1,6 +1,6 @@
-"""Three tools at once: each starts as soon as its own call is written, while the model still writes the next one.
+"""Three tools in parallel: each starts when its arguments are complete, while the model writes the next call.
 
-Run it with the model in the box, which needs no key, or with a real one:
+Run it with the simulated model, which needs no key, or with a real one:
 
     python examples/parallel_tools.py
     python examples/parallel_tools.py anthropic:claude-sonnet-5
@@ -13,7 +13,7 @@ import time
 import penstock
 
 
-@penstock.tool(read_only=True)  # it changes nothing, so it may start before the provider has confirmed the call
+@penstock.tool(read_only=True)  # no side effects: it may start before the provider has confirmed the call
 async def weather(city: str) -> str:
     """The weather in a city."""
     await asyncio.sleep(1.5)
@@ -21,7 +21,7 @@ async def weather(city: str) -> str:
 
 
 @penstock.tool(read_only=True)
-def trains(city: str) -> str:  # a plain function runs in a thread
+def trains(city: str) -> str:  # a sync function runs in a thread
     """The next trains to a city."""
     time.sleep(1.2)
     return "16:10 and 17:10"
@@ -45,11 +45,11 @@ with agent.stream("How is the weather in Rome? Which trains go there, and which 
         match event:
             case penstock.ToolStart(key=key, name=name, arguments=arguments, is_early=is_early):
                 started[key] = now
-                print(f"{now:5.2f} s  → {name} {arguments}{', while the model still writes' if is_early else ''}")
+                print(f"{now:5.2f} s  → {name} {arguments}{', while the model is still writing' if is_early else ''}")
             case penstock.ToolEnd(key=key, result=result):
                 spent += now - started[key]
                 print(f"{now:5.2f} s  ← {result.name}: {result.text}")
             case penstock.StepEnd(step=step):
-                print(f"{now:5.2f} s    the model has written answer {step}")
+                print(f"{now:5.2f} s    response {step} has ended")
             case penstock.Done(output=output):
-                print(f"\n{output}\n\nThe tools ran for {spent:.2f} s, and all was over after {now:.2f} s.")
+                print(f"\n{output}\n\nThe tools ran for {spent:.2f} s in total, the run took {now:.2f} s.")

@@ -1,6 +1,6 @@
-"""One conversation, several providers: each goes on with the history that the others have left, calls and all.
+"""One conversation, several providers: each continues the history of the others, including tool calls.
 
-Run it with the model in the box on three wires, which needs no key, or with real ones:
+Run it with the simulated model on three wires, which needs no key, or with real ones:
 
     python examples/switch_provider.py
     python examples/switch_provider.py anthropic:claude-sonnet-5 google:gemini-3.8-flash openai:gpt-5.5
@@ -17,8 +17,8 @@ def weather(city: str) -> str:
     return f"sunny in {city}"
 
 
-in_the_box = [penstock.Model("sim:demo", wire=wire) for wire in ("anthropic", "gemini", "openai-responses")]
-models = [penstock.Model(name) for name in sys.argv[1:]] or in_the_box
+simulated = [penstock.Model("sim:demo", wire=wire) for wire in ("anthropic", "gemini", "openai-responses")]
+models = [penstock.Model(name) for name in sys.argv[1:]] or simulated
 
 history: list[penstock.Message] = []
 for model, city in zip(models, ("Rome", "Oslo", "Quito"), strict=False):

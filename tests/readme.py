@@ -1,4 +1,4 @@
-"""The tables of the README that are made from the code: `python -m tests.readme` prints them."""
+"""The generated tables of the README: `python -m tests.readme` prints them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def dialects() -> str:
     rows = ["| family | a call is | dialects |", "|---|---|---|"]
     for family in FAMILIES:
         name, what = entry(FAMILY, family, "FAMILY in tests/dialect_page.py")
-        found = import_module(f"penstock.dialects.grammars.{family}").DIALECTS
-        rows.append(f"| {name} | {what} | {', '.join(f'`{dialect}`' for dialect in sorted(found))} |")
+        rows_of = import_module(f"penstock.dialects.grammars.{family}").DIALECTS
+        rows.append(f"| {name} | {what} | {', '.join(f'`{dialect}`' for dialect in sorted(rows_of))} |")
     return "\n".join(rows) + "\n"
 
 

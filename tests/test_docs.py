@@ -1,4 +1,4 @@
-"""The documentation tells the truth: its code runs, and nothing public is missing from it."""
+"""The documentation: its code runs, and it describes everything public."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ FILES = SITE | {
 PAGES = {name: path.read_text() for name, path in FILES.items()}
 README, REFERENCE = PAGES["README.md"], PAGES["reference.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-SHOWN = re.compile(r"print\(.*\)  # (.*)")
-"""A line that prints, and in a comment what it prints."""
+PRINTED = re.compile(r"print\(.*\)  # (.*)")
+"""A line that prints, with the output in a comment."""
 CODE = {name: BLOCK.findall(page) for name, page in PAGES.items() if BLOCK.search(page)}
 ALONE = {"README.md"}
-"""Whose blocks each stand alone; those of the other pages are read one after the other."""
+"""The pages on which each block runs alone; on other pages, the blocks of a page share their names."""
 PROGRAMS = {
     **{name: ["\n".join(blocks)] for name, blocks in CODE.items()},
     **{name: CODE[name] for name in ALONE},
@@ -59,15 +59,15 @@ WORDS = {name: set(re.findall(r"[\w-]+", page)) for name, page in PAGES.items()}
 # -- the code runs -----------------------------------------------------------------------------------------------------
 
 
-def answer(asked: ReceivedRequest) -> Reply:
-    """What the provider of the documentation says: a call in the text if it was asked for it there."""
-    is_text_asked = "<function_calls>" in str(asked.body)
-    return Reply(dialect_page.example("anthropic_xml")) if is_text_asked else demo(asked)
+def answer(request: ReceivedRequest) -> Reply:
+    """A reply for the code of the pages: a call in the text if the prompt describes that notation."""
+    has_text_calls = "<function_calls>" in str(request.body)
+    return Reply(dialect_page.example("anthropic_xml")) if has_text_calls else demo(request)
 
 
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """All providers, played by a loopback server, with keys in the environment; and the files that are spoken of."""
+    """All providers, played by a loopback server, with keys in the environment; and the files that the pages use."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("penstock.providers.PROVIDERS", dict(PROVIDERS))  # a page may add to them
     for name in ("cat.png", "report.pdf"):
@@ -82,16 +82,16 @@ def provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("provider")
 @pytest.mark.parametrize("page", CODE)
 def test_the_code_of_the_pages_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The blocks of a page run as a reader would run them; what they say that they print, they print."""
+    """The blocks of a page run in order; a comment behind a `print` is what it prints."""
     names: dict[str, Any] = {}
     for number, block in enumerate(CODE[page], 1):
         names = {} if page in ALONE else names
         exec(compile(block, f"{page}, block {number}", "exec"), names)
         for test in [name for name in names if name.startswith("test_")]:
             names.pop(test)()
-        said = capsys.readouterr().out
-        for shown in SHOWN.findall(block):
-            assert shown in said, (page, number)
+        output = capsys.readouterr().out
+        for comment in PRINTED.findall(block):
+            assert comment in output, (page, number)
 
 
 def test_the_code_of_the_readme_finds_the_calls(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,20 +101,20 @@ def test_the_code_of_the_readme_finds_the_calls(capsys: pytest.CaptureFixture[st
 
 
 def test_the_code_of_the_pages_uses_no_name_that_it_does_not_define(tmp_path: Path) -> None:
-    """Also where no test comes by: in a branch that is not taken, in a function that is not called."""
+    """Also in branches that are not taken, and in functions that are not called."""
     for name, programs in PROGRAMS.items():
         for number, program in enumerate(programs, 1):
             (tmp_path / f"{name.replace('/', '_')}_{number}.py").write_text(program)
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "--output-format", "concise"]
-    found = subprocess.run([*command, tmp_path], check=False, capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout + found.stderr
+    done = subprocess.run([*command, tmp_path], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_demo_is_given_the_arguments_that_the_pages_name() -> None:
+def test_make_demo_passes_its_arguments_on() -> None:
     assert 'make demo ARGS="--wire gemini"' in README
     command = ["make", "--dry-run", "--no-print-directory", "demo", "ARGS=--wire gemini"]
-    shown = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-    assert shown.stdout.endswith("demo --wire gemini\n")
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.endswith("demo --wire gemini\n")
 
 
 # -- nothing is missing ------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_the_page_of_dialects_is_up_to_date() -> None:
     [("WRITERS", "hermes", "WRITERS in tests"), ("EXAMPLES", "smol_code", "EXAMPLES in tests"),
      ("FAMILY", "named", "FAMILY in tests")],
 )  # fmt: skip
-def test_a_missing_entry_of_the_page_of_dialects_is_asked_for(
+def test_the_page_of_dialects_names_the_table_that_lacks_a_row(
     monkeypatch: pytest.MonkeyPatch, table: str, name: str, where: str
 ) -> None:
     monkeypatch.delitem(getattr(dialect_page, table), name)
@@ -252,7 +252,7 @@ def test_a_missing_entry_of_the_page_of_dialects_is_asked_for(
         dialect_page.page()
 
 
-def test_a_wire_without_a_protocol_is_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readme_names_the_table_that_lacks_a_wire(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(readme.PROTOCOLS, "gemini")
     with pytest.raises(LookupError, match=r"there is no entry for 'gemini': add it to PROTOCOLS in tests/readme\.py"):
         readme.providers()
@@ -311,7 +311,7 @@ def test_links_lead_somewhere(page: str) -> None:
         path, _, heading = target.partition("#")
         text = (folder / path).read_text() if path and (folder / path).is_file() else PAGES[page]
         assert not path or (folder / path).exists(), target
-        assert not heading or heading in {_anchor(found) for found in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+        assert not heading or heading in {_anchor(title) for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,4 +1,4 @@
-"""The examples run as they stand, each in a process of its own, and show what they say that they show."""
+"""The examples run, each in its own process, and print what they should."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ FOLDER = Path(__file__).parent.parent / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 PATIENCE = 60  # seconds until a test gives up; it waits for what it expects, not for the time
 BARE = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | {"PYTHONUTF8": "1"}
-"""The environment of an example: without the keys that whoever runs the tests may have."""
+"""The environment of an example: without the keys of the person who runs the tests."""
 ADOPT = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-"""Makes a terminal the process's own, and then the process what its arguments say."""
+"""Makes a terminal the controlling terminal of the process, then runs the command in its arguments."""
 NAMED = "anthropic:claude-sonnet-5"
 LOOKED = [
     "Let me ask weather.",
@@ -39,7 +39,7 @@ each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: pat
 
 
 def run(example: Path, *arguments: str, typed: str = "", **env: str) -> list[str]:
-    """The lines that an example prints, if all is well with it."""
+    """The lines that an example prints; it must succeed and print no errors."""
     command = [sys.executable, str(example), *arguments]
     done = subprocess.run(
         command, input=typed, capture_output=True, text=True, encoding="utf-8", env=BARE | env, timeout=PATIENCE,
@@ -49,7 +49,7 @@ def run(example: Path, *arguments: str, typed: str = "", **env: str) -> list[str
     return done.stdout.splitlines()
 
 
-# -- what each of them shows -------------------------------------------------------------------------------------------
+# -- what each example shows -------------------------------------------------------------------------------------------
 
 SHOWN: dict[str, Callable[[Path, Path], None]] = {}
 
@@ -66,9 +66,9 @@ def test_an_example_shows_what_it_says(example: Path, tmp_path: Path) -> None:
 
 @shows
 def chat(example: Path, folder: Path) -> None:
-    said = "\n".join(run(example, typed="first\nsecond\n"))
-    assert said.index("You said “first”") < said.index("You said “second”")
-    assert said.endswith("4 messages, 0 problems")
+    output = "\n".join(run(example, typed="first\nsecond\n"))
+    assert output.index("You said “first”") < output.index("You said “second”")
+    assert output.endswith("4 messages, 0 problems")
 
 
 @shows
@@ -77,11 +77,11 @@ def parallel_tools(example: Path, folder: Path) -> None:
     timed = [line for line in lines if re.match(r" *\d+\.\d\d s  ", line)]
     marks = "".join(line.split("s  ")[1][0] for line in timed).replace(" ", "")
     assert marks == "→→→←←←", "each began before the first ended"
-    assert all(line.endswith("while the model still writes") for line in timed if "→" in line)
+    assert all(line.endswith("while the model is still writing") for line in timed if "→" in line)
     assert "sunny, 24 °C" in lines[-3]
-    ended = re.fullmatch(r"The tools ran for (\S+) s, and all was over after (\S+) s\.", lines[-1])
+    ended = re.fullmatch(r"The tools ran for (\S+) s in total, the run took (\S+) s\.", lines[-1])
     assert ended
-    assert float(ended[1]) > float(ended[2]), "they did not run side by side"
+    assert float(ended[1]) > float(ended[2]), "they did not run in parallel"
 
 
 @shows
@@ -110,13 +110,13 @@ def approval(example: Path, folder: Path) -> None:
     )
     assert any(paid in line for line in run(example, typed="yes\n", STORE=str(store)))
     assert not store.exists()
-    for answer, told in (("yes", paid), ("no", declined)):
+    for answer, outcome in (("yes", paid), ("no", declined)):
         first = run(example, typed="later\n", STORE=str(store))
         assert first[-1] == f"stored in {store}"
-        assert "← balance: 1,200 euros" in "\n".join(first), "a call that waits for nobody went on"
+        assert "← balance: 1,200 euros" in "\n".join(first), "a call that needs no approval did not run"
         then = "\n".join(run(example, typed=f"{answer}\n", STORE=str(store)))
-        assert f"← transfer: {told}" in then
-        assert "Let me ask" not in then, "the model was asked again"
+        assert f"← transfer: {outcome}" in then
+        assert "Let me ask" not in then, "the request was repeated"
         assert "← balance" not in then, "a tool ran twice"
         assert "Here is what I found: balance says 1,200 euros; transfer says" in then
         assert not store.exists()
@@ -124,9 +124,9 @@ def approval(example: Path, folder: Path) -> None:
 
 @shows
 def switch_provider(example: Path, folder: Path) -> None:
-    found = {"anthropic": "Rome", "gemini": "Oslo", "openai-responses": "Quito"}
+    cities = {"anthropic": "Rome", "gemini": "Oslo", "openai-responses": "Quito"}
     answers = [
-        f"sim:demo ({wire}): Here is what I found: weather says sunny in {city}." for wire, city in found.items()
+        f"sim:demo ({wire}): Here is what I found: weather says sunny in {city}." for wire, city in cities.items()
     ]
     assert run(example) == [*answers, "", "12 messages, 0 problems"]
 
@@ -171,7 +171,7 @@ def provider() -> Iterator[Loopback]:
 
 
 def keys(server: Loopback) -> dict[str, str]:
-    """An environment in which the providers have keys, and are played by this server."""
+    """An environment with keys for the providers, which this server plays."""
     return {
         "OPENAI_API_KEY": "a-key", "OPENAI_BASE_URL": server.base_url("openai-chat"),
         "ANTHROPIC_API_KEY": "a-key", "ANTHROPIC_BASE_URL": server.base_url("anthropic"),
@@ -189,21 +189,23 @@ def test_a_real_provider_can_be_named(example: Path, provider: Loopback, tmp_pat
     else:
         run(example, NAMED, typed="yes\n", STORE=str(tmp_path / "store.json"), **env)
     wire = {"keep_openai": "openai-chat", "keep_google": "gemini"}.get(example.stem, "anthropic")
-    assert {asked.wire for asked in provider.requests} == {wire}
+    assert {request.wire for request in provider.requests} == {wire}
 
 
 def test_the_history_goes_from_provider_to_provider(provider: Loopback) -> None:
     names = ["anthropic:claude-sonnet-5", "google:gemini-3.8-flash", "openai:gpt-5.5"]
     assert run(FOLDER / "switch_provider.py", *names, **keys(provider))[-1] == "12 messages, 0 problems"
-    wires = [asked.wire for asked in provider.requests]
+    wires = [request.wire for request in provider.requests]
     assert wires == ["anthropic", "anthropic", "gemini", "gemini", "openai-responses", "openai-responses"]
-    assert "sunny in Rome" in json.dumps(dict(provider.requests[-1].body)), "the last knows what the first was told"
+    assert "sunny in Rome" in json.dumps(dict(provider.requests[-1].body)), (
+        "the last request has the history of the first"
+    )
 
 
 # -- what only a slow provider shows -----------------------------------------------------------------------------------
 
 
-def test_ctrl_c_stops_an_answer_and_the_history_goes_on() -> None:
+def test_ctrl_c_stops_an_answer_and_the_conversation_continues() -> None:
     slow = Loopback([Reply("One moment, ", wait(PATIENCE), "please."), "Still here."], strict=True)
     with slow as server, terminal(FOLDER / "chat.py", NAMED, **keys(server)) as screen:
         screen.wait_for("› ")
@@ -218,17 +220,17 @@ def test_ctrl_c_stops_an_answer_and_the_history_goes_on() -> None:
         screen.type("\x04")  # Ctrl-D
         screen.wait_for("4 messages, 0 problems")
         assert screen.child.wait(PATIENCE) == 0
-    told = json.dumps(server.requests[1].body["messages"])
-    assert re.search(r"first.*One moment,.*second", told)
+    messages = json.dumps(server.requests[1].body["messages"])
+    assert re.search(r"first.*One moment,.*second", messages)
 
 
-def test_a_growing_argument_is_shown_before_its_call_is_whole() -> None:
+def test_a_growing_argument_is_shown_before_its_call_is_complete() -> None:
     script = Reply(call("write_file", '{"path": "poem.txt", "content": "Roses are re'), wait(PATIENCE), drop())
     with Loopback(script) as server, terminal(FOLDER / "growing_argument.py", NAMED, **keys(server)) as screen:
         assert "poem.txt" not in screen.wait_for("Roses are re")
 
 
-def test_who_leaves_cancels_the_run() -> None:
+def test_a_browser_that_disconnects_cancels_the_run() -> None:
     hanging = wait(PATIENCE)
     script = [Reply("One moment.", hanging), Reply(call("weather", {"city": "Rome"})), Reply(hanging)]
     with Loopback(script) as server, served(FOLDER / "fastapi_events.py", **keys(server)) as (client, output):
@@ -238,7 +240,7 @@ def test_who_leaves_cancels_the_run() -> None:
             output.wait_for(f"cancelled: {seen}")
 
 
-# -- what is said of them ----------------------------------------------------------------------------------------------
+# -- docstrings and the table ------------------------------------------------------------------------------------------
 
 
 @each_example
@@ -256,7 +258,7 @@ def test_the_table_has_them_all() -> None:
 
 
 class Output:
-    """What a process writes, as it comes."""
+    """The output of a process, as it arrives."""
 
     def __init__(self, child: subprocess.Popen[bytes], source: int) -> None:
         self.child = child
@@ -264,14 +266,14 @@ class Output:
         self._unseen = b""
 
     def wait_for(self, what: str) -> str:
-        """What was written up to and with this, since the last time."""
+        """Wait for a text, and return the output up to and including it, since the last call."""
         deadline = time.monotonic() + PATIENCE
         while what.encode() not in self._unseen:
             ready, _, _ = select.select([self._source], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, f"{what!r} did not come, only {self._unseen!r}"
+            assert ready, f"{what!r} did not arrive, only {self._unseen!r}"
             self._unseen += self._read()
-        seen, found, self._unseen = self._unseen.partition(what.encode())
-        return (seen + found).decode()
+        before, match, self._unseen = self._unseen.partition(what.encode())
+        return (before + match).decode()
 
     def type(self, keys: str) -> None:
         """Write to it, if it is a terminal."""
@@ -280,7 +282,7 @@ class Output:
     def _read(self) -> bytes:
         try:
             new = os.read(self._source, 65536)
-        except OSError:  # how a terminal says that nobody is at its other end any more
+        except OSError:  # a terminal whose other end is closed
             new = b""
         assert new, f"it has ended, with {self._unseen!r}"
         return new
@@ -288,7 +290,7 @@ class Output:
 
 @contextmanager
 def terminal(example: Path, *arguments: str, **env: str) -> Generator[Output]:
-    """An example in a terminal that is its own, so that Ctrl-C reaches it as it reaches any program."""
+    """An example in its own terminal, so that Ctrl-C reaches it."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-c", ADOPT, sys.executable, str(example), *arguments]
     child = subprocess.Popen(
@@ -305,7 +307,7 @@ def terminal(example: Path, *arguments: str, **env: str) -> Generator[Output]:
 
 @contextmanager
 def served(example: Path, **env: str) -> Generator[tuple[httpx2.Client, Output]]:
-    """An example that is a server, a client of it, and what it writes."""
+    """An example that is a server: a client for it, and its output."""
     command, settings = [sys.executable, str(example)], BARE | {"PORT": "0"} | env
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=settings)
     assert child.stdout
