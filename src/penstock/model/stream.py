@@ -26,6 +26,7 @@ from penstock.transport.commands import (
     ReadBytes,
     ResponseHead,
     Sleep,
+    SteadyBody,
 )
 from penstock.transport.exchange import Exchange
 from penstock.turn import Turn, TurnBuilder
@@ -42,6 +43,7 @@ class StreamedAnswer:
         self._builder = TurnBuilder()
         self._told: deque[StreamChunk] = deque()  # what is not yet in the builder
         self._first: list[StreamChunk] | None = []  # what came before the loop began; None when all is over
+        self._body: SteadyBody | None = None  # the rest of the response, when it has begun
         self._is_read = False
 
     @property
@@ -94,11 +96,11 @@ class StreamedAnswer:
             raise AlreadyReadError("a stream can be read once: ask the model again, or keep the events in a list")
         self._is_read = True
 
-    async def _advance(self) -> list[StreamChunk] | None:
+    async def _advance(self, result: Any = None, error: ProviderError | None = None) -> list[StreamChunk] | None:
         """Carry out commands until there are chunks to deliver; None at the end of the exchange."""
-        result, error = None, None
         while (command := self._next(result, error)) is not None:
             if isinstance(command, Deliver):
+                self._body = command.body
                 return command.chunks
             try:
                 result, error = await self._carry_out(command), None
@@ -178,19 +180,27 @@ class Stream(StreamedAnswer):
                 self._fold_many()
 
     def _batches(self) -> Generator[list[StreamChunk]]:
-        chunks = self._first
+        chunks, read, is_cancelled = self._first, self._connection.read, self._cancelled.is_set
         try:
             while chunks is not None:
                 if chunks:
                     yield chunks
-                chunks = self._advance_now()
+                if (body := self._body) is None or is_cancelled():
+                    chunks = self._advance_now()
+                    continue
+                try:
+                    data = read(body.timeout)
+                except ProviderError as failure:
+                    chunks = self._advance_now(error=self._cancellation or failure)
+                else:
+                    chunks = body.feed(data) if data else self._advance_now(b"", self._cancellation)
         finally:
             self.close()
 
-    def _advance_now(self) -> list[StreamChunk] | None:
+    def _advance_now(self, result: Any = None, error: ProviderError | None = None) -> list[StreamChunk] | None:
         """Run `_advance`, which never suspends here: its commands block."""
         try:
-            self._advance().send(None)
+            self._advance(result, error).send(None)
         except StopIteration as end:
             chunks: list[StreamChunk] | None = end.value
             return chunks
@@ -215,9 +225,15 @@ class Stream(StreamedAnswer):
         except ProviderError:
             if not self._cancelled.is_set():
                 raise
-        if self._cancelled.is_set():
-            raise ConnectionFailed("the stream was cancelled", code="cancelled")
+        if (cancellation := self._cancellation) is not None:
+            raise cancellation
         return result
+
+    @property
+    def _cancellation(self) -> ConnectionFailed | None:
+        """The error of a stream that was cancelled."""
+        is_cancelled = self._cancelled.is_set()
+        return ConnectionFailed("the stream was cancelled", code="cancelled") if is_cancelled else None
 
 
 class AsyncStream(StreamedAnswer):
@@ -276,7 +292,15 @@ class AsyncStream(StreamedAnswer):
             while chunks is not None:
                 if chunks:
                     yield chunks
-                chunks = await self._advance()
+                if (body := self._body) is None:
+                    chunks = await self._advance()
+                    continue
+                try:
+                    data = await self._connection.read(body.timeout)
+                except ProviderError as failure:
+                    chunks = await self._advance(error=failure)
+                else:
+                    chunks = body.feed(data) if data else await self._advance(b"")
         finally:
             await self.close()
 

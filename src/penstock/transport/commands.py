@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -54,10 +54,23 @@ class Sleep(Struct, frozen=True):
     seconds: float
 
 
+class SteadyBody(Struct, frozen=True):
+    """The rest of a response that has begun: each read has the same timeout, and no error is retried before its end."""
+
+    timeout: float | None
+    feed: Callable[[bytes], list[StreamChunk]]
+
+
 class Deliver(Struct, frozen=True):
-    """Pass the chunks to the reader of the stream."""
+    """Pass the chunks to the reader of the stream.
+
+    With a `body`, a driver may skip the commands that follow: it reads with the body's timeout, delivers what `feed`
+    returns for the bytes, and sends back the empty bytes of the end or throws the error. A driver that sends back None
+    gets a `ReadBytes` instead.
+    """
 
     chunks: list[StreamChunk]
+    body: SteadyBody | None = None
 
 
 class CloseConnection(Struct, frozen=True):

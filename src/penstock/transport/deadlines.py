@@ -36,6 +36,11 @@ class Deadlines:
             return self._idle_read
         return ReadBytes(self._left(_earlier(_after(self._clock(), self._timeouts.idle), self._total)))
 
+    @property
+    def are_steady(self) -> bool:
+        """Whether all further reads of the response have the same timeout."""
+        return self.has_event and self._total is None
+
     def allows(self, delay: float) -> bool:
         """Whether there is time left after a delay."""
         return self._total is None or self._clock() + delay < self._total

@@ -25,6 +25,7 @@ from penstock.transport.commands import (
     ReadTimedOut,
     ResponseHead,
     Sleep,
+    SteadyBody,
 )
 from penstock.transport.deadlines import Deadlines
 from penstock.transport.error_responses import response_error
@@ -83,6 +84,8 @@ class _Attempts:
         self._mask = Mask(exchange.request.headers, exchange.request.url)
         self._attempt = 0
         self._delivered: Literal["nothing", "chunks", "call"] = "nothing"  # in all attempts
+        self._decoding: Decoding
+        self._held: list[StreamChunk] = []  # chunks that do not begin the response yet
 
     def commands(self) -> Commands:
         for self._attempt in count():
@@ -125,25 +128,38 @@ class _Attempts:
             exchange.recorder.begin(head, start, exchange.clock())
 
     def _response(self, decoding: Decoding) -> Commands:
-        deadlines, recorder, clock = self._deadlines, self._exchange.recorder, self._exchange.clock
-        is_empty, held = True, list[StreamChunk]()  # chunks that do not begin the response yet
+        deadlines, body = self._deadlines, SteadyBody(self._exchange.timeouts.idle, self._feed)
+        self._decoding, self._held, is_empty = decoding, [], True
         while data := (yield deadlines.read()):
             is_empty = False
-            if recorder is not None:
-                recorder.add(data, clock())
-            if chunks := decoding.feed(data):
-                deadlines.has_event = True
-                if self._delivered == "nothing":
-                    held += chunks
-                    if not self._begins_with(held):
-                        continue
-                    self._delivered, chunks, held = "chunks", held, []
-                yield Deliver(self._noted(chunks))
+            chunks = self._feed(data)
+            if chunks and (yield Deliver(chunks, body if deadlines.are_steady else None)) is not None:
+                break
         if is_empty:
             raise ConnectionFailed("the provider closed the connection without sending a response", retryable=True)
-        if recorder is not None:
-            recorder.end(clock())
-        yield Deliver(self._noted([*held, *decoding.close()]))
+        if (recorder := self._exchange.recorder) is not None:
+            recorder.end(self._exchange.clock())
+        yield Deliver(self._noted([*self._held, *decoding.close()]))
+
+    def _feed(self, data: bytes) -> list[StreamChunk]:
+        """Decode bytes of the response; returns the chunks to deliver."""
+        if (recorder := self._exchange.recorder) is not None:
+            recorder.add(data, self._exchange.clock())
+        chunks = self._decoding.feed(data)
+        if self._delivered != "nothing" and _NOTABLE.isdisjoint(map(type, chunks)):
+            self._deadlines.has_event |= bool(chunks)
+            return chunks
+        return self._noted(self._first(chunks)) if chunks else chunks
+
+    def _first(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
+        """The chunks, or none as long as they do not begin a response."""
+        self._deadlines.has_event = True
+        if self._delivered == "nothing":
+            self._held += chunks
+            if not self._begins_with(self._held):
+                return []
+            self._delivered, chunks, self._held = "chunks", self._held, []
+        return chunks
 
     def _begins_with(self, chunks: list[StreamChunk]) -> bool:
         """Whether these chunks begin a response. A retryable error is raised if there will be another attempt.

@@ -27,7 +27,8 @@ class Watchdog:
         self._watched: set[Watched] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._next_look = inf
+        self.next_check = inf
+        """Until when it sleeps. Whoever sets an earlier deadline calls `wake`."""
 
     def watch(self, one: Watched) -> None:
         with self._changed:
@@ -42,11 +43,10 @@ class Watchdog:
             self._watched.discard(one)
             self._changed.notify()
 
-    def wait_until(self, deadline: float) -> None:
-        """Something that is watched now has this deadline, which may be sooner than the next look."""
-        if deadline < self._next_look:
-            with self._changed:
-                self._changed.notify()
+    def wake(self) -> None:
+        """Check the deadlines now."""
+        with self._changed:
+            self._changed.notify()
 
     def _run(self) -> None:
         while True:
@@ -60,13 +60,13 @@ class Watchdog:
 
     def _look(self, now: float) -> set[Watched]:
         """What has waited too long; if nothing has, sleep until something may have."""
-        self._next_look = inf  # first of all: a deadline that is set from here on wakes us, one set before is seen
+        self.next_check = inf  # first of all: a deadline that is set from here on wakes us, one set before is seen
         due = [(deadline, one) for one in self._watched if (deadline := one.deadline) is not None]
         late = {one for deadline, one in due if deadline <= now}
         self._watched -= late
         if not late:
-            self._next_look = min((deadline for deadline, _ in due), default=inf)
-            self._changed.wait(self._next_look - now if due else None)
+            self.next_check = min((deadline for deadline, _ in due), default=inf)
+            self._changed.wait(self.next_check - now if due else None)
         return late
 
 

@@ -61,9 +61,8 @@ class Wire:
         """Tell what frames of the narrow shape say."""
         raise NotImplementedError
 
-    def read_typed_one(self, value: Any, payload: bytes, event: str) -> None:
-        """`read_typed` for one frame; a wire whose frames are small may know a shorter way."""
-        self.read_typed([value], [payload], event)
+    read_typed_one: Callable[[Any, bytes, str], None] | None = None
+    """`read_typed` for one frame, if the wire has a shorter way for it."""
 
     def read_loose(self, payload: bytes, event: str) -> None:
         """Tell what a frame of another shape says."""
@@ -96,7 +95,10 @@ class Wire:
         except UNREADABLE:
             self._read_odd(payload, event)
             return self._take()
-        self.read_typed_one(value, payload, event)
+        if self.read_typed_one is not None:
+            self.read_typed_one(value, payload, event)
+        else:
+            self.read_typed([value], [payload], event)
         out = self.out
         chunks = out[:]
         out.clear()
