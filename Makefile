@@ -24,7 +24,7 @@ say = @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo picture site site-serve test quick test-all pytest check format fuzz bench clean
+.PHONY: help demo picture site site-serve test quick test-all pytest check format fuzz walk bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -87,6 +87,9 @@ fuzz: $(FUZZ) ## run each target of tests/fuzz for FUZZ_SECONDS (60)
 	    $(BIN)/python $$target -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=.fuzz/$$name/ .fuzz/$$name/corpus \
 	        || exit 1; \
 	done
+
+walk: $(DEV) ## show which functions a text chunk and a call pass, from the socket to the user's loop
+	@$(BIN)/python -m benchmarks.walk
 
 bench: $(DEV) ## measure, as ratios to the cost of parsing the JSON at all; PEERS=1: the peers too
 	@$(BIN)/python -m benchmarks $(if $(PEERS),all)

@@ -128,7 +128,12 @@ class AgentRun(RunReader):
         line_breaks, has_callbacks = self._line_breaks, self._config.callbacks.are_set
         try:
             while True:
-                for event in self._next_unit():
+                if self._run.phase == "tools":
+                    self._pause_if_waiting()
+                self._arrivals.get()
+                with self._lock:
+                    events = self._outbox.take()
+                for event in events:
                     if line_breaks is not None:
                         event = line_breaks.feed(event)
                     if has_callbacks:
@@ -139,14 +144,10 @@ class AgentRun(RunReader):
         finally:
             self.close()
 
-    def _next_unit(self) -> list[StreamEvent]:
-        if self._run.phase == "tools":
-            with self._lock:
-                if self._should_pause:
-                    self._carry_out(self._run.pause())
-        self._arrivals.get()
+    def _pause_if_waiting(self) -> None:
         with self._lock:
-            return self._outbox.take()
+            if self._should_pause:
+                self._carry_out(self._run.pause())
 
     def _call_back(self, event: StreamEvent) -> None:
         result = self._config.callbacks.call(event)
