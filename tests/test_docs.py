@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
@@ -327,6 +328,14 @@ def test_the_files_that_a_page_names_exist(page: str) -> None:
     named = [name for name in named if "toy" not in name]
     missing = [name for name in named if not any(any(root.glob(re.sub(r"<\w+>", "*", name))) for root in roots)]
     assert missing == []
+
+
+def test_the_page_of_the_architecture_names_the_grammar_of_a_dialect() -> None:
+    rows = re.findall(r"^\| `(\w+)\.py` \| .* \| ([^|]*) \|$", PAGES["architecture.md"], re.MULTILINE)
+    grammars = {family: re.findall(r"`(\w+)`", names) for family, names in rows if family in FAMILIES}
+    assert set(grammars) == set(FAMILIES)
+    for family, names in grammars.items():
+        assert set(names) <= set(import_module(f"penstock.dialects.grammars.{family}").DIALECTS)
 
 
 def _anchor(heading: str) -> str:
