@@ -452,6 +452,7 @@ CAPS = [
 ]  # fmt: skip
 
 ELSEWHERE = {
+    "cli.MAX_BYTES": "test_cli.py::test_detection_gives_up_after_a_megabyte",
     "run.MAX_AHEAD": "test_progress.py::test_a_tool_waits_for_a_reader_who_does_not_read",
     "agent.MAX_WAIT": "test_cancel.py::test_a_tool_that_does_not_listen_holds_nothing_up",
     "calls.MAX_ARGUMENTS": ("test_bad_input.py::test_arguments_without_end_are_dropped_and_the_call_is_invalid"),

@@ -245,7 +245,7 @@ def test_the_same_reply_has_the_same_bytes_and_another_request_other_ids(wire: W
 
 @pytest.mark.parametrize("wire", ["gemini", "ollama"])
 def test_a_wire_that_sends_objects_cannot_send_half_of_one(wire: str) -> None:
-    with pytest.raises(penstock.UsageError, match="whole arguments"):
+    with pytest.raises(penstock.UsageError, match="complete arguments"):
         frames(wire, Reply(call("weather", '{"city": "Ro')))
 
 
@@ -303,17 +303,17 @@ def keys_of(wire: str, data: bytes) -> set[str]:
 
 def test_a_reply_is_made_of_parts_or_of_text() -> None:
     assert Reply("Sunny.") == Reply(say("Sunny."))
-    with pytest.raises(penstock.UsageError, match="made of parts"):
+    with pytest.raises(penstock.UsageError, match="parts of a reply must be"):
         Reply(3)  # type: ignore[arg-type]
-    with pytest.raises(penstock.UsageError, match="are no JSON"):
+    with pytest.raises(penstock.UsageError, match="cannot be written as JSON"):
         call("weather", {"city": object()})
 
 
 def test_a_script_is_made_of_replies() -> None:
     assert Script(["Sunny.", Status(429)]).steps == (Reply("Sunny."), Status(429))
-    with pytest.raises(penstock.UsageError, match="put it into one"):
+    with pytest.raises(penstock.UsageError, match="wrap it, as in Reply"):
         Script([say("Sunny.")])  # type: ignore[list-item]
-    with pytest.raises(penstock.UsageError, match="made of replies"):
+    with pytest.raises(penstock.UsageError, match="must be a reply"):
         Script([3])  # type: ignore[list-item]
 
 
@@ -384,7 +384,7 @@ def test_a_list_is_played_in_order_and_then_is_over() -> None:
     texts = [json.loads(data)["choices"][0]["message"]["content"] for _, data in bodies[:2]]
     assert texts == ["One.", "Two."]
     assert bodies[2][0].status == 400
-    assert b"the script is over after 2, and this is request 3" in bodies[2][1]
+    assert b"the script has 2 steps, and this is request 3" in bodies[2][1]
 
 
 def test_a_function_sees_what_is_asked() -> None:
@@ -411,7 +411,7 @@ def test_a_reply_that_cannot_be_written_is_an_error_that_says_so() -> None:
     with Loopback(Reply(call("f", "{"))) as server:
         response, data = post(server, "gemini")
     assert response.status == 500
-    assert b"whole arguments" in data
+    assert b"complete arguments" in data
 
 
 def test_what_is_no_request_is_refused() -> None:
@@ -449,7 +449,7 @@ def test_the_server_is_there_only_while_it_is_entered() -> None:
         server.base_url("anthropic")
     with server:
         port = urlsplit(server.url).port
-        with pytest.raises(penstock.UsageError, match="running already"):
+        with pytest.raises(penstock.UsageError, match="already running"):
             server.__enter__()
         with pytest.raises(penstock.UnknownWireError):
             server.base_url("nonsense")
@@ -588,5 +588,5 @@ def test_a_recording_can_be_played(wire: str, tmp_path: Path) -> None:
     with Loopback(recorded(file), cuts="bytes") as server:
         model = penstock.Model(names[wire], server.base_url(wire), "a-key-of-some-kind")
         assert model.stream_text_and_classify("Something else.") == first
-        with pytest.raises(penstock.BadRequestError, match="the recording is over after 1"):
+        with pytest.raises(penstock.BadRequestError, match="the recording has 1 responses"):
             model.stream_text_and_classify("And more.")

@@ -468,7 +468,7 @@ def test_sim_models_answer_on_every_wire_with_the_tools_they_are_given(wire: Wir
 
 
 def test_an_unknown_sim_model_is_told() -> None:
-    with pytest.raises(penstock.UsageError, match="there is no sim:slow; there are: sim:demo, sim:fast"):
+    with pytest.raises(penstock.UsageError, match="unknown model 'sim:slow'; use sim:demo or sim:fast"):
         Model("sim:slow")
 
 
@@ -526,7 +526,7 @@ def test_chat_declares_tools_and_shows_their_calls(tmp_path: Path) -> None:
     [
         (["-m", "antropic:claude", "Hi."], 2, "did you mean 'anthropic'"),
         (["-m", "gpt-5", "Hi."], 2, "names no provider"),
-        (["-m", "sim:slow", "Hi."], 2, "there is no sim:slow"),
+        (["-m", "sim:slow", "Hi."], 2, "unknown model 'sim:slow'"),
         (["-m", "sim:fast", "--wire", "smoke", "Hi."], 2, "unknown wire 'smoke'"),
         (["-m", "replay:nowhere.jsonl", "Hi."], 2, "cannot read the recording"),
         (["-m", "openai:gpt", "Hi."], 2, "OPENAI_API_KEY"),

@@ -244,7 +244,7 @@ def test_the_same_request_gets_one_answer_after_another_and_then_none(file: Path
         model.stream_text_and_classify("Hi.")
     again = Model(f"replay:{file}")
     assert [again.stream_text_and_classify("Hi.").text for _ in range(2)] == ["One.", "Two."]
-    with pytest.raises(ReplayMissError, match="the recording is used up: it has 2 answers"):
+    with pytest.raises(ReplayMissError, match="the recording has only 2 responses"):
         again.stream_text_and_classify("Hi.")
 
 
@@ -254,9 +254,9 @@ def test_a_miss_says_what_differs_first(mode: str, file: Path) -> None:
     again = Model(f"replay:{file}")
     with pytest.raises(ReplayMissError) as missed:
         read(mode, again, "Ho.")
-    place = '$.messages[0].content was recorded as "Hi.", and is asked as "Ho."'
-    assert str(missed.value) == f"the recording has no answer to this: {place}"
-    with pytest.raises(ReplayMissError, match=r"\$\.temperature is asked, and was not recorded"):
+    place = '$.messages[0].content is "Hi." in the recording, and "Ho." in the request'
+    assert str(missed.value) == f"the recording has no response for this request: {place}"
+    with pytest.raises(ReplayMissError, match=r"\$\.temperature is only in the request"):
         read(mode, again, "Hi.", temperature=1)
     assert read(mode, again, "Hi.")[1].text == "Sunny."
 
@@ -264,13 +264,13 @@ def test_a_miss_says_what_differs_first(mode: str, file: Path) -> None:
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
-        ({"a": 1}, {"a": 2}, "$.a was recorded as 1, and is asked as 2"),
-        ({"a": 1, "b": 1}, {"b": 2}, "$.a was recorded, and is not asked"),
-        ({}, {"b": 2}, "$.b is asked, and was not recorded"),
-        ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, "$.a[1].b was recorded as 2, and is asked as 3"),
-        ({"a": [1]}, {"a": [1, 2]}, "$.a was recorded with 1 entries, and is asked with 2"),
-        ({"a": [1]}, {"a": {"b": 1}}, '$.a was recorded as [1], and is asked as {"b":1}'),
-        ({"a": "x" * 500}, {"a": None}, f'$.a was recorded as "{"x" * 79}…, and is asked as null'),
+        ({"a": 1}, {"a": 2}, "$.a is 1 in the recording, and 2 in the request"),
+        ({"a": 1, "b": 1}, {"b": 2}, "$.a is only in the recording"),
+        ({}, {"b": 2}, "$.b is only in the request"),
+        ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, "$.a[1].b is 2 in the recording, and 3 in the request"),
+        ({"a": [1]}, {"a": [1, 2]}, "$.a has 1 entries in the recording, and 2 in the request"),
+        ({"a": [1]}, {"a": {"b": 1}}, '$.a is [1] in the recording, and {"b":1} in the request'),
+        ({"a": "x" * 500}, {"a": None}, f'$.a is "{"x" * 79}… in the recording, and null in the request'),
     ],
 )
 def test_the_first_difference_is_found(one: Any, other: Any, said: str) -> None:
@@ -346,8 +346,8 @@ def test_a_recording_without_an_end_was_broken_off(file: Path) -> None:
         ([*LINES[:2], {"type": "went"}], "line 3, is no recording"),
         ([LINES[-1]], "line 1: an end without a beginning"),
         ([{**LINES[0], "penstock": 99}], r"written by a later version of penstock \(99, this one reads 1\)"),
-        ([], "there is nothing in the recording"),
-        ([LINES[0]], "there is nothing in the recording"),
+        ([], "the recording .* is empty"),
+        ([LINES[0]], "the recording .* is empty"),
     ],
 )
 def test_a_file_that_is_no_recording_is_told(lines: list[Any], said: str, file: Path) -> None:

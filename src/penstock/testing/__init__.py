@@ -1,9 +1,9 @@
-"""A provider in the box: scripts, their bytes on every wire, and a loopback server that plays them.
+"""A scripted provider for tests: scripts, their bytes on every wire, and a loopback server that plays them.
 
     with Loopback([Reply(say("Let me look."), call("weather", {"city": "Rome"})), Reply("Sunny.")]) as server:
         client = OpenAI(base_url=server.base_url("openai-chat"), api_key="-")
 
-`Loopback` brings in aiohttp, and is imported when it is first used.
+`Loopback` needs aiohttp, and is imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ways to cut bytes: a network cuts them anywhere, so a test of what reads them should too."""
+"""Cuts bytes into pieces, as a network does: at any place."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Literal
 from penstock.errors import UsageError
 
 Cutting = Literal["bytes"] | int | None
-"""None is uncut, "bytes" cuts at every byte, a number is the seed of cuts at random."""
+"""None: no cuts. "bytes": a cut after every byte. A number: the seed of random cuts."""
 
 _SIZES = (1, 1, 2, 3, 7, 40, 200, 1500)
 
 
 def cuts(data: bytes, how: Cutting = None) -> list[bytes]:
-    """The data in pieces."""
+    """Cuts the data into pieces."""
     match how:
         case None:
             return [data]
@@ -24,11 +24,11 @@ def cuts(data: bytes, how: Cutting = None) -> list[bytes]:
         case int():
             return list(_at_random(data, random.Random(how)))
         case _:
-            raise UsageError(f'cuts are None (uncut), "bytes", or the seed of random cuts, not {how!r}')
+            raise UsageError(f'cuts must be None, "bytes" or an integer seed, not {how!r}')
 
 
 def cuttings(data: bytes, seeds: int = 3) -> Iterator[list[bytes]]:
-    """The data whole, byte by byte, and cut at random in some ways: whatever reads it must make the same of each."""
+    """The data whole, byte by byte, and cut at random: a decoder must give the same result for each."""
     yield cuts(data)
     yield cuts(data, "bytes")
     for seed in range(seeds):
@@ -36,7 +36,7 @@ def cuttings(data: bytes, seeds: int = 3) -> Iterator[list[bytes]]:
 
 
 def _at_random(data: bytes, dice: random.Random) -> Iterator[bytes]:
-    """Now finely, now coarsely."""
+    """Cuts of varying size."""
     at = 0
     while at < len(data):
         size = dice.choice(_SIZES)

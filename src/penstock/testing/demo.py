@@ -13,12 +13,12 @@ from penstock.testing.request import ReceivedRequest, ReceivedResult
 from penstock.testing.sample import Sampler, names_in
 
 MAX_CALLS = 3
-"""How many calls are made at once."""
+"""The number of calls in one reply."""
 MAX_QUOTE = 160
-"""How much of a prompt or of a result is repeated."""
+"""The characters of a prompt or a result that are repeated."""
 
 PACES = {"demo": 0.02, "fast": 0.0}
-"""The `sim:` models, and how many seconds each waits between two frames."""
+"""The `sim:` models, with the pause between two frames in seconds."""
 
 _WORD = re.compile(r"[^\W_]+")
 _SMALL = {"the", "and", "for", "what", "how", "who", "get", "you", "can", "with", "this", "that", "from", "are", "all"}
@@ -27,12 +27,12 @@ _SMALL = {"the", "and", "for", "what", "how", "who", "get", "you", "can", "with"
 def connector(name: str, wire: str | None) -> tuple[str, Provider, Scripted]:
     """The `sim:` model of this name, the provider that it imitates, and the connector that plays it."""
     if name not in PACES:
-        raise UsageError(f"there is no sim:{name}; there are: {', '.join(f'sim:{known}' for known in PACES)}")
+        raise UsageError(f"unknown model 'sim:{name}'; use {' or '.join(f'sim:{known}' for known in PACES)}")
     return name, Provider(wire=wire or "openai-chat"), Scripted(demo, pace=PACES[name])
 
 
 def demo(request: ReceivedRequest) -> Reply:
-    """Call the tools that seem to fit, and sum up when they have answered; the same request gets the same answer."""
+    """Calls the tools that match the prompt, then summarises their results; equal requests get equal replies."""
     tools = [tool for tool in request.tools if not tool.is_custom]
     results = request.results
     if results:
@@ -55,27 +55,27 @@ def _calls(request: ReceivedRequest, tools: list[ToolDeclaration]) -> list[Scrip
 
 
 def _suitable(tools: list[ToolDeclaration], prompt: str) -> list[ToolDeclaration]:
-    """The tools whose names and descriptions share the most words with the prompt; if none does, the first."""
+    """The tools that share the most words with the prompt; if none does, the first tool."""
     scores = {tool.name: _shared(prompt, tool) for tool in tools}
-    found = sorted((tool for tool in tools if scores[tool.name]), key=lambda tool: -scores[tool.name])
-    return found[:MAX_CALLS] or tools[:1]
+    matching = sorted((tool for tool in tools if scores[tool.name]), key=lambda tool: -scores[tool.name])
+    return matching[:MAX_CALLS] or tools[:1]
 
 
 def _shared(prompt: str, tool: ToolDeclaration) -> int:
-    """How many words are shared; those of the name count more."""
+    """The number of words that the prompt and the tool share; those of its name count twice."""
     words, name, description = (_stems(text) for text in (prompt, tool.name, tool.description))
     return 2 * len(words & name) + len(words & description)
 
 
 def _stems(text: str) -> set[str]:
-    """The words that mean something, without the endings that make them differ."""
+    """The significant words of a text, without a plural s."""
     parted = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
     words = {word.lower() for word in _WORD.findall(parted) if len(word) > 2}
     return {word.removesuffix("s") for word in words - _SMALL}
 
 
 def _asks_for_one_name(tool: ToolDeclaration) -> bool:
-    """Whether the tool takes one thing, so that several things of the prompt are several calls."""
+    """Whether the tool takes a single string, so that several names in the prompt become several calls."""
     properties = tool.parameters.get("properties")
     if not isinstance(properties, dict):
         return False
@@ -85,8 +85,8 @@ def _asks_for_one_name(tool: ToolDeclaration) -> bool:
 
 
 def _summary(results: list[ReceivedResult]) -> str:
-    said = [f"{result.name} says {_quoted(result.text) or 'nothing'}" for result in results]
-    return f"Here is what I found: {'; '.join(said)}."
+    summaries = [f"{result.name} says {_quoted(result.text) or 'nothing'}" for result in results]
+    return f"Here is what I found: {'; '.join(summaries)}."
 
 
 def _greeting(prompt: str) -> str:
@@ -95,7 +95,7 @@ def _greeting(prompt: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """The text on one line, shortened if it is long."""
+    """The text on one line, truncated."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_QUOTE else f"{line[: MAX_QUOTE - 1]}…"
 

@@ -1,4 +1,4 @@
-"""What may go wrong with a request as a whole: values that stand in a script in place of a reply."""
+"""Failures of a whole request, which a script may contain instead of a reply."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from penstock.testing.reply import Reply
 
 
 class Status(Struct, frozen=True):
-    """An HTTP error with the body that the vendor would send; with 200, an error in a body that pretends to be well.
+    """An HTTP error with the body that the provider sends; with status 200, an error body in a successful response.
 
-    Without a message, the vendor's usual one for that status.
+    Without a message, the provider's usual one for that status.
     """
 
     status: int
@@ -21,38 +21,38 @@ class Status(Struct, frozen=True):
 
 
 class HTMLPage(Struct, frozen=True):
-    """A web page in place of an answer, as a gateway in trouble sends it."""
+    """An HTML page instead of a response, as failing gateways send it."""
 
     status: int = 502
     html: str = "<html><head><title>Error</title></head><body><h1>Something went wrong</h1></body></html>"
 
 
 class Redirect(Struct, frozen=True):
-    """The answer is said to be elsewhere."""
+    """An HTTP redirect."""
 
     location: str = "/elsewhere"
     status: int = 307
 
 
 class Hang(Struct, frozen=True):
-    """Nothing comes, not even a status; after some time, if one is given, the connection breaks."""
+    """Nothing arrives, not even a status; after `seconds`, if set, the connection breaks."""
 
     seconds: float | None = None
 
 
 class Reset(Struct, frozen=True):
-    """The connection breaks before anything came."""
+    """The connection breaks before anything arrives."""
 
 
 class Mislabelled(Struct, frozen=True):
-    """A reply whose content type is not what it is."""
+    """A reply with a wrong content type."""
 
     reply: Reply
     content_type: str = "text/plain"
 
 
 class Raw(Struct, frozen=True):
-    """Any response at all, as it stands."""
+    """Any response, sent unchanged."""
 
     body: bytes
     content_type: str = "text/event-stream"

@@ -1,4 +1,4 @@
-"""A way to a model without any server: what would go over HTTP is played within the process, at the same pace.
+"""A connector that plays a script in the process, without a server, at the same pace as over HTTP.
 
 model = Model("anthropic:claude", via=Scripted([Reply(call("weather", {"city": "Rome"})), Reply("Sunny.")]))
 """
@@ -28,7 +28,10 @@ Respond = Callable[[OpenRequest], Response | Hang | Reset]
 
 
 class Scripted:
-    """Plays a script; `requests` is what was asked. A `strict` one refuses what the real provider refuses."""
+    """A connector that plays a script. `requests` are those received; with `strict`, invalid requests are rejected.
+
+    See `Loopback` for the options.
+    """
 
     def __init__(
         self,
@@ -38,7 +41,7 @@ class Scripted:
         cuts: Cutting = None,
         strict: bool = False,
     ) -> None:
-        list(recut([b""], cuts))  # a wrong one is told here, not in the middle of a response
+        list(recut([b""], cuts))  # a wrong value is reported here, not in the middle of a response
         self.requests: list[ReceivedRequest] = []
         self._script = as_script(script)
         self._pace = pace
@@ -55,7 +58,7 @@ class Scripted:
         path = unquote(urlsplit(command.request.url).path)
         request = route_request(path, msgspec.json.decode(command.request.body), command.request.headers)
         if request is None:
-            raise UsageError(f"no wire has the path {path}")
+            raise UsageError(f"no wire has the path {path!r}")
         self.requests.append(request)
         played = respond(self._script, request, self._is_strict)
         if not isinstance(played, Response):
@@ -65,8 +68,8 @@ class Scripted:
         return Response(played.status, played.headers, tuple(paced))
 
 
-class Played:
-    """What two connections share: the pieces that are still to come, and how long to wait before each."""
+class Playback:
+    """The part that both connections share: the pieces still to come, and the pause before each."""
 
     def __init__(self, respond: Respond) -> None:
         self._respond = respond
@@ -83,7 +86,7 @@ class Played:
                 return hang
 
     def _next(self, seconds: float | None) -> tuple[float, bytes]:
-        """How long to wait, and what comes then; raises if that is too late, or the connection breaks."""
+        """The seconds to wait, and the bytes that arrive then; raises if the connection breaks."""
         waited = 0.0
         for action in self._actions:
             match action:
@@ -98,8 +101,8 @@ class Played:
         return waited, b""
 
 
-class PlayedConnection(Played):
-    """A played answer for plain code."""
+class PlayedConnection(Playback):
+    """A blocking connection."""
 
     def __init__(self, respond: Respond) -> None:
         super().__init__(respond)
@@ -127,8 +130,8 @@ class PlayedConnection(Played):
         self._actions = iter(())
 
 
-class AsyncPlayedConnection(Played):
-    """A played answer for async code."""
+class AsyncPlayedConnection(Playback):
+    """An async connection."""
 
     async def open(self, command: OpenRequest) -> ResponseHead:
         head = self._open(command)

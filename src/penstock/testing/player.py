@@ -1,4 +1,4 @@
-"""Requests to responses: what a script says, sent over HTTP at a pace and in pieces."""
+"""The HTTP handler of the loopback server: sends the responses of a script, paced and cut."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MODELS = {
     "has_more": False,
     "models": [{"name": "sim", "model": "sim"}],
 }
-"""A list of models in the shapes of several providers at once."""
+"""A list of models in the formats of several providers at once."""
 
 
 class Player:
-    """Answers requests by a script; `requests` is what arrived, with keys masked."""
+    """Responds to requests by a script. `requests` are those received, with keys masked."""
 
     def __init__(self, script: Responder, pace: float, cutting: Cutting, is_strict: bool = False) -> None:
-        cuts(b"", cutting)  # a wrong one is told here, not in the middle of a response
+        cuts(b"", cutting)  # a wrong value is reported here, not in the middle of a response
         self.requests: list[ReceivedRequest] = []
         self._script = script
         self._pace = pace
@@ -36,11 +36,11 @@ class Player:
         self._is_strict = is_strict
 
     async def handle(self, http_request: web.Request) -> web.StreamResponse:
-        """The response to a request."""
+        """Responds to one HTTP request."""
         body = _json(await http_request.read())
         request = route_request(http_request.path, body, http_request.headers, http_request.query)
         if request is None or http_request.method != "POST":
-            return _elsewhere(http_request)
+            return _unknown_path(http_request)
         self.requests.append(request)
         try:
             return await self._play(http_request, respond(self._script, request, self._is_strict))
@@ -71,14 +71,14 @@ class Player:
 
 
 def _json(body: bytes) -> dict[str, Any]:
-    """The body of a request; empty if it is no JSON object."""
+    """The body of a request; empty if it is not a JSON object."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.MsgspecError, ValueError):
         return {}
 
 
-def _elsewhere(http_request: web.Request) -> web.Response:
+def _unknown_path(http_request: web.Request) -> web.Response:
     if http_request.method in ("GET", "HEAD") and http_request.path.endswith(("/models", "/api/tags")):
         return web.json_response(_MODELS)
     message = f"the loopback server has no {http_request.method} {http_request.path}"
@@ -86,7 +86,7 @@ def _elsewhere(http_request: web.Request) -> web.Response:
 
 
 def _broken(http_request: web.Request) -> web.Response:
-    """Break the connection; what is returned has nowhere to go."""
+    """Breaks the connection; the returned response is not sent."""
     if http_request.transport is not None:
         http_request.transport.abort()
     return web.Response()

@@ -1,4 +1,4 @@
-"""`replay:` models: a recording answers what it was asked, and says what differs if it is asked something else."""
+"""`replay:` models: respond from a recording, and report the first difference if a request does not match."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from penstock.transport.commands import OpenRequest
 
 
 class Replay:
-    """Answers from a recording: each exchange once, the first that fits.
+    """A connector that responds from a recording: each exchange is used once, the first that matches.
 
-    `speed` is how many times as fast as it was recorded, 0 without any waiting; `cuts` cuts the bytes anew.
+    `speed` is relative to the recording (2 is twice as fast), 0 means no pauses; `cuts` splits the bytes differently.
     """
 
     def __init__(self, path: str | Path, *, speed: float = 0, cuts: Cutting = None) -> None:
-        list(recut([b""], cuts))  # a wrong one is told here, not in the middle of a response
+        list(recut([b""], cuts))  # a wrong value is reported here, not in the middle of a response
         self.recordings = read_recordings(path)
         if not self.recordings:
-            raise UsageError(f"there is nothing in the recording {str(path)!r}")
+            raise UsageError(f"the recording {str(path)!r} is empty")
         self._left = list(self.recordings)
         self._speed = speed
         self._cuts: Cutting = cuts
@@ -42,45 +42,47 @@ class Replay:
     def _respond(self, command: OpenRequest) -> Response:
         body = msgspec.json.decode(command.request.body)
         if not self._left:
-            raise ReplayMissError(f"the recording is used up: it has {len(self.recordings)} answers")
-        for at, found in enumerate(self._left):
-            if found.asked.body == body:
-                return self._play(self._left.pop(at))
-        raise ReplayMissError(f"the recording has no answer to this: {difference(self._left[0].asked.body, body)}")
+            raise ReplayMissError(f"the recording has only {len(self.recordings)} responses, and all were used")
+        for index, recording in enumerate(self._left):
+            if recording.asked.body == body:
+                return self._play(self._left.pop(index))
+        raise ReplayMissError(
+            f"the recording has no response for this request: {difference(self._left[0].asked.body, body)}"
+        )
 
-    def _play(self, found: Recording) -> Response:
+    def _play(self, recording: Recording) -> Response:
         actions: list[SendAction] = []
         now = 0.0
-        for piece in found.pieces:
+        for piece in recording.pieces:
             actions += [Wait((piece.at - now) / self._speed)] if self._speed else []
             actions.append(piece.data)
             now = piece.at
-        if not found.is_whole:
+        if not recording.is_whole:
             actions.append(Drop())
-        return Response(found.began.status, found.began.headers, tuple(recut(actions, self._cuts)))
+        return Response(recording.began.status, recording.began.headers, tuple(recut(actions, self._cuts)))
 
 
-def difference(recorded: Any, asked: Any, path: str = "$") -> str:
+def difference(recorded: Any, requested: Any, path: str = "$") -> str:
     """The first place at which two requests differ."""
-    match recorded, asked:
+    match recorded, requested:
         case dict(), dict():
-            for key in [*recorded, *(key for key in asked if key not in recorded)]:
-                if key not in asked or key not in recorded:
-                    which = "was recorded, and is not asked" if key in recorded else "is asked, and was not recorded"
+            for key in [*recorded, *(key for key in requested if key not in recorded)]:
+                if key not in requested or key not in recorded:
+                    which = "is only in the recording" if key in recorded else "is only in the request"
                     return f"{path}.{key} {which}"
-                if recorded[key] != asked[key]:
-                    return difference(recorded[key], asked[key], f"{path}.{key}")
+                if recorded[key] != requested[key]:
+                    return difference(recorded[key], requested[key], f"{path}.{key}")
         case list(), list():
-            for at, (one, other) in enumerate(zip(recorded, asked, strict=False)):
+            for at, (one, other) in enumerate(zip(recorded, requested, strict=False)):
                 if one != other:
                     return difference(one, other, f"{path}[{at}]")
-            return f"{path} was recorded with {len(recorded)} entries, and is asked with {len(asked)}"
+            return f"{path} has {len(recorded)} entries in the recording, and {len(requested)} in the request"
         case _:
             pass
-    return f"{path} was recorded as {_shown(recorded)}, and is asked as {_shown(asked)}"
+    return f"{path} is {_short(recorded)} in the recording, and {_short(requested)} in the request"
 
 
-def _shown(value: Any) -> str:
+def _short(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 80 else f"{text[:80]}…"
 

@@ -1,4 +1,4 @@
-"""What a model is to say: a reply, made of parts that a person can write."""
+"""Scripted replies of a model, made of parts: text, reasoning, calls, pauses and failures."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Think(Struct, frozen=True):
 
 
 class Refuse(Struct, frozen=True):
-    """The words with which the model declines."""
+    """A refusal of the model."""
 
     text: str
 
 
 class ScriptedCall(Struct, frozen=True):
-    """A tool call. `arguments` is the JSON text as the model writes it; without an id the provider makes one up."""
+    """A tool call. `arguments` is the JSON text as the model writes it; without an id, the provider generates one."""
 
     name: str
     arguments: str
@@ -40,7 +40,7 @@ class ScriptedCall(Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the arguments are a JSON object, or nothing at all, and not a piece of one."""
+        """Whether the arguments are empty or a complete JSON object."""
         try:
             return isinstance(json.loads(self.arguments or "{}"), dict)
         except ValueError:
@@ -54,13 +54,13 @@ class Wait(Struct, frozen=True):
 
 
 class Drop(Struct, frozen=True):
-    """The connection breaks; or, if it is clean, the response ends as if this were all of it."""
+    """The connection breaks; if it is clean, the response ends early but in good order."""
 
     is_clean: bool = False
 
 
 class Fail(Struct, frozen=True):
-    """The provider says that something went wrong, and no more."""
+    """The provider reports an error and ends the response."""
 
     code: str
     message: str
@@ -70,60 +70,60 @@ ReplyPart = Say | Think | Refuse | ScriptedCall | Wait | Drop | Fail
 
 
 def say(text: str) -> Say:
-    """The model says this."""
+    """Visible text."""
     return Say(text)
 
 
 def think(text: str) -> Think:
-    """The model thinks this, where people can see it."""
+    """Visible reasoning."""
     return Think(text)
 
 
 def refuse(text: str = "I'm sorry, but I can't help with that.") -> Refuse:
-    """The model declines."""
+    """A refusal of the model."""
     return Refuse(text)
 
 
 def call(name: str, arguments: Mapping[str, Any] | str | None = None, id: str | None = None) -> ScriptedCall:
-    """The model calls a tool.
+    """A tool call.
 
-    Arguments that are given as text are sent as they stand, also if they are broken, on the wires that send text; a
-    call with broken arguments and a `drop()` or a `fail()` right behind it is cut in the middle.
+    Arguments passed as a string are sent unchanged, even if malformed, on wires that send arguments as text. A call
+    with incomplete arguments, directly followed by `drop()` or `fail()`, is cut in the middle.
     """
     if not isinstance(arguments, str):
         try:
             arguments = json.dumps(dict(arguments or {}), ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise UsageError(f"the arguments of {name} are no JSON: {error}") from None
+            raise UsageError(f"the arguments of {name} cannot be written as JSON: {error}") from None
     return ScriptedCall(name, arguments, id or "")
 
 
 def wait(seconds: float) -> Wait:
-    """Nothing comes for a while."""
+    """A pause before the next part."""
     return Wait(seconds)
 
 
 def drop(*, clean: bool = False) -> Drop:
-    """The connection breaks here; `clean`: it is closed in good order, but too early, as gateways do."""
+    """The connection breaks here. With `clean`, it is closed in good order but too early, as gateways do."""
     return Drop(clean)
 
 
 def fail(code: str, message: str) -> Fail:
-    """The provider reports an error here, in band if it is streaming."""
+    """The provider reports an error here: in band, if the response is streamed."""
     return Fail(code, message)
 
 
-def _part(given: Any) -> ReplyPart:
-    if isinstance(given, str):
-        return Say(given)
-    if isinstance(given, ReplyPart):
-        return given
-    raise UsageError(f"a reply is made of parts such as say(...) and call(...), not of {given!r}")
+def _part(value: Any) -> ReplyPart:
+    if isinstance(value, str):
+        return Say(value)
+    if isinstance(value, ReplyPart):
+        return value
+    raise UsageError(f"the parts of a reply must be strings or parts such as say(...) and call(...), not {value!r}")
 
 
 @dataclass(frozen=True, init=False)
 class Reply:
-    """One answer of a model.
+    """A scripted response of a model.
 
         Reply(say("Let me look."), call("weather", {"city": "Rome"}))
 
@@ -160,16 +160,16 @@ class Reply:
 
     @property
     def refusal(self) -> str:
-        """The words with which the model declines, if it does."""
+        """The refusal of the model; empty if there is none."""
         return "".join(part.text for part in self.parts if isinstance(part, Refuse))
 
     @property
     def failure(self) -> Fail | None:
-        """The error that the provider reports, if it does."""
+        """The error that the provider reports, if any."""
         return next((part for part in self.parts if isinstance(part, Fail)), None)
 
     def is_cut_at(self, place: int) -> bool:
-        """Whether the answer breaks off right behind the part at this place, and that part is not whole."""
+        """Whether the part at this place is incomplete, and the response breaks off directly after it."""
         part = self.parts[place]
         following = next((part for part in self.parts[place + 1 :] if not isinstance(part, Wait)), None)
         return isinstance(following, Drop | Fail) and isinstance(part, ScriptedCall) and not part.is_whole

@@ -1,6 +1,6 @@
-"""A request as the server got it, and what it asks, whatever provider it was written for.
+"""A request as the server received it: its model, prompt, tools and results, on any wire.
 
-The shapes in which the wires write a history do not contradict each other, so that one reading serves them all.
+The formats of the wires do not contradict each other, so that one parser reads them all.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _ROUTES = tuple(
         (r"/model/(?P<model>.+)/converse(?P<stream>-stream)?$", "bedrock"),
     )
 )
-"""How the paths of the wires end, whatever stands before."""
+"""The ends of the paths of each wire."""
 _BY_PATH = ("gemini", "bedrock")
-"""The wires whose path says which model is asked and whether it is to stream."""
+"""The wires whose path contains the model and whether to stream."""
 
 
 class ReceivedResult(Struct, frozen=True):
-    """What a tool gave back."""
+    """The result of a tool in a request."""
 
     name: str
     text: str
 
 
 class ReceivedRequest(Struct, frozen=True):
-    """A request. `body` is its JSON as it came; keys in the headers and the query are masked."""
+    """A request. `body` is its JSON; keys in the headers and the query are masked."""
 
     wire: str
     body: Mapping[str, Any] = {}
@@ -54,55 +54,55 @@ class ReceivedRequest(Struct, frozen=True):
 
     @property
     def model(self) -> str:
-        """The model that is asked."""
+        """The name of the model."""
         return self.model_in_path or str(self.body.get("model") or "sim")
 
     @property
     def is_streaming(self) -> bool:
-        """Whether the answer is to come as a stream."""
+        """Whether the request asks for a stream."""
         if self.wire in _BY_PATH:
             return self.is_stream_path
         return bool(self.body.get("stream", self.wire == "ollama"))
 
     @property
     def tools(self) -> list[ToolDeclaration]:
-        """The tools that the model may call, without those that the provider runs."""
+        """The declared tools, without those that the provider runs."""
         config = self.body.get("toolConfig")
-        given = self.body.get("tools") or (config.get("tools") if isinstance(config, dict) else None)
+        tools = self.body.get("tools") or (config.get("tools") if isinstance(config, dict) else None)
         try:
-            return [tool for tool in read_declarations(given) if tool.name and tool.hosted is None]
+            return [tool for tool in read_declarations(tools) if tool.name and tool.hosted is None]
         except UsageError:
             return []
 
     @property
     def tool_choice(self) -> str:
-        """Which call is wanted: "", "auto", "none", "required" or a tool's name."""
+        """The tool choice: "", "auto", "none", "required" or the name of a tool."""
         config = self.body.get("toolConfig")
         return _choice(self.body.get("tool_choice") or (config if isinstance(config, dict) else None))
 
     @property
     def prompt(self) -> str:
-        """The last thing that a person said."""
-        return next((line.text for line in reversed(_lines(self.body)) if line.role == "user"), "")
+        """The text of the last user message."""
+        return next((entry.text for entry in reversed(_entries(self.body)) if entry.role == "user"), "")
 
     @property
     def results(self) -> list[ReceivedResult]:
-        """What tools gave back since a person last spoke."""
-        lines = _lines(self.body)
-        names = {line.id: line.name for line in lines if line.role == "call"}
-        last = max((at for at, line in enumerate(lines) if line.role == "user"), default=-1)
-        found = [line for line in lines[last + 1 :] if line.role == "result"]
-        return [ReceivedResult(line.name or names.get(line.id, "") or "the tool", line.text) for line in found]
+        """The results of tools after the last user message."""
+        entries = _entries(self.body)
+        names = {entry.id: entry.name for entry in entries if entry.role == "call"}
+        last = max((index for index, entry in enumerate(entries) if entry.role == "user"), default=-1)
+        results = [entry for entry in entries[last + 1 :] if entry.role == "result"]
+        return [ReceivedResult(entry.name or names.get(entry.id, "") or "the tool", entry.text) for entry in results]
 
 
 def route_request(
     path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None, query: Mapping[str, str] | None = None
 ) -> ReceivedRequest | None:
-    """The request that is sent to a path, with its keys masked; None if no wire has such a path."""
+    """The request at a path, with keys masked; None if the path does not belong to a wire."""
     for pattern, wire in _ROUTES:
-        if found := pattern.search(path):
-            named = found.groupdict()
-            model, is_stream = named.get("model") or "", bool(named.get("stream"))
+        if match := pattern.search(path):
+            groups = match.groupdict()
+            model, is_stream = groups.get("model") or "", bool(groups.get("stream"))
             return ReceivedRequest(wire, body, path, model, is_stream, _masked(headers or {}), _masked(query or {}))
     return None
 
@@ -112,7 +112,7 @@ def _masked(fields: Mapping[str, str]) -> dict[str, str]:
 
 
 class Entry(Struct, frozen=True):
-    """Something that was said, called or given back."""
+    """A message, a call or a result of a history."""
 
     role: str
     text: str = ""
@@ -120,17 +120,17 @@ class Entry(Struct, frozen=True):
     name: str = ""
 
 
-def _lines(body: Mapping[str, Any]) -> list[Entry]:
-    """The history, line by line."""
+def _entries(body: Mapping[str, Any]) -> list[Entry]:
+    """The history as a flat list."""
     history: Any = body.get("messages") or body.get("contents") or body.get("input") or []
     if isinstance(history, str):
         return [Entry("user", history)]
-    entries: list[Any] = history if isinstance(history, list) else []
-    return [line for entry in entries if isinstance(entry, dict) for line in _entry(entry)]
+    messages: list[Any] = history if isinstance(history, list) else []
+    return [entry for message in messages if isinstance(message, dict) for entry in _message_entries(message)]
 
 
-def _entry(entry: dict[str, Any]) -> Iterator[Entry]:
-    match entry:
+def _message_entries(message: dict[str, Any]) -> Iterator[Entry]:
+    match message:
         case {"type": "function_call" | "custom_tool_call", "call_id": id, "name": name}:
             yield Entry("call", id=str(id), name=str(name))
         case {"type": "function_call_output" | "custom_tool_call_output", "call_id": id, "output": output}:
@@ -139,13 +139,13 @@ def _entry(entry: dict[str, Any]) -> Iterator[Entry]:
             id, name = rest.get("tool_call_id") or "", rest.get("tool_name") or rest.get("name") or ""
             yield Entry("result", text_in(rest.get("content")), str(id), str(name))
         case {"role": str(role)}:
-            content = entry.get("parts") or entry.get("content") or []
+            content = message.get("parts") or message.get("content") or []
             blocks: list[Any] = content if isinstance(content, list) else [content]
-            calls = entry.get("tool_calls")
-            yield from _blocks(role, [*blocks, *(calls if isinstance(calls, list) else [])])
+            calls = message.get("tool_calls")
+            yield from _block_entries(role, [*blocks, *(calls if isinstance(calls, list) else [])])
 
 
-def _blocks(role: str, blocks: list[Any]) -> Iterator[Entry]:
+def _block_entries(role: str, blocks: list[Any]) -> Iterator[Entry]:
     words: list[str] = []
     for block in blocks:
         match block:
@@ -168,7 +168,7 @@ def _blocks(role: str, blocks: list[Any]) -> Iterator[Entry]:
 
 
 def text_in(content: Any) -> str:
-    """What a result says: its text, or its JSON."""
+    """The text of a result, or its JSON."""
     match content:
         case None:
             return ""
@@ -186,12 +186,12 @@ def text_in(content: Any) -> str:
             return msgspec.json.encode(content).decode()
 
 
-def _choice(given: Any) -> str:
-    match given:
+def _choice(value: Any) -> str:
+    match value:
         case "any" | {"type": "any"} | {"any": _}:
             return "required"
         case str():
-            return given.lower()  # Cohere shouts
+            return value.lower()  # Cohere writes it in capitals
         case {"function": {"name": str(name)}} | {"name": str(name)} | {"tool": {"name": str(name)}}:
             return name
         case {"toolChoice": inner}:

@@ -1,4 +1,4 @@
-"""What a request gets: a step of a script as a status, headers, and what is sent at which pace; without any server."""
+"""Converts a step of a script to an HTTP response: status, headers, and timed pieces of the body."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.testing.wires.play import SendAction, find_reply_encoder
 
 
 class Response(Struct, frozen=True):
-    """A response as it goes over the wire."""
+    """An HTTP response. `actions` are the pieces of the body, pauses, and the end of the connection."""
 
     status: int
     headers: Mapping[str, str]
@@ -28,14 +28,14 @@ class Response(Struct, frozen=True):
 
 
 def respond(script: Responder, request: ReceivedRequest, is_strict: bool = False) -> Response | Hang | Reset:
-    """What a script has for a request; one that fails answers as a server in trouble does.
+    """The response of a script to a request; a script that raises gives an HTTP error 500.
 
-    A strict one refuses what the provider would refuse, before the script is called.
+    With `is_strict`, a request that the provider would reject gets its error, and the script is not called.
     """
     if not request.body:
-        return _error(request, Status(400, "The body is empty, or no JSON object."))
-    if is_strict and (refused := find_rejection(request)):
-        return _error(request, Status(refused.status, refused.message), refused.fields)
+        return _error(request, Status(400, "The body is empty, or not a JSON object."))
+    if is_strict and (rejection := find_rejection(request)):
+        return _error(request, Status(rejection.status, rejection.message), rejection.fields)
     try:
         step = as_step(script(request))
     except Exception as error:  # noqa: BLE001  # a user's script may raise anything
@@ -80,14 +80,14 @@ def _reply(request: ReceivedRequest, reply: Reply, content_type: str = "") -> Re
 
 
 def _error(request: ReceivedRequest, fault: Status, fields: Mapping[str, Any] = MappingProxyType({})) -> Response:
-    """An HTTP error as the provider tells it; `fields` go beside the message."""
+    """An HTTP error in the provider's format; `fields` are added beside the message."""
     encoder = find_reply_encoder(request.wire)(Reply(), request)
     headers = {"content-type": "application/json", **encoder.headers_of(fault.status)}
     if fault.retry_after is not None:
         headers["retry-after"] = f"{fault.retry_after:g}"
     body = encoder.http_error(fault.status, fault.message, fault.retry_after)
-    told = body.get("error")
-    (told if isinstance(told, dict) else body).update(fields)
+    error = body.get("error")
+    (error if isinstance(error, dict) else body).update(fields)
     return Response(fault.status, headers, (msgspec.json.encode(body),))
 
 
@@ -96,7 +96,7 @@ def _failed(error: Exception) -> Status:
 
 
 def recut(actions: Iterable[SendAction], cutting: Cutting) -> Iterator[SendAction]:
-    """The actions, with the bytes between two others cut anew, if they are to be."""
+    """The actions, with each run of bytes cut as `cutting` says."""
     if cutting is None:
         yield from actions
         return

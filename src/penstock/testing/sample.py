@@ -1,4 +1,4 @@
-"""Values that fit a JSON Schema, made without chance: as the schema says, and else from the words of a prompt."""
+"""Generates values that match a JSON Schema: deterministic, and where possible with words of a prompt."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_DEPTH = 6
-"""How deep values are nested; schemas may refer to themselves."""
+"""The depth of generated values; schemas may refer to themselves."""
 MAX_VALUES = 1000
-"""How many values are made, whatever the schema demands; those beyond are null."""
+"""The number of generated values, whatever the schema requires; further values are null."""
 MAX_OPTIONAL = 3
-"""How many properties are given if none is required."""
+"""The number of properties that are generated if none is required."""
 MAX_LENGTH = 10_000
-"""The longest text that is made, whatever the schema demands."""
+"""The length of a generated string, whatever the schema requires."""
 
 _FORMATS = {
     "date": "2026-01-01", "time": "12:00:00Z", "date-time": "2026-01-01T12:00:00Z", "duration": "PT1H",
@@ -31,7 +31,7 @@ Schema = Mapping[str, Any]
 
 
 class Sampler:
-    """Makes the arguments of one call. Names and numbers of the prompt are used in turn, the last one again."""
+    """Generates the arguments of one call, using names and numbers of the prompt in turn; the last one is repeated."""
 
     def __init__(self, prompt: str, root: Schema, first_name: int = 0) -> None:
         self._prompt = prompt
@@ -41,18 +41,18 @@ class Sampler:
         self._numbers = [float(number) for number in _NUMBER.findall(prompt)]
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments that fit the schema."""
+        """Arguments that match the schema."""
         return self._object(self._resolved(self._root), 0)
 
     def value(self, schema: Any, key: str = "", depth: int = 0) -> Any:
-        """A value that fits."""
+        """A value that matches a schema."""
         self._left -= 1
         if self._left < 0:
             return None
         schema = self._resolved(schema)
-        for given in ("const", "default"):
-            if given in schema:
-                return schema[given]
+        for keyword in ("const", "default"):
+            if keyword in schema:
+                return schema[keyword]
         for choice in ("enum", "examples"):
             if isinstance(schema.get(choice), list) and schema[choice]:
                 return self._chosen(schema[choice])
@@ -73,14 +73,14 @@ class Sampler:
                 return self._string(schema, key)
 
     def _resolved(self, schema: Any) -> Schema:
-        """The schema itself: references are followed, and of alternatives the first that says something is taken."""
+        """The schema with its references followed, and with the first alternative that is not null."""
         for _ in range(MAX_DEPTH):
             match schema:
                 case {"$ref": str(path)}:
                     schema = self._at(path)
                 case {"anyOf": [*options]} | {"oneOf": [*options]} if options:
                     rest = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")}
-                    schema = {**rest, **next((option for option in options if _says(option)), {})}
+                    schema = {**rest, **next((option for option in options if _is_not_null(option)), {})}
                 case {"allOf": [*parts]} if parts:
                     schema = _merged([{**schema, "allOf": []}, *map(self._resolved, parts)])
                 case _:
@@ -88,11 +88,11 @@ class Sampler:
         return schema if isinstance(schema, Mapping) else {}
 
     def _at(self, path: str) -> Any:
-        found: Any = self._root
+        node: Any = self._root
         for step in path.removeprefix("#").strip("/").split("/"):
             if step:
-                found = found.get(step, {}) if isinstance(found, Mapping) else {}
-        return found
+                node = node.get(step, {}) if isinstance(node, Mapping) else {}
+        return node
 
     def _object(self, schema: Schema, depth: int) -> dict[str, Any]:
         properties: Any = schema.get("properties")
@@ -112,12 +112,12 @@ class Sampler:
         return [self.value(item, key, depth + 1) for item in [*first, *rest]]
 
     def _chosen(self, options: list[Any]) -> Any:
-        """The option that the prompt mentions, or else the first."""
+        """The option that the prompt mentions, or the first."""
         words = {word.lower() for word in _WORD.findall(self._prompt)}
         return next((option for option in options if str(option).lower() in words), options[0])
 
     def _number(self, schema: Schema, step: float) -> float:
-        """A number of the prompt, or one, kept within the schema's bounds; `step` leads off an excluded bound."""
+        """A number of the prompt, or 1, within the bounds; `step` is the distance to an exclusive bound."""
         low = max(_bound(schema, "minimum", -math.inf), _bound(schema, "exclusiveMinimum", -math.inf) + step)
         high = min(_bound(schema, "maximum", math.inf), _bound(schema, "exclusiveMaximum", math.inf) - step)
         number = min(max(_next(self._numbers) if self._numbers else 1, low), high)
@@ -134,13 +134,13 @@ class Sampler:
 
 
 def names_in(prompt: str) -> list[str]:
-    """What looks like names: words with a capital letter that do not merely begin a sentence."""
-    found = [
+    """Words with a capital letter that do not begin a sentence."""
+    names = [
         match.group()
         for match in _NAME.finditer(prompt)
         if not _begins_sentence(prompt, match.start()) and match.group() not in _OURSELVES
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))
 
 
 def _begins_sentence(prompt: str, at: int) -> bool:
@@ -153,12 +153,12 @@ def _longest_word(prompt: str) -> str:
 
 
 def _next(values: list[Any]) -> Any:
-    """The first value, which is used up unless it is the last."""
+    """Takes the first value; the last one stays."""
     return values.pop(0) if len(values) > 1 else values[0]
 
 
 def _bound(schema: Schema, key: str, usual: float) -> float:
-    """A number that the schema names, if it is one."""
+    """The number under a keyword of the schema, or `usual`."""
     bound = schema.get(key)
     return bound if isinstance(bound, int | float) and not isinstance(bound, bool) else usual
 
@@ -168,11 +168,11 @@ def _type_of(schema: Schema) -> str:
     if isinstance(kind, list):
         kind = next((name for name in kind if name != "null"), "null")
     if isinstance(kind, str):
-        return kind.lower()  # Google writes them in capitals
+        return kind.lower()  # Google writes types in capitals
     return "object" if "properties" in schema else "array" if "items" in schema else "string"
 
 
-def _says(option: Any) -> bool:
+def _is_not_null(option: Any) -> bool:
     return isinstance(option, Mapping) and option.get("type") not in ("null", "NULL")
 
 

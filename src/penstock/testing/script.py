@@ -1,4 +1,4 @@
-"""What is played: replies in order, or a function that answers each request."""
+"""Scripts: replies in order, or a function that responds to each request."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from penstock.testing.reply import Reply, ReplyPart
 from penstock.testing.request import ReceivedRequest
 
 Step = Reply | Fault
-"""What one request gets."""
+"""The response to one request."""
 Responder = Callable[[ReceivedRequest], Step | str]
-"""A function that answers requests."""
+"""A function that responds to requests."""
 
 
 class Script:
-    """Replies, and things that go wrong, in order: each request gets the next one.
+    """Replies and faults in order: each request gets the next one.
 
         Script([Reply(say("Let me look."), call("weather", {"city": "Rome"})), Reply("Sunny.")])
 
-    A request too many gets a 400, which nobody tries again.
+    A request after the last one gets status 400, which is not retried.
     """
 
     def __init__(self, steps: Iterable[Step | str]) -> None:
@@ -35,47 +35,49 @@ class Script:
         place = next(self._places)
         if place < len(self.steps):
             return self.steps[place]
-        return Status(400, f"the script is over after {len(self.steps)}, and this is request {place + 1}")
+        return Status(400, f"the script has {len(self.steps)} steps, and this is request {place + 1}")
 
 
 def always(step: Step | str) -> Responder:
-    """A script that gives every request the same."""
+    """A script that responds to every request with the same step."""
     same = as_step(step)
     return lambda request: same
 
 
-def as_script(given: Responder | Iterable[Step | str] | Step | str) -> Responder:
-    """A script, however it is given: a function, a list, or the one reply to the one request."""
-    if isinstance(given, Step | str):
-        return Script([given])
-    if callable(given):
-        return given
-    return Script(given)
+def as_script(source: Responder | Iterable[Step | str] | Step | str) -> Responder:
+    """Converts a function, a list of steps, or a single step to a script."""
+    if isinstance(source, Step | str):
+        return Script([source])
+    if callable(source):
+        return source
+    return Script(source)
 
 
-def as_step(given: Any) -> Step:
-    """What a request gets; text alone is a reply that says it."""
-    if isinstance(given, str):
-        return Reply(given)
-    if isinstance(given, Step):
-        return given
-    if isinstance(given, ReplyPart):
-        raise UsageError(f"{given!r} is a part of a reply: put it into one, as in Reply(say(...))")
-    raise UsageError(f"a script is made of replies, not of an object of type {type(given).__name__}")
+def as_step(value: Any) -> Step:
+    """Converts a string to a reply with that text; a step is returned unchanged."""
+    if isinstance(value, str):
+        return Reply(value)
+    if isinstance(value, Step):
+        return value
+    if isinstance(value, ReplyPart):
+        raise UsageError(f"{value!r} is a part of a reply: wrap it, as in Reply(say(...))")
+    raise UsageError(f"a step of a script must be a reply, not an object of type {type(value).__name__}")
 
 
 def recorded(path: str | Path) -> Responder:
-    """A script that gives the answers of a recording, in order, to whatever is asked."""
-    found = read_recordings(path)
+    """A script that responds with the responses of a recording, in order, whatever the requests are."""
+    recordings = read_recordings(path)
     places = count()
 
     def answer(request: ReceivedRequest) -> Step:
         place = next(places)
-        if place >= len(found):
-            return Status(400, f"the recording is over after {len(found)}, and this is request {place + 1}")
-        one = found[place]
-        if one.asked.wire != request.wire:
-            return Status(400, f"the recording is of {one.asked.wire}, but the request is on {request.wire}")
-        return Raw(one.body, one.began.headers.get("content-type", "text/event-stream"), one.began.status)
+        if place >= len(recordings):
+            return Status(400, f"the recording has {len(recordings)} responses, and this is request {place + 1}")
+        recording = recordings[place]
+        if recording.asked.wire != request.wire:
+            return Status(400, f"the recording is of {recording.asked.wire}, but the request is on {request.wire}")
+        return Raw(
+            recording.body, recording.began.headers.get("content-type", "text/event-stream"), recording.began.status
+        )
 
     return answer

@@ -1,7 +1,7 @@
-"""A loopback server that plays a script on every wire: a provider without a key, a network or a bill.
+"""A loopback server that plays a script on every wire.
 
-It runs on a thread of its own, so that sync and async tests can use it. Which wire is spoken is told by the end of a
-request's path, whatever stands before it, so that any base URL works.
+It runs in its own thread, so that sync and async tests can use it. The end of a request's path selects the wire, so
+that any base URL works.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from penstock.testing.wires.play import REPLY_ENCODERS
 
 _BASES = {"openai-chat": "/v1", "openai-responses": "/v1", "mistral": "/mistral"}
 _MAX_REQUEST = 64 * 1024 * 1024
-_BACKLOG = 4096  # a thousand clients may come at once
-_GRACE = 0.01  # seconds for answers that are under way when the server stops; zero would mean for ever
+_BACKLOG = 4096  # a thousand clients may connect at once
+_GRACE = 0.01  # seconds for open responses when the server stops; zero would mean no limit
 
 
 class Loopback:
-    """Plays a script to whoever asks.
+    """A server that plays a script.
 
         with Loopback([Reply(say("Let me look."), call("weather", {"city": "Rome"})), Reply("Sunny.")]) as server:
             model = Model("openai:gpt-5", base_url=server.base_url("openai-responses"), api_key="-")
@@ -58,25 +58,25 @@ class Loopback:
 
     @property
     def requests(self) -> list[ReceivedRequest]:
-        """What arrived, with keys masked."""
+        """The requests received, with keys masked."""
         return self._player.requests
 
     @property
     def url(self) -> str:
-        """Where the server listens, without a path."""
+        """The address of the server, without a path."""
         if not self._url:
-            raise UsageError("the server is not running: enter it first, with `with` or `async with`")
+            raise UsageError("the server is not running: use `with` or `async with`")
         return self._url
 
     def base_url(self, wire: str) -> str:
-        """The base URL that a model or a vendor's SDK takes for a wire."""
+        """The base URL of a wire, for a model or a vendor's SDK."""
         if wire not in REPLY_ENCODERS:
             raise UnknownWireError(wire, REPLY_ENCODERS)
         return self.url + _BASES.get(wire, "")
 
     def __enter__(self) -> Self:
         if self._thread is not None:
-            raise UsageError("the server is running already")
+            raise UsageError("the server is already running")
         started: Future[str] = Future()
         thread = threading.Thread(target=self._run, args=(started,), name="penstock-loopback", daemon=True)
         thread.start()
@@ -101,7 +101,7 @@ class Loopback:
     def _run(self, started: Future[str]) -> None:
         try:
             asyncio.run(self._serve(started))
-        except (OSError, OverflowError) as error:  # the port is taken, or no port
+        except (OSError, OverflowError) as error:  # the port is in use, or not a port
             started.set_exception(error)
 
     async def _serve(self, started: Future[str]) -> None:
@@ -114,15 +114,15 @@ class Loopback:
         try:
             host, port = self._address
             await web.TCPSite(runner, host, port, backlog=_BACKLOG).start()
-            shown = f"[{host}]" if ":" in host else host
-            started.set_result(f"http://{shown}:{runner.addresses[0][1]}")
+            address = f"[{host}]" if ":" in host else host
+            started.set_result(f"http://{address}:{runner.addresses[0][1]}")
             await stopped.wait()
         finally:
             await _stop(runner)
 
 
 async def _stop(runner: web.AppRunner) -> None:
-    """Stop serving, whatever is still under way; what a client has not read by then is thrown away."""
+    """Stops the server and aborts its open connections."""
     connections = [] if runner.server is None else runner.server.connections
     transports = [connection.transport for connection in connections]
     await runner.cleanup()

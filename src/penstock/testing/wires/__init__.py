@@ -1,1 +1,1 @@
-"""The scripted provider, one folder per wire: what it sends (play) and what it refuses (judge)."""
+"""The scripted provider, one folder per wire: its responses (play), and the requests that it rejects (judge)."""

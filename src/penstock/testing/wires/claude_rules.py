@@ -1,4 +1,4 @@
-"""What Claude refuses, whoever serves it."""
+"""What Claude models reject, on every wire."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _WITHOUT_PREFILL, _WITH_SYSTEM = (4, 6), (4, 8)
 
 
 def takes_prefill(model: str) -> bool:
-    """Whether a history may end with words of the model: up to Claude 4.5, and with other makers' models."""
+    """Whether a history may end with an assistant message: up to Claude 4.5, and with models of other vendors."""
     return "claude" not in model or version_of(model, _VERSION, _NEWEST) < _WITHOUT_PREFILL
 
 
 def takes_system(model: str) -> bool:
-    """Whether the system may speak among the messages: from Claude 4.8 on."""
+    """Whether system messages may stand among the others: from Claude 4.8 on."""
     return version_of(model, _VERSION, _NEWEST) >= _WITH_SYSTEM

@@ -1,6 +1,6 @@
-"""Requests as the real providers judge them: what each refuses, and in which words.
+"""Validates requests as the real providers do, with their error messages.
 
-Each module judges one wire, by the raw JSON alone. Where the words of a provider are not known, the module says so.
+Each module validates the raw JSON of one wire. Where the message of a provider is not known, the module says so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JUDGES: dict[str, Callable[[Json, str], Rejections]] = {
 
 
 def find_rejection(request: ReceivedRequest) -> Rejection | None:
-    """What the provider refuses a request for; None if it takes it."""
+    """The error that the provider would return; None if it accepts the request."""
     return next(JUDGES[request.wire](request.body, request.model), None)
 
 

@@ -1,4 +1,4 @@
-"""What both of OpenAI's wires say of a value that does not fit."""
+"""The error messages for invalid values that both OpenAI wires share."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ from penstock.testing.wires.rejection import Rejection, Rejections, is_word, jso
 
 
 def invalid(message: str, param: str | None, code: str | None = "invalid_value") -> Rejection:
-    """A refusal that names the parameter."""
+    """A rejection that names the parameter."""
     return Rejection(message, fields={"param": param, "code": code})
 
 
 def missing(at: str) -> Rejection:
-    """That something is not there."""
+    """A required parameter is missing."""
     return invalid(f"Missing required parameter: '{at}'.", at, "missing_required_parameter")
 
 
 def empty_array(at: str) -> Rejection:
-    """That an array holds nothing."""
-    told = "Expected an array with minimum length 1, but got an empty array instead."
-    return invalid(f"Invalid '{at}': empty array. {told}", at, "empty_array")
+    """An array is empty."""
+    problem = "Expected an array with minimum length 1, but got an empty array instead."
+    return invalid(f"Invalid '{at}': empty array. {problem}", at, "empty_array")
 
 
 def not_a_string(at: str, value: Any) -> Rejection:
-    """That a value is no text."""
+    """A value is not a string."""
     return invalid(
         f"Invalid type for '{at}': expected a string, but got {json_type(value)} instead.", at, "invalid_type"
     )
 
 
 def unknown_value(at: str, value: Any, values: tuple[str, ...]) -> Rejection:
-    """That a value is none of those that there are."""
+    """A value is not one of the supported ones."""
     known = ", ".join(f"'{known}'" for known in values[:-1]) + f", and '{values[-1]}'"
     return invalid(f"Invalid value: '{value}'. Supported values are: {known}.", at)
 
 
 def judge_string(at: str, value: Any, longest: int) -> Rejections:
-    """What is wrong with a text that must be there, and not be too long."""
+    """Checks a required string and its length."""
     if value is None:
         yield missing(at)
     elif not isinstance(value, str):
         yield not_a_string(at, value)
     elif not value:
-        told = "Expected a string with minimum length 1, but got an empty string instead."
-        yield invalid(f"Invalid '{at}': empty string. {told}", at, "empty_string")
+        problem = "Expected a string with minimum length 1, but got an empty string instead."
+        yield invalid(f"Invalid '{at}': empty string. {problem}", at, "empty_string")
     elif len(value) > longest:
-        told = f"Expected a string with maximum length {longest}, but got a string with length {len(value)} instead."
-        yield invalid(f"Invalid '{at}': string too long. {told}", at, "string_above_max_length")
+        problem = f"Expected a string with maximum length {longest}, but got a string with length {len(value)} instead."
+        yield invalid(f"Invalid '{at}': string too long. {problem}", at, "string_above_max_length")
 
 
 def judge_name(at: str, value: Any, longest: int) -> Rejections:
-    """What is wrong with a tool's name."""
+    """Checks the name of a tool."""
     yield from judge_string(at, value, longest)
     if not is_word(value, longest):
-        told = "Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."
-        yield invalid(f"Invalid '{at}': string does not match pattern. {told}", at)
+        problem = "Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."
+        yield invalid(f"Invalid '{at}': string does not match pattern. {problem}", at)

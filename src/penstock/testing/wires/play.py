@@ -1,4 +1,4 @@
-"""Replies to bytes, one module a wire: what the provider would send, streamed or whole."""
+"""Encodes replies as the bytes that a provider sends, streamed or whole; one module per wire."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ REPLY_ENCODERS = {
     "openai-chat": "OpenAIChatEncoder",
     "openai-responses": "OpenAIResponsesEncoder",
 }
-"""The wires by name, and the class of each, in the module of that name. Mistral speaks a flavour of openai-chat."""
+"""The wires and their encoder classes. Mistral has its own variant of openai-chat."""
 
 
 def find_reply_encoder(wire: str) -> type[ReplyEncoder]:
-    """The encoder of this name."""
+    """The encoder class of a wire."""
     if wire not in REPLY_ENCODERS:
         raise UnknownWireError(wire, REPLY_ENCODERS)
     module: Any = import_module(f"penstock.testing.wires.{wire.replace('-', '_')}.play")
@@ -33,9 +33,9 @@ def find_reply_encoder(wire: str) -> type[ReplyEncoder]:
 
 
 def frames(wire: str, reply: Reply, is_streaming: bool = True, request: ReceivedRequest | None = None) -> list[bytes]:
-    """The response's body, a frame an entry: what the provider would send. Pauses are left out.
+    """The body of the response that the provider would send, one entry per frame, without pauses.
 
-    `request` is the request that is answered, for what a provider repeats of it.
+    `request` is the request, of which providers repeat some fields.
     """
     encoder = find_reply_encoder(wire)(reply, request or ReceivedRequest(wire))
     if is_streaming:

@@ -1,7 +1,7 @@
-"""What a strict server says to a body that it refuses, and what the judges of all wires share.
+"""The errors of a strict server for invalid requests, and the functions that the judges of all wires share.
 
-A judge reads the raw JSON of a request and yields what the provider would refuse it for. The first one counts, and the
-judge is not asked for another: what follows a `yield` may rely on what was let through before.
+A judge reads the raw JSON of a request and yields the errors that the provider would return. Only the first is used and
+the judge is then stopped, so code after a `yield` may rely on the checks before it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from msgspec import Struct
 Json = Mapping[str, Any]
 
 WORD = re.compile(r"[a-zA-Z0-9_-]+")
-"""The letters that most providers take in ids and names."""
+"""The characters that most providers allow in ids and names."""
 
 
 class Rejection(Struct, frozen=True):
-    """Why a body is refused, in the provider's words; `fields` go into its error beside them."""
+    """The error for an invalid request, with the provider's message; `fields` are added to the error body."""
 
     message: str
     status: int = 400
@@ -31,41 +31,41 @@ Rejections = Iterator[Rejection]
 
 
 def objects(value: Any) -> list[Json]:
-    """The JSON objects of an array; nothing if it is none."""
+    """The JSON objects in an array; empty for other values."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def is_objects(value: Any) -> bool:
-    """Whether this is an array of JSON objects and of nothing else."""
+    """Whether this is an array of JSON objects only."""
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def child(value: Any, key: str) -> Json:
-    """The JSON object under a key; an empty one if there is none."""
-    found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
+    """The JSON object under a key, or an empty one."""
+    item = value.get(key) if isinstance(value, dict) else None
+    return item if isinstance(item, dict) else {}
 
 
 def text(value: Any, key: str) -> str:
-    """The text under a key; an empty one if there is none."""
-    found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, str) else ""
+    """The string under a key, or an empty one."""
+    item = value.get(key) if isinstance(value, dict) else None
+    return item if isinstance(item, str) else ""
 
 
 def is_word(value: str, longest: int) -> bool:
-    """Whether these are letters that most providers take, and not too many."""
+    """Whether the value has only allowed characters and is not too long."""
     return len(value) <= longest and WORD.fullmatch(value) is not None
 
 
 def repeated(values: Sequence[str]) -> list[str]:
-    """The values that come again, as often as they do."""
+    """The repeated values, once per repetition."""
     left = Counter(values)
     left.subtract(dict.fromkeys(values, 1))
     return list(left.elements())
 
 
 def json_type(value: Any) -> str:
-    """What JSON calls a value's type, with its article."""
+    """The JSON type of a value, with its article."""
     match value:
         case None:
             return "null"
@@ -82,6 +82,6 @@ def json_type(value: Any) -> str:
 
 
 def version_of(model: str, pattern: re.Pattern[str], newest: tuple[int, ...]) -> tuple[int, ...]:
-    """The version that a model's name tells; names without one are those of the newest."""
-    found = pattern.search(model)
-    return tuple(int(number or 0) for number in found.groups()) if found else newest
+    """The version in the name of a model; names without one count as the newest."""
+    match = pattern.search(model)
+    return tuple(int(number or 0) for number in match.groups()) if match else newest

@@ -1,8 +1,8 @@
-"""What all encoders share: a reply's parts are told one by one, and every id and piece is the same each time.
+"""The base class of the encoders: converts a scripted reply to the bytes of a provider, streamed or whole.
 
-An encoder says how a provider begins, says, thinks, calls and ends (frames as plain dicts), how it writes a frame, and
-what the whole body is. Ids depend on the reply and on the request alone, so that the calls of two turns of one
-conversation have different ids, and the same request gets the same answer.
+A subclass defines the frames (as dicts) of the opening, text, reasoning, calls and closing, the bytes of a frame, and
+the whole body. Ids depend only on the reply and the request: the calls of two turns of a conversation have different
+ids, and equal requests get equal responses.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.signatures import SEAL, sealed
 
 Frame = dict[str, Any] | bytes
-"""A frame as JSON, or bytes that are sent as they stand."""
+"""A frame as JSON, or bytes that are sent unchanged."""
 SendAction = bytes | Wait | Drop
-"""What a stream is played from: something to send, a pause, or the end of the connection."""
+"""A step of sending a response: bytes, a pause, or the end of the connection."""
 
 CREATED = 1_767_225_600
-"""The moment at which every reply says that it was made: the first of January 2026."""
+"""The creation time of every reply: 1 January 2026."""
 LETTERS = string.ascii_letters + string.digits
 HEX = "0123456789abcdef"
 BASE64 = LETTERS + "+/"
 SIGNATURE = 90
-"""How long signatures are, after what they begin with."""
+"""The length of signatures, without their prefix."""
 _WORD = re.compile(r"\s*\S+|\s+")
 _MESSAGES = {
     400: "The request is not valid.",
@@ -50,29 +50,29 @@ _MESSAGES = {
 
 
 class ReplyEncoder:
-    """One reply, in one provider's words."""
+    """Encodes one reply in the format of one provider."""
 
     content_type: ClassVar[str] = "text/event-stream"
     FINISH: ClassVar[Mapping[str, str]]
-    """The provider's words for our finish reasons."""
+    """The provider's finish reasons by ours."""
     REFUSED: ClassVar[str] = "stop"
-    """Which of our reasons the provider gives when the model declines."""
+    """The finish reason (ours) that the provider sends for a refusal."""
     CODES: ClassVar[Mapping[int, str]]
-    """The provider's words for HTTP statuses."""
+    """The provider's error codes by HTTP status."""
 
     def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
         self.reply = reply
         self.request = request
         body = msgspec.json.encode(request.body)
         self._seed = zlib.crc32(body, zlib.crc32(repr(reply).encode("utf-8", "surrogatepass")))
-        self._made: Counter[str] = Counter()
-        self._dice = Random(reply.seed)
+        self._id_counts: Counter[str] = Counter()
+        self._random = Random(reply.seed)
         self.usage = reply.usage or _counted(reply, body)
 
-    # What an encoder implements.
+    # Implemented by subclasses.
 
     def opening(self) -> Iterator[Frame]:
-        """What comes before the first part."""
+        """The frames before the first part."""
         yield from ()
 
     def say(self, text: str) -> Iterator[Frame]:
@@ -84,11 +84,11 @@ class ReplyEncoder:
         raise NotImplementedError
 
     def refuse(self, text: str) -> Iterator[Frame]:
-        """The model declines; where the wire has no way of its own, it says so."""
+        """A refusal; on wires without a field for it, visible text."""
         yield from self.say(text)
 
     def call(self, call: ScriptedCall) -> Iterator[Frame]:
-        """A call, up to the end of its arguments."""
+        """A call and its arguments."""
         raise NotImplementedError
 
     def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
@@ -100,29 +100,29 @@ class ReplyEncoder:
         yield self.error(fail.code, fail.message)
 
     def closing(self) -> Iterator[Frame]:
-        """What comes after the last part."""
+        """The frames after the last part."""
         raise NotImplementedError
 
-    def framed(self, frame: dict[str, Any]) -> bytes:
-        """A frame as bytes."""
+    def encode_frame(self, frame: dict[str, Any]) -> bytes:
+        """Encodes a frame."""
         return b"data: " + msgspec.json.encode(frame) + b"\n\n"
 
-    def whole(self) -> dict[str, Any]:
-        """The same reply, as a response that is no stream."""
+    def whole_body(self) -> dict[str, Any]:
+        """The reply as a response that is not streamed."""
         raise NotImplementedError
 
     def error(self, code: str, message: str) -> dict[str, Any]:
         """The body of an error."""
         raise NotImplementedError
 
-    # What is played.
+    # The response.
 
     def stream(self) -> Iterator[SendAction]:
-        """The stream, a frame at a time."""
-        for frame in self._told():
-            yield self.framed(frame) if isinstance(frame, dict) else frame
+        """The stream, one action per frame or pause."""
+        for frame in self._frames():
+            yield self.encode_frame(frame) if isinstance(frame, dict) else frame
 
-    def _told(self) -> Iterator[Frame | Wait | Drop]:
+    def _frames(self) -> Iterator[Frame | Wait | Drop]:
         yield from self.opening()
         for place, part in enumerate(self.reply.parts):
             match part:
@@ -147,13 +147,13 @@ class ReplyEncoder:
         yield from self.closing()
 
     def body(self) -> bytes:
-        """The body of a response that is no stream."""
+        """The body of a response that is not streamed."""
         fail = self.reply.failure
-        return msgspec.json.encode(self.whole() if fail is None else self.error(fail.code, fail.message))
+        return msgspec.json.encode(self.whole_body() if fail is None else self.error(fail.code, fail.message))
 
     @property
     def status(self) -> int:
-        """The status of a response that is no stream: one that fails is an error of HTTP."""
+        """The HTTP status of a response that is not streamed."""
         fail = self.reply.failure
         return 200 if fail is None else self.status_of(fail.code)
 
@@ -166,81 +166,81 @@ class ReplyEncoder:
         """The headers that the provider adds to an HTTP error."""
         return {}
 
-    # What encoders are made of.
+    # Helpers of the subclasses.
 
     @property
     def finish(self) -> str:
-        """Why the model stopped, in our words, or in the provider's if those were given."""
+        """The finish reason: ours, or the provider's if the script has one."""
         usual = "tool_calls" if self.reply.calls else self.REFUSED if self.reply.refusal else "stop"
         return self.reply.finish or usual
 
     @property
     def raw_finish(self) -> str:
-        """Why the model stopped, in the provider's words."""
+        """The provider's finish reason."""
         return self.FINISH.get(self.finish, self.finish)
 
     def code_of(self, status: int) -> str:
-        """The provider's word for a status."""
+        """The provider's error code for an HTTP status."""
         return self.CODES.get(status) or self.CODES[500 if status >= 500 else 400]
 
     def status_of(self, code: str) -> int:
-        """The status that the provider has a word for."""
+        """The HTTP status of an error code."""
         return next((status for status, word in self.CODES.items() if word == code), 500)
 
-    def made(self, prefix: str, length: int, letters: str = LETTERS) -> str:
-        """A made-up id, or other opaque text: the next one of its kind."""
-        self._made[prefix] += 1
-        dice = Random(f"{self._seed}/{prefix}/{self._made[prefix]}")
+    def make_id(self, prefix: str, length: int, letters: str = LETTERS) -> str:
+        """Generates an id or other opaque text with this prefix."""
+        self._id_counts[prefix] += 1
+        dice = Random(f"{self._seed}/{prefix}/{self._id_counts[prefix]}")
         return prefix + "".join(dice.choices(letters, k=length))
 
-    def signed(self, prefix: str) -> str:
-        """A made-up signature, or encrypted text, that this server knows again."""
-        return sealed(self.made(prefix, SIGNATURE - SEAL, BASE64))
+    def make_signature(self, prefix: str) -> str:
+        """Generates a signature or encrypted text that a strict server can verify."""
+        return sealed(self.make_id(prefix, SIGNATURE - SEAL, BASE64))
 
     def padding(self) -> str:
-        """Letters that mean nothing, as some providers add them so that lengths tell nothing."""
-        return string.ascii_letters[: self._dice.randint(1, 30)]
+        """Random letters, as some providers add them to hide the length of a frame."""
+        return string.ascii_letters[: self._random.randint(1, 30)]
 
-    def words(self, text: str) -> Iterator[str]:
-        """Text as models stream it: a word or two at a time."""
+    def text_pieces(self, text: str) -> Iterator[str]:
+        """Splits text as models stream it: one or two words at a time."""
         words = _WORD.findall(text)
         at = 0
         while at < len(words):
-            size = self._dice.choice((1, 1, 2))
+            size = self._random.choice((1, 1, 2))
             yield "".join(words[at : at + size])
             at += size
 
-    def letters(self, text: str) -> Iterator[str]:
-        """Arguments as models stream them: a few characters at a time."""
+    def argument_pieces(self, text: str) -> Iterator[str]:
+        """Splits arguments as models stream them: a few characters at a time."""
         at = 0
         while at < len(text):
-            size = self._dice.randint(2, 9)
+            size = self._random.randint(2, 9)
             yield text[at : at + size]
             at += size
 
     def arguments(self, call: ScriptedCall) -> msgspec.Raw:
-        """The arguments as an object, spelled as they were given."""
+        """The arguments as a JSON object, with their original spelling."""
         if not call.is_whole:
             raise UsageError(
-                f"the arguments of {call.name} are {call.arguments!r}, and this response holds them as a JSON object: "
-                "give whole arguments, or let a drop() follow and stream"
+                f"the arguments of {call.name} are {call.arguments!r}, but this response needs a JSON object: "
+                "use complete arguments, or stream and add a drop()"
             )
         return msgspec.Raw((call.arguments or "{}").encode())
 
 
 class NamedEventEncoder(ReplyEncoder):
-    """An encoder for a provider that names its events, by their own type."""
+    """An encoder for SSE streams whose `event:` names the type of the frame."""
 
-    def framed(self, frame: dict[str, Any]) -> bytes:
-        return f"event: {frame['type']}\n".encode() + super().framed(frame)
+    def encode_frame(self, frame: dict[str, Any]) -> bytes:
+        return f"event: {frame['type']}\n".encode() + super().encode_frame(frame)
 
 
 def _counted(reply: Reply, request: bytes) -> Usage:
-    """A plausible count: about four letters are a token."""
+    """A plausible usage: four characters per token."""
     thought = sum(_tokens(part.text) for part in reply.parts if isinstance(part, Think))
-    said = sum(_tokens(part.text) for part in reply.parts if isinstance(part, Say | Refuse))
+    text = sum(_tokens(part.text) for part in reply.parts if isinstance(part, Say | Refuse))
     called = sum(_tokens(part.name + part.arguments) for part in reply.calls)
-    return Usage(_tokens(request), thought + said + called, 0, thought)
+    return Usage(_tokens(request), thought + text + called, 0, thought)
 
 
 def _tokens(text: str | bytes) -> int:

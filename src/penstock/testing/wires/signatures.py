@@ -1,7 +1,7 @@
-"""Opaque text that its maker knows again: the signatures that the loopback issues, and no others.
+"""Signatures that the loopback server can verify.
 
-Real providers check what they once signed or encrypted. The last letters here depend on all the others, so that a
-strict server can tell what was altered, or what another vendor wrote, without remembering what it gave out.
+Real providers verify what they signed or encrypted. Here, the last characters are a checksum of the others, so that a
+strict server detects altered signatures and those of other vendors without storing any.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from hashlib import sha256
 from string import ascii_letters, digits
 
 SEAL = 8
-"""How many letters of sealed text are the seal."""
+"""The length of the checksum."""
 CLAUDE = "Eq"
-"""How Claude's signatures begin, whoever serves it: they are taken by all who do."""
+"""The prefix of Claude's signatures, which all of its hosts accept."""
 GEMINI = "Ev"
 OPENAI = "gAAAAA"
 
@@ -20,10 +20,10 @@ _LETTERS = ascii_letters + digits
 
 
 def sealed(text: str) -> str:
-    """The text, with its seal behind it."""
+    """The text with its checksum appended."""
     return text + "".join(_LETTERS[byte % len(_LETTERS)] for byte in sha256(text.encode()).digest()[:SEAL])
 
 
 def is_sealed(text: object, prefix: str) -> bool:
-    """Whether this is sealed text that begins so."""
+    """Whether this is text with this prefix and a valid checksum."""
     return isinstance(text, str) and text.startswith(prefix) and text == sealed(text[:-SEAL])

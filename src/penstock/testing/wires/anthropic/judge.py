@@ -1,10 +1,10 @@
 """Anthropic Messages.
 
-Neighbours of one role are one turn, so that results may be spread over messages, but only results may stand before
-the last of them. Only the last message may be empty, if it is the model's; an answer that ends in a thought is taken
-unless it is the last. Thoughts may be missing, but what is there must bear its signature (QUIRKS 126, 127). Ids are
-unique in the request (QUIRKS 21, 22). What Anthropic's own tools were asked has its result behind it, unless the user
-has not spoken since: then they go on.
+Consecutive messages of one role are one turn, so that results may be spread over messages, but only results may
+precede the last of them. Only the last message may be empty, if it is the assistant's. A response that ends with
+thinking is accepted unless it is the last. Thinking may be missing, but must have its signature if present (QUIRKS 126,
+127). Ids are unique in the request (QUIRKS 21, 22). Calls of hosted tools are followed by their results, unless no user
+message follows: then the provider continues them.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _FIELDS = {
     "tool_use": {"type", "id", "name", "input", "cache_control", "caller", "toolset_name"},
     "tool_result": {"type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"},
 }
-"""The fields of the blocks that everyone sends; others are refused."""
+"""The fields of the common blocks; other fields are rejected."""
 _ROLES = {"tool_use": "assistant", "thinking": "assistant", "redacted_thinking": "assistant", "tool_result": "user",
           "image": "user", "document": "user"}  # fmt: skip
 _HOSTED = ("server_tool_use", "mcp_tool_use")
-"""The calls of tools that Anthropic runs itself."""
+"""Calls of hosted tools."""
 _FOREIGN = {"image_url", "input_audio", "file", "input_text", "input_image", "input_file", "output_text", "reasoning",
             "refusal", "function_call", "function_call_output"}  # fmt: skip
-"""Tags of other vendors' blocks."""
+"""The types of other vendors' blocks."""
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 
 class Block(Struct, frozen=True):
-    """A block of content, and where it stands."""
+    """A content block and its place."""
 
     at: str
     json: Json
@@ -51,8 +51,8 @@ class Block(Struct, frozen=True):
         return text(self.json, "type")
 
 
-class Turn(Struct, frozen=True):
-    """Neighbouring messages of one role; `at` is the place of the first."""
+class RoleTurn(Struct, frozen=True):
+    """Consecutive messages of one role; `at` is the index of the first."""
 
     role: str
     at: int
@@ -60,7 +60,7 @@ class Turn(Struct, frozen=True):
 
 
 def judge(body: Json, model: str) -> Rejections:
-    """What Anthropic refuses a request for."""
+    """Yields what Anthropic rejects in a request."""
     yield from _request(body)
     messages = objects(body.get("messages"))
     for at, message in enumerate(messages):
@@ -110,7 +110,7 @@ def _tools(tools: list[Json]) -> Rejections:
         yield Rejection("tools: Tool names must be unique.")
 
 
-# Messages, one by one.
+# Single messages.
 
 
 def _message(at: int, message: Json) -> Rejections:
@@ -203,11 +203,11 @@ def _media(block: Block) -> Rejections:
     elif source.get("type") == "base64":
         taken = _IMAGES if block.type == "image" else ("application/pdf",)
         if source.get("media_type") not in taken:
-            told = " or ".join(", ".join(f"'{kind}'" for kind in taken).rsplit(", ", 1))
-            yield Rejection(f"{block.at}.{block.type}.source.base64.media_type: Input should be {told}")
+            problem = " or ".join(", ".join(f"'{kind}'" for kind in taken).rsplit(", ", 1))
+            yield Rejection(f"{block.at}.{block.type}.source.base64.media_type: Input should be {problem}")
 
 
-# Messages among each other.
+# The order of messages.
 
 
 def _system(messages: list[Json], model: str) -> Rejections:
@@ -228,8 +228,8 @@ def _order(messages: list[Json], model: str) -> Rejections:
         yield Rejection('messages: first message must use the "user" role')
     for at, message in enumerate(messages[:-1]):
         if not message["content"]:
-            told = "all messages must have non-empty content except for the optional final assistant message"
-            yield Rejection(f"messages.{at}: {told}")
+            problem = "all messages must have non-empty content except for the optional final assistant message"
+            yield Rejection(f"messages.{at}: {problem}")
     last, at = messages[-1], len(messages) - 1
     if last.get("role") != "assistant":
         return
@@ -244,13 +244,13 @@ def _order(messages: list[Json], model: str) -> Rejections:
         yield Rejection("messages: final assistant content cannot end with trailing whitespace")
 
 
-def _turns(messages: list[Json]) -> list[Turn]:
-    turns: list[Turn] = []
+def _turns(messages: list[Json]) -> list[RoleTurn]:
+    turns: list[RoleTurn] = []
     for at, message in enumerate(messages):
         if message["role"] == "system":
             continue
         if not turns or turns[-1].role != message["role"]:
-            turns.append(Turn(str(message["role"]), at, []))
+            turns.append(RoleTurn(str(message["role"]), at, []))
         turns[-1].blocks.extend(_blocks(at, message))
     return turns
 
@@ -263,23 +263,23 @@ def _blocks(at: int, message: Json) -> Iterator[Block]:
         yield Block(f"messages.{at}.content.{place}", block)
 
 
-def _of(turn: Turn, *kinds: str) -> list[Block]:
+def _of(turn: RoleTurn, *kinds: str) -> list[Block]:
     return [block for block in turn.blocks if block.type in kinds]
 
 
-def _calls(turns: list[Turn]) -> Rejections:
+def _calls(turns: list[RoleTurn]) -> Rejections:
     used: set[str] = set()
     for turn in turns:
         for block in _of(turn, "tool_use"):
             if text(block.json, "id") in used:
                 yield Rejection(f"{block.at}: `tool_use` ids must be unique")
             used.add(text(block.json, "id"))
-    nobody = Turn("", -1, [])
+    nobody = RoleTurn("", -1, [])
     for before, turn in zip([nobody, *turns], [*turns, nobody], strict=True):
         yield from _answers(before, turn)
 
 
-def _answers(before: Turn, turn: Turn) -> Rejections:
+def _answers(before: RoleTurn, turn: RoleTurn) -> Rejections:
     called = [text(block.json, "id") for block in _of(before, "tool_use")]
     leading = takewhile(lambda block: block.type == "tool_result", turn.blocks)
     answered = [text(block.json, "tool_use_id") for block in leading]
@@ -298,11 +298,11 @@ def _answers(before: Turn, turn: Turn) -> Rejections:
         )
     for id in repeated([text(block.json, "tool_use_id") for block in results]):
         at = [block.at for block in results if block.json["tool_use_id"] == id][1]
-        told = "each tool_use must have a single result. Found multiple `tool_result` blocks with id"
-        yield Rejection(f"{at}: {told}: {id}")
+        problem = "each tool_use must have a single result. Found multiple `tool_result` blocks with id"
+        yield Rejection(f"{at}: {problem}: {id}")
 
 
-def _hosted(turns: list[Turn]) -> Rejections:
+def _hosted(turns: list[RoleTurn]) -> Rejections:
     waiting: dict[str, Block] = {}
     for turn in turns:
         for block in turn.blocks:
@@ -321,5 +321,5 @@ def _hosted(turns: list[Turn]) -> Rejections:
 
 def _unanswered(call: Block) -> Rejection:
     at, name, id = call.at.partition(".content")[0], text(call.json, "name"), text(call.json, "id")
-    told = f"was found without a corresponding `{name}_tool_result` block"
-    return Rejection(f"{at}: `{name}` tool use with id `{id}` {told}")
+    problem = f"was found without a corresponding `{name}_tool_result` block"
+    return Rejection(f"{at}: `{name}` tool use with id `{id}` {problem}")

@@ -1,4 +1,4 @@
-"""Anthropic Messages: numbered blocks, each begun, continued and ended."""
+"""Anthropic Messages: numbered blocks, each with a start, deltas and a stop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.testing.wires.signatures import CLAUDE
 
 
 class AnthropicEncoder(NamedEventEncoder):
-    """Events of a message, or the message. Thoughts are signed; a refusal is told where the reason is."""
+    """The events of a message, or the whole message. Thinking is signed; a refusal is in the stop details."""
 
     FINISH: ClassVar = {
         "stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal",
@@ -33,13 +33,13 @@ class AnthropicEncoder(NamedEventEncoder):
 
     def say(self, text: str) -> Iterator[Frame]:
         yield from self._start({"type": "text", "text": ""})
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield self._delta("text_delta", text=piece)
         yield self._stop()
 
     def think(self, text: str) -> Iterator[Frame]:
         yield from self._start({"type": "thinking", "thinking": "", "signature": ""})
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield self._delta("thinking_delta", thinking=piece)
         yield self._delta("signature_delta", signature=self._signature())
         yield self._stop()
@@ -50,7 +50,7 @@ class AnthropicEncoder(NamedEventEncoder):
     def call(self, call: ScriptedCall) -> Iterator[Frame]:
         yield from self._start(self._tool(call, {}))
         yield self._delta("input_json_delta", partial_json="")
-        for piece in self.letters(call.arguments):
+        for piece in self.argument_pieces(call.arguments):
             yield self._delta("input_json_delta", partial_json=piece)
 
     def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
@@ -60,7 +60,7 @@ class AnthropicEncoder(NamedEventEncoder):
         yield {"type": "message_delta", "delta": self._ending(), "usage": self._usage_at_end()}
         yield {"type": "message_stop"}
 
-    def whole(self) -> dict[str, Any]:
+    def whole_body(self) -> dict[str, Any]:
         return {
             **self._head(),
             "content": list(self._blocks()),
@@ -69,11 +69,11 @@ class AnthropicEncoder(NamedEventEncoder):
         }
 
     def error(self, code: str, message: str) -> dict[str, Any]:
-        said = {"details": None, "type": code, "message": message}
-        return {"type": "error", "error": said, "request_id": self.made("req_", 24)}
+        error = {"details": None, "type": code, "message": message}
+        return {"type": "error", "error": error, "request_id": self.make_id("req_", 24)}
 
     def _head(self) -> dict[str, Any]:
-        return {"model": self.request.model, "id": self.made("msg_01", 22), "type": "message", "role": "assistant"}
+        return {"model": self.request.model, "id": self.make_id("msg_01", 22), "type": "message", "role": "assistant"}
 
     def _blocks(self) -> Iterator[dict[str, Any]]:
         for part in self.reply.parts:
@@ -88,11 +88,11 @@ class AnthropicEncoder(NamedEventEncoder):
                     pass
 
     def _tool(self, call: ScriptedCall, input: Any) -> dict[str, Any]:
-        id = call.id or self.made("toolu_01", 22)
+        id = call.id or self.make_id("toolu_01", 22)
         return {"type": "tool_use", "id": id, "name": call.name, "input": input, "caller": {"type": "direct"}}
 
     def _signature(self) -> str:
-        return self.signed(CLAUDE)
+        return self.make_signature(CLAUDE)
 
     def _start(self, block: dict[str, Any]) -> Iterator[Frame]:
         self._index += 1

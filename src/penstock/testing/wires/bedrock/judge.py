@@ -1,7 +1,7 @@
-"""Amazon Bedrock Converse, with the models of many makers behind it.
+"""Amazon Bedrock Converse, with models of many vendors.
 
-Roles alternate, blank text is refused wherever it stands, and the results of a turn stand in the one message after it.
-Patterns and lengths are those of the service's own model.
+Roles alternate, blank text is rejected everywhere, and the results of a turn are in the one message after it. Patterns
+and lengths are those of the service definition.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FORMATS = {
 
 
 def judge(body: Json, model: str) -> Rejections:
-    """What Bedrock refuses a request for."""
+    """Yields what Bedrock rejects in a request."""
     if not is_objects(body.get("messages")) or not body["messages"]:
         yield Rejection("The messages field is required and must hold at least one message.")
     messages = objects(body["messages"])
@@ -41,7 +41,7 @@ def judge(body: Json, model: str) -> Rejections:
 
 
 def _constraint(at: str, value: Any, rule: str) -> Rejection:
-    member = re.sub(r"\.(\d+)", lambda place: f".{int(place[1]) + 1}.member", at)  # it counts from one here
+    member = re.sub(r"\.(\d+)", lambda place: f".{int(place[1]) + 1}.member", at)  # Bedrock counts from one here
     return Rejection(f"1 validation error detected: Value '{value}' at '{member}' failed to satisfy constraint: {rule}")
 
 
@@ -54,7 +54,7 @@ def _word(at: str, value: str, pattern: re.Pattern[str]) -> Rejections:
         yield _constraint(at, value, f"Member must satisfy regular expression pattern: {pattern.pattern}")
 
 
-# Messages, one by one.
+# Single messages.
 
 
 def _message(at: int, message: Json) -> Rejections:
@@ -90,8 +90,8 @@ def _block(at: str, block: Json) -> Rejections:
 
 def _blank(at: str, block: Json) -> Rejections:
     if "text" in block and not text(block, "text").strip():
-        told = f"The text field in the ContentBlock object at {at} is blank."
-        yield Rejection(f"{told} Add text to the text field, and try again.")
+        problem = f"The text field in the ContentBlock object at {at} is blank."
+        yield Rejection(f"{problem} Add text to the text field, and try again.")
 
 
 def _media(at: str, block: Json) -> Rejections:
@@ -105,8 +105,8 @@ def _call(at: str, call: Json) -> Rejections:
     yield from _word(f"{at}.toolUseId", text(call, "toolUseId"), _ID)
     yield from _word(f"{at}.name", text(call, "name"), _NAME)
     if not isinstance(call.get("input"), dict):
-        told = f"The format of the value at {at}.input is invalid."
-        yield Rejection(f"{told} Provide a json object for the field and try again.")
+        problem = f"The format of the value at {at}.input is invalid."
+        yield Rejection(f"{problem} Provide a json object for the field and try again.")
 
 
 def _result(at: str, result: Json) -> Rejections:
@@ -119,22 +119,22 @@ def _result(at: str, result: Json) -> Rejections:
 
 
 def _thought(at: str, thought: Json) -> Rejections:
-    """A thought goes to the model as Anthropic writes it, and its refusal comes back in Anthropic's words."""
-    told = child(thought, "reasoningText")
-    if told and not is_sealed(told.get("signature"), CLAUDE):
+    """Reasoning is forwarded to Claude, so the error has Anthropic's message."""
+    reasoning = child(thought, "reasoningText")
+    if reasoning and not is_sealed(reasoning.get("signature"), CLAUDE):
         wrong = "Invalid `signature` in `thinking` block"
-        yield Rejection(f"{at}: {wrong}" if told.get("signature") else f"{at}.thinking.signature: Field required")
+        yield Rejection(f"{at}: {wrong}" if reasoning.get("signature") else f"{at}.thinking.signature: Field required")
     if "redactedContent" in thought and not is_sealed(thought["redactedContent"], CLAUDE):
         yield Rejection(f"{at}: Invalid `data` in `redacted_thinking` block")
 
 
-# Messages among each other.
+# The order of messages.
 
 
 def _order(messages: list[Json], model: str) -> Rejections:
     if not messages or messages[0].get("role") != "user":
-        told = "A conversation must start with a user message."
-        yield Rejection(f"{told} Try again with a conversation that starts with a user message.")
+        problem = "A conversation must start with a user message."
+        yield Rejection(f"{problem} Try again with a conversation that starts with a user message.")
     if any(before.get("role") == message.get("role") for before, message in pairwise(messages)):
         yield Rejection(
             "A conversation must alternate between user and assistant roles. Make sure the conversation alternates "
@@ -168,8 +168,8 @@ def _answers(at: int, before: Json, message: Json) -> Rejections:
     if repeated(called):
         yield Rejection(f"The toolUse blocks at messages.{at - 1}.content contain duplicate Ids: {repeated(called)[0]}")
     if len(answered) > len(called):
-        told = f"The number of toolResult blocks at messages.{at}.content"
-        yield Rejection(f"{told} exceeds the number of toolUse blocks of previous turn.")
+        problem = f"The number of toolResult blocks at messages.{at}.content"
+        yield Rejection(f"{problem} exceeds the number of toolUse blocks of previous turn.")
     if missing := [id for id in called if id not in answered]:
         yield Rejection(
             f"Expected toolResult blocks at messages.{at}.content for the following Ids: {', '.join(missing)}"
@@ -179,5 +179,5 @@ def _answers(at: int, before: Json, message: Json) -> Rejections:
 def _system(body: Json) -> Rejections:
     for at, block in enumerate(objects(body.get("system"))):
         if "text" in block and not text(block, "text").strip():
-            told = f"The text field in the SystemContentBlock object at system.{at} is blank."
-            yield Rejection(f"{told} Add text to the text field, and try again.")
+            problem = f"The text field in the SystemContentBlock object at system.{at} is blank."
+            yield Rejection(f"{problem} Add text to the text field, and try again.")

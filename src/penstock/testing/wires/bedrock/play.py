@@ -1,4 +1,4 @@
-"""Amazon Bedrock's ConverseStream and Converse: numbered blocks, in binary frames with checksums."""
+"""Amazon Bedrock ConverseStream and Converse: numbered blocks in binary frames with checksums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.testing.wires.signatures import CLAUDE
 
 
 class BedrockEncoder(ReplyEncoder):
-    """Events of a message, or the response. Text and thoughts have no start; thoughts are signed."""
+    """The events of a message, or the whole response. Text and reasoning have no start event; reasoning is signed."""
 
     content_type = "application/vnd.amazon.eventstream"
     FINISH: ClassVar = {
@@ -39,13 +39,13 @@ class BedrockEncoder(ReplyEncoder):
 
     def say(self, text: str) -> Iterator[Frame]:
         self._index += 1
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield self._delta({"text": piece})
         yield self._stop()
 
     def think(self, text: str) -> Iterator[Frame]:
         self._index += 1
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield self._delta({"reasoningContent": {"text": piece}})
         yield self._delta({"reasoningContent": {"signature": self._signature()}})
         yield self._stop()
@@ -54,7 +54,7 @@ class BedrockEncoder(ReplyEncoder):
         self._index += 1
         start = {"toolUse": {"toolUseId": self._call_id(call), "name": call.name}}
         yield {"contentBlockStart": {"contentBlockIndex": self._index, "start": start}}
-        for piece in self.letters(call.arguments):
+        for piece in self.argument_pieces(call.arguments):
             yield self._delta({"toolUse": {"input": piece}})
 
     def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
@@ -70,12 +70,12 @@ class BedrockEncoder(ReplyEncoder):
         yield {"messageStop": {"stopReason": self.raw_finish}}
         yield {"metadata": self._metadata()}
 
-    def framed(self, frame: dict[str, Any]) -> bytes:
+    def encode_frame(self, frame: dict[str, Any]) -> bytes:
         [(event, payload)] = frame.items()
         headers = {":event-type": event, ":content-type": "application/json", ":message-type": "event"}
         return aws_frame(headers, msgspec.json.encode({**payload, "p": self.padding()}))
 
-    def whole(self) -> dict[str, Any]:
+    def whole_body(self) -> dict[str, Any]:
         message = {"role": "assistant", "content": list(self._blocks())}
         return {"output": {"message": message}, "stopReason": self.raw_finish, **self._metadata()}
 
@@ -99,10 +99,10 @@ class BedrockEncoder(ReplyEncoder):
                     pass
 
     def _call_id(self, call: ScriptedCall) -> str:
-        return call.id or self.made("tooluse_", 22)
+        return call.id or self.make_id("tooluse_", 22)
 
     def _signature(self) -> str:
-        return self.signed(CLAUDE)
+        return self.make_signature(CLAUDE)
 
     def _delta(self, delta: dict[str, Any]) -> dict[str, Any]:
         return {"contentBlockDelta": {"contentBlockIndex": self._index, "delta": delta}}
@@ -122,7 +122,7 @@ class BedrockEncoder(ReplyEncoder):
 
 
 def aws_frame(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """A frame of an AWS event stream: lengths, headers and payload, each part under its checksum."""
+    """A frame of an AWS event stream: lengths, headers and payload, with checksums."""
     head = b"".join(_header(name, value.encode()) for name, value in headers.items())
     prelude = struct.pack(">II", 16 + len(head) + len(payload), len(head))
     message = prelude + struct.pack(">I", zlib.crc32(prelude)) + head + payload

@@ -1,7 +1,7 @@
 """Cohere's chat, version 2.
 
-That calls need their results, and what each role's content may be, is known; the words of its refusals are not, beyond
-how they begin, and those here are ours.
+It is known that calls need results, and which content each role may have. Of the error messages only the beginning is
+known; the rest here is invented.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PARTS = {
 
 
 def judge(body: Json, model: str) -> Rejections:
-    """What Cohere refuses a request for."""
+    """Yields what Cohere rejects in a request."""
     if not body.get("model"):
         yield _invalid("model is required")
     if not is_objects(body.get("messages")) or not body["messages"]:

@@ -12,7 +12,7 @@ from penstock.testing.wires.reply_encoder import HEX, Frame, NamedEventEncoder
 
 
 class CohereEncoder(NamedEventEncoder):
-    """Events of an answer, or the answer. Texts and calls are numbered apart."""
+    """The events of a response, or the whole response. Text and calls are numbered separately."""
 
     FINISH: ClassVar = {
         "stop": "COMPLETE", "tool_calls": "TOOL_CALL", "length": "MAX_TOKENS", "content_filter": "ERROR_TOXIC",
@@ -40,7 +40,7 @@ class CohereEncoder(NamedEventEncoder):
     def call(self, call: ScriptedCall) -> Iterator[Frame]:
         head = {"id": self._call_id(call), "type": "function", "function": {"name": call.name, "arguments": ""}}
         yield self._delta("tool-call-start", self._calls, tool_calls=head)
-        for piece in self.letters(call.arguments):
+        for piece in self.argument_pieces(call.arguments):
             yield self._delta("tool-call-delta", self._calls, tool_calls={"function": {"arguments": piece}})
 
     def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
@@ -56,7 +56,7 @@ class CohereEncoder(NamedEventEncoder):
         yield {"type": "message-end", "delta": {"finish_reason": self.raw_finish, "usage": self._usage()}}
         yield DONE
 
-    def whole(self) -> dict[str, Any]:
+    def whole_body(self) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant"}
         id = self._id()
         if content := list(self._blocks()):
@@ -84,7 +84,7 @@ class CohereEncoder(NamedEventEncoder):
     def _content(self, kind: str, text: str) -> Iterator[Frame]:
         index, self._contents = self._contents, self._contents + 1
         yield self._delta("content-start", index, content={"type": kind, kind: ""})
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield self._delta("content-delta", index, content={kind: piece})
         yield {"type": "content-end", "index": index}
 
@@ -92,11 +92,11 @@ class CohereEncoder(NamedEventEncoder):
         return {"type": kind, "index": index, "delta": {"message": message}}
 
     def _id(self) -> str:
-        letters = self.made("", 32, HEX)
+        letters = self.make_id("", 32, HEX)
         return "-".join((letters[:8], letters[8:12], letters[12:16], letters[16:20], letters[20:]))
 
     def _call_id(self, call: ScriptedCall) -> str:
-        return call.id or self.made(f"{call.name}_", 12)
+        return call.id or self.make_id(f"{call.name}_", 12)
 
     def _usage(self) -> dict[str, Any]:
         usage = self.usage

@@ -1,9 +1,9 @@
 """Google Gemini.
 
-Calls stand in one content and their responses in the next, one for each (QUIRKS 148). Roles need not alternate, but a
-call comes only after the user, or after responses. Gemini 3 checks the turn that it is in: the first call of each step
-is signed, or bears one of the values that Google tells to put there (QUIRKS 147), and responses are named as the calls.
-From 3.7 on, words are not mixed with responses, and the model does not have the last word.
+Calls are in one content and their responses in the next, one per call (QUIRKS 148). Roles need not alternate, but a
+call follows only user content or responses. Gemini 3 checks the current turn: the first call of each step has a
+signature, or one of the values that Google documents as a replacement (QUIRKS 147), and responses have the names of the
+calls. From 3.7 on, text and responses are not mixed, and the last content is not the model's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.testing.wires.rejection import Json, Rejection, Rejections, child,
 from penstock.testing.wires.signatures import GEMINI, is_sealed
 
 UNSIGNED = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
-"""What Google takes in place of a signature."""
+"""The values that Google accepts instead of a signature."""
 
 _VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
 _SIGNING, _SEPARATING, _NEWEST = (3, 0), (3, 7), (99, 0)
@@ -29,13 +29,13 @@ _STRUCT = "(type.googleapis.com/google.protobuf.Struct)"
 
 
 def judge(body: Json, model: str) -> Rejections:
-    """What Gemini refuses a request for."""
+    """Yields what Gemini rejects in a request."""
     if not is_objects(body.get("contents")) or not body["contents"]:
         yield _invalid("contents", "contents is not specified")
     contents = objects(body["contents"])
     for at, content in enumerate(contents):
         yield from _content(at, content)
-    version = version_of(model, _VERSION, _NEWEST) if "gemini" in model else (0, 0)  # of others nothing is known
+    version = version_of(model, _VERSION, _NEWEST) if "gemini" in model else (0, 0)  # nothing is known of other models
     if len(contents) == 1 and contents[0].get("role") == "model":
         yield Rejection("Please ensure that single turn requests end with a user role or the role field is empty.")
     yield from _turns(contents)
@@ -47,11 +47,11 @@ def judge(body: Json, model: str) -> Rejections:
     yield from _declared(body)
 
 
-def _invalid(at: str, told: str) -> Rejection:
-    return Rejection(f"* GenerateContentRequest.{at}: {told}\n")
+def _invalid(at: str, problem: str) -> Rejection:
+    return Rejection(f"* GenerateContentRequest.{at}: {problem}\n")
 
 
-# Contents, one by one.
+# Single contents.
 
 
 def _content(at: int, content: Json) -> Rejections:
@@ -88,7 +88,7 @@ def _named(at: str, call: Json, value: str) -> Rejections:
         yield Rejection(f"Invalid value at '{at}.{value}' {_STRUCT}")
 
 
-# Contents among each other.
+# The order of contents.
 
 
 def _names(content: Json, kind: str) -> list[str]:
@@ -144,7 +144,7 @@ def _signed(contents: list[Json]) -> Rejections:
 
 
 def _is_asked(content: Json) -> bool:
-    """Whether a person speaks here, and no tool."""
+    """Whether this is user content without responses."""
     return content.get("role") in ("user", None) and not _names(content, "functionResponse")
 
 

@@ -1,4 +1,4 @@
-"""Google Gemini's `generateContent`: chunks that look like the whole answer, calls in one piece."""
+"""Google Gemini `generateContent`: chunks in the format of the whole response, calls in one piece."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.testing.wires.signatures import GEMINI
 
 
 class GeminiEncoder(ReplyEncoder):
-    """Chunks of an answer, or the answer. If the model thought, the first call is signed, or else the end."""
+    """The chunks of a response, or the whole response. After reasoning, the first call or the last part is signed."""
 
     FINISH: ClassVar = {
         "stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY",
@@ -26,15 +26,15 @@ class GeminiEncoder(ReplyEncoder):
 
     def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
         super().__init__(reply, request)
-        self._id = self.made("", 23)
-        self._signature = self.signed(GEMINI) if self.reply.reasoning else ""
+        self._id = self.make_id("", 23)
+        self._signature = self.make_signature(GEMINI) if self.reply.reasoning else ""
 
     def say(self, text: str) -> Iterator[Frame]:
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield self._chunk([{"text": piece}])
 
     def think(self, text: str) -> Iterator[Frame]:
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield self._chunk([{"text": piece, "thought": True}])
 
     def refuse(self, text: str) -> Iterator[Frame]:
@@ -49,7 +49,7 @@ class GeminiEncoder(ReplyEncoder):
     def closing(self) -> Iterator[Frame]:
         yield {**self._chunk([{"text": "", **self._signed()}], **self._ending()), "usageMetadata": self._usage()}
 
-    def whole(self) -> dict[str, Any]:
+    def whole_body(self) -> dict[str, Any]:
         parts = list(self._parts())
         if signed := self._signed():
             parts.append({"text": "", **signed})
@@ -60,13 +60,13 @@ class GeminiEncoder(ReplyEncoder):
 
     def http_error(self, status: int, message: str = "", retry_after: float | None = None) -> dict[str, Any]:
         body = super().http_error(status, message)
-        if retry_after is not None:  # Google says it here, not in a header
+        if retry_after is not None:  # Google sends it here, not in a header
             kind = "type.googleapis.com/google.rpc.RetryInfo"
             body["error"]["details"] = [{"@type": kind, "retryDelay": f"{retry_after:g}s"}]
         return body
 
     def _signed(self) -> dict[str, str]:
-        """The signature, for the one part that bears it."""
+        """The signature, for the only part that has one."""
         signature, self._signature = self._signature, ""
         return {"thoughtSignature": signature} if signature else {}
 
@@ -102,12 +102,12 @@ class GeminiEncoder(ReplyEncoder):
 
     def _usage(self) -> dict[str, Any]:
         usage = self.usage
-        told = {
+        all_counts = {
             "promptTokenCount": usage.input_tokens,
             "candidatesTokenCount": usage.output_tokens,
             "totalTokenCount": usage.input_tokens + usage.output_tokens + usage.reasoning_tokens,
             "cachedContentTokenCount": usage.cached_tokens,
             "thoughtsTokenCount": usage.reasoning_tokens,
         }
-        counts: dict[str, Any] = {key: count for key, count in told.items() if count}
+        counts: dict[str, Any] = {key: count for key, count in all_counts.items() if count}
         return {**counts, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": usage.input_tokens}]}

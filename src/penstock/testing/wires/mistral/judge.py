@@ -1,7 +1,7 @@
-"""Mistral's flavour of Chat Completions, by the rules of its own published validator.
+"""Mistral's variant of Chat Completions, by the rules of its published validator.
 
-Ids have nine letters or digits (QUIRKS 165). After results comes the model, not the user. A result need not say which
-tool it is from. Message fields that are not Mistral's are refused.
+Ids have nine letters or digits (QUIRKS 165). Results are followed by an assistant message, not by a user message. A
+result need not name its tool. Unknown message fields are rejected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NEXT = {
     "assistant": ("assistant", "user", "tool"),
     "tool": ("assistant", "tool"),
 }
-"""Who may speak after whom."""
+"""The roles that may follow each role."""
 _FIELDS = {
     "system": {"role", "content"},
     "user": {"role", "content"},
@@ -48,7 +48,7 @@ _PARTS = {
 
 
 def judge(body: Json, model: str) -> Rejections:
-    """What Mistral refuses a request for."""
+    """Yields what Mistral rejects in a request."""
     if not body.get("model"):
         yield _unfit("Field required", "model")
     if not is_objects(body.get("messages")):
@@ -64,7 +64,7 @@ def judge(body: Json, model: str) -> Rejections:
 
 
 def _unfit(message: str, *place: Any) -> Rejection:
-    """What does not fit the types: told as a list of problems."""
+    """A type error, which Mistral reports as a list of details."""
     detail = [{"type": "value_error", "loc": ["body", *place], "msg": message}]
     return Rejection(message, 422, {"type": "invalid_request_error", "message": {"detail": detail}, "code": None})
 
@@ -90,8 +90,8 @@ def _shape(at: int, message: Json) -> Rejections:
         yield _unfit("Field required", "messages", at, role, "content")
     for place, part in enumerate(objects(message.get("content"))):
         if part.get("type") not in _PARTS[role]:
-            told = f"Input tag '{part.get('type')}' found using 'type' does not match any of the expected tags"
-            yield _unfit(told, "messages", at, role, "content", place)
+            problem = f"Input tag '{part.get('type')}' found using 'type' does not match any of the expected tags"
+            yield _unfit(problem, "messages", at, role, "content", place)
     for place, call in enumerate(objects(message.get("tool_calls"))):
         if not isinstance(child(call, "function").get("arguments"), str | dict):
             yield _unfit("Input should be a valid string", "messages", at, role, "tool_calls", place)
@@ -105,8 +105,8 @@ def _order(messages: list[Json]) -> Rejections:
         yield _misplaced("Conversation must have at least one message")
     last = messages[-1]
     if last["role"] == "assistant" and not last.get("prefix"):
-        told = "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant"
-        yield _misplaced(told)
+        problem = "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant"
+        yield _misplaced(problem)
     for before, message in pairwise(messages):
         if message["role"] not in _NEXT[before["role"]]:
             yield _misplaced(f"Unexpected role '{message['role']}' after role '{before['role']}'")
@@ -131,8 +131,8 @@ def _answers(called: list[str], answered: list[str]) -> Rejections:
 
 def _message(message: Json) -> Rejections:
     if message["role"] == "assistant" and not message.get("content") and not message.get("tool_calls"):
-        told = "Assistant message must have either content or tool_calls, but not none."
-        yield Rejection(told, fields={"type": "invalid_request_assistant_message", "code": "3240"})
+        problem = "Assistant message must have either content or tool_calls, but not none."
+        yield Rejection(problem, fields={"type": "invalid_request_assistant_message", "code": "3240"})
     for call in objects(message.get("tool_calls")):
         yield from _id(text(call, "id"))
         yield from _name(text(child(call, "function"), "name"), "invalid_function_call", "3280")
@@ -149,5 +149,5 @@ def _id(id: str) -> Rejections:
 
 def _name(name: str, kind: str, code: str) -> Rejections:
     if not is_word(name, MAX_NAME):
-        told = "must be a-z, A-Z, 0-9, or contain underscores and dashes, with a maximum length of 64."
-        yield Rejection(f"Function name was {name} but {told}", fields={"type": kind, "code": code})
+        problem = "must be a-z, A-Z, 0-9, or contain underscores and dashes, with a maximum length of 64."
+        yield Rejection(f"Function name was {name} but {problem}", fields={"type": kind, "code": code})

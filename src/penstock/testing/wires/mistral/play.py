@@ -1,4 +1,4 @@
-"""Mistral's flavour of Chat Completions: calls come whole, and the last chunk says everything about the end."""
+"""Mistral's variant of Chat Completions: calls in one piece; the last chunk has all calls, finish reason and usage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.testing.wires.reply_encoder import CREATED, HEX, Frame, ReplyEncod
 
 
 class MistralEncoder(ReplyEncoder):
-    """Chunks of a completion, or the completion."""
+    """The chunks of a completion, or the whole completion."""
 
     FINISH: ClassVar = {"stop": "stop", "tool_calls": "tool_calls", "length": "length", "error": "error"}
     CODES: ClassVar = {
@@ -22,20 +22,20 @@ class MistralEncoder(ReplyEncoder):
 
     def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
         super().__init__(reply, request)
-        self._id = self.made("", 32, HEX)
-        self._calls: list[dict[str, Any]] = []  # those that wait for the chunk that holds them all
+        self._id = self.make_id("", 32, HEX)
+        self._calls: list[dict[str, Any]] = []  # those for the chunk that holds all calls
 
     def opening(self) -> Iterator[Frame]:
         yield self._chunk({"role": "assistant", "content": ""})
 
     def say(self, text: str) -> Iterator[Frame]:
         yield from self._waiting_calls()
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield self._chunk({"content": piece})
 
     def think(self, text: str) -> Iterator[Frame]:
         yield from self._waiting_calls()
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield self._chunk({"content": [_thinking(piece)]})
 
     def call(self, call: ScriptedCall) -> Iterator[Frame]:
@@ -50,7 +50,7 @@ class MistralEncoder(ReplyEncoder):
         yield {**self._chunk(delta, self.raw_finish), "usage": self._usage()}
         yield DONE
 
-    def whole(self) -> dict[str, Any]:
+    def whole_body(self) -> dict[str, Any]:
         parts = self.reply.parts
         content = [
             _thinking(part.text) if isinstance(part, Think) else {"type": "text", "text": part.text}
@@ -80,7 +80,7 @@ class MistralEncoder(ReplyEncoder):
 
     def _whole_call(self, call: ScriptedCall, index: int) -> dict[str, Any]:
         function = {"name": call.name, "arguments": call.arguments}
-        return {"id": call.id or self.made("", 9), "type": "function", "function": function, "index": index}
+        return {"id": call.id or self.make_id("", 9), "type": "function", "function": function, "index": index}
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self._id, "object": kind, "created": CREATED, "model": self.request.model}

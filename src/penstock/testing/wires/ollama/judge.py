@@ -1,4 +1,4 @@
-"""Ollama: it puts whatever it gets into the model's template, as long as the JSON has the right types."""
+"""Ollama: it renders any messages with the template of the model, if the JSON has the right types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.testing.wires.rejection import Json, Rejection, Rejections, child,
 
 
 def judge(body: Json, model: str) -> Rejections:
-    """What Ollama refuses a request for."""
+    """Yields what Ollama rejects in a request."""
     if not body.get("model"):
         yield Rejection("model is required")
     if not is_objects(body.get("messages") or []):

@@ -1,4 +1,4 @@
-"""Ollama's `/api/chat`: a JSON object a line, calls in one piece."""
+"""Ollama `/api/chat`: one JSON object per line, calls in one piece."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECOND = 1_000_000_000
 
 
 class OllamaEncoder(ReplyEncoder):
-    """Lines of an answer, or the answer."""
+    """The lines of a response, or the whole response."""
 
     content_type = "application/x-ndjson"
     FINISH: ClassVar = {"stop": "stop", "tool_calls": "stop", "length": "length", "error": "error"}
@@ -32,11 +32,11 @@ class OllamaEncoder(ReplyEncoder):
         self._calls = 0
 
     def say(self, text: str) -> Iterator[Frame]:
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield self._line(content=piece)
 
     def think(self, text: str) -> Iterator[Frame]:
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield self._line(thinking=piece)
 
     def call(self, call: ScriptedCall) -> Iterator[Frame]:
@@ -49,10 +49,10 @@ class OllamaEncoder(ReplyEncoder):
     def closing(self) -> Iterator[Frame]:
         yield {**self._line(), **self._ending()}
 
-    def framed(self, frame: dict[str, Any]) -> bytes:
+    def encode_frame(self, frame: dict[str, Any]) -> bytes:
         return msgspec.json.encode(frame) + b"\n"
 
-    def whole(self) -> dict[str, Any]:
+    def whole_body(self) -> dict[str, Any]:
         calls = [self._call(call, at) for at, call in enumerate(self.reply.calls)]
         message: dict[str, Any] = {"content": self.reply.text + self.reply.refusal}
         message |= {"thinking": self.reply.reasoning} if self.reply.reasoning else {}
@@ -65,12 +65,12 @@ class OllamaEncoder(ReplyEncoder):
     def _line(self, **message: Any) -> dict[str, Any]:
         self._time += _STEP
         created = self._time.isoformat(timespec="microseconds").replace("+00:00", "Z")
-        said = {"role": "assistant", "content": "", **message}
-        return {"model": self.request.model, "created_at": created, "message": said, "done": False}
+        content = {"role": "assistant", "content": "", **message}
+        return {"model": self.request.model, "created_at": created, "message": content, "done": False}
 
     def _call(self, call: ScriptedCall, index: int) -> dict[str, Any]:
         function = {"index": index, "name": call.name, "arguments": self.arguments(call)}
-        return {"id": call.id or self.made("call_", 8), "function": function}
+        return {"id": call.id or self.make_id("call_", 8), "function": function}
 
     def _ending(self) -> dict[str, Any]:
         return {

@@ -1,7 +1,7 @@
 """OpenAI Chat Completions.
 
-Ids are judged within a turn, so that they may come again in another (QUIRKS 22). Arguments are any text, and fields
-that only others know are let through, since many providers speak this wire.
+Ids are checked within a turn, so that they may be repeated in another (QUIRKS 22). Arguments are any text. Unknown
+fields are accepted, since many providers use this wire.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PARTS = ("text", "image_url", "input_audio", "refusal", "audio", "file")
 
 
 def judge(body: Json, model: str) -> Rejections:
-    """What OpenAI refuses a request for."""
+    """Yields what OpenAI rejects in a request."""
     yield from _request(body)
     messages = objects(body["messages"])
     for at, message in enumerate(messages):
@@ -48,15 +48,15 @@ def _request(body: Json) -> Rejections:
                 f"Invalid value for '{field}': '{field}' is only allowed when 'tools' are specified.", field, None
             )
     if body.get("stream_options") and not body.get("stream"):
-        told = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
-        yield invalid(told, "stream_options", None)
+        problem = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
+        yield invalid(problem, "stream_options", None)
     for at, tool in enumerate(objects(body.get("tools"))):
         kind = tool.get("type")
         if kind in ("function", "custom"):
             yield from judge_name(f"tools[{at}].{kind}.name", child(tool, kind).get("name"), MAX_NAME)
 
 
-# Messages, one by one.
+# Single messages.
 
 
 def _message(at: int, message: Json) -> Rejections:
@@ -74,8 +74,8 @@ def _content(at: int, message: Json) -> Rejections:
     role, content = message.get("role"), message.get("content")
     says_otherwise = any(message.get(key) for key in ("tool_calls", "refusal", "audio", "function_call"))
     if content is None and not (role == "assistant" and says_otherwise):
-        told = "Invalid value for 'content': expected a string, got null."
-        yield invalid(told, f"messages.[{at}].content", None)
+        problem = "Invalid value for 'content': expected a string, got null."
+        yield invalid(problem, f"messages.[{at}].content", None)
     if content == []:
         yield empty_array(f"messages[{at}].content")
     for place, part in enumerate(objects(content)):
@@ -97,13 +97,13 @@ def _calls(at: str, calls: Any) -> Rejections:
         here = f"{at}[{place}]"
         yield from judge_string(f"{here}.id", call.get("id"), MAX_ID)
         kind = "custom" if call.get("type") == "custom" else "function"
-        told, field = child(call, kind), "input" if kind == "custom" else "arguments"
-        yield from judge_name(f"{here}.{kind}.name", told.get("name"), MAX_NAME)
-        if not isinstance(told.get(field), str):
-            yield not_a_string(f"{here}.{kind}.{field}", told.get(field))
+        called, field = child(call, kind), "input" if kind == "custom" else "arguments"
+        yield from judge_name(f"{here}.{kind}.name", called.get("name"), MAX_NAME)
+        if not isinstance(called.get(field), str):
+            yield not_a_string(f"{here}.{kind}.{field}", called.get(field))
 
 
-# Messages among each other.
+# The order of messages.
 
 
 def calls_of(message: Json) -> list[str]:
@@ -112,7 +112,7 @@ def calls_of(message: Json) -> list[str]:
 
 
 def answered_turns(messages: list[Json]) -> Iterator[tuple[int, list[str], dict[int, str]]]:
-    """For each message that is no result: its place, its calls, and the results right behind it by their places."""
+    """For each message that is not a result: its index, its calls, and the results directly after it by index."""
     before: int = -1
     results: dict[int, str] = {}
     for at, message in enumerate([*messages, {}]):
@@ -129,11 +129,11 @@ def _order(messages: list[Json]) -> Rejections:
             yield _duplicate(id, at)
         for place, id in results.items():
             if not called:
-                told = "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
-                yield invalid(f"Invalid parameter: {told}", f"messages.[{place}].role", None)
+                problem = "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
+                yield invalid(f"Invalid parameter: {problem}", f"messages.[{place}].role", None)
             if id not in called:
-                told = f"'tool_call_id' of '{id}' not found in 'tool_calls' of previous message."
-                yield invalid(f"Invalid parameter: {told}", f"messages.[{place}].tool_call_id", None)
+                problem = f"'tool_call_id' of '{id}' not found in 'tool_calls' of previous message."
+                yield invalid(f"Invalid parameter: {problem}", f"messages.[{place}].tool_call_id", None)
         for id in repeated(list(results.values())):
             yield _duplicate(id, [place for place, other in results.items() if other == id][1])
         if missing_ids := [id for id in called if id not in results.values()]:

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions; reasoning is told as DeepSeek does, since OpenAI tells none here."""
+"""OpenAI Chat Completions; reasoning is sent as DeepSeek does, since OpenAI sends none on this wire."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _ERROR_TYPES = {"rate_limit_exceeded": "requests", "server_error": "server_error
 
 
 def openai_error(code: str, message: str) -> dict[str, Any]:
-    """The body of an error, the same for both of OpenAI's wires."""
+    """The body of an error, on both OpenAI wires."""
     kind = _ERROR_TYPES.get(code, "invalid_request_error")
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 class OpenAIChatEncoder(ReplyEncoder):
-    """Chunks of a completion, or the completion."""
+    """The chunks of a completion, or the whole completion."""
 
     FINISH: ClassVar = {
         "stop": "stop", "tool_calls": "tool_calls", "length": "length", "content_filter": "content_filter",
@@ -34,7 +34,7 @@ class OpenAIChatEncoder(ReplyEncoder):
 
     def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
         super().__init__(reply, request)
-        self._id = self.made("chatcmpl-", 29)
+        self._id = self.make_id("chatcmpl-", 29)
         self._calls = 0
 
     def opening(self) -> Iterator[Frame]:
@@ -42,15 +42,15 @@ class OpenAIChatEncoder(ReplyEncoder):
         yield self._delta(role="assistant", content=None if begins_with_call else "", refusal=None)
 
     def say(self, text: str) -> Iterator[Frame]:
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield self._delta(content=piece)
 
     def think(self, text: str) -> Iterator[Frame]:
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield self._delta(content=None, reasoning_content=piece)
 
     def refuse(self, text: str) -> Iterator[Frame]:
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield self._delta(refusal=piece)
 
     def call(self, call: ScriptedCall) -> Iterator[Frame]:
@@ -58,16 +58,16 @@ class OpenAIChatEncoder(ReplyEncoder):
         function = {"name": call.name, "arguments": ""}
         head = {"index": index, "id": self._call_id(call), "type": "function", "function": function}
         yield self._delta(tool_calls=[head])
-        for piece in self.letters(call.arguments):
+        for piece in self.argument_pieces(call.arguments):
             yield self._delta(tool_calls=[{"index": index, "function": {"arguments": piece}}])
 
     def closing(self) -> Iterator[Frame]:
         yield self._chunk([{"index": 0, "delta": {}, "logprobs": None, "finish_reason": self.raw_finish}])
-        if self._tells_usage:
+        if self._sends_usage:
             yield {**self._chunk([]), "usage": self._usage()}
         yield DONE
 
-    def whole(self) -> dict[str, Any]:
+    def whole_body(self) -> dict[str, Any]:
         reply = self.reply
         message: dict[str, Any] = {
             "role": "assistant", "content": reply.text or None, "refusal": reply.refusal or None, "annotations": [],
@@ -83,7 +83,7 @@ class OpenAIChatEncoder(ReplyEncoder):
         return openai_error(code, message)
 
     def _call_id(self, call: ScriptedCall) -> str:
-        return call.id or self.made("call_", 24)
+        return call.id or self.make_id("call_", 24)
 
     def _whole_call(self, call: ScriptedCall) -> dict[str, Any]:
         function = {"name": call.name, "arguments": call.arguments}
@@ -109,13 +109,13 @@ class OpenAIChatEncoder(ReplyEncoder):
         }  # fmt: skip
 
     @property
-    def _tells_usage(self) -> bool:
-        """Usage is streamed only to those who ask for it; if there is no request, it is."""
+    def _sends_usage(self) -> bool:
+        """Whether usage is streamed: if the request asks for it, or if there is no request."""
         options = self.request.body.get("stream_options")
         return not self.request.body or (isinstance(options, dict) and bool(options.get("include_usage")))
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        usage = {"usage": None} if self._tells_usage else {}
+        usage = {"usage": None} if self._sends_usage else {}
         chunk = {**self._head("chat.completion.chunk"), "choices": choices, **usage}
         return {**chunk, "obfuscation": self.padding()}
 

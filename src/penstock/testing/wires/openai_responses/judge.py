@@ -1,7 +1,7 @@
 """OpenAI Responses.
 
-A call needs an output somewhere behind it, and an output its call before it, unless that is kept over there. A
-reasoning must be followed by what was reasoned about, and its encrypted content must be what was given out.
+A call needs an output after it, and an output its call before it, unless OpenAI stores the call. A reasoning item must
+be followed by the item that it belongs to, and its encrypted content must be one that OpenAI issued.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_NAME = 128
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _HOSTED = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
-"""The calls of tools that OpenAI describes itself, and others run."""
+"""Calls of tools that OpenAI defines and the client runs."""
 _PAIRS = (*_CALLS, *_HOSTED)
 _PREFIXES = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc", "reasoning": "rs"}
 _SAID = ("output_text", "refusal")
@@ -30,15 +30,15 @@ _STATUSES = ("in_progress", "completed", "incomplete")
 
 
 def judge(body: Json, model: str) -> Rejections:
-    """What OpenAI refuses a request for."""
+    """Yields what OpenAI rejects in a request."""
     yield from _request(body)
     items = objects(body.get("input"))
     for at, item in enumerate(items):
         yield from _item(f"input[{at}]", item)
     is_kept_there = bool(body.get("previous_response_id") or body.get("conversation"))
     for id in repeated([text(item, "id") for item in items if item.get("id")]):
-        told = f"Duplicate item found with id {id}. Remove duplicate items from your input and try again."
-        yield invalid(told, "input", None)
+        problem = f"Duplicate item found with id {id}. Remove duplicate items from your input and try again."
+        yield invalid(problem, "input", None)
     yield from _reasoned(items, is_stored=body.get("store", True) is not False)
     yield from _answered(items, is_kept_there)
 
@@ -55,29 +55,31 @@ def _request(body: Json) -> Rejections:
         yield missing("model")
     sources = ("input", "previous_response_id", "prompt", "conversation")
     if not any(body.get(source) is not None for source in sources):
-        told = 'One of "input" or "previous_response_id" or "prompt" or "conversation_id" must be provided.'
-        yield invalid(told, "input", "missing_required_parameter")
-    given = body.get("input", "")
-    if not isinstance(given, str) and not is_objects(given):
-        told = (
-            f"Invalid type for 'input': expected a string or an array of objects, but got {json_type(given)} instead."
+        problem = 'One of "input" or "previous_response_id" or "prompt" or "conversation_id" must be provided.'
+        yield invalid(problem, "input", "missing_required_parameter")
+    items = body.get("input", "")
+    if not isinstance(items, str) and not is_objects(items):
+        problem = (
+            f"Invalid type for 'input': expected a string or an array of objects, but got {json_type(items)} instead."
         )
-        yield invalid(told, "input", "invalid_type")
+        yield invalid(problem, "input", "invalid_type")
     for at, tool in enumerate(objects(body.get("tools"))):
         if tool.get("type") in ("function", "custom"):
             yield from judge_name(f"tools[{at}].name", tool.get("name"), MAX_NAME)
 
 
-# Items, one by one.
+# Single items.
 
 
 def _item(at: str, item: Json) -> Rejections:
     kind = _kind(item)
     yield from _id(f"{at}.id", item.get("id"), _PREFIXES.get(kind, ""))
     if "status" in item and item["status"] not in _STATUSES:
-        told = "expected one of 'in_progress', 'completed', or 'incomplete'"
+        problem = "expected one of 'in_progress', 'completed', or 'incomplete'"
         got = json_type(item["status"])
-        yield invalid(f"Invalid type for '{at}.status': {told}, but got {got} instead.", f"{at}.status", "invalid_type")
+        yield invalid(
+            f"Invalid type for '{at}.status': {problem}, but got {got} instead.", f"{at}.status", "invalid_type"
+        )
     if kind in _ITEMS:
         yield from _ITEMS[kind](at, item)
 
@@ -129,10 +131,10 @@ def _reasoning(at: str, item: Json) -> Rejections:
         yield missing(f"{at}.summary")
     secret = item.get("encrypted_content")
     if secret is not None and not is_sealed(secret, OPENAI):
-        shown = f"{str(secret)[:4]}...{str(secret)[-4:]}"
+        excerpt = f"{str(secret)[:4]}...{str(secret)[-4:]}"
         yield invalid(
-            f"The encrypted content {shown} could not be verified. Reason: Encrypted content could not be decrypted or "
-            "parsed.",
+            f"The encrypted content {excerpt} could not be verified. Reason: Encrypted content could not be "
+            "decrypted or parsed.",
             None,
             "invalid_encrypted_content",
         )
@@ -146,7 +148,7 @@ _ITEMS: dict[str, Callable[[str, Json], Rejections]] = {
 }
 
 
-# Items among each other.
+# The order of items.
 
 
 def _reasoned(items: list[Json], *, is_stored: bool) -> Rejections:
@@ -161,13 +163,13 @@ def _reasoned(items: list[Json], *, is_stored: bool) -> Rejections:
                 {"param": "input", "code": None},
             )
         following = next((other for other in items[at + 1 :] if _kind(other) != "reasoning"), None)
-        if following is None or not _is_said(following):
-            told = "of type 'reasoning' was provided without its required following item."
-            yield invalid(f"Item '{text(item, 'id')}' {told}", "input", None)
+        if following is None or not _is_from_model(following):
+            problem = "of type 'reasoning' was provided without its required following item."
+            yield invalid(f"Item '{text(item, 'id')}' {problem}", "input", None)
 
 
-def _is_said(item: Json) -> bool:
-    """Whether an item is one that the model makes."""
+def _is_from_model(item: Json) -> bool:
+    """Whether the model produces items of this kind."""
     kind = _kind(item)
     return item.get("role") == "assistant" if kind == "message" else not kind.endswith("_output")
 
@@ -177,14 +179,14 @@ def _answered(items: list[Json], is_kept_there: bool) -> Rejections:
         kind, id = _kind(item), text(item, "call_id")
         asked = kind.removesuffix("_output")
         if kind in _PAIRS and not _has(items[at + 1 :], f"{kind}_output", id):
-            yield invalid(f"No tool output found for {_told(kind)} {id}.", "input", None)
+            yield invalid(f"No tool output found for {_in_words(kind)} {id}.", "input", None)
         if kind != asked and asked in _PAIRS and not is_kept_there and not _has(items[:at], asked, id):
-            yield invalid(f"No tool call found for {_told(kind)} with call_id {id}.", "input", None)
+            yield invalid(f"No tool call found for {_in_words(kind)} with call_id {id}.", "input", None)
 
 
 def _has(items: list[Json], kind: str, call_id: str) -> bool:
     return any(_kind(item) == kind and item.get("call_id") == call_id for item in items)
 
 
-def _told(kind: str) -> str:
+def _in_words(kind: str) -> str:
     return kind.replace("_", " ")

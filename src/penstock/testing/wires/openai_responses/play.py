@@ -1,4 +1,4 @@
-"""The OpenAI Responses API: every item is announced, told piece by piece, stated, and stated again at the end."""
+"""The OpenAI Responses API: every item is added, sent in deltas, done, and repeated in the final response."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ECHOED: dict[str, Any] = {
     "temperature": 1.0, "text": {"format": {"type": "text"}, "verbosity": "medium"}, "tool_choice": "auto", "tools": [],
     "top_logprobs": 0, "top_p": 1.0, "truncation": "disabled", "user": None,
 }  # fmt: skip
-"""What a response repeats of its request, and what it says if the request was silent."""
+"""The fields of a request that a response repeats, with their defaults."""
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 class OpenAIResponsesEncoder(NamedEventEncoder):
-    """Events of a response, or the response. Reasoning is told as a summary, with the encrypted rest beside it."""
+    """The events of a response, or the whole response. Reasoning is a summary with encrypted content beside it."""
 
     FINISH: ClassVar = {"stop": "completed", "tool_calls": "completed", "error": "failed"}
     CODES: ClassVar = OPENAI_CODES
@@ -31,9 +31,9 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
     def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
         super().__init__(reply, request)
         self._number = -1
-        self._id = self.made("resp_", 50, HEX)
+        self._id = self.make_id("resp_", 50, HEX)
         self._output: list[dict[str, Any]] = []
-        self._item: dict[str, Any] = {}  # the one that is being told
+        self._item: dict[str, Any] = {}  # the one that is being sent
 
     def opening(self) -> Iterator[Frame]:
         for kind in ("created", "in_progress"):
@@ -51,7 +51,7 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
         at = {**self._at(item), "summary_index": 0}
         part = item["summary"][0]
         yield {"type": "response.reasoning_summary_part.added", **at, "part": {**part, "text": ""}}
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield {"type": "response.reasoning_summary_text.delta", **at, "delta": piece, **self._obfuscation()}
         yield {"type": "response.reasoning_summary_text.done", **at, "text": text}
         yield {"type": "response.reasoning_summary_part.done", **at, "part": part}
@@ -60,7 +60,7 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
     def call(self, call: ScriptedCall) -> Iterator[Frame]:
         item = self._call_item(call)
         yield self._added(item, arguments="", status="in_progress")
-        for piece in self.letters(call.arguments):
+        for piece in self.argument_pieces(call.arguments):
             delta = {**self._at(item), "delta": piece, **self._obfuscation()}
             yield {"type": "response.function_call_arguments.delta", **delta}
 
@@ -70,8 +70,8 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
         yield self._done(item)
 
     def failure(self, fail: Fail) -> Iterator[Frame]:
-        said = {"type": fail.code, "code": fail.code, "message": fail.message, "param": None}
-        yield {"type": "error", "error": said}
+        error = {"type": fail.code, "code": fail.code, "message": fail.message, "param": None}
+        yield {"type": "error", "error": error}
         response = self._response("failed", error={"code": fail.code, "message": fail.message})
         yield {"type": "response.failed", "response": response}
 
@@ -79,18 +79,18 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
         response = self._ended()
         yield {"type": f"response.{response['status']}", "response": response}
 
-    def framed(self, frame: dict[str, Any]) -> bytes:
+    def encode_frame(self, frame: dict[str, Any]) -> bytes:
         self._number += 1
-        return super().framed({"type": frame["type"], "sequence_number": self._number, **frame})
+        return super().encode_frame({"type": frame["type"], "sequence_number": self._number, **frame})
 
-    def whole(self) -> dict[str, Any]:
+    def whole_body(self) -> dict[str, Any]:
         self._output = list(self._items())
         return self._ended()
 
     def error(self, code: str, message: str) -> dict[str, Any]:
         return openai_error(code, message)
 
-    # Items: as they are when they are done; while they are begun, some fields are empty.
+    # Items as they are when done; when they are added, some fields are empty.
 
     def _items(self) -> Iterator[dict[str, Any]]:
         for part in self.reply.parts:
@@ -108,19 +108,24 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
 
     def _message_item(self, part: dict[str, Any]) -> dict[str, Any]:
         status = "incomplete" if self.finish in _INCOMPLETE else "completed"
-        id = self.made("msg_", 50, HEX)
+        id = self.make_id("msg_", 50, HEX)
         return {"id": id, "type": "message", "status": status, "content": [part], "role": "assistant"}
 
     def _reasoning_item(self, text: str) -> dict[str, Any]:
         summary = [{"type": "summary_text", "text": text}]
-        secret = self.signed(OPENAI)
-        return {"id": self.made("rs_", 50, HEX), "type": "reasoning", "summary": summary, "encrypted_content": secret}
+        secret = self.make_signature(OPENAI)
+        return {
+            "id": self.make_id("rs_", 50, HEX),
+            "type": "reasoning",
+            "summary": summary,
+            "encrypted_content": secret,
+        }
 
     def _call_item(self, call: ScriptedCall) -> dict[str, Any]:
         status = "incomplete" if self.finish in _INCOMPLETE and not call.is_whole else "completed"
         return {
-            "id": self.made("fc_", 50, HEX), "type": "function_call", "status": status, "arguments": call.arguments,
-            "call_id": call.id or self.made("call_", 24), "name": call.name,
+            "id": self.make_id("fc_", 50, HEX), "type": "function_call", "status": status, "arguments": call.arguments,
+            "call_id": call.id or self.make_id("call_", 24), "name": call.name,
         }  # fmt: skip
 
     def _message(self, text: str, kind: str, field: str, **extra: Any) -> Iterator[Frame]:
@@ -130,7 +135,7 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
         logprobs: dict[str, Any] = {"logprobs": []} if kind == "output_text" else {}
         yield self._added(item, content=[], status="in_progress")
         yield {"type": "response.content_part.added", **at, "part": {**part, field: ""}}
-        for piece in self.words(text):
+        for piece in self.text_pieces(text):
             yield {"type": f"response.{kind}.delta", **at, "delta": piece, **logprobs, **self._obfuscation()}
         yield {"type": f"response.{kind}.done", **at, field: text, **logprobs}
         yield {"type": "response.content_part.done", **at, "part": part}
