@@ -1,8 +1,11 @@
-"""Anthropic Messages: SSE events, whole messages, and the same events wrapped by AWS InvokeModelWithResponseStream.
+"""Decodes Anthropic Messages: SSE events, whole messages, and events wrapped by AWS InvokeModelWithResponseStream.
 
-Nearly all frames add a piece to a text, a thought or a call: these are decoded into narrow structs. All others are
-read as plain JSON. A block's own `type` says whose it is: `tool_use` is a call for the client; tools that Anthropic
-runs, and other blocks that must be sent back as they came, are vendor state.
+Nearly all frames add a piece to a text, reasoning or call: these are decoded into narrow structs. All others are read
+as plain JSON. A block of type `tool_use` is a call for the client; hosted tools, and other blocks that must be sent
+back as they came, are vendor state.
+
+The loose path is the reference. `read_typed` remembers the block of the last piece, and `read_typed_one` is its short
+path for one piece of arguments. test_laws decodes every vector loosely, whole and frame by frame.
 """
 
 from __future__ import annotations
@@ -23,15 +26,15 @@ from penstock.wires.anthropic.frames import (
     decode_delta,
     spelled_inputs,
 )
-from penstock.wires.shared.in_band_errors import bare_message, error_in, named_error, wordless_error
+from penstock.wires.shared.in_band_errors import bare_exception, bare_message, error_in, named_error
 from penstock.wires.shared.loose import is_empty, raw_of, text_of
 from penstock.wires.shared.numbered_blocks import Label, NumberedWire
-from penstock.wires.shared.open_block import OpenText, OpenThought, OpenTool, OpenVendor
+from penstock.wires.shared.open_block import OpenReasoning, OpenText, OpenTool, OpenVendor
 from penstock.wires.shared.open_call import OpenCall
 
-Aim = tuple[Label, type[Struct] | None, int, OpenCall | None]
-"""A block, the deltas that it takes, and where they go: its number if it is words, else the call."""
-NOWHERE: Aim = (None, None, -1, None)
+Target = tuple[Label, type[Struct] | None, int, OpenCall | None]
+"""Where the next piece probably goes: label, type of delta, and the number of the block or the call."""
+NO_TARGET: Target = (None, None, -1, None)
 
 _KINDS = {"content_block_delta", "content_block_start", "content_block_stop", "message_start", "message_delta",
           "message_stop", "message"}  # fmt: skip
@@ -39,7 +42,7 @@ _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta
            "signature_delta": "signature", "citations_delta": "citation"}  # fmt: skip
 _STATE_BLOCKS = {"redacted_thinking", "compaction", "container_upload", "fallback", "mcp_tool_listing"}
 _STATE_ENDINGS = ("_tool_use", "_tool_result")
-_DERIVED = {"text", "input_json", "thinking", "citation", "signature"}  # events that the SDK's helper stream makes up
+_DERIVED = {"text", "input_json", "thinking", "citation", "signature"}  # events that the SDK's helper stream adds
 _MESSAGE_FIELDS = {"id", "type", "role", "model", "content", "usage", "stop_reason", "stop_sequence", "stop_details",
                    "container"}  # fmt: skip
 _TYPED_FIELDS = {"usage": dict, "stop_details": dict, "stop_sequence": str}
@@ -47,7 +50,7 @@ _METRICS = "amazon-bedrock-invocationMetrics"
 
 
 class Anthropic(NumberedWire):
-    """Messages. A call is confirmed by the end of its block; `message_stop` ends the stream."""
+    """The decoder of Messages. A call is confirmed by the end of its block; `message_stop` ends the stream."""
 
     name = "anthropic"
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
@@ -59,10 +62,10 @@ class Anthropic(NumberedWire):
 
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
-        self._aim = NOWHERE
+        self._target = NO_TARGET
         self._message_id: Any = None
         self._container: Any = None
-        self._told: dict[str, Any] = {}  # fields of the message that we have no word for, which come more than once
+        self._reported: dict[str, Any] = {}  # unknown fields of the message, which come more than once
 
     def end(self, by_mark: bool = False) -> None:
         if self._container is not None:
@@ -71,8 +74,8 @@ class Anthropic(NumberedWire):
 
     def read_typed(self, values: list[BlockDelta], payloads: list[bytes], event: str) -> None:
         append = self.out.append
-        label, wanted, block, call = self._aim
-        pieces: list[str] = []  # of the arguments that are being written
+        label, wanted, block, call = self._target
+        pieces: list[str] = []  # of the arguments of one call
         for value in values:
             delta = value.delta
             piece = delta.piece
@@ -83,7 +86,7 @@ class Anthropic(NumberedWire):
                     call.add_all(pieces)
                     pieces = []
                 self._first_delta(value.index, delta)
-                self._aim = label, wanted, block, call = self._aim_at(value.index)
+                self._target = label, wanted, block, call = self._target_of(value.index)
             elif call:
                 pieces.append(piece)
             else:
@@ -92,51 +95,51 @@ class Anthropic(NumberedWire):
             call.add_all(pieces)
 
     def read_typed_one(self, value: BlockDelta, payload: bytes, event: str) -> None:
-        label, wanted, _, call = self._aim
+        label, wanted, _, call = self._target
         delta = value.delta
         if call and delta.piece and value.index == label and type(delta) is wanted:
             call.add(delta.piece)
         else:
             self.read_typed([value], [payload], event)
 
-    def _aim_at(self, label: Label) -> Aim:
-        """Where more pieces of a block go without further ado, if it has begun and is open."""
+    def _target_of(self, label: Label) -> Target:
+        """The target for more pieces of a block, if it is open and has begun."""
         match self.parts.get(label):
             case OpenText(block=block) if block >= 0:
                 return label, TextDelta, block, None
-            case OpenThought(block=block) if block >= 0:
+            case OpenReasoning(block=block) if block >= 0:
                 return label, ThinkingDelta, block, None
             case OpenTool(call=call) if not call.is_ended:
                 return label, InputDelta, -1, call
-        return NOWHERE
+        return NO_TARGET
 
     def _first_delta(self, label: Label, delta: TextDelta | InputDelta | ThinkingDelta) -> None:
         if isinstance(delta, InputDelta):
-            self.arguments(label, delta.piece)
+            self.add_arguments(label, delta.piece)
         elif isinstance(self.parts.get(label), OpenVendor):
-            self.keep(label, "text" if isinstance(delta, TextDelta) else "thinking", delta.piece)
+            self.add_state(label, "text" if isinstance(delta, TextDelta) else "thinking", delta.piece)
         else:
-            self.words(label, OpenText if isinstance(delta, TextDelta) else OpenThought, delta.piece)
+            self.add_content(label, OpenText if isinstance(delta, TextDelta) else OpenReasoning, delta.piece)
 
     def end_mark(self) -> None:
-        """A gateway's `[DONE]` in place of `message_stop` (QUIRKS 113): it confirms nothing that is open."""
+        """Ends the stream: some gateways send `[DONE]` instead of `message_stop`; it confirms no call (QUIRKS 113)."""
         self.end()
 
-    # The loose way: everything but the pieces.
+    # Frames of any shape.
 
     def read_loose(self, payload: bytes, event: str) -> None:
-        self._aim = NOWHERE
+        self._target = NO_TARGET
         if event == "error" and not payload.startswith((b"{", b"[")):
             self.report_error({"error": payload.decode("utf-8", "replace")})
             return
-        if error := wordless_error(event, payload):
+        if error := bare_exception(event, payload):
             self.error(error)
             return
         value = self.parse_loosely(payload)
         if isinstance(value, dict):
             self._event(value.get("type") or event, value, payload, event)
         elif value is not None:
-            self.unknown(value, "a frame that is no object")
+            self.unknown(value, "a frame that is not an object")
 
     def _event(self, kind: Any, value: dict[str, Any], payload: bytes, event: str) -> None:
         self.has_known_frames |= isinstance(kind, str) and kind in _KINDS
@@ -147,7 +150,7 @@ class Anthropic(NumberedWire):
                 self._block_start(value, payload)
             case "content_block_stop":  # the SDK's helper stream repeats the block here
                 self.stop(self.label(value.get("index")))
-                self.leftover(value, ("type", "index", "content_block"), "a field of the event that we do not know")
+                self.report_fields(value, ("type", "index", "content_block"), "an unknown field of the event")
             case "message_start":
                 self._message_start(value, payload)
             case "message_delta":
@@ -159,19 +162,19 @@ class Anthropic(NumberedWire):
             case "ping":  # QUIRKS 129
                 pass
             case _:
-                self._odd(kind, value, payload, event)
+                self._other_frame(kind, value, payload, event)
 
     def _loose_delta(self, value: dict[str, Any]) -> None:
         label, delta = self.label(value.get("index")), value.get("delta")
         if not isinstance(delta, dict):
             fields = {key: field for key, field in value.items() if key not in ("type", "index")}
-            self.strange_delta(label, fields, "a delta that is no object")
+            self.unknown_delta(label, fields, "a delta that is not an object")
             return
         if isinstance(self.parts.get(label), OpenVendor):
             self._vendor_delta(label, delta)
         else:
             self._delta(label, delta)
-        self.leftover(value, ("type", "index", "delta"), "a field of the event that we do not know")
+        self.report_fields(value, ("type", "index", "delta"), "an unknown field of the event")
 
     def _delta(self, label: Label, delta: dict[str, Any]) -> None:
         kind = delta.get("type") or next((kind for kind, field in _DELTAS.items() if field in delta), "")
@@ -180,26 +183,26 @@ class Anthropic(NumberedWire):
             case _, None if field:
                 pass
             case "text", str(piece):
-                self.words(label, OpenText, piece)
+                self.add_content(label, OpenText, piece)
             case "thinking", str(piece):
-                self.words(label, OpenThought, piece)
+                self.add_content(label, OpenReasoning, piece)
             case "partial_json", piece:
-                self.arguments(label, text_of(raw_of(piece)))
+                self.add_arguments(label, text_of(raw_of(piece)))
             case "signature", piece:
-                self.keep(label, "signature", piece)
+                self.add_state(label, "signature", piece)
             case "citation", citation:
-                self.keep(label, "citations", citation, OpenText)
+                self.add_state(label, "citations", citation, OpenText)
             case _:
-                self.strange_delta(label, {"delta": delta}, "a delta of a type that we do not know")  # QUIRKS 130
+                self.unknown_delta(label, {"delta": delta}, "a delta of an unknown type")  # QUIRKS 130
                 return
-        self.leftover(delta, ("type", field, "estimated_tokens"), "a field of the delta that we do not know")
+        self.report_fields(delta, ("type", field, "estimated_tokens"), "an unknown field of the delta")
 
     def _vendor_delta(self, label: Label, delta: dict[str, Any]) -> None:
-        """A piece of a vendor's block goes into the field that it names."""
+        """Adds a piece to a block of the vendor's, in the field that it names."""
         names = {"partial_json": "input", "citation": "citations"}
         for field, piece in delta.items():
             if field != "type":
-                self.keep(label, names.get(field, field), [piece] if field == "citation" else piece)
+                self.add_state(label, names.get(field, field), [piece] if field == "citation" else piece)
 
     # Blocks.
 
@@ -209,77 +212,76 @@ class Anthropic(NumberedWire):
             spelled = spelled_inputs(payload) if block.get("input") else []
             self._begin(value.get("index"), block, spelled[0] if spelled else "")
         else:
-            self.leftover(value, ("type", "index"), "a block that is no object")
-        self.leftover(value, ("type", "index", "content_block"), "a field of the event that we do not know")
+            self.report_fields(value, ("type", "index"), "a block that is not an object")
+        self.report_fields(value, ("type", "index", "content_block"), "an unknown field of the event")
 
     def _begin(self, number: Any, block: dict[str, Any], spelled: str) -> None:
         kind = block.get("type") or ("thinking" if "thinking" in block else "text" if "text" in block else "")
         match kind:
             case "text" | "thinking":
-                self._begin_words(number, kind, block)
+                self._begin_content(number, kind, block)
             case "tool_use":
                 self._begin_tool(number, block, spelled)
             case str() if kind in _STATE_BLOCKS or kind.endswith(_STATE_ENDINGS):
                 self.begin_vendor(number, kind, block, is_state=True)
             case _ if is_empty(block):
-                pass  # what the block is, its pieces will say
+                pass  # the pieces will show what it is
             case _:
                 self.begin_vendor(number, "", block, is_state=False)
 
-    def _begin_words(self, number: Any, kind: str, block: dict[str, Any]) -> None:
-        given = {"text": block.get(kind), "signature": block.get("signature")}
-        words = OpenText if kind == "text" else OpenThought
-        self.begin(number, words({field: said for field, said in given.items() if said and isinstance(said, str)}))
+    def _begin_content(self, number: Any, kind: str, block: dict[str, Any]) -> None:
+        start = {"text": block.get(kind), "signature": block.get("signature")}
+        content = OpenText if kind == "text" else OpenReasoning
+        self.begin(number, content({field: text for field, text in start.items() if text and isinstance(text, str)}))
         citations = block.get("citations")
         for citation in citations if isinstance(citations, list) else ():
-            self.keep(self.label(number), "citations", citation)
+            self.add_state(self.label(number), "citations", citation)
         known = {"type", *(key for key in (kind, "signature") if isinstance(block.get(key), str))}
         known |= {"citations"} if isinstance(citations, list) else set()
-        self.leftover(block, known, f"a field of a {kind} block that we do not know")
+        self.report_fields(block, known, f"an unknown field of a {kind} block")
 
     def _begin_tool(self, number: Any, block: dict[str, Any], spelled: str) -> None:
-        given = block.get("input")
-        input = spelled or (text_of(raw_of(given)) if given else "")
+        input = spelled or (text_of(raw_of(block["input"])) if block.get("input") else "")
         part = self.begin_call(number, block.get("id"), block.get("name"), input)
         if part is None:
-            return  # told before
+            return  # a repeated start
         for field in ("caller", "toolset_name"):
             if not is_empty(block.get(field)) and block[field] != {"type": "direct"}:
                 self.answer.opaque(field, block[field], part.block)
         known = ("type", "id", "name", "input", "caller", "toolset_name")
-        self.leftover(block, known, "a field of a tool_use block that we do not know")
+        self.report_fields(block, known, "an unknown field of a tool_use block")
 
     def _content(self, content: Any, payload: bytes) -> None:
-        """Blocks that came whole."""
+        """Reads blocks that came whole."""
         spelled = spelled_inputs(payload)
-        for at, block in enumerate(content if isinstance(content, list) else [content]):
+        for number, block in enumerate(content if isinstance(content, list) else [content]):
             if isinstance(block, dict):
-                self._begin(at, block, spelled[at] if at < len(spelled) else "")
-                self.stop(at, "whole")
+                self._begin(number, block, spelled[number] if number < len(spelled) else "")
+                self.stop(number, "whole")
             elif isinstance(block, str):
-                self.words(at, OpenText, block)
+                self.add_content(number, OpenText, block)
             else:
-                self.leftover({"content": block}, (), "a block that is no object")
+                self.report_fields({"content": block}, (), "a block that is not an object")
 
     # Messages.
 
     def _message_start(self, value: dict[str, Any], payload: bytes) -> None:
         message = value.get("message")
         if not isinstance(message, dict):
-            self.leftover(value, ("type",), "a message that is no object")
+            self.report_fields(value, ("type",), "a message that is not an object")
             return
         id = message.get("id") or ""
         if self._message_id is not None and id and id != self._message_id:
-            self.withdraw("the provider began a new message before it had ended the last")
+            self.withdraw("the provider started a new message before the last one had ended")
             self._container = None
-            self._told.clear()
+            self._reported.clear()
         self._message_id = id
         if self.parts:  # the same message again (QUIRKS 123)
-            self.leftover({"content": message.get("content")}, (), "content in a second start of the message")
+            self.report_fields({"content": message.get("content")}, (), "content in a repeated message_start")
         else:
             self._content(message.get("content"), payload)  # QUIRKS 122
         self._message_fields(message)
-        self.leftover(value, ("type", "message"), "a field of the event that we do not know")
+        self.report_fields(value, ("type", "message"), "an unknown field of the event")
 
     def _message_delta(self, value: dict[str, Any]) -> None:
         delta, usage = value.get("delta"), value.get("usage")
@@ -288,12 +290,12 @@ class Anthropic(NumberedWire):
             usage = fields["usage"] | usage
         self._message_fields(fields if usage is None else fields | {"usage": usage})
         known = ("type", "usage", "delta") if isinstance(delta, dict) else ("type", "usage")
-        self._tell_once(value, known)
+        self._report_once(value, known)
 
     def _message_stop(self, value: dict[str, Any]) -> None:
         if isinstance(value.get(_METRICS), dict):
             self.usage({_METRICS: value[_METRICS]})
-        self.leftover(value, ("type", "message", _METRICS), "a field of the event that we do not know")
+        self.report_fields(value, ("type", "message", _METRICS), "an unknown field of the event")
         self.end(by_mark=True)
 
     def _whole(self, message: dict[str, Any], payload: bytes) -> None:
@@ -303,7 +305,7 @@ class Anthropic(NumberedWire):
         self.end(by_mark=True)
 
     def _message_fields(self, message: dict[str, Any]) -> None:
-        """What is said of a message as a whole; usage is told in snapshots (QUIRKS 90)."""
+        """Reads the fields of the message itself; usage comes as snapshots (QUIRKS 90)."""
         usage = message.get("usage")
         if isinstance(usage, dict):
             details = usage.get("output_tokens_details")
@@ -317,39 +319,38 @@ class Anthropic(NumberedWire):
         if not is_empty(message.get("container")):
             self._container = message["container"]
         self._ending(message)
-        odd = {key for key, kind in _TYPED_FIELDS.items() if not isinstance(message.get(key), kind)}
-        self._tell_once(message, _MESSAGE_FIELDS - odd)
+        unread = {key for key, kind in _TYPED_FIELDS.items() if not isinstance(message.get(key), kind)}
+        self._report_once(message, _MESSAGE_FIELDS - unread)
 
     def _ending(self, message: dict[str, Any]) -> None:
-        """Why it stopped, in the provider's words: the explanation of a refusal, or the stop sequence that was met."""
-        words, told = message.get("stop_sequence"), ""
-        details = message.get("stop_details")
+        """Reads the stop reason, with the explanation of a refusal or the stop sequence as its message."""
+        explanation, details = message.get("stop_sequence"), message.get("stop_details")
         if isinstance(details, dict):
-            told = next((key for key in ("explanation", "category") if details.get(key)), "")
-            words = details.get(told) or words
-            self.leftover(details, ("type", told), "more about why it stopped")
+            key = next((key for key in ("explanation", "category") if details.get(key)), "")
+            explanation = details.get(key) or explanation
+            self.report_fields(details, ("type", key), "an unknown field of stop_details")
         if reason := message.get("stop_reason"):
-            self.finish(reason, words)
+            self.finish(reason, explanation)
 
-    def _tell_once(self, value: dict[str, Any], known: Any) -> None:
-        fresh = {key: field for key, field in value.items() if key not in known and self._told.get(key) != field}
-        self._told |= fresh
-        self.leftover(fresh, (), "a field of the message that we do not know")
+    def _report_once(self, value: dict[str, Any], known: Any) -> None:
+        new = {key: field for key, field in value.items() if key not in known and self._reported.get(key) != field}
+        self._reported |= new
+        self.report_fields(new, (), "an unknown field of the message")
 
-    # What is no event of this protocol.
+    # Frames that are not events of this protocol.
 
-    def _odd(self, kind: Any, value: dict[str, Any], payload: bytes, event: str) -> None:
+    def _other_frame(self, kind: Any, value: dict[str, Any], payload: bytes, event: str) -> None:
         match value:
             case {"bytes": str(data)} if event == "chunk":
                 self._chunk(data, value)
-            case {"chunk": {"bytes": str(data)}}:  # as boto3 has it
+            case {"chunk": {"bytes": str(data)}}:  # as boto3 returns it
                 self._chunk(data, value)
             case {"role": "assistant", "content": list() | str()}:
                 self._whole(value, payload)
             case {"type": str()} if kind in _DERIVED and self.parts:
                 pass
             case _:
-                self._perhaps_error(kind, value, event)
+                self._error_or_unknown_event(kind, value, event)
 
     def _chunk(self, data: str, value: dict[str, Any]) -> None:
         try:
@@ -359,9 +360,9 @@ class Anthropic(NumberedWire):
             return
         self.read_one(payload, "")
 
-    def _perhaps_error(self, kind: Any, value: dict[str, Any], event: str) -> None:
+    def _error_or_unknown_event(self, kind: Any, value: dict[str, Any], event: str) -> None:
         error = named_error(event, value)
         if error is None and (not value.get("type") or kind == "error" or "error" in value):
             error = error_in(value) or bare_message(value)
-        self.harm(value.get("index"))
-        self.error_or_unknown(error, value, "an event that we do not know")
+        self.damage_call(value.get("index"))
+        self.error_or_unknown(error, value, "an unknown event")

@@ -1,4 +1,4 @@
-"""The shapes of Anthropic's frames that are typed: pieces of blocks, and inputs whose spelling is kept."""
+"""The narrow shapes of Anthropic's frames: pieces of blocks, and inputs as they were spelled."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class ThinkingDelta(Struct, gc=False, forbid_unknown_fields=True, tag_field="typ
 
 
 class BlockDelta(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="content_block_delta"):
-    """What nearly all frames are."""
+    """The shape of nearly all frames."""
 
     index: int
     delta: TextDelta | InputDelta | ThinkingDelta
 
 
 class Spelled(Struct):
-    """A block of which only the spelling of its input counts."""
+    """A block, of which only the spelling of its input is read."""
 
     input: msgspec.Raw = msgspec.Raw()
 
@@ -40,7 +40,7 @@ class SpelledMessage(Struct):
 
 
 class SpelledFrame(Struct):
-    """Wherever blocks may stand: in their start, in a message that starts, in a whole message."""
+    """A frame with blocks: the start of a block, the start of a message, or a whole message."""
 
     content_block: Spelled | None = None
     message: SpelledMessage | None = None
@@ -52,7 +52,7 @@ _decode_spelled = msgspec.json.Decoder(SpelledFrame).decode
 
 
 def spelled_inputs(payload: bytes) -> list[str]:
-    """The inputs of the frame's blocks as they were spelled; none if the frame is too odd to tell."""
+    """The inputs of the frame's blocks as they were spelled; none if the frame has another shape."""
     try:
         frame = _decode_spelled(payload)
     except UNREADABLE:

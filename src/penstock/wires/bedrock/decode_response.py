@@ -1,8 +1,10 @@
-"""Amazon Bedrock Converse: ConverseStream frames, the same events as boto3 gives them, and whole responses.
+"""Decodes Amazon Bedrock Converse: ConverseStream frames, the same events as boto3 returns them, and whole responses.
 
-A frame's kind is only in its name; boto3 puts it around the event, as its one key. Text and reasoning blocks have no
-start: their first delta begins them, so everything goes by `contentBlockIndex` (QUIRKS 161). The stream's end is the
-end of the bytes, since `metadata` may come after `messageStop`, before it, or not at all (QUIRKS 162).
+The type of a frame is only in its event name; boto3 makes it the only key of the event. Text and reasoning blocks have
+no start: their first delta begins them, so blocks are found by `contentBlockIndex` (QUIRKS 161). The stream ends with
+its bytes, because `metadata` may come after `messageStop`, before it, or not at all (QUIRKS 162).
+
+The loose path is the reference for `read_typed`; test_laws decodes every vector by both.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from msgspec import Struct
 
 from penstock.events import FinishReason
 from penstock.framing.sniff import FramingName
-from penstock.wires.shared.in_band_errors import bare_message, error_in, named_error, wordless_error
+from penstock.wires.shared.in_band_errors import bare_exception, bare_message, error_in, named_error
 from penstock.wires.shared.loose import is_empty, items, raw_of, text_of
 from penstock.wires.shared.numbered_blocks import Label, NumberedWire
-from penstock.wires.shared.open_block import OpenText, OpenThought, OpenVendor
+from penstock.wires.shared.open_block import OpenReasoning, OpenText, OpenVendor
 from penstock.wires.shared.wire import UNREADABLE
 
 
@@ -33,10 +35,10 @@ class ReasoningPiece(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class Delta(Struct, gc=False, forbid_unknown_fields=True):
-    """What nearly all deltas are, one field of these at a time."""
+    """The shape of nearly all deltas, with one of these fields each."""
 
     text: str | None = None
-    toolUse: ToolPiece | None = None  # noqa: N815  # the wire's own names
+    toolUse: ToolPiece | None = None  # noqa: N815  # the names of the API
     reasoningContent: ReasoningPiece | None = None  # noqa: N815
 
 
@@ -47,7 +49,7 @@ class BlockDelta(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class SpelledTool(Struct):
-    """A call of which only the spelling of its input counts."""
+    """A call, of which only the spelling of its input is read."""
 
     input: msgspec.Raw = msgspec.Raw()
 
@@ -71,12 +73,12 @@ class SpelledResponse(Struct):
 _decode_spelled = msgspec.json.Decoder(SpelledResponse).decode
 
 _EVENTS = ("messageStart", "contentBlockStart", "contentBlockDelta", "contentBlockStop", "messageStop", "metadata")
-_NOISE = ("p", "role", "usage", "stopReason", "metrics", "performanceConfig", "serviceTier", "ResponseMetadata")
+_IGNORED = ("p", "role", "usage", "stopReason", "metrics", "performanceConfig", "serviceTier", "ResponseMetadata")
 _CLIENT_TOOLS = (None, "", "tool_use")
 
 
 class Bedrock(NumberedWire):
-    """Converse. A call is confirmed by the end of its block."""
+    """The decoder of Converse. A call is confirmed by the end of its block."""
 
     name = "bedrock"
     framing: ClassVar[FramingName] = "aws"
@@ -90,7 +92,7 @@ class Bedrock(NumberedWire):
     decode = staticmethod(msgspec.json.Decoder(BlockDelta).decode)
 
     def read_typed(self, values: list[BlockDelta], payloads: list[bytes], event: str) -> None:
-        if event != "contentBlockDelta":  # only the event's name tells what a payload is
+        if event != "contentBlockDelta":  # only the event name says what a payload is
             for payload in payloads:
                 self.read_loose(payload, event)
             return
@@ -98,35 +100,35 @@ class Bedrock(NumberedWire):
             self._typed_delta(value.contentBlockIndex, value.delta)
 
     def end_mark(self) -> None:
-        """This protocol has no end mark: what follows may still be said."""
+        """Does nothing: this protocol has no end mark."""
 
-    def joined(self, field: str, pieces: list[Any]) -> Any:
+    def join_state(self, field: str, pieces: list[Any]) -> Any:
         if field == "redactedContent" and len(pieces) > 1:
-            return _joined_base64(pieces)
-        return super().joined(field, pieces)
+            return _join_base64(pieces)
+        return super().join_state(field, pieces)
 
     def _typed_delta(self, label: int, delta: Delta) -> None:
         if delta.text is not None:
             self._text(label, delta.text)
         if delta.toolUse is not None:
-            self.arguments(label, delta.toolUse.input)
+            self.add_arguments(label, delta.toolUse.input)
         if delta.reasoningContent is not None:
-            self.words(label, OpenThought, delta.reasoningContent.text)
+            self.add_content(label, OpenReasoning, delta.reasoningContent.text)
 
     def _text(self, label: Label, piece: str) -> None:
         if isinstance(self.parts.get(label), OpenVendor):
-            self.keep(label, "text", piece)
+            self.add_state(label, "text", piece)
         else:
-            self.words(label, OpenText, piece)
+            self.add_content(label, OpenText, piece)
 
     def read_loose(self, payload: bytes, event: str) -> None:
-        if error := wordless_error(event, payload):
+        if error := bare_exception(event, payload):
             self.error(error)
             return
         value = self.parse_loosely(payload)
         if not isinstance(value, dict):
             if value is not None:
-                self.unknown(value, "a frame that is no object")
+                self.unknown(value, "a frame that is not an object")
         elif any(key in _EVENTS for key in value):
             for key, inner in value.items():
                 self._wrapped(key, inner)
@@ -136,12 +138,12 @@ class Bedrock(NumberedWire):
             self._response(value, payload, event)
 
     def _wrapped(self, key: str, inner: Any) -> None:
-        """An event with its name around it, as boto3 gives it."""
+        """Reads an event under its name, as boto3 returns it."""
         if key in _EVENTS and isinstance(inner, dict):
             self._event(key, inner)
-        elif key not in _NOISE and not is_empty(inner):
-            self.harm(inner.get("contentBlockIndex") if isinstance(inner, dict) else None)
-            self.unknown({key: inner}, "an event that we do not know")
+        elif key not in _IGNORED and not is_empty(inner):
+            self.damage_call(inner.get("contentBlockIndex") if isinstance(inner, dict) else None)
+            self.unknown({key: inner}, "an unknown event")
 
     def _event(self, event: str, value: dict[str, Any]) -> None:
         self.has_known_frames = True
@@ -158,10 +160,10 @@ class Bedrock(NumberedWire):
                 self.stop(self.label(value.get("contentBlockIndex")))
             case _:
                 self._message_fields(value)
-        self.leftover(value, (*known, *_NOISE), "a field of the event that we do not know")
+        self.report_fields(value, (*known, *_IGNORED), "an unknown field of the event")
 
     def _message_fields(self, value: dict[str, Any]) -> None:
-        """What is said of the message as a whole, wherever it is said."""
+        """Reads the fields of the message itself, in whichever event they come."""
         if reason := value.get("stopReason"):
             self.finish(reason)
         usage = value.get("usage")
@@ -179,7 +181,7 @@ class Bedrock(NumberedWire):
         match start:
             case {"toolUse": dict(tool), **rest} if tool.get("type") in _CLIENT_TOOLS:
                 self.begin_call(number, tool.get("toolUseId"), tool.get("name"), text_of(raw_of(tool.get("input"))))
-                self.leftover(tool, ("toolUseId", "name", "type", "input"), "a field of toolUse that we do not know")
+                self.report_fields(tool, ("toolUseId", "name", "type", "input"), "an unknown field of toolUse")
             case {"toolUse": dict(body), **rest}:
                 self.begin_vendor(number, "toolUse", body, is_state=True, wrap="toolUse")
             case {"toolResult": dict(body), **rest}:
@@ -187,15 +189,15 @@ class Bedrock(NumberedWire):
             case {"text": str(text), **rest}:
                 self.begin(number, OpenText({"text": text} if text else None))
             case _ if is_empty(start):
-                return  # what the block is, its deltas will say (QUIRKS 161)
+                return  # the deltas will show what it is (QUIRKS 161)
             case _:
                 self.begin_vendor(number, "", {"start": start}, is_state=False)
                 return
-        self.leftover(rest, (), "a field of a block's start that we do not know")
+        self.report_fields(rest, (), "an unknown field of a block's start")
 
     def _delta(self, label: Label, delta: Any) -> None:
         if not isinstance(delta, dict):
-            self.strange_delta(label, {"delta": delta}, "a delta that is no object")
+            self.unknown_delta(label, {"delta": delta}, "a delta that is not an object")
             return
         if isinstance(self.parts.get(label), OpenVendor):
             self._vendor_delta(label, delta)
@@ -203,41 +205,41 @@ class Bedrock(NumberedWire):
         for field, piece in delta.items():
             match field, piece:
                 case "text", str():
-                    self.words(label, OpenText, piece)
+                    self.add_content(label, OpenText, piece)
                 case "toolUse", dict():
-                    self.arguments(label, text_of(raw_of(piece.get("input"))))
-                    self.leftover(piece, ("input",), "a field of toolUse that we do not know")
+                    self.add_arguments(label, text_of(raw_of(piece.get("input"))))
+                    self.report_fields(piece, ("input",), "an unknown field of toolUse")
                 case "reasoningContent", dict():
                     self._reasoning(label, piece)
                 case "citation", dict():
-                    self.keep(label, "citations", piece, OpenText)
+                    self.add_state(label, "citations", piece, OpenText)
                 case _:
-                    self.strange_delta(label, {field: piece}, "a delta of a type that we do not know")
+                    self.unknown_delta(label, {field: piece}, "a delta of an unknown type")
 
     def _reasoning(self, label: Label, piece: dict[str, Any]) -> None:
         for field, value in piece.items():
             match field, value:
                 case "text", str():
-                    self.words(label, OpenThought, value)
+                    self.add_content(label, OpenReasoning, value)
                 case "signature" | "redactedContent", _:
-                    self.keep(label, field, value)
+                    self.add_state(label, field, value)
                 case "reasoningText", dict():  # whole, as in a response
                     self._reasoning(label, value)
                 case _:
-                    self.leftover({field: value}, (), "a field of reasoningContent that we do not know")
+                    self.report_fields({field: value}, (), "an unknown field of reasoningContent")
 
     def _vendor_delta(self, label: Label, delta: dict[str, Any]) -> None:
-        """A piece of a block that is none of ours goes into the field that it is for."""
+        """Adds a piece to a block of the vendor's, in the field that it names."""
         for field, piece in delta.items():
             match field, piece:
                 case "toolUse", {"input": input}:
-                    self.keep(label, "input", input)
+                    self.add_state(label, "input", input)
                 case "toolResult", list():
-                    self.keep(label, "content", piece)
+                    self.add_state(label, "content", piece)
                 case _:
-                    self.keep(label, field, piece)
+                    self.add_state(label, field, piece)
 
-    # Responses that are no stream.
+    # Whole responses, and errors.
 
     def _response(self, value: dict[str, Any], payload: bytes, event: str) -> None:
         match value:
@@ -245,44 +247,44 @@ class Bedrock(NumberedWire):
                 self._content(message.get("content"), payload)
                 self._message_fields(value)
                 for fields in (value, rest, message):
-                    self.leftover(fields, ("output", "content", *_NOISE), "a field of the response that we do not know")
+                    self.report_fields(fields, ("output", "content", *_IGNORED), "an unknown field of the response")
             case _ if event == "initial-response":
                 pass
             case _:
-                self._perhaps_error(value, event)
+                self._error_or_unknown_event(value, event)
 
     def _content(self, content: Any, payload: bytes) -> None:
         spelled = _spelled_inputs(payload)
-        for at, block in enumerate(content if isinstance(content, list) else [content]):
-            self._whole_block(at, block, spelled[at] if at < len(spelled) else "")
-            self.stop(at, "whole")
+        for number, block in enumerate(content if isinstance(content, list) else [content]):
+            self._whole_block(number, block, spelled[number] if number < len(spelled) else "")
+            self.stop(number, "whole")
 
-    def _whole_block(self, at: int, block: Any, spelled: str) -> None:
+    def _whole_block(self, number: int, block: Any, spelled: str) -> None:
         match block:
             case {"toolUse": dict(tool)}:
                 is_spelled = spelled and tool.get("type") in _CLIENT_TOOLS
-                self._start(at, {**block, "toolUse": {**tool, "input": spelled} if is_spelled else tool})
+                self._start(number, {**block, "toolUse": {**tool, "input": spelled} if is_spelled else tool})
             case {"toolResult": dict()}:
-                self._start(at, block)
+                self._start(number, block)
             case {"citationsContent": dict(cited), **rest}:
                 for piece in items(cited.get("content")):
-                    self._delta(at, piece)
+                    self._delta(number, piece)
                 for citation in items(cited.get("citations")):
-                    self._delta(at, {"citation": citation})
-                self.leftover({**cited, **rest}, ("content", "citations"), "a field of the block that we do not know")
+                    self._delta(number, {"citation": citation})
+                self.report_fields({**cited, **rest}, ("content", "citations"), "an unknown field of the block")
             case {"text": str()} | {"reasoningContent": dict()}:
-                self._delta(at, block)
+                self._delta(number, block)
             case _:
-                self.leftover({"content": block}, (), "a block of a type that we do not know")
+                self.report_fields({"content": block}, (), "a block of an unknown type")
 
-    def _perhaps_error(self, value: dict[str, Any], event: str) -> None:
-        error = named_error(event, value) or error_in(value) or bare_message(_named(value))
-        self.harm(value.get("contentBlockIndex"))
-        self.error_or_unknown(error, value, "an event that we do not know")
+    def _error_or_unknown_event(self, value: dict[str, Any], event: str) -> None:
+        error = named_error(event, value) or error_in(value) or bare_message(_normalized_error(value))
+        self.damage_call(value.get("contentBlockIndex"))
+        self.error_or_unknown(error, value, "an unknown event")
 
 
-def _named(value: dict[str, Any]) -> dict[str, Any]:
-    """An error of AWS, whose type is its code, without the namespace; or, as boto3 keeps it, under `Error`."""
+def _normalized_error(value: dict[str, Any]) -> dict[str, Any]:
+    """An AWS error with its type, without the namespace, as its code; boto3 keeps it under `Error`."""
     match value:
         case {"Error": {"Message": message, **rest}}:
             return {"message": message, "code": rest.get("Code")}
@@ -291,8 +293,8 @@ def _named(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _joined_base64(pieces: list[Any]) -> Any:
-    """Bytes that came in pieces, each encoded on its own."""
+def _join_base64(pieces: list[Any]) -> Any:
+    """Joins bytes that came in pieces, each encoded separately."""
     try:
         whole = b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
     except (binascii.Error, ValueError, TypeError):
@@ -301,7 +303,7 @@ def _joined_base64(pieces: list[Any]) -> Any:
 
 
 def _spelled_inputs(payload: bytes) -> list[str]:
-    """The inputs of a response's calls as they were spelled; none if the response is too odd to tell."""
+    """The inputs of a response's calls as they were spelled; none if the response has another shape."""
     try:
         blocks = _decode_spelled(payload).output.message.content
     except UNREADABLE:

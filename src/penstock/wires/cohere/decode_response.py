@@ -1,8 +1,9 @@
-"""Cohere's chat, version 2: frames to events.
+"""Decodes Cohere's chat API, version 2: SSE events, and whole responses.
 
-Texts and calls are begun, continued and ended by their index. The tool plan is neither, but Cohere wants it back
-(QUIRKS 159): it is gathered, and told whole as an opaque part. Citations say where a text is from; they need not go
-back, and come out as unknown.
+Texts and calls are started, continued and ended by their index. The tool plan must be sent back (QUIRKS 159): it is
+collected and emitted as one `Opaque`. Citations need not be sent back and are emitted as `Unknown`.
+
+The loose path is the reference for `read_typed`; test_laws decodes every vector by both.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from penstock.wires.shared.open_call import OpenCall
 from penstock.wires.shared.wire import INTERRUPTED, Wire
 
 MAX_PLAN = 1024 * 1024
-"""How many characters of a tool plan are gathered before they are told."""
+"""How many characters of a tool plan are collected before they are emitted."""
 
 
 class Content(Struct, gc=False, forbid_unknown_fields=True):
@@ -51,7 +52,7 @@ class Delta(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class Frame(Struct, gc=False, forbid_unknown_fields=True):
-    """What nearly all frames are: a piece of a text, of a thought, of a call or of a plan."""
+    """The shape of nearly all frames: a piece of a text, of reasoning, of a call or of a plan."""
 
     delta: Delta
     type: Literal["content-delta", "content-start", "tool-call-delta", "tool-plan-delta"]
@@ -60,11 +61,11 @@ class Frame(Struct, gc=False, forbid_unknown_fields=True):
 
 _KINDS = {"message-start", "content-start", "content-delta", "content-end", "tool-plan-delta", "tool-call-start",
           "tool-call-delta", "tool-call-end", "citation-start", "citation-end", "message-end"}  # fmt: skip
-_NOISE = {"id", "type", "role"}
+_IGNORED = {"id", "type", "role"}
 
 
 class Cohere(Wire):
-    """Frames of a chat, or the whole answer."""
+    """The decoder of Cohere's chat API. A call is confirmed by its end event; `message-end` ends the stream."""
 
     name = "cohere"
     decode = staticmethod(msgspec.json.Decoder(Frame).decode)
@@ -77,32 +78,32 @@ class Cohere(Wire):
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
         self._answer = self.answer_for()
-        self._calls: dict[int | None, OpenCall] = {}  # those that have not ended, by index
-        self._ended: set[int | None] = set()  # the indexes of those that have
-        self._doubtful: list[tuple[OpenCall, SealedBy]] = []  # those that ended without arguments
+        self._calls: dict[int | None, OpenCall] = {}  # those that are open, by index
+        self._ended: set[int | None] = set()  # the indexes of calls that have ended
+        self._doubtful: list[tuple[OpenCall, SealedBy]] = []  # calls that ended without arguments
         self._plan = StringIO()
-        self._index: int | None = None  # of the text that is being written
+        self._index: int | None = None  # of the open text
 
     def end(self, by_mark: bool = False) -> None:
-        self._tell_plan()
+        self._emit_plan()
         is_interrupted = self.FINISH.get(self._answer.raw_reason or "") in INTERRUPTED
         if is_interrupted:
             for call in self._calls.values():
-                call.fail("cut", "the answer broke off before the call ended")
+                call.fail("cut", "the response was interrupted before the call ended")
         if is_interrupted or self._errors:
             for call, _ in self._doubtful:
-                call.fail("cut", "the answer broke off before the call had any arguments")
-        self._settle()
+                call.fail("cut", "the response was interrupted before the call had any arguments")
+        self._decide_doubtful()
         super().end(by_mark)
 
     def end_mark(self) -> None:
-        """A gateway's `[DONE]` in place of `message-end` (QUIRKS 113): it confirms nothing that is open."""
+        """Ends the stream: some gateways send `[DONE]` instead of `message-end`; it confirms no call (QUIRKS 113)."""
         self.end()
 
     def read_typed(self, values: list[Frame], payloads: list[bytes], event: str) -> None:
         if self._doubtful:
             message = values[0].delta.message
-            self._goes_on(values[0].index, bool(message.tool_calls and message.tool_calls.function.arguments))
+            self._before_next(values[0].index, bool(message.tool_calls and message.tool_calls.function.arguments))
         append, answer, calls = self.out.append, self._answer, self._calls
         for piece in values:
             message, index = piece.delta.message, piece.index
@@ -121,42 +122,42 @@ class Cohere(Wire):
                 elif arguments:
                     self._entry(index, {"function": {"arguments": arguments}})
             if message.tool_plan:
-                self._plan_on(message.tool_plan)
+                self._add_plan(message.tool_plan)
 
     def _content(self, index: int | None, content: Content) -> None:
-        """A text or a thought, or a piece of one; with a type it begins."""
+        """Reads a piece of text or reasoning; one with a type begins a new block."""
         answer = self._answer
-        self._tell_plan()
+        self._emit_plan()
         if content.type is not None or index != self._index:
             answer.open_kind = ""
         self._index = index
         answer.reasoning(content.thinking or "")
         answer.text(content.text or "")
 
-    def _plan_on(self, piece: str) -> None:
+    def _add_plan(self, piece: str) -> None:
         if not piece:
             return
         self._answer.open_kind = ""
         self._plan.write(piece)
         if self._plan.tell() > MAX_PLAN:
-            self._tell_plan()
+            self._emit_plan()
 
-    def _tell_plan(self) -> None:
+    def _emit_plan(self) -> None:
         if plan := self._plan.getvalue():
             self._plan = StringIO()
             self._answer.opaque("tool_plan", plan)
 
     def _entry(self, index: int | None, value: Any, is_start: bool = False) -> None:
-        """The head of a call, or a piece of one, which belongs to the open call of its index (QUIRKS 160)."""
+        """Reads the start of a call, or a piece, which belongs to the open call of its index (QUIRKS 160)."""
         entry = dict(value) if isinstance(value, dict) else {"tool_calls": value}
         function = dict(take(entry, "function", dict) or {})
         id, name = entry.pop("id", None), take(function, "name", str) or ""
         arguments = arguments_text(function.pop("arguments", None))
-        given_id = "" if id is None else str(id)
-        call = self._begun_again(index, given_id, name) if is_start else self._calls.get(self._label(index))
+        provider_id = "" if id is None else str(id)
+        call = self._repeated_start(index, provider_id, name) if is_start else self._calls.get(self._label(index))
         if call is None and (name or id is not None):
-            self._tell_plan()
-            call = self._calls[index] = self._answer.call(given_id, name)
+            self._emit_plan()
+            call = self._calls[index] = self._answer.call(provider_id, name)
             self._ended.discard(index)
         if call is not None:
             call.name = call.name or name
@@ -164,66 +165,66 @@ class Cohere(Wire):
                 call.add(arguments)
         elif arguments:
             self._answer.is_short = True
-            self.unknown({"index": index, "arguments": arguments}, "a piece of a call that is not known")
+            self.unknown({"index": index, "arguments": arguments}, "a piece of an unknown call")
         rest = {**entry, **function}
-        if not name and id is None and not arguments and not is_empty(_without_noise(rest)):
-            self._harm(index)
-        self._tell(rest, "fields of a call that we do not know")
+        if not name and id is None and not arguments and not is_empty(_without_ignored(rest)):
+            self._damage_call(index)
+        self._report(rest, "unknown fields of a call")
 
-    def _harm(self, index: int | None) -> None:
-        """Something that we do not know was said of a call: it may have been a piece of the arguments."""
+    def _damage_call(self, index: int | None) -> None:
+        """Marks the call of this index as damaged: something unknown came for it, perhaps a piece of its arguments."""
         if call := self._calls.get(self._label(index)):
             call.damage()
 
-    def _begun_again(self, index: int | None, given_id: str, name: str) -> OpenCall | None:
-        """The call whose start is repeated. Of any other that has the index nothing more can come, nor its end."""
+    def _repeated_start(self, index: int | None, provider_id: str, name: str) -> OpenCall | None:
+        """The call of this index if its start is repeated; any other call of this index cannot be completed."""
         call = None if index is None else self._calls.get(index)
         if call is None:
             return None
-        if not call.size and given_id in ("", call.id) and name == call.name:
+        if not call.size and provider_id in ("", call.id) and name == call.name:
             return call
-        call.fail("cut", "another call took the call's index before the call ended")
+        call.fail("cut", "another call took the index of the call before the call ended")
         return None
 
     def _label(self, index: int | None) -> int | None:
-        """The index of an open call; if there is none of this index, and never was, that of the only one."""
-        is_strange = index not in self._calls and index not in self._ended
-        return next(iter(self._calls)) if is_strange and len(self._calls) == 1 else index
+        """The index, or, if no call ever had it, the index of the only open call."""
+        is_new = index not in self._calls and index not in self._ended
+        return next(iter(self._calls)) if is_new and len(self._calls) == 1 else index
 
-    # The loose way: heads, ends, whole answers, errors, and fields that we have not met.
+    # Frames of any shape: starts, ends, whole responses, errors, and unknown fields.
 
     def read_loose(self, payload: bytes, event: str) -> None:
         value = self.parse_loosely(payload)
         if not isinstance(value, dict):
-            self._tell(value, "a frame that is no object")
+            self._report(value, "a frame that is not an object")
             return
         frame = dict(value)
         kind, index = take(frame, "type", str) or event, take(frame, "index", int)
         if kind in _KINDS:
             self.has_known_frames = True
             if kind != "message-end":
-                self._goes_on(index, kind == "tool-call-delta")
+                self._before_next(index, kind == "tool-call-delta")
             delta = dict(take(frame, "delta", dict) or {})
             self._loose_message(index, delta, is_start=kind == "tool-call-start")
-            if kind == "tool-call-delta" and not is_empty({**_without_noise(delta), "delta": frame.get("delta")}):
-                self._harm(index)
-            self._tell(frame, "fields of a frame that we do not know")
-            self._ends(kind, index, delta)
+            if kind == "tool-call-delta" and not is_empty({**_without_ignored(delta), "delta": frame.get("delta")}):
+                self._damage_call(index)
+            self._report(frame, "unknown fields of a frame")
+            self._end_part(kind, index, delta)
         elif self.report_error(value) or (event == "error" and self.report_error({"error": value})):
             pass
-        elif "finish_reason" in frame:  # the whole answer
+        elif "finish_reason" in frame:  # a whole response
             self._loose_message(None, frame, is_start=True)
-            for at in list(self._calls):
-                self._end_call(at, "whole")
+            for open_index in list(self._calls):
+                self._end_call(open_index, "whole")
             self._finish(frame)
         elif kind:
-            if index is not None:  # else it is no piece of a call: a keep-alive, say
-                self._harm(index)
-            self.unknown(value, "a frame of a kind that we do not know")
+            if index is not None:  # else it is not a piece of a call, but for example a keep-alive
+                self._damage_call(index)
+            self.unknown(value, "a frame of an unknown kind")
         else:
             self.report_bare_error(value)
 
-    def _ends(self, kind: str, index: int | None, delta: dict[str, Any]) -> None:
+    def _end_part(self, kind: str, index: int | None, delta: dict[str, Any]) -> None:
         match kind:
             case "content-end":
                 self._answer.open_kind = ""
@@ -232,7 +233,7 @@ class Cohere(Wire):
             case "message-end":
                 self._finish(delta)
                 return
-        self._tell(delta, "fields of a delta that we do not know")
+        self._report(delta, "unknown fields of a delta")
 
     def _end_call(self, index: int | None, sealed_by: SealedBy) -> None:
         label = self._label(index)
@@ -245,14 +246,14 @@ class Cohere(Wire):
         else:
             self._doubtful.append((call, sealed_by))
 
-    def _goes_on(self, index: int | None, is_piece: bool) -> None:
-        """The answer goes on; a piece for a call that has ended shows that arguments are missing."""
+    def _before_next(self, index: int | None, is_piece: bool) -> None:
+        """Decides the doubtful calls: a piece for a call that has ended shows that arguments are missing."""
         if self._doubtful:
             self._answer.is_short |= is_piece and self._label(index) not in self._calls
-            self._settle()
+            self._decide_doubtful()
 
-    def _settle(self) -> None:
-        """The answer goes on or ended well: no arguments are the empty object (QUIRKS 33)."""
+    def _decide_doubtful(self) -> None:
+        """Seals the doubtful calls with the empty object (QUIRKS 33), as the response was not interrupted."""
         for call, sealed_by in self._doubtful:
             if self._answer.is_short:
                 call.fail("cut", NO_ARGUMENTS)
@@ -264,14 +265,14 @@ class Cohere(Wire):
         if self.report_error({"error": delta.get("error"), "code": delta.get("error_type")}):
             delta = {**delta, "error": None, "error_type": None}
         if usage is not None:
-            self._usage_of(usage)
-        self._tell(delta, "fields of the end that we do not know")
+            self._read_usage(usage)
+        self._report(delta, "unknown fields of message-end")
         if reason:
             self._answer.finish(reason)
         self.end(by_mark=True)
 
-    def _usage_of(self, usage: dict[str, Any]) -> None:
-        """Of the two sets of counts, `tokens` is what was read and written; `billed_units` is what is paid for."""
+    def _read_usage(self, usage: dict[str, Any]) -> None:
+        """Reads the counts of `tokens`; those of `billed_units` only where they are missing."""
         sets = [take(dict(usage), key, dict) or {} for key in ("billed_units", "tokens")]
         tokens = sets[0] | sets[1]
         self.usage(
@@ -286,28 +287,28 @@ class Cohere(Wire):
         message = dict(take(fields, "message", dict) or {})
         for content in items(message.pop("content", None)):
             self._loose_content(index, content)
-        self._plan_on(take(message, "tool_plan", str) or "")
+        self._add_plan(take(message, "tool_plan", str) or "")
         calls = message.pop("tool_calls", None)
-        for at, entry in enumerate(items(calls)):
-            self._entry((index or 0) + at if isinstance(calls, list) else index, entry, is_start)
+        for position, entry in enumerate(items(calls)):
+            self._entry((index or 0) + position if isinstance(calls, list) else index, entry, is_start)
         for citation in items(message.pop("citations", None)):
             self.unknown(citation, "a citation")
-        self._tell(message, "fields of a message that we do not know")
+        self._report(message, "unknown fields of a message")
 
     def _loose_content(self, index: int | None, value: Any) -> None:
         content = dict(value) if isinstance(value, dict) else {"type": "text", "text": value}
         typed = Content(take(content, "text", str), take(content, "thinking", str), take(content, "type", str))
         self._content(index, typed)
         if not is_empty(content):
-            self.unknown(value, "content that we do not know")
+            self.unknown(value, "unknown content")
 
-    def _tell(self, rest: Any, note: str) -> None:
-        """What is left over, if it says something."""
+    def _report(self, rest: Any, note: str) -> None:
+        """Reports what was not read, if it has any content."""
         if isinstance(rest, dict):
-            rest = _without_noise(rest)
+            rest = _without_ignored(rest)
         if not is_empty(rest):
             self.unknown(rest, note)
 
 
-def _without_noise(fields: dict[str, Any]) -> dict[str, Any]:
-    return {key: field for key, field in fields.items() if key not in _NOISE and not is_empty(field)}
+def _without_ignored(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: field for key, field in fields.items() if key not in _IGNORED and not is_empty(field)}

@@ -226,7 +226,7 @@ def function_call_of(fields: dict[str, Any], unknown: Callable[[Any, str], None]
         take(fields, "willContinue", bool),
     )
     if not is_empty(fields):
-        unknown(fields, "fields of a call that we do not know")
+        unknown(fields, "unknown fields of a call")
     return call
 
 
@@ -244,7 +244,7 @@ def _partial_arg(value: Any, unknown: Callable[[Any, str], None]) -> PartialArg:
         if key.endswith("Value") and field is not None:
             arg.number_value = raw_of(field)
         elif not is_empty(field):
-            unknown({key: field}, "a field of an argument that we do not know")
+            unknown({key: field}, "an unknown field of an argument")
     return arg
 
 

@@ -199,7 +199,7 @@ class Gemini(Wire):
                 for item in value:
                     self._loose_frames(item, event)
             case _:
-                self.unknown(value, "a frame that is no object")
+                self.unknown(value, "a frame that is not an object")
 
     def _loose_frame(self, value: dict[str, Any], event: str) -> None:
         frame = camel(value)
@@ -244,7 +244,7 @@ class Gemini(Wire):
 
     def _loose_part(self, answer: AnswerWriter, value: Any) -> None:
         if not isinstance(value, dict):
-            self._odd(value, "a part that is no object")
+            self._odd(value, "a part that is not an object")
             return
         part = camel(value)
         kind = next((kind for kind in _REPLAYED if part.get(kind) is not None), None)

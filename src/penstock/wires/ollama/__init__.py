@@ -1,1 +1,4 @@
-"""The wire `ollama`."""
+"""The wire `ollama`: Ollama's native API, `/api/chat` and `/api/generate`.
+
+Streams are NDJSON. Calls come whole, and older servers send no ids.
+"""

@@ -1,7 +1,9 @@
-"""Ollama's own API, `/api/chat` and `/api/generate`: lines to events.
+"""Decodes Ollama's native API, `/api/chat` and `/api/generate`: NDJSON lines, and whole responses.
 
-A line is an object, and the last one says `done`; a whole body is that last line alone. Calls come whole, in any line
-(QUIRKS 156). A line that is no JSON is an error in plain words (QUIRKS 100).
+Each line is an object, and the last one has `done: true`; a whole response is that line alone. Calls come whole, in any
+line (QUIRKS 156). A line that is not JSON is an error in plain text (QUIRKS 100).
+
+The loose path is the reference for `read_typed`; test_laws decodes every vector by both.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from penstock.wires.shared.wire import UNREADABLE, Wire
 class Function(Struct, gc=False, forbid_unknown_fields=True):
     name: str | None = None
     arguments: Raw = Raw()
-    index: int | None = None  # says nothing: the calls come whole and in order (QUIRKS 157)
+    index: int | None = None  # not used: the calls come whole and in order (QUIRKS 157)
 
 
 class Call(Struct, gc=False, forbid_unknown_fields=True):
@@ -43,7 +45,7 @@ class Message(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class Line(Struct, gc=False, forbid_unknown_fields=True):
-    """A line that is not the last: that one has counts, and is read loosely."""
+    """Any line but the last, which has counts and is read loosely."""
 
     message: Message | None = None
     response: str | None = None
@@ -55,31 +57,31 @@ class Line(Struct, gc=False, forbid_unknown_fields=True):
 
 _COUNTS = ("prompt_eval_count", "eval_count", "total_duration", "load_duration", "prompt_eval_duration",
            "eval_duration")  # fmt: skip
-_NOISE = {"model", "created_at", "remote_model", "remote_host", "role", "tool_name", "index", "type"}
+_IGNORED = {"model", "created_at", "remote_model", "remote_host", "role", "tool_name", "index", "type"}
 
 
 class Ollama(Wire):
-    """Lines of a chat or of a completion."""
+    """The decoder of Ollama's chats and completions. Every call is whole; `done` ends the stream."""
 
     name = "ollama"
     decode = staticmethod(msgspec.json.Decoder(Line).decode)
     framing: ClassVar[FramingName] = "ndjson"
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
         "stop": "stop", "length": "length", "tool_calls": "tool_calls", "error": "error",
-        "done": "stop",  # older servers say no more than that
+        "done": "stop",  # older servers send no reason
     }  # fmt: skip
 
     def read_typed(self, values: list[Line], payloads: list[bytes], event: str) -> None:
         append, answer = self.out.append, self.answer_for()
         self.has_known_frames = True
-        for at, line in enumerate(values):
+        for position, line in enumerate(values):
             message = line.message
             if line.response or line.thinking:
-                self._say(answer, line.thinking, line.response)
+                self._content(answer, line.thinking, line.response)
             if message is None:
                 pass
             elif message.tool_calls:
-                self._say(answer, message.thinking, message.content)
+                self._content(answer, message.thinking, message.content)
                 for call in message.tool_calls:
                     self._call(answer, call)
             else:
@@ -89,13 +91,13 @@ class Ollama(Wire):
                 elif thinking and not text and answer.open_kind == "reasoning":
                     append(Reasoning(answer.open_block, thinking))
                 else:
-                    self._say(answer, thinking, text)
+                    self._content(answer, thinking, text)
             if line.done:
-                self._done(answer)
-                self._one_by_one(payloads[at + 1 :], event)
+                self._finish(answer)
+                self._one_by_one(payloads[position + 1 :], event)
                 return
 
-    def _say(self, answer: AnswerWriter, thinking: str | None, text: str | None) -> None:
+    def _content(self, answer: AnswerWriter, thinking: str | None, text: str | None) -> None:
         answer.reasoning(thinking or "")
         answer.text(text or "")
 
@@ -109,14 +111,14 @@ class Ollama(Wire):
             opened.add(arguments)
         answer.seal(opened, "whole")
 
-    def _done(self, answer: AnswerWriter) -> None:
-        answer.finish("done")  # unless it has said more
+    def _finish(self, answer: AnswerWriter) -> None:
+        answer.finish("done")  # does nothing if there was a reason
         self.end()
 
-    # The loose way: the last line, errors, and lines with fields that we have not met.
+    # Lines of any shape: the last one, errors, and lines with unknown fields.
 
     def read_loose(self, payload: bytes, event: str) -> None:
-        value = self.parse_loosely(payload) if payload.startswith(b"{") else _words(payload)
+        value = self.parse_loosely(payload) if payload.startswith(b"{") else _plain_text(payload)
         match value:
             case None:
                 pass
@@ -125,28 +127,28 @@ class Ollama(Wire):
             case dict():
                 self._loose_object(value)
             case _:
-                self.unknown(value, "a line that is no object")
+                self.unknown(value, "a line that is not an object")
 
     def _loose_object(self, value: dict[str, Any]) -> None:
         answer, line = self.answer_for(), dict(value)
         is_error = self.report_error(value) or ("model" not in value and self._bare_error(value))
-        message = _without_noise(take(line, "message", dict) or {})
+        message = _without_ignored(take(line, "message", dict) or {})
         line.setdefault("message", message)
         self._loose_message(answer, message)
         self._loose_message(answer, line)
         counts = {key: whole_number(line.pop(key, None)) for key in _COUNTS}
         if not is_empty(counts):
             self.usage(counts, input_tokens=counts["prompt_eval_count"], output_tokens=counts["eval_count"])
-        if context := take(line, "context", list):  # the conversation, as the next /api/generate takes it
+        if context := take(line, "context", list):  # the conversation, for the next /api/generate
             answer.opaque("context", context)
         is_done, reason = take(line, "done", bool), take(line, "done_reason", str)
         self.has_known_frames |= is_done is not None
         if not is_error:
-            self._tell_rest(line)
+            self._report_rest(line)
         if reason:
             answer.finish(reason)
         if is_done:
-            self._done(answer)
+            self._finish(answer)
 
     def _bare_error(self, line: dict[str, Any]) -> bool:
         error = bare_message(line)
@@ -154,29 +156,29 @@ class Ollama(Wire):
             self.error(error)
         return error is not None
 
-    def _tell_rest(self, fields: dict[str, Any]) -> None:
-        rest = {key: field for key, field in _without_noise(fields).items() if not is_empty(field)}
+    def _report_rest(self, fields: dict[str, Any]) -> None:
+        rest = {key: field for key, field in _without_ignored(fields).items() if not is_empty(field)}
         if rest:
-            self.unknown(rest, "fields that we do not know")
+            self.unknown(rest, "unknown fields")
 
     def _loose_message(self, answer: AnswerWriter, message: dict[str, Any]) -> None:
         thinking, text = take(message, "thinking", str), take(message, "content", str)
-        self._say(answer, thinking, text or take(message, "response", str))
+        self._content(answer, thinking, text or take(message, "response", str))
         for call in items(message.pop("tool_calls", None)):
             self._loose_call(answer, call)
 
     def _loose_call(self, answer: AnswerWriter, value: Any) -> None:
         call = dict(value) if isinstance(value, dict) else {"tool_calls": value}
-        function = _without_noise(take(call, "function", dict) or {})
+        function = _without_ignored(take(call, "function", dict) or {})
         call.setdefault("function", function)
         id, name, arguments = call.pop("id", None), function.pop("name", None), function.pop("arguments", None)
-        names = [None if given is None else str(given) for given in (id, name)]
-        self._call(answer, Call(Function(names[1], raw_of(arguments)), names[0]))
-        self._tell_rest(call)
+        function_read = Function(None if name is None else str(name), raw_of(arguments))
+        self._call(answer, Call(function_read, None if id is None else str(id)))
+        self._report_rest(call)
 
 
-def _words(line: bytes) -> Any:
-    """What a line says that is no object: JSON all the same, or plain words."""
+def _plain_text(line: bytes) -> Any:
+    """The content of a line that is not an object: a JSON value, or plain text."""
     text = line.decode("utf-8", "replace")
     try:
         return as_json_value(json.loads(text))
@@ -184,5 +186,5 @@ def _words(line: bytes) -> Any:
         return text
 
 
-def _without_noise(fields: dict[str, Any]) -> dict[str, Any]:
-    return {key: field for key, field in fields.items() if key not in _NOISE}
+def _without_ignored(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: field for key, field in fields.items() if key not in _IGNORED}

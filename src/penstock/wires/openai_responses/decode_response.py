@@ -150,7 +150,7 @@ class OpenAIResponses(Wire):
         if isinstance(frame, dict):
             self._frame(frame, text_of(frame.get("type")) or event)
         elif frame is not None:
-            self.unknown(frame, "a frame that is no object")
+            self.unknown(frame, "a frame that is not an object")
 
     def _frame(self, frame: dict[str, Any], type: str) -> None:
         stem, _, verb = type.removeprefix("response.").rpartition(".")
@@ -228,7 +228,7 @@ class OpenAIResponses(Wire):
     def _item(self, frame: dict[str, Any], verb: str) -> None:
         data = frame.get("item")
         if not isinstance(data, dict):
-            self.unknown(frame, "an item that is no object")
+            self.unknown(frame, "an item that is not an object")
         elif verb == "added":
             self._output.begin(frame, data)
         else:
@@ -265,7 +265,7 @@ class OpenAIResponses(Wire):
             response = frame  # the event's name is all that was put around it
         if not isinstance(response, dict):
             if not is_empty(response):
-                self.unknown(frame, "a response that is no object")
+                self.unknown(frame, "a response that is not an object")
             response = {}
         missing = {key: frame.get(key) for key in ("usage", "error") if not response.get(key)}
         self._response({**response, **missing}, said)
@@ -293,7 +293,7 @@ class OpenAIResponses(Wire):
     def _usage_of(self, usage: Any) -> None:
         if not isinstance(usage, dict):
             if not is_empty(usage):
-                self.unknown({"usage": usage}, "a usage that is no object")
+                self.unknown({"usage": usage}, "a usage that is not an object")
             return
         read, written = usage.get("input_tokens_details"), usage.get("output_tokens_details")
         self.usage(
@@ -318,7 +318,7 @@ class OpenAIResponses(Wire):
         elif error := error_in(frame) or bare_message(frame):
             self.error(error)
         elif not is_empty(frame):
-            self.unknown(frame, "a frame that says nothing known")
+            self.unknown(frame, "a frame without any known content")
 
     def _strange(self, frame: dict[str, Any], stem: str, verb: str) -> None:
         """A frame about a tool that the provider runs: with nothing in it but its address it says nothing."""
@@ -333,12 +333,12 @@ class OpenAIResponses(Wire):
                 elif item is not None:
                     item.add(stem, text, is_whole=verb == "done")
                     return
-        self.unknown(frame, "a frame of a kind that we do not know")
+        self.unknown(frame, "a frame of an unknown kind")
 
     def _tell_more(self, frame: dict[str, Any]) -> None:
         for key, value in frame.items():
             if key not in _KNOWN and not is_empty(value):
-                self.unknown({key: value}, "a field of the frame that we do not know")
+                self.unknown({key: value}, "an unknown field of the frame")
 
 
 def _text_in(value: Any) -> str | None:

@@ -122,7 +122,7 @@ class Output:
         entries = [entry for entry in output if isinstance(entry, dict)]
         for entry in output:
             if not isinstance(entry, dict) and entry is not None:
-                self._tell(entry, "an item that is no object")
+                self._tell(entry, "an item that is not an object")
         known = self._matched(entries)
         for index, (data, item) in enumerate(zip(entries, known, strict=True)):
             sealed_by: SealedBy = "finish" if item else "whole"

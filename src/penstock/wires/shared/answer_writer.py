@@ -1,4 +1,4 @@
-"""One answer being written: which block a piece belongs to, which calls are open, and how it ended."""
+"""Writes the events of one answer: the block of each piece, the open calls, and the reason for its end."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from penstock.events import CallKind, Opaque, Reasoning, Refusal, SealedBy, Stre
 from penstock.jsontext.portable import as_json_value
 from penstock.wires.shared.open_call import OpenCall
 
-NO_ARGUMENTS = "the call has no arguments, and there is a sign that some are missing"
+NO_ARGUMENTS = "the call has no arguments, and some may have been lost"
 BlockKind = Literal["text", "reasoning", "refusal", ""]
 
 
 class AnswerWriter:
-    """An answer in the making. Its methods are named for what the wire saw; events go to `out`."""
+    """One answer (choice) of a response. Its methods are named for what the wire read; events go to `out`."""
 
     __slots__ = (
         "_at_risk",
@@ -39,18 +39,18 @@ class AnswerWriter:
         self.choice = choice
         self._blocks = blocks
         self._wire = wire
-        self._at_risk = [] if at_risk is None else at_risk  # calls of which a piece may get lost
+        self._at_risk = [] if at_risk is None else at_risk  # open calls, which a lost frame may damage
         self.open_kind: BlockKind = ""
         self.open_block = -1
         self.calls: list[OpenCall] = []
-        self.kinds: set[str] = set()  # what has been told so far: text, reasoning, refusal
+        self.kinds: set[str] = set()  # of content so far: text, reasoning, refusal
         self.whole_calls = 0
-        self.is_short = False  # there is a sign that something is missing
+        self.is_short = False  # something seems to be missing
         self.raw_reason: str | None = None
         self.message = ""
 
     def block(self, kind: BlockKind) -> int:
-        """The block that a piece of this kind continues, or a new one: kinds that alternate are parts of their own."""
+        """The block for a piece of this kind: the open one, or a new one if the kind changes."""
         if self.open_kind != kind:
             self.open_kind = kind
             self.kinds.add(kind)
@@ -58,17 +58,17 @@ class AnswerWriter:
         return self.open_block
 
     def new_block(self) -> int:
-        """A block for something that is neither text nor continued; what comes next opens another."""
+        """A new block; the next piece of text opens another."""
         self.open_kind = ""
         return self._blocks.new_block()
 
     @property
     def is_untouched(self) -> bool:
-        """Whether nothing has been said yet."""
+        """Whether nothing has come yet."""
         return self.open_block < 0 and not self.calls
 
     def text(self, piece: str) -> None:
-        if piece:  # an empty piece opens nothing (QUIRKS 70)
+        if piece:  # an empty piece does not open a block (QUIRKS 70)
             self.out.append(Text(self.block("text"), piece, self.choice))
 
     def reasoning(self, piece: str) -> None:
@@ -80,12 +80,12 @@ class AnswerWriter:
             self.out.append(Refusal(self.block("refusal"), piece, self.choice))
 
     def opaque(self, kind: str, data: Any, block: int | None = None) -> None:
-        """Vendor state for a part; with no block given it is a part of its own."""
-        at = self.new_block() if block is None else block
-        self.out.append(Opaque(at, self._wire, kind, as_json_value(data), self.choice))
+        """Emits vendor state for a block; without one, as a block of its own."""
+        block = self.new_block() if block is None else block
+        self.out.append(Opaque(block, self._wire, kind, as_json_value(data), self.choice))
 
     def call(self, id: str, name: str = "", kind: CallKind = "function") -> OpenCall:
-        """A new call; with an empty name it is announced later, by `start`."""
+        """Opens a call; without a name it is announced later, by `start`."""
         call = OpenCall(self.out, self.new_block(), self.choice, self._blocks.unique_id(id), kind)
         self.calls.append(call)
         self._at_risk.append(call)
@@ -95,7 +95,7 @@ class AnswerWriter:
         return call
 
     def identify(self, call: OpenCall, id: str) -> None:
-        """A call's id came late."""
+        """Sets the id of a call, which came late."""
         self._blocks.release(call.id)
         call.id = self._blocks.unique_id(id)
 
@@ -103,33 +103,33 @@ class AnswerWriter:
         self.whole_calls += call.seal(sealed_by)
 
     def finish(self, raw_reason: str, message: str = "") -> None:
-        """The provider said why it stopped; the first word counts (QUIRKS 59)."""
+        """Records the provider's reason for the end; the first one counts (QUIRKS 59)."""
         if self.raw_reason is None:
             self.raw_reason = raw_reason
         self.message = self.message or message
 
     def end_calls(self, sealed_by: SealedBy | None) -> None:
-        """Seal what is open, or, if nothing confirmed it, say that it was cut.
+        """Seals the open calls; with None, nothing confirmed them, and they are cut.
 
-        No arguments at all are the empty object only if the answer was properly ended (QUIRKS 33), and a bare end mark
-        does not say that it was.
+        A call without arguments has the empty object only if the answer was ended properly (QUIRKS 33), which an end
+        mark alone does not show.
         """
         for call in self.calls:
             if sealed_by is None:
                 call.fail("cut", "the stream ended before the call was confirmed")
             elif sealed_by == "done" and not call.has_arguments:
-                call.fail("cut", "the call had no arguments when the stream ended, and nobody said why it did")
+                call.fail("cut", "the call had no arguments when the stream ended without a finish reason")
             elif self.is_short and not call.has_arguments:
                 call.fail("cut", NO_ARGUMENTS)
-            elif self.is_short and call.kind == "custom":  # nothing in free text shows that it is all there
-                call.fail("cut", "the answer broke off, and free text does not show where it ends")
+            elif self.is_short and call.kind == "custom":  # free text does not show whether it is complete
+                call.fail("cut", "the response was interrupted, and free text does not show where it ends")
             else:
                 self.seal(call, sealed_by)
 
     def withdraw(self) -> None:
-        """The provider began anew: what is open is void."""
+        """Fails the open calls and forgets everything: the provider started the response again."""
         for call in self.calls:
-            call.fail("withdrawn", "the provider began the answer anew")
+            call.fail("withdrawn", "the provider started the response again")
             self._blocks.release(call.id)
         self.calls, self.whole_calls, self.is_short = [], 0, False
         self.raw_reason, self.message, self.open_kind = None, "", ""

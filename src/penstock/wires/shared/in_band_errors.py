@@ -1,4 +1,4 @@
-"""Errors in band: the many shapes in which providers and gateways say that something went wrong (QUIRKS 92-101)."""
+"""Recognises errors in the frames and bodies of providers and gateways, in their many shapes (QUIRKS 92-101)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FINAL = re.compile(r"quota|billing|insufficient|invalid|not.?found|permission|a
 
 
 def error_in(value: Any) -> Error | None:
-    """The error that a frame or a body is, if it is one."""
+    """Returns the error if a frame or a body is one."""
     match value:
         case {"error": {"message": _} | {"code": _} | {"type": _} as inner}:
             return _error(inner, value)
@@ -30,18 +30,18 @@ def error_in(value: Any) -> Error | None:
         case {"error": list(inner)} if inner:
             return _error({"message": as_text(inner[0])}, value)
         case {"error": True | int() | float() as code} if code:  # a flag, or a status
-            said = value.get("message") or value.get("error_msg") or f"error: {json.dumps(code)}"
-            return _error({"message": said, "code": value.get("code") if code is True else code}, value)
-        case {"object": "error"} | {"type": "error"}:  # QUIRKS 94, and the flat one of the Responses API
+            message = value.get("message") or value.get("error_msg") or f"error: {json.dumps(code)}"
+            return _error({"message": message, "code": value.get("code") if code is True else code}, value)
+        case {"object": "error"} | {"type": "error"}:  # QUIRKS 94, and the flat error of the Responses API
             return _error(value, value)
         case {"error_message": message, **rest} if message:
             return _error({"message": message, "code": rest.get("error_type")}, value)
         case {"error_code": code, **rest} if code and code != "0":
-            return _worded(code, rest.get("error_msg"), value)
+            return _numeric_error(code, rest.get("error_msg"), value)
         case {"error_msg": str(message), **rest} if message and not rest.keys() & {"error_code", "choices"}:
             return _error({"message": message}, value)
         case {"base_resp": {"status_code": code, **rest}} if code and code != "0":
-            return _worded(code, rest.get("status_msg"), value)
+            return _numeric_error(code, rest.get("status_msg"), value)
         case {"detail": detail, **rest} if detail and "choices" not in rest:
             return _error({"message": detail if isinstance(detail, str) else as_text(detail)}, value)
         case {"errors": [{"message": _} as first, *_]}:
@@ -50,7 +50,7 @@ def error_in(value: Any) -> Error | None:
 
 
 def bare_message(value: Any) -> Error | None:
-    """The error that a body is when it says nothing but a `message`, as AWS and Cohere do."""
+    """Returns the error if a body has nothing but a `message`, as AWS and Cohere send it."""
     match value:
         case {"message": str(message)} | {"Message": str(message)}:
             return _error({**value, "message": message}, value)
@@ -58,7 +58,7 @@ def bare_message(value: Any) -> Error | None:
 
 
 def named_error(event: str, value: Any) -> Error | None:
-    """The error that a frame is by its name; AWS has it in the headers, boto3 makes it a key (QUIRKS 101)."""
+    """Returns the error if a frame is one by its name, which boto3 makes a key of the frame (QUIRKS 101)."""
     if event == "error":
         return error_in(value) or error_in({"error": value})
     if not _is_exception(event) and isinstance(value, dict):
@@ -66,13 +66,13 @@ def named_error(event: str, value: Any) -> Error | None:
         value = value.get(event)
     if not _is_exception(event):
         return None
-    said = value if isinstance(value, dict) else {"message": value}
-    message = said.get("message") or said.get("Message") or said.get("originalMessage")
-    return _error({"message": message, "code": said.get("code") or event}, value)
+    fields = value if isinstance(value, dict) else {"message": value}
+    message = fields.get("message") or fields.get("Message") or fields.get("originalMessage")
+    return _error({"message": message, "code": fields.get("code") or event}, value)
 
 
-def wordless_error(event: str, payload: bytes) -> Error | None:
-    """The error that a frame is by its name alone: its payload is no object that could say more (QUIRKS 101)."""
+def bare_exception(event: str, payload: bytes) -> Error | None:
+    """Returns the error if a frame is one by its name and its payload is not an object (QUIRKS 101)."""
     if not _is_exception(event):
         return None
     text = payload.decode("utf-8", "replace").strip()
@@ -97,8 +97,8 @@ def _error(inner: dict[str, Any], whole: Any) -> Error:
     )
 
 
-def _worded(code: Any, message: Any, whole: Any) -> Error:
-    """An error whose code is a number of the vendor's own: its words say what it means."""
+def _numeric_error(code: Any, message: Any, whole: Any) -> Error:
+    """An error with a vendor's own numeric code: only its message says whether a retry may help."""
     return _error({"message": message, "code": code, "type": message if isinstance(message, str) else ""}, whole)
 
 
@@ -110,6 +110,6 @@ def _code(inner: dict[str, Any]) -> str:
 
 
 def is_retryable(code: str, message: str = "") -> bool:
-    """Whether asking again later may help, judged by the code, and by the words if there is no code."""
-    said = code.strip() or message
-    return bool(_RETRYABLE.search(said)) and not _FINAL.search(said)
+    """Whether a retry may help, judged by the code, or by the message if there is no code."""
+    text = code.strip() or message
+    return bool(_RETRYABLE.search(text)) and not _FINAL.search(text)

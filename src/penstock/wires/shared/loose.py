@@ -1,4 +1,4 @@
-"""Reading JSON that has not the expected shape: what fits is taken, and the rest is left for the caller to tell."""
+"""Reads JSON of an unexpected shape: takes what fits, and leaves the rest for the caller to report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a field says nothing, however deep it is nested."""
+    """Whether a field has no content at any depth."""
     pending = [value]
     while pending:
         item = pending.pop()
@@ -26,7 +26,7 @@ def is_empty(value: Any) -> bool:
 
 
 def take(fields: dict[str, Any], key: str, kind: type[T]) -> T | None:
-    """The field, taken out if it is of this kind; else it stays where it is, for what is left over."""
+    """Removes and returns a field if it has this type; else leaves it in place and returns None."""
     value = fields.get(key)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         return None
@@ -35,17 +35,17 @@ def take(fields: dict[str, Any], key: str, kind: type[T]) -> T | None:
 
 
 def items(value: Any) -> list[Any]:
-    """The items of a list; one item may come without the list (QUIRKS 26)."""
+    """The items of a list; a single item may come without the list (QUIRKS 26)."""
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def whole_number(value: Any) -> Any:
-    """A count as an int; some SDKs give counts as floats."""
+    """A count as an int; some SDKs return counts as floats."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def text_of(arguments: Raw) -> str:
-    """Arguments as they were sent; in a string, they are the text of the string (QUIRKS 35)."""
+    """Arguments as they were sent; if they are a JSON string, its text (QUIRKS 35)."""
     text = bytes(arguments).decode("utf-8", "replace")
     if text.startswith('"'):
         try:
@@ -56,12 +56,12 @@ def text_of(arguments: Raw) -> str:
 
 
 def arguments_text(value: Any) -> str:
-    """Arguments as text: what is not text already is written as JSON once (QUIRKS 35)."""
+    """Arguments as text; other values are encoded as JSON (QUIRKS 35)."""
     return value if isinstance(value, str) else text_of(raw_of(value))
 
 
 def raw_of(value: Any) -> Raw:
-    """The value as JSON again. What JSON has no word for (NaN) makes text that is not JSON, so that it is noticed."""
+    """Encodes a value as JSON. NaN becomes text that is not JSON, so that the arguments are reported as malformed."""
     if value is None:
         return Raw()
     try:

@@ -1,4 +1,4 @@
-"""The parts of an answer whose blocks are numbered, while they are open: words, calls, and the vendor's own blocks."""
+"""Open blocks of a response with numbered blocks: text, reasoning, calls, and the vendor's own blocks."""
 
 from __future__ import annotations
 
@@ -9,99 +9,99 @@ from penstock.events import Reasoning, Text
 from penstock.wires.shared.open_call import OpenCall
 
 MAX_STATE = 32 * 1024 * 1024
-"""How many characters of vendor state a part may gather; a piece that goes beyond comes out as `Unknown`."""
-_ITEM = 1024  # what a piece counts that is no text
+"""How many characters of vendor state a block may collect; a piece beyond that is reported as `Unknown`."""
+_ITEM = 1024  # the size that is counted for a piece that is not text
 _EMPTY = ("", "{}")
 
 
-class OpenPart:
-    """A block that was begun. `block` is its number, -1 until it has said something.
+class OpenBlock:
+    """A block that has started. `block` is its number in events, -1 until it has any content.
 
-    `given` is what the block's start said of the fields that also come in pieces, until the first piece shows whether
-    it repeats that (QUIRKS 131). `state` is what must go back with the part: a signature in pieces, citations.
+    `start` holds the fields of the block's start that also come in pieces, until the first piece shows whether it
+    repeats them (QUIRKS 131). `state` must go back with the block: a signature in pieces, citations.
     """
 
-    __slots__ = ("_size", "block", "given", "state")
+    __slots__ = ("_size", "block", "start", "state")
 
-    def __init__(self, given: dict[str, str] | None = None) -> None:
+    def __init__(self, start: dict[str, str] | None = None) -> None:
         self.block = -1
-        self.given = given or {}
+        self.start = start or {}
         self.state: dict[str, list[Any]] = {}
         self._size = 0
 
-    def fresh(self, field: str, piece: str) -> str:
-        """The piece, and before it what the start said, unless the piece repeats that."""
-        given = self.given.pop(field, "")
-        is_repeated = piece.startswith(given) or given.startswith(piece)
-        return piece if is_repeated else given + piece
+    def with_start(self, field: str, piece: str) -> str:
+        """The first piece of a field with the text of the start before it, unless the piece repeats that."""
+        start = self.start.pop(field, "")
+        is_repeated = piece.startswith(start) or start.startswith(piece)
+        return piece if is_repeated else start + piece
 
-    def keep(self, field: str, value: Any) -> bool:
-        """Gather a piece of state; False if there is no room for it."""
+    def add_state(self, field: str, value: Any) -> bool:
+        """Adds a piece of state; returns False if it goes beyond `MAX_STATE`."""
         self._size += len(value) if isinstance(value, str) else _ITEM
         if self._size > MAX_STATE:
             return False
-        self.state.setdefault(field, []).append(self.fresh(field, value) if isinstance(value, str) else value)
+        self.state.setdefault(field, []).append(self.with_start(field, value) if isinstance(value, str) else value)
         return True
 
     def take_state(self) -> dict[str, list[Any]]:
-        """What was gathered, once."""
-        for field, value in self.given.items():
+        """Returns the state and forgets it."""
+        for field, value in self.start.items():
             self.state.setdefault(field, []).insert(0, value)
-        state, self.state, self.given = self.state, {}, {}
+        state, self.state, self.start = self.state, {}, {}
         return state
 
 
-class OpenWords(OpenPart):
-    """A text or a thought that is being written."""
+class OpenContent(OpenBlock):
+    """A block of text or reasoning."""
 
     __slots__ = ()
-    make: ClassVar[type[Text] | type[Reasoning]]
+    event_type: ClassVar[type[Text] | type[Reasoning]]
 
 
-class OpenText(OpenWords):
+class OpenText(OpenContent):
     __slots__ = ()
-    make = Text
+    event_type = Text
 
 
-class OpenThought(OpenWords):
+class OpenReasoning(OpenContent):
     __slots__ = ()
-    make = Reasoning
+    event_type = Reasoning
 
 
-class OpenTool(OpenPart):
-    """A call for the client. `input` is what its start said of the arguments, which counts if no pieces come."""
+class OpenTool(OpenBlock):
+    """A call for the client. `input` holds the arguments of its start, which count if no pieces come."""
 
-    __slots__ = ("call", "given_id", "input", "is_stopped")
+    __slots__ = ("call", "input", "is_stopped", "provider_id")
 
-    def __init__(self, call: OpenCall, given_id: str, input: str) -> None:
+    def __init__(self, call: OpenCall, provider_id: str, input: str) -> None:
         super().__init__()
         self.block = call.block
         self.call = call
-        self.given_id = given_id
+        self.provider_id = provider_id
         self.input = input
         self.is_stopped = False
 
-    def is_begun_again(self, given_id: str, name: str, input: str) -> bool:
-        """Whether this start repeats the one that the call had; once arguments have come, it may be another call."""
-        if self.call.size or self.call.is_ended or (given_id, name) != (self.given_id, self.call.name):
+    def is_repeated_start(self, provider_id: str, name: str, input: str) -> bool:
+        """Whether this start repeats the call's own; after arguments have come, it is another call."""
+        if self.call.size or self.call.is_ended or (provider_id, name) != (self.provider_id, self.call.name):
             return False
         if self.input in _EMPTY:
             self.input = input
         return input == self.input or input in _EMPTY
 
-    def take_input(self, even_empty: bool = False) -> None:
-        """Nothing more comes: without pieces, the arguments are those of the start (QUIRKS 121)."""
+    def use_start_input(self, even_empty: bool = False) -> None:
+        """Takes the arguments from the start if no pieces came (QUIRKS 121)."""
         if not self.call.size and not self.call.is_ended and self.input and (even_empty or self.input not in _EMPTY):
             self.call.add(self.input)
 
-    def is_plainly_whole(self) -> bool:
-        """Whether arguments came and are a JSON object; that none came may also mean that they were cut off."""
+    def has_whole_arguments(self) -> bool:
+        """Whether the arguments are a JSON object; if none came, they may have been cut off."""
         call = self.call
         return call.has_closed and call.has_arguments and call.whole_arguments() is not None
 
 
-class OpenVendor(OpenPart):
-    """A block that is none of ours: it is put together and comes out whole, as state if it must be sent back."""
+class OpenVendor(OpenBlock):
+    """A block that has no event of its own: it is assembled and emitted whole, as state if it must be sent back."""
 
     __slots__ = ("body", "is_state", "kind", "wrap")
 
@@ -114,7 +114,7 @@ class OpenVendor(OpenPart):
         self.wrap = wrap
 
     def whole(self) -> dict[str, Any]:
-        """The block with all its pieces put in; `wrap` is the key under which the vendor sends such a block."""
+        """The block with all its pieces, under the key `wrap` if the vendor sends such blocks under a key."""
         body = {
             **self.body,
             **{key: _merged(key, self.body.get(key), pieces) for key, pieces in self.take_state().items()},
@@ -133,7 +133,7 @@ def _merged(key: str, first: Any, pieces: list[Any]) -> Any:
 
 
 def _parsed(text: str) -> Any:
-    """The input of a tool that the provider runs, as an object; as its text if it is none."""
+    """The input of a hosted tool as an object; as text if it is not JSON."""
     try:
         return json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError):

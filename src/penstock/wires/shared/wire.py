@@ -1,4 +1,9 @@
-"""What all wires share: frames are decoded once, answers are numbered, and every stream has exactly one ending."""
+"""The base of all wires: decodes each frame once, numbers the answers, and ends every stream exactly once.
+
+`Wire.feed` is the reference; `feed_one` is `feed` for a read that is exactly one frame. test_laws decodes every vector
+whole and frame by frame. A subclass reads frames of a narrow shape by `read_typed` and all others by `read_loose`;
+test_laws decodes every vector by both.
+"""
 
 from __future__ import annotations
 
@@ -22,58 +27,58 @@ from penstock.wires.shared.open_call import OpenCall
 T = TypeVar("T")
 
 INTERRUPTED = ("length", "content_filter", "error")
-"""Reasons for which a model stops in the middle."""
+"""Finish reasons of a response that is incomplete."""
 MAX_ERRORS = 64
-"""How many errors are remembered, so that each is told once; beyond that they are told as often as they come."""
+"""How many errors are remembered in order to report each once; further ones are reported as often as they come."""
 DONE = b"[DONE]"
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
-"""What decoding a frame may raise; UnicodeDecodeError is a ValueError."""
+"""The exceptions of decoding a frame; UnicodeDecodeError is a ValueError."""
 
-_OF_JSON = re.compile(r'[{}\[\]"]')
+_JSON_CHARACTER = re.compile(r'[{}\[\]"]')
 
 
 class Wire:
-    """A stage from frames to events. A subclass says how one decoded frame is read; it never raises on what arrives."""
+    """A stage from frames to events. Subclasses read the decoded frames; they never raise for what arrives."""
 
     name: ClassVar[str]
     framing: ClassVar[FramingName] = "sse"
     FINISH: ClassVar[Mapping[str, FinishReason]] = {}
     decode: ClassVar[staticmethod[[bytes], Any]]
-    """Decodes a frame of the narrow shape that nearly all frames have; raises if it is of another."""
+    """Decodes a frame of the narrow shape, which nearly all frames have; raises for any other."""
 
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         self.tools = tuple(tools)
         self.out: list[StreamChunk] = []
         self.answers: dict[int, AnswerWriter] = {}
         self.is_ended = False
-        self.has_known_frames = False  # a frame was of this protocol, though it may have said nothing
+        self.has_known_frames = False  # a frame was of this protocol, even if it had no content
         self._blocks = Numbering(id_prefix)
-        self._at_risk: list[OpenCall] = []  # calls of which a piece may get lost
+        self._at_risk: list[OpenCall] = []  # open calls, which a lost frame may damage
         self._usage = Usage()
         self._errors: set[str] = set()
-        self._has_unknown = False  # something came that we have no word for
+        self._has_unknown = False  # an Unknown was emitted
         self._surrogates: EventSurrogateJoiner | None = None
 
-    # What a wire implements.
+    # What a subclass implements.
 
     def read_typed(self, values: list[Any], payloads: list[bytes], event: str) -> None:
-        """Tell what frames of the narrow shape say."""
+        """Reads frames of the narrow shape."""
         raise NotImplementedError
 
     read_typed_one: Callable[[Any, bytes, str], None] | None = None
-    """`read_typed` for one frame, if the wire has a shorter way for it."""
+    """Reads one frame of the narrow shape, for wires that have a shorter path for it."""
 
     def read_loose(self, payload: bytes, event: str) -> None:
-        """Tell what a frame of another shape says."""
+        """Reads a frame of any other shape."""
         raise NotImplementedError
 
     def end_mark(self) -> None:
-        """The stream's own end mark came."""
+        """Handles the end mark of the stream, `[DONE]`."""
         self.end(by_mark=True)
 
     def is_finished(self, answer: AnswerWriter) -> bool:
-        """Whether the provider has said that this answer is over; asked when the bytes end."""
+        """Whether the provider ended this answer; asked when the bytes end."""
         return answer.raw_reason is not None
 
     # The stage.
@@ -87,13 +92,13 @@ class Wire:
         return self._take()
 
     def feed_one(self, payload: bytes, event: str) -> list[StreamChunk]:
-        """`feed` for a read that is exactly one frame, with less ado: so they come when a model streams."""
+        """`feed` for a read that is exactly one frame, as reads are while a model streams."""
         if self.is_ended or self._surrogates is not None:
             return self.feed([Frames(event, [payload])])
         try:
             value = self.decode(payload)
         except UNREADABLE:
-            self._read_odd(payload, event)
+            self._read_misfit(payload, event)
             return self._take()
         if self.read_typed_one is not None:
             self.read_typed_one(value, payload, event)
@@ -105,7 +110,7 @@ class Wire:
         return chunks
 
     def read(self, frames: Frames) -> None:
-        """Read neighbouring frames: all at once if they fit the narrow shape, else one by one."""
+        """Reads consecutive frames: all at once if they have the narrow shape, else one by one."""
         payloads, event = frames.data, frames.event
         last = payloads[-1:] if payloads[-1] == DONE else []
         if last:
@@ -125,16 +130,16 @@ class Wire:
                 self.read_one(payload, event)
 
     def read_one(self, payload: bytes, event: str) -> None:
-        """Read one frame, of the narrow shape or not."""
+        """Reads one frame of any shape."""
         try:
             value = self.decode(payload)
         except UNREADABLE:
-            self._read_odd(payload, event)
+            self._read_misfit(payload, event)
         else:
             self.read_typed([value], [payload], event)
 
-    def _read_odd(self, payload: bytes, event: str) -> None:
-        if payload.strip() == DONE:  # exactly: the same letters inside a text mean nothing (QUIRKS 112)
+    def _read_misfit(self, payload: bytes, event: str) -> None:
+        if payload.strip() == DONE:  # only as the whole payload: it may also occur in a text (QUIRKS 112)
             self.end_mark()
         else:
             self.read_loose(payload, event)
@@ -144,7 +149,7 @@ class Wire:
             self.unknown(payload.decode("utf-8", "replace"), "a frame after the end of the stream")
 
     def _stray(self, stray: Stray) -> None:
-        """What the framing could not make a frame of."""
+        """Reports bytes that are not a frame."""
         text = stray.data.decode("utf-8", "replace")
         self._lose_piece(text)
         if stray.code:
@@ -153,14 +158,14 @@ class Wire:
             self.unknown(text, stray.note)
 
     def _lose_piece(self, text: str) -> None:
-        """What could not be read may have been a piece of a frame, if it looks like one; a `ping` does not."""
-        if _OF_JSON.search(text):
+        """Damages the open calls if the text may have been a piece of a frame; a `ping` is not."""
+        if _JSON_CHARACTER.search(text):
             self.damage_calls()
 
     def close(self, rest: Sequence[Framed] = ()) -> list[StreamChunk]:
-        """The bytes are over, but for the rest. What was not ended by the provider is cut, and says so."""
+        """Ends the stream; `rest` are its last frames. Answers that the provider did not end are cut."""
         had_unknown = self._has_unknown or any(isinstance(item, Stray) and item.is_foreign for item in rest)
-        self._at_risk.clear()  # what is left of a frame was cut, and not lost
+        self._at_risk.clear()  # an incomplete frame at the end is a cut, not a loss
         chunks = self.feed([*rest])
         if not self.is_ended:
             self._has_unknown = had_unknown
@@ -170,7 +175,7 @@ class Wire:
         return chunks + self._take()
 
     def _report_not_understood(self) -> None:
-        """Tell it if nothing at all was made of what came: it may be another wire's, whose counts look like ours."""
+        """Reports an error if nothing of the body was understood: it may be another wire's."""
         has_reason = any(answer.raw_reason is not None for answer in self.answers.values())
         is_empty = not (self._blocks.next_block or has_reason or self._errors or self.has_known_frames)
         if is_empty and self._has_unknown:
@@ -181,27 +186,27 @@ class Wire:
         self.out.clear()
         return self._surrogates.feed(chunks) if self._surrogates else chunks
 
-    # What wires say.
+    # What subclasses call.
 
     def answer_for(self, choice: int = 0) -> AnswerWriter:
-        """The answer of this number."""
+        """The writer of this answer."""
         answer = self.answers.get(choice)
         if answer is None:
             answer = self.answers[choice] = AnswerWriter(self.out, choice, self._blocks, self.name, self._at_risk)
         return answer
 
     def usage(self, raw: Mapping[str, Any], **tokens: Any) -> None:
-        """Counts so far: what is told replaces what was told before, field by field (QUIRKS 88, 90)."""
-        told = {name: count for name, count in tokens.items() if type(count) is int}
+        """Emits token counts; each field replaces its earlier value (QUIRKS 88, 90)."""
+        counts = {name: count for name, count in tokens.items() if type(count) is int}
         merged = {**self._usage.raw, **{key: value for key, value in raw.items() if value is not None}}
-        fit = as_json_value(merged)
-        usage = msgspec.structs.replace(self._usage, raw=fit if isinstance(fit, dict) else {}, **told)
+        portable = as_json_value(merged)
+        usage = msgspec.structs.replace(self._usage, raw=portable if isinstance(portable, dict) else {}, **counts)
         if usage != self._usage:
             self._usage = usage
             self.out.append(usage)
 
     def error(self, error: Error) -> None:
-        """An error in band; a second telling of the same one is left out (QUIRKS 139)."""
+        """Emits an error, unless the same one was emitted before (QUIRKS 139)."""
         if error.message not in self._errors:
             if len(self._errors) < MAX_ERRORS:
                 self._errors.add(error.message)
@@ -212,19 +217,19 @@ class Wire:
         self.out.append(Unknown(as_json_value(raw), note))
 
     def damage_calls(self) -> None:
-        """A part of the stream could not be read: the calls that are being written may lack it."""
-        for call in self._at_risk:  # once for each: of one that has closed nothing more is to be expected
+        """Marks the open calls as damaged: a part of the stream could not be read."""
+        for call in self._at_risk:  # once for each: a closed call does not open again
             call.damage()
         self._at_risk.clear()
 
     def restart(self, why: str) -> None:
-        """The provider gave up its first attempt: all that was told is void."""
+        """Withdraws all events so far: the provider started the response again."""
         self._errors.clear()
         self._usage = Usage()
         self.out.append(Retry(why))
 
     def end(self, by_mark: bool = False) -> None:
-        """End every answer, once. `by_mark`: the stream's own end mark came, which confirms what is open."""
+        """Ends every answer, once. `by_mark` if the stream's end mark came, which confirms the open calls."""
         self.is_ended = True
         self._report_not_understood()
         for _, answer in sorted(self.answers.items()) or [(0, self.answer_for())]:
@@ -236,7 +241,7 @@ class Wire:
             )
 
     def _is_interrupted_by(self, raw_reason: str | None) -> bool:
-        """Whether the model stopped for another reason than that it was done, as far as anybody said."""
+        """Whether the reason is not one of a normal end."""
         return raw_reason is not None and self.FINISH.get(raw_reason) not in ("stop", "tool_calls")
 
     def _reason(self, answer: AnswerWriter, is_whole: bool, by_mark: bool) -> FinishReason:
@@ -251,11 +256,11 @@ class Wire:
             return "other"  # QUIRKS 54
         return reason
 
-    # Frames that do not fit the narrow shape.
+    # Frames of any other shape.
 
     def parse_loosely(self, payload: bytes) -> Any:
-        """The frame as plain JSON, read generously; None if it is none, which is then told."""
-        if len(payload) <= 2 * MAX_DEPTH:  # too short to be too deep, and mostly sound
+        """Parses a frame as plain JSON, with raw control characters; reports it and returns None if it is not JSON."""
+        if len(payload) <= 2 * MAX_DEPTH:  # too short to be too deep
             try:
                 return msgspec.json.decode(payload)
             except UNREADABLE:
@@ -263,13 +268,13 @@ class Wire:
         text = payload.decode("utf-8", "replace")
         if is_too_deep(text):
             self.damage_calls()
-            self.unknown(text, f"a frame that is nested deeper than MAX_DEPTH ({MAX_DEPTH})")
+            self.unknown(text, f"a frame nested deeper than MAX_DEPTH ({MAX_DEPTH})")
             return None
         try:
             value = json.loads(text, strict=False)
         except UNREADABLE:
             if text.startswith(":"):
-                self.out.append(Unknown(as_json_value(text), "a comment that was sent as data"))  # QUIRKS 104
+                self.out.append(Unknown(as_json_value(text), "a comment sent as data"))  # QUIRKS 104
             elif text.strip() not in ("", "[DONE]"):
                 self._lose_piece(text)
                 self.unknown(text, "a frame that is not JSON")
@@ -279,18 +284,18 @@ class Wire:
         return value
 
     def report_error(self, value: Any) -> bool:
-        """Whether the frame is an error in one of its many shapes; then it is told."""
+        """Emits the error if the frame is one; returns whether it is."""
         error = error_in(value)
         if error is not None:
             self.error(error)
         return error is not None
 
     def report_bare_error(self, value: Any) -> None:
-        """A frame that says nothing known: an error if it is just a message, as gateways answer; else unknown."""
-        self.error_or_unknown(bare_message(value), value, "a frame that says nothing known")
+        """Reports a frame without known content: as an error if it has just a message, as gateways send it."""
+        self.error_or_unknown(bare_message(value), value, "a frame without any known content")
 
     def error_or_unknown(self, error: Error | None, value: Any, note: str) -> None:
-        """Tell the error that a frame was found to be; if it is none, tell the frame."""
+        """Emits the error, or, without one, the frame as unknown."""
         if error is not None:
             self.error(error)
         else:
@@ -298,7 +303,7 @@ class Wire:
 
 
 def decode_batch(decode: Callable[[bytes], T], payloads: list[bytes]) -> list[T] | None:
-    """All payloads decoded; None if any of them does not fit."""
+    """Decodes all payloads; None if any of them has another shape."""
     try:
         return [decode(payloads[0])] if len(payloads) == 1 else [decode(payload) for payload in payloads]
     except UNREADABLE:
