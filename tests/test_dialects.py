@@ -1,4 +1,4 @@
-"""What no vector can say about dialects: linear time, caps, the XML parser, reasoning alone, and the registry."""
+"""Dialects, beyond the text vectors: linear time, caps, the XML parser, reasoning, and the registry."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def feed_all(dialect: str, pieces: list[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("dialect", LONG)
-def test_a_long_value_streams_and_comes_out_whole(dialect: str) -> None:
+def test_a_long_value_streams_and_is_complete(dialect: str) -> None:
     value = PROSE * 40
     events = feed_all(dialect, pieces_of(LONG[dialect] % value, 4))
     assert [event.arguments for event in events if isinstance(event, ToolCall)] == [{"s": value}]
@@ -89,7 +89,7 @@ def test_nasty_text_takes_linear_time_and_is_not_lost(dialect: str, nasty: str) 
         assert text_of(events) == text
 
 
-def test_what_is_held_back_is_capped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_text_is_capped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_text, "MAX_HELD", 10_000)
     text = '<tool_call>{"arguments": {"s": "' + "x" * 50_000
     events = feed_all("hermes", pieces_of(text, 100))
@@ -97,7 +97,7 @@ def test_what_is_held_back_is_capped(monkeypatch: pytest.MonkeyPatch) -> None:
     parser = TextParser("hermes")
     for piece in pieces_of(text, 100):
         parser.feed(piece)
-    assert text_of(parser.close()) == "", "it had been released when the cap was reached"
+    assert text_of(parser.close()) == "", "the text was released when the cap was reached"
 
 
 def test_arguments_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ WEATHER = {
 class TestStreamingXMLParser:
     @pytest.mark.parametrize("prefix", ["", "antml:"])
     @pytest.mark.parametrize("size", [1, 3, 1000])
-    def test_text_and_calls_come_apart(self, prefix: str, size: int) -> None:
+    def test_text_and_calls_are_separated(self, prefix: str, size: int) -> None:
         text = (
             'I look. <function_calls>\n<invoke name="get_weather">\n<parameter name="city">a < b</parameter>\n'
             '<parameter name="days">2</parameter>\n</invoke>\n<invoke name="now">\n</invoke>\n</function_calls>'
@@ -141,22 +141,22 @@ class TestStreamingXMLParser:
         for tag in ("function_calls", "invoke", "parameter"):
             text = text.replace(f"<{tag}", f"<{prefix}{tag}").replace(f"</{tag}", f"</{prefix}{tag}")
         parser = StreamingXMLParser(tools=[WEATHER])
-        shown = ""
+        visible = ""
         calls: list[ToolCall] = []
         for token in [*pieces_of(text, size), None]:
-            more, found = parser.close() if token is None else parser.feed(token)
-            shown, calls = shown + more, calls + found
-        assert shown == "I look.  Done, 1 < 2."
+            more_text, more_calls = parser.close() if token is None else parser.feed(token)
+            visible, calls = visible + more_text, calls + more_calls
+        assert visible == "I look.  Done, 1 < 2."
         assert [(call.name, call.arguments) for call in calls] == [
             ("get_weather", {"city": "a < b", "days": 2}),
             ("now", {}),
         ]
         assert parser.invalid_calls == []
 
-    def test_a_cut_call_is_never_given(self) -> None:
+    def test_a_cut_call_is_never_returned(self) -> None:
         parser = StreamingXMLParser()
-        shown, calls = parser.feed('Hm <function_calls><invoke name="rm"><parameter name="path">/')
-        assert (shown, calls, parser.close()) == ("Hm ", [], ("", []))
+        text, calls = parser.feed('Hm <function_calls><invoke name="rm"><parameter name="path">/')
+        assert (text, calls, parser.close()) == ("Hm ", [], ("", []))
         assert [(call.name, call.why) for call in parser.invalid_calls] == [("rm", "cut")]
 
     def test_prose_about_tags_stays_text(self) -> None:
@@ -167,7 +167,7 @@ class TestStreamingXMLParser:
 
 class TestReasoning:
     @pytest.mark.parametrize("size", [1, 4, 1000])
-    def test_alone_without_any_dialect(self, size: int) -> None:
+    def test_it_is_separated_without_any_dialect(self, size: int) -> None:
         parser = TextParser("plain", reasoning=True)
         events = parse(parser, pieces_of("<think>Hm, 1 < 2.</think>\n\nYes. <tool_call>{}", size))
         assert [
@@ -184,25 +184,25 @@ class TestReasoning:
             "Yes.",
         ]
 
-    def test_unasked_it_stays_text(self) -> None:
+    def test_without_the_option_it_stays_text(self) -> None:
         text = "<think>Hm.</think>Yes."
         assert text_of(parse(TextParser("plain"), [text])) == text
 
 
 class TestRegistry:
-    def test_there_are_all_of_them(self) -> None:
+    def test_it_has_all_dialects(self) -> None:
         assert len(dialects()) >= 52
         assert set(ALIASES.values()) <= set(dialects())
 
-    def test_a_wrong_name_is_told_with_the_nearest(self) -> None:
+    def test_a_wrong_name_gets_one_suggestion(self) -> None:
         with pytest.raises(UnknownDialectError, match="did you mean 'qwen3_coder'"):
             TextParser("qwen3-code")
 
-    def test_hyphens_and_short_names_are_understood(self) -> None:
+    def test_hyphens_and_aliases_are_accepted(self) -> None:
         assert find_dialect("xml")[0] == find_dialect("anthropic-xml")[0] == "anthropic_xml"
 
 
-def test_a_closed_parser_says_so() -> None:
+def test_a_closed_parser_raises() -> None:
     parser = TextParser("hermes")
     parser.close()
     assert parser.close() == []
@@ -210,14 +210,14 @@ def test_a_closed_parser_says_so() -> None:
         parser.feed("x")
 
 
-def test_halves_of_characters_are_joined() -> None:
+def test_surrogate_pairs_are_joined() -> None:
     events = parse(TextParser("hermes"), ["a\ud83d", "\ude00b", "\ud83d"])
     assert text_of(events) == "a😀b\ufffd"
 
 
-def test_a_piece_costs_little_more_than_a_look_at_it() -> None:
-    """The measured figure is in `make bench`; this guards against an order of magnitude."""
+def test_a_piece_costs_little_more_than_a_search_in_it() -> None:
+    """`make bench` measures the factor; this test only catches an order of magnitude."""
     pieces = pieces_of(LONG["anthropic_xml"] % (PROSE.replace("<", "") * 2000), 4)
-    look = min(cpu(lambda: [piece.find("</parameter>") for piece in pieces]) for _ in range(5))
+    search = min(cpu(lambda: [piece.find("</parameter>") for piece in pieces]) for _ in range(5))
     feed = min(cpu(lambda: feed_all("xml", pieces)) for _ in range(5))
-    assert feed < 60 * look
+    assert feed < 60 * search

@@ -1,4 +1,4 @@
-"""What no text alone can say about reading calls: how the text ended, how it is cut, how much there may be of it."""
+"""Reading calls, beyond the text vectors: how the text ended, how it is cut, and how long it may be."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.texts import TextVector, calls_of, cuttings, parse, text_of, text_vec
 
 # -- how the text ended --------------------------------------------------------------------------------------------
 
-OPEN = {  # calls that nothing but the end of the text ends
+OPEN = {  # calls that only the end of the text ends
     "react": ("Thought: clean\nAction: run\nAction Input: rm -rf /tmp/wo", "run", "rm -rf /tmp/wo"),
     "functionary_v31": ('<|python_tag|>os.remove("a', "python", 'os.remove("a'),
     "functionary_v32": ('>>>python\nos.remove("a', "python", 'os.remove("a'),
@@ -36,7 +36,7 @@ def tool(name: str, kind: str = "string") -> dict[str, Any]:
 def staged(dialect: str, *endings: StreamChunk) -> list[StreamChunk]:
     text, name, _ = OPEN[dialect]
     stage = TextCalls(dialect, [tool(name)])
-    return [found for event in (Text(0, text), *endings) for found in stage.feed(event)] + stage.close()
+    return [out for event in (Text(0, text), *endings) for out in stage.feed(event)] + stage.close()
 
 
 def invalid_of(events: list[StreamChunk]) -> list[tuple[str, str, str]]:
@@ -45,7 +45,7 @@ def invalid_of(events: list[StreamChunk]) -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("reason", CUT)
 @pytest.mark.parametrize("dialect", OPEN)
-def test_where_the_model_was_cut_off_the_end_of_the_text_ends_no_call(dialect: str, reason: FinishReason) -> None:
+def test_the_end_of_a_cut_text_does_not_end_a_call(dialect: str, reason: FinishReason) -> None:
     _, name, value = OPEN[dialect]
     events = staged(dialect, Finish(reason))
     assert calls_of(events) == []
@@ -59,45 +59,45 @@ def test_a_text_without_a_finish_was_cut(dialect: str) -> None:
 
 @pytest.mark.parametrize("ending", [Finish("stop"), Finish("tool_calls"), Finish("other"), Reasoning(1, "so")])
 @pytest.mark.parametrize("dialect", OPEN)
-def test_where_the_model_stopped_or_went_on_the_end_of_the_text_ends_a_call(dialect: str, ending: StreamChunk) -> None:
+def test_the_end_of_a_finished_text_ends_a_call(dialect: str, ending: StreamChunk) -> None:
     _, name, value = OPEN[dialect]
     assert calls_of(staged(dialect, ending)) == [(name, {"what": value})]
 
 
 @pytest.mark.parametrize("dialect", OPEN)
-def test_whoever_closes_a_parser_may_say_that_the_text_was_cut(dialect: str) -> None:
+def test_a_parser_can_be_closed_as_cut(dialect: str) -> None:
     text, name, value = OPEN[dialect]
     whole, broken = TextParser(dialect, [tool(name)]), TextParser(dialect, [tool(name)])
     assert calls_of(whole.feed(text) + whole.close()) == [(name, {"what": value})]
     assert calls_of(broken.feed(text) + broken.close(cut=True)) == []
 
 
-def test_what_was_there_of_a_cut_value_that_is_no_text_can_be_seen() -> None:
+def test_an_invalid_call_contains_a_cut_value_that_is_not_text() -> None:
     parser = TextParser("react", [tool("run", "integer")])
     events = parser.feed("Action: run\nAction Input: 12") + parser.close(cut=True)
     assert invalid_of(events) == [("run", "cut", '{"what":12')]
 
 
-OURS = [vector for vector in text_vectors() if not vector.invalid]
+VECTORS = [vector for vector in text_vectors() if not vector.invalid]
 
 
-@pytest.mark.parametrize("vector", OURS, ids=[f"{vector.dialect}: {vector.name}" for vector in OURS])
-def test_a_call_of_a_text_that_was_cut_is_one_of_the_whole(vector: TextVector) -> None:
+@pytest.mark.parametrize("vector", VECTORS, ids=[f"{vector.dialect}: {vector.name}" for vector in VECTORS])
+def test_a_call_of_a_cut_text_is_a_call_of_the_whole_text(vector: TextVector) -> None:
     whole = calls_of(vector.parse([vector.input]))
     for end in range(len(vector.input)):
         parser = TextParser(vector.dialect, vector.tools, vector.splits_reasoning, vector.starts_inside)
-        found = calls_of(parser.feed(vector.input[:end]) + parser.close(cut=True))
-        assert found == whole[: len(found)], vector.input[:end]
+        calls = calls_of(parser.feed(vector.input[:end]) + parser.close(cut=True))
+        assert calls == whole[: len(calls)], vector.input[:end]
 
 
 @pytest.mark.parametrize("is_read_only", [True, False])
 @pytest.mark.parametrize("ending", ["length", "drop", "clean drop"])
-def test_an_agent_does_not_run_half_an_input(ending: str, is_read_only: bool) -> None:
+def test_an_agent_does_not_run_a_cut_call(ending: str, is_read_only: bool) -> None:
     ran: list[str] = []
 
     @penstock.tool(read_only=is_read_only)
     def run(what: str) -> str:
-        """Run it."""
+        """Runs a command."""
         ran.append(what)
         return "done"
 
@@ -121,14 +121,14 @@ CODE = ["`", "``", "```", "````", "~", "~~~", "\n", "\r\n", " ", "    ", "\t", "
 
 @pytest.mark.parametrize("dialect", ["hermes", "qwen3_coder", "md_json_fence", "react", "smol_code"])
 @given(text=st.lists(st.sampled_from(CODE), max_size=12).map("".join), splits=st.booleans())
-def test_cuts_do_not_show_in_code(dialect: str, text: str, splits: bool) -> None:
+def test_events_do_not_depend_on_cuts_in_code(dialect: str, text: str, splits: bool) -> None:
     whole = parse(TextParser(dialect, ["f"], splits), [text])
     for pieces in cuttings(text):
         assert parse(TextParser(dialect, ["f"], splits), pieces) == whole, pieces
 
 
 @given(text=st.lists(st.sampled_from(CODE[:17]), max_size=12).map("".join))
-def test_nothing_of_a_text_without_calls_is_lost(text: str) -> None:
+def test_a_text_without_calls_is_unchanged(text: str) -> None:
     assert text_of(parse(TextParser("hermes", ["f"]), [text])) == text
 
 
@@ -149,7 +149,7 @@ def test_code_takes_linear_time(unit: str, start: str) -> None:
 # -- many ----------------------------------------------------------------------------------------------------------
 
 
-def test_there_may_be_any_number_of_actions() -> None:
+def test_a_text_may_have_any_number_of_actions() -> None:
     parser = TextParser("react", ["f"])
     events = parser.feed("Action: f\nAction Input: {}\n" * 3000) + parser.close()
     assert calls_of(events) == [("f", {})] * 3000
@@ -169,7 +169,7 @@ def test_objects_in_objects_are_read_to_a_depth_of_two(depth: int) -> None:
     assert text_of(parse(TextParser("hermes", ["f"]), [text])) == text
 
 
-def test_flat_arguments_can_be_seen_in_what_is_invalid() -> None:
+def test_an_invalid_call_contains_flat_arguments() -> None:
     text = '<tool_call>{"name": "f", "city": "Rome", "days": [1, 2]}</tool_call>'
     [invalid] = [event for event in parse(TextParser("hermes"), [text]) if isinstance(event, ToolCallInvalid)]
     assert invalid.arguments_raw == '{"city": "Rome", "days": [1, 2]}'
@@ -177,7 +177,7 @@ def test_flat_arguments_can_be_seen_in_what_is_invalid() -> None:
     assert invalid.message == "write all arguments as one object: 'city', 'days' stood beside it"
 
 
-def test_an_argument_beside_the_others_can_be_seen_in_what_is_invalid() -> None:
+def test_an_invalid_call_contains_an_argument_beside_the_others() -> None:
     text = '<tool_call>{"name": "f", "arguments": {}, "what": "Rome"}</tool_call>'
     [invalid] = [
         event for event in parse(TextParser("hermes", [tool("f")]), [text]) if isinstance(event, ToolCallInvalid)
@@ -186,7 +186,7 @@ def test_an_argument_beside_the_others_can_be_seen_in_what_is_invalid() -> None:
     assert invalid.message == "write all arguments as one object: 'what' stood beside it"
 
 
-def test_what_the_tool_does_not_have_is_not_in_what_was_meant() -> None:
+def test_repaired_arguments_contain_only_those_of_the_tool() -> None:
     text = '<tool_call>{"name": "f", "explanation": "I look", "what": "Rome"}</tool_call>'
     [invalid] = [
         event for event in parse(TextParser("hermes", [tool("f")]), [text]) if isinstance(event, ToolCallInvalid)
@@ -195,7 +195,7 @@ def test_what_the_tool_does_not_have_is_not_in_what_was_meant() -> None:
     assert invalid.message == "write all arguments as one object: 'what' stood beside it"
 
 
-def test_a_field_that_is_too_long_to_be_compared_is_not_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_that_is_too_long_to_be_compared_counts_as_different(monkeypatch: pytest.MonkeyPatch) -> None:
     text = '<tool_call>{"name": "f", "arguments": {"what": null}, "note": "xxxxxxxx", "what": "Rome"}</tool_call>'
     monkeypatch.setattr("penstock.dialects.reading.call_objects.MAX_HELD", 5)
     assert calls_of(parse(TextParser("hermes", [tool("f")]), [text])) == []
@@ -213,7 +213,7 @@ def test_fields_beside_arguments_take_linear_time() -> None:
     assert_linear(work, 10_000)
 
 
-def test_of_flat_arguments_no_more_is_kept_than_may_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flat_arguments_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.dialects.reading.call_objects.MAX_HELD", 100)
     text = f'<tool_call>{{"name": "f", "a": "{"x" * 500}", "arguments": {{"b": 1}}}}</tool_call>'
     assert calls_of(parse(TextParser("hermes"), [text])) == [("f", {"b": 1})]
@@ -225,12 +225,12 @@ def test_of_flat_arguments_no_more_is_kept_than_may_be_held(monkeypatch: pytest.
 # -- prompts -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", ['Say """hi""" to all.', '""""', 'Quote "it".'])
-def test_quotes_in_a_description_do_not_end_it(words: str) -> None:
-    parameters = {"type": "object", "properties": {"a": {"type": "string", "description": words}}}
-    tools = read_declarations([{"name": "f", "description": words, "parameters": parameters}])
+@pytest.mark.parametrize("description", ['Say """hi""" to all.', '""""', 'Quote "it".'])
+def test_quotes_in_a_description_do_not_end_it(description: str) -> None:
+    parameters = {"type": "object", "properties": {"a": {"type": "string", "description": description}}}
+    tools = read_declarations([{"name": "f", "description": description, "parameters": parameters}])
     [function] = ast.parse(python_stubs(tools).removeprefix("```python\n").removesuffix("\n```")).body
     assert isinstance(function, ast.FunctionDef)
-    documented = ast.get_docstring(function) or ""
-    assert documented.startswith(words)
-    assert documented.count(words) == 2
+    docstring = ast.get_docstring(function) or ""
+    assert docstring.startswith(description)
+    assert docstring.count(description) == 2

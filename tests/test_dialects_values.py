@@ -1,4 +1,4 @@
-"""What no text can say about values and broken calls: what is probably meant, what is kept, and what is told."""
+"""Values and malformed calls, beyond the text vectors: repaired arguments, raw arguments, and error messages."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MAIL = {
 }
 
 
-def broken(dialect: str, text: str) -> ToolCallInvalid:
-    found = [event for event in parse(TextParser(dialect, [MAIL]), [text]) if isinstance(event, ToolCallInvalid)]
-    assert len(found) == 1
-    return found[0]
+def invalid_call(dialect: str, text: str) -> ToolCallInvalid:
+    calls = [event for event in parse(TextParser(dialect, [MAIL]), [text]) if isinstance(event, ToolCallInvalid)]
+    assert len(calls) == 1
+    return calls[0]
 
 
 class TestGuesses:
@@ -41,20 +41,20 @@ class TestGuesses:
              "  <arg_value>2</arg_value>\n</tool_call>"),
         ],
     )  # fmt: skip
-    def test_where_an_end_tag_was_left_out_it_is_told_what_is_probably_meant(self, dialect: str, text: str) -> None:
-        call = broken(dialect, text)
+    def test_a_missing_end_tag_gives_repaired_arguments(self, dialect: str, text: str) -> None:
+        call = invalid_call(dialect, text)
         assert (call.why, call.repaired) == ("malformed", {"to": "ann", "copies": 2})
         assert "'to'" in call.message
 
     def test_the_message_says_what_to_write(self) -> None:
-        call = broken("xml", '<invoke name="mail"><parameter name="to">ann</parameter><prm>2</prm></invoke>')
+        call = invalid_call("xml", '<invoke name="mail"><parameter name="to">ann</parameter><prm>2</prm></invoke>')
         assert (
             call.message == "where the value of 'to' ends is a guess, as it has tags in it: end it with '</parameter>'"
         )
         assert call.repaired is None
 
-    def test_a_key_that_stands_in_a_value_and_nowhere_else_is_named(self) -> None:
-        call = broken(
+    def test_the_message_names_a_key_that_occurs_only_in_a_value(self) -> None:
+        call = invalid_call(
             "xml", '<invoke name="mail"><parameter name="to">ann<parameter name="copies">2</parameter></invoke>'
         )
         why = "the tag of 'copies' is in it and nowhere else"
@@ -63,27 +63,27 @@ class TestGuesses:
 
     @pytest.mark.parametrize(("blanks", "to"), [(MAX_INDENT - 1, "ann"), (MAX_INDENT, None)])
     @pytest.mark.parametrize("size", [1, 7, 10_000])
-    def test_a_line_may_be_indented_so_far(self, blanks: int, to: str | None, size: int) -> None:
+    def test_indentation_is_limited(self, blanks: int, to: str | None, size: int) -> None:
         indent = "\n" + " " * blanks
         text = f'<invoke name="mail"><parameter name="to">ann{indent}<parameter name="copies">2</parameter></invoke>'
         call = parse(TextParser("xml", [MAIL]), [text[at : at + size] for at in range(0, len(text), size)])[-1]
         assert isinstance(call, ToolCallInvalid)
         assert (call.repaired or {}).get("to") == to
 
-    def test_values_that_are_only_equal_in_python_are_not_the_same(self) -> None:
+    def test_values_that_are_equal_only_in_python_are_different(self) -> None:
         tool = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": ["integer", "boolean"]}}}}
         text = "<function=f><parameter=a>1</parameter><parameter=a>true</parameter></function>"
         event = parse(TextParser("qwen3_coder", [tool]), [text])[-1]
         assert isinstance(event, ToolCallInvalid)
         assert event.arguments_raw == '{"a":1,"a":true}'
 
-    def test_nothing_is_plain_where_an_argument_is_given_twice(self) -> None:
+    def test_two_different_values_of_an_argument_have_no_repair(self) -> None:
         text = '<invoke name="mail"><parameter name="to">ann</parameter><parameter name="to">bob</parameter></invoke>'
-        call = broken("xml", text)
+        call = invalid_call("xml", text)
         assert (call.message, call.repaired) == ("the argument 'to' is given twice", None)
         assert call.arguments_raw == '{"to":"ann","to":"bob"}'
 
-    def test_one_doubt_that_is_not_plain_is_enough(self) -> None:
+    def test_one_ambiguous_doubt_prevents_a_repair(self) -> None:
         out: list[StreamChunk] = []
         call = TextCall(out, 0, "1", "mail", "text:xml", Tools([MAIL]).schema("mail"))
         call.doubt("first", is_plain=True)
@@ -106,11 +106,11 @@ class TestBrokenTags:
             ("glm45", "<tool_call>mail<arg_key>to", "<arg_key>to"),
         ],
     )
-    def test_the_tag_at_which_a_call_breaks_is_in_the_call(self, dialect: str, text: str, raw: str) -> None:
-        assert broken(dialect, text).arguments_raw == raw
+    def test_a_malformed_tag_is_in_the_raw_arguments(self, dialect: str, text: str, raw: str) -> None:
+        assert invalid_call(dialect, text).arguments_raw == raw
 
-    def test_an_element_that_is_cut_is_in_the_call(self) -> None:
-        assert broken("cline_xml", "<mail><to>ann</to><cc>bob").arguments_raw == '{"to":"ann"<cc>bob'
+    def test_a_cut_element_is_in_the_raw_arguments(self) -> None:
+        assert invalid_call("cline_xml", "<mail><to>ann</to><cc>bob").arguments_raw == '{"to":"ann"<cc>bob'
 
     @pytest.mark.parametrize(
         ("dialect", "text", "message"),
@@ -125,11 +125,11 @@ class TestBrokenTags:
         ],
     )
     def test_a_cut_call_says_what_was_expected(self, dialect: str, text: str, message: str) -> None:
-        assert broken(dialect, text).message == f"the text ended where {message} was expected"
+        assert invalid_call(dialect, text).message == f"the text ended where {message} was expected"
 
     @pytest.mark.parametrize("end", ["</invok", "<", "\n</", "<parameter"])
-    def test_half_a_tag_at_the_end_is_no_value(self, end: str) -> None:
-        call = broken("xml", f'<invoke name="mail"><parameter name="to">ann</parameter>{end}')
+    def test_half_a_tag_at_the_end_is_not_a_value(self, end: str) -> None:
+        call = invalid_call("xml", f'<invoke name="mail"><parameter name="to">ann</parameter>{end}')
         assert (call.why, call.arguments_raw) == ("cut", '{"to":"ann"')
 
 
@@ -147,7 +147,7 @@ class TestTime:
             " \r",
         ],
     )
-    def test_tags_in_a_value_cost_the_same_each(self, piece: str) -> None:
+    def test_tags_in_a_value_take_linear_time(self, piece: str) -> None:
         def prepare(count: int) -> Callable[[], object]:
             text = '<function_calls><invoke name="mail"><parameter name="to">' + piece * count
             pieces = [text[at : at + 7] for at in range(0, len(text), 7)]
@@ -158,15 +158,15 @@ class TestTime:
 
 class TestStreamingXMLParser:
     @pytest.mark.parametrize("size", [1, 5, 1000])
-    def test_calls_in_reasoning_are_talk(self, size: int) -> None:
+    def test_calls_in_reasoning_are_not_calls(self, size: int) -> None:
         text = '<think>Or <invoke name="mail"></invoke>?</think>No need. <invoke name="now"></invoke>'
         parser = StreamingXMLParser(reasoning=True)
-        told = [parser.feed(text[at : at + size]) for at in range(0, len(text), size)] + [parser.close()]
-        assert "".join(shown for shown, _ in told) == "No need. "
-        assert [call.name for _, calls in told for call in calls] == ["now"]
+        outputs = [parser.feed(text[at : at + size]) for at in range(0, len(text), size)] + [parser.close()]
+        assert "".join(visible for visible, _ in outputs) == "No need. "
+        assert [call.name for _, calls in outputs for call in calls] == ["now"]
         assert parser.reasoning == 'Or <invoke name="mail"></invoke>?'
 
-    def test_unless_it_is_asked_for_reasoning_is_text(self) -> None:
+    def test_without_the_option_reasoning_is_text(self) -> None:
         parser = StreamingXMLParser()
         text, calls = parser.feed('Use the <think> tag. <thinking>Hm.\n<invoke name="now"></invoke>')
         assert (text, [call.name for call in calls], parser.reasoning) == (
@@ -176,7 +176,7 @@ class TestStreamingXMLParser:
         )
 
 
-def test_a_call_behind_a_guess_is_still_read() -> None:
+def test_a_call_after_a_guess_is_still_read() -> None:
     text = '<invoke name="mail"><parameter name="to">a</parameter><prm></prm></invoke><invoke name="mail"></invoke> end'
     events = parse(TextParser("xml", [MAIL]), [text])
     assert [event.type for event in events if event.type.startswith("tool_call")][-1] == "tool_call"

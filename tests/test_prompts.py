@@ -1,4 +1,4 @@
-"""Histories written for a model without tools of its own: to the letter in two dialects, as laws in all."""
+"""Histories rendered for a model without native calls: exact texts for two dialects, laws for all."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rendered(dialect: str, *messages: Message) -> list[tuple[str, str]]:
     return [(message.role, message.text) for message in render(messages, None, dialect)]
 
 
-# -- to the letter -------------------------------------------------------------------------------------------------
+# -- exact texts ---------------------------------------------------------------------------------------------------
 
 RULES = """\
 - Make several calls at once only if none of them needs the result of another.
@@ -176,7 +176,7 @@ And now?"""),
 
 
 @pytest.mark.parametrize(("dialect", "expected"), [("xml", XML), ("hermes", HERMES)], ids=["xml", "hermes"])
-def test_a_history_is_written_to_the_letter(dialect: str, expected: list[tuple[str, str]]) -> None:
+def test_a_history_is_rendered_exactly(dialect: str, expected: list[tuple[str, str]]) -> None:
     assert [(message.role, message.text) for message in render(HISTORY, TOOLS, dialect)] == expected
 
 
@@ -186,8 +186,8 @@ def test_a_history_is_written_to_the_letter(dialect: str, expected: list[tuple[s
 @pytest.mark.parametrize("dialect", DIALECTS)
 class TestEveryDialect:
     def test_reads_the_calls_it_wrote(self, dialect: str) -> None:
-        [said] = [message.text for message in render(HISTORY, TOOLS, dialect) if message.role == "assistant"]
-        events = parse(TextParser(dialect, TOOLS), [said])
+        [text] = [message.text for message in render(HISTORY, TOOLS, dialect) if message.role == "assistant"]
+        events = parse(TextParser(dialect, TOOLS), [text])
         assert calls_of(events) == [(PARIS.name, PARIS.arguments), (ROME.name, ROME.arguments)]
         assert text_of(events).strip() == "I'll look."
 
@@ -198,18 +198,18 @@ class TestEveryDialect:
         assert "error" in last.text.lower() or "<system>" in last.text
 
     def test_names_the_tools_and_all_their_parameters(self, dialect: str) -> None:
-        told = render([], TOOLS, dialect)[0].text
+        text = render([], TOOLS, dialect)[0].text
         for name in ("get_weather", "ping", "city", "days", "units", "wind", "bft", "Tells the weather.", "Where."):
-            assert name in told
+            assert name in text
 
     def test_shows_in_the_system_message_how_a_call_is_written(self, dialect: str) -> None:
-        told = render([], ["ping"], dialect)[0].text
-        events = parse(TextParser(dialect, ["ping", "some_tool", "other_tool"]), [told.partition("this form:")[2]])
-        [*found] = [(name, list(arguments)) for name, arguments in calls_of(events)]
-        assert found == [("some_tool", ["some_text", "some_list"]), ("other_tool", ["some_flag"])][: len(found)]
-        assert len(found) == (1 if find_prompt(dialect).is_single else 2)
+        text = render([], ["ping"], dialect)[0].text
+        events = parse(TextParser(dialect, ["ping", "some_tool", "other_tool"]), [text.partition("this form:")[2]])
+        [*calls] = [(name, list(arguments)) for name, arguments in calls_of(events)]
+        assert calls == [("some_tool", ["some_text", "some_list"]), ("other_tool", ["some_flag"])][: len(calls)]
+        assert len(calls) == (1 if find_prompt(dialect).is_single else 2)
 
-    def test_leaves_plain_messages_as_they_are(self, dialect: str) -> None:
+    def test_leaves_plain_messages_unchanged(self, dialect: str) -> None:
         plain = [
             system("Be brief."),
             user("Hi", image("https://example.org/a.png")),
@@ -221,7 +221,7 @@ class TestEveryDialect:
         assert render(plain, TOOLS, dialect)[1:] == plain[1:]
         assert render([], None, dialect) == []
 
-    def test_gives_plain_text_that_stays_as_it_is(self, dialect: str) -> None:
+    def test_returns_plain_text_that_renders_to_itself(self, dialect: str) -> None:
         before = encode_messages(HISTORY)
         first = render(HISTORY, TOOLS, dialect)
         assert all(isinstance(part, Text) for message in first for part in message.parts)
@@ -229,26 +229,26 @@ class TestEveryDialect:
         assert render(first, None, dialect) == first
         assert encode_messages(HISTORY) == before
 
-    def test_stops_where_the_model_makes_up_results(self, dialect: str) -> None:
+    def test_stops_where_the_model_would_invent_results(self, dialect: str) -> None:
         prompt = find_prompt(dialect)
-        given = "\n" + prompt.results([result(ToolCall("functions.f:0", "f", {}), "21 °C")])
-        assert all(given.startswith(stop) or stop in given for stop in prompt.stop)
+        results = "\n" + prompt.results([result(ToolCall("functions.f:0", "f", {}), "21 °C")])
+        assert all(results.startswith(stop) or stop in results for stop in prompt.stop)
         assert not any(stop in prompt.calls([PARIS, ROME]) for stop in prompt.stop)
 
 
-# -- what else a history may hold ----------------------------------------------------------------------------------
+# -- other content of a history ------------------------------------------------------------------------------------
 
 
-def test_the_tools_go_below_what_the_system_message_says() -> None:
-    told = find_prompt("xml").tools
-    [made, _] = render([user("Hi")], ["ping"], "xml")
-    assert made.role == "system"
-    assert made.text.startswith(told([]).partition("\n")[0])
-    [kept, _] = render([system("One.", "Two."), user("Hi")], ["ping"], "xml")
-    assert kept.text.startswith("One.Two.\n\nYou can call tools.")
+def test_the_tools_follow_the_text_of_the_system_message() -> None:
+    introduction = find_prompt("xml").tools([]).partition("\n")[0]
+    [new, _] = render([user("Hi")], ["ping"], "xml")
+    assert new.role == "system"
+    assert new.text.startswith(introduction)
+    [extended, _] = render([system("One.", "Two."), user("Hi")], ["ping"], "xml")
+    assert extended.text.startswith("One.Two.\n\nYou can call tools.")
 
 
-def test_a_call_that_was_cut_is_shown_as_far_as_it_went() -> None:
+def test_a_cut_call_is_rendered_with_its_partial_arguments() -> None:
     cut = ToolCallInvalid(1, "c", "get_weather", '{"city": "Par', "cut")
     [(_, hermes)] = rendered("hermes", assistant("Hm.", PARIS, cut))
     assert hermes.endswith(
@@ -265,13 +265,13 @@ def test_a_call_that_was_cut_is_shown_as_far_as_it_went() -> None:
     [ToolCallInvalid(0, "c", "", '{"a": 1}', "unnamed"), ToolCallInvalid(0, "c", "f", "hello", "malformed")],
     ids=["unnamed", "not an object"],
 )
-def test_a_call_that_cannot_be_written_is_told_in_words(call: ToolCallInvalid) -> None:
+def test_a_call_that_cannot_be_rendered_is_described(call: ToolCallInvalid) -> None:
     [(_, text)] = rendered("xml", assistant(call))
     assert text.startswith("[A call of ")
     assert call.arguments_raw in text
 
 
-def test_a_broken_call_gets_its_result_in_its_place() -> None:
+def test_the_result_of_an_invalid_call_keeps_its_position() -> None:
     cut = ToolCallInvalid(0, "c", "get_weather", '{"city', "cut")
     [_, (role, text)] = rendered(
         "xml", assistant(cut, PARIS), tool_results(result(PARIS, "21"), result(cut, "cut off"))
@@ -280,7 +280,7 @@ def test_a_broken_call_gets_its_result_in_its_place() -> None:
     assert text.index("cut off") < text.index("21")
 
 
-def test_pictures_of_results_stay_in_the_message() -> None:
+def test_images_of_results_stay_in_the_message() -> None:
     picture = image("https://example.org/map.png")
     [_, message] = render(
         [assistant(PARIS, ROME), tool_results(result(PARIS, "A map:", picture), result(ROME, "none")), user("Nice.")],
@@ -299,12 +299,12 @@ def test_results_in_several_messages_become_one() -> None:
     assert text.index(">a<") < text.index(">b<")
 
 
-def test_a_thought_alone_leaves_no_message() -> None:
+def test_a_message_with_only_reasoning_is_omitted() -> None:
     assert rendered("xml", user("Hi"), assistant(Reasoning(0, "Hm.")), user("Well?")) == [("user", "Hi\n\nWell?")]
     assert rendered("xml", user("Hi"), assistant(Refusal(0, "No."))) == [("user", "Hi"), ("assistant", "No.")]
 
 
-def test_what_the_model_wrote_is_kept() -> None:
+def test_the_raw_arguments_are_kept() -> None:
     call = ToolCall("c", "f", {"a": 1.0}, '{ "a" : 1.0 }', "text:hermes", "call_end")
     [(_, text)] = rendered("hermes", assistant(call))
     assert '"arguments": { "a" : 1.0 }}' in text
@@ -318,25 +318,25 @@ def test_a_custom_tool_is_called_with_its_input() -> None:
     assert '{"name": "sql", "arguments": {"input": "select 1"}}' in history[1].text
 
 
-def test_tools_that_the_provider_runs_are_not_told() -> None:
+def test_hosted_tools_are_not_listed() -> None:
     assert render([user("Hi")], [{"type": "web_search"}], "xml") == [user("Hi")]
 
 
-def test_a_prompt_of_ones_own_can_put_results_into_a_tool_message() -> None:
-    own = msgspec.structs.replace(find_prompt("hermes"), role="tool")
-    history = render(HISTORY, None, own)
+def test_a_custom_prompt_can_put_results_into_a_tool_message() -> None:
+    prompt = msgspec.structs.replace(find_prompt("hermes"), role="tool")
+    history = render(HISTORY, None, prompt)
     assert [message.role for message in history] == ["system", "user", "assistant", "tool", "user"]
 
 
-def test_ids_that_a_dialect_cannot_have_are_made() -> None:
-    [(_, said), (_, given)] = rendered(
+def test_ids_in_a_foreign_format_are_replaced() -> None:
+    [(_, calls), (_, results)] = rendered(
         "kimi_k2", assistant(PARIS, ROME), tool_results(result(PARIS, "a"), result(ROME, "b"))
     )
-    assert "functions.get_weather:1<|tool_call_argument_begin|>" in said
-    assert given == "## Return of functions.get_weather:0\na\n\n## Return of functions.get_weather:1\nb"
+    assert "functions.get_weather:1<|tool_call_argument_begin|>" in calls
+    assert results == "## Return of functions.get_weather:0\na\n\n## Return of functions.get_weather:1\nb"
 
 
-def test_content_keeps_its_white_space_where_other_values_lose_it() -> None:
+def test_content_keeps_its_white_space() -> None:
     call = ToolCall("c", "write", {"content": "\n  a\n\n"})
     text = find_prompt("cline_xml").calls([call])
     assert calls_of(parse(TextParser("cline_xml", ["write"]), [text])) == [("write", {"content": "\n  a\n\n"})]
@@ -346,7 +346,7 @@ def test_content_keeps_its_white_space_where_other_values_lose_it() -> None:
 
 
 @pytest.mark.parametrize("dialect", NO_PROMPT)
-def test_a_dialect_that_is_not_written_says_what_to_use_instead(dialect: str) -> None:
+def test_a_dialect_without_a_prompt_names_another(dialect: str) -> None:
     with pytest.raises(UsageError, match=f"{dialect}.*'(xml|gemma_tool_code)'"):
         find_prompt(dialect)
 
@@ -377,7 +377,7 @@ NODE = {
 
 
 def test_tools_as_types() -> None:
-    told = render([], [NODE, "ping"], "harmony")[0].text
+    text = render([], [NODE, "ping"], "harmony")[0].text
     assert (
         """\
 namespace functions {
@@ -398,19 +398,19 @@ notes?: Record<string, string>,
 type ping = () => any;
 
 } // namespace functions"""
-        in told
+        in text
     )
 
 
 def test_tools_as_python_functions() -> None:
-    told = render([], [NODE], "seed_oss")[0].text
-    assert "def plan(root: object, tags: list = None, depth: object = None, notes: dict = None):" in told
-    assert '        root: Where it begins. {"$ref": "#/$defs/Node"}' in told
-    assert '    Definitions: {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}}' in told
+    text = render([], [NODE], "seed_oss")[0].text
+    assert "def plan(root: object, tags: list = None, depth: object = None, notes: dict = None):" in text
+    assert '        root: Where it begins. {"$ref": "#/$defs/Node"}' in text
+    assert '    Definitions: {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}}' in text
 
 
 def test_tools_as_tags() -> None:
-    told = render([], [WEATHER], "qwen3_coder")[0].text
+    text = render([], [WEATHER], "qwen3_coder")[0].text
     assert (
         """\
 <tools>
@@ -429,6 +429,6 @@ def test_tools_as_tags() -> None:
 <minimum>1</minimum>
 </parameter>
 """
-        in told
+        in text
     )
-    assert '<required>["city"]</required>\n</parameters>\n</function>\n</tools>' in told
+    assert '<required>["city"]</required>\n</parameters>\n</function>\n</tools>' in text

@@ -1,4 +1,4 @@
-"""Calls in the text of a stream of events: in one dialect, or leaked in any of many."""
+"""`TextCalls` and `Rescue`: calls in the text of an event stream, in one dialect or in many."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ LEAKED = {
 
 
 def run(stage: Any, events: Iterable[StreamChunk]) -> list[StreamChunk]:
-    found = [out for event in events for out in stage.feed(event)]
-    return joined(found + stage.close())
+    outputs = [out for event in events for out in stage.feed(event)]
+    return joined(outputs + stage.close())
 
 
-def said(text: str, size: int, block: int = 0) -> list[StreamChunk]:
+def chunks(text: str, size: int, block: int = 0) -> list[StreamChunk]:
     return [Text(block, text[at : at + size]) for at in range(0, len(text), size)]
 
 
 @pytest.mark.parametrize("size", [1, 5, 10_000])
 @pytest.mark.parametrize("dialect", LEAKED)
 def test_a_leaked_call_is_found_among_all_dialects(dialect: str, size: int) -> None:
-    events = run(Rescue([WEATHER]), [*said(f"Let me look. {LEAKED[dialect]}", size), Finish("stop", "stop")])
+    events = run(Rescue([WEATHER]), [*chunks(f"Let me look. {LEAKED[dialect]}", size), Finish("stop", "stop")])
     [call] = [event for event in events if isinstance(event, ToolCall)]
     assert (call.name, call.arguments, call.origin) == ("get_weather", {"city": "Rome"}, f"text:{dialect}")
     assert penstock.collect(events).text == "Let me look. "
@@ -70,21 +70,21 @@ def test_a_leaked_call_is_found_among_all_dialects(dialect: str, size: int) -> N
 @pytest.mark.parametrize("leaked", LEAKED.values(), ids=list(LEAKED))
 @pytest.mark.parametrize("frame", ["Use it like this:\n```\n{}\n```\nthat is all.", "Write `{}` to call it.",
                                    "<think>maybe {} or not</think> no."])  # fmt: skip
-def test_code_and_thoughts_about_calls_stay_text(frame: str, leaked: str, size: int) -> None:
+def test_calls_in_code_and_reasoning_stay_text(frame: str, leaked: str, size: int) -> None:
     text = frame.format(leaked.replace("`", "'"))
-    events = run(Rescue([WEATHER]), said(text, size))
+    events = run(Rescue([WEATHER]), chunks(text, size))
     assert events == [Text(0, text)]
 
 
 @pytest.mark.parametrize("leaked", LEAKED.values(), ids=list(LEAKED))
-def test_an_undeclared_tool_is_no_call(leaked: str) -> None:
+def test_a_call_to_an_undeclared_tool_stays_text(leaked: str) -> None:
     other = {"type": "function", "function": {"name": "search", "parameters": {}}}
-    events = run(Rescue([other]), said(leaked, 4))
+    events = run(Rescue([other]), chunks(leaked, 4))
     assert not [event for event in events if isinstance(event, ToolCallStart | ToolCall | ToolCallInvalid)]
     assert "".join(event.text for event in events if isinstance(event, Text)) == leaked
 
 
-def test_what_is_no_text_goes_by_in_its_place() -> None:
+def test_other_events_pass_through_in_order() -> None:
     native = ToolCall("toolu_1", "get_weather", {"city": "Oslo"}, block=2)
     events: list[StreamChunk] = [
         Reasoning(0, "hm"), Text(1, "Two. " + LEAKED["hermes"] + " and"), Opaque(1, "gemini", "thoughtSignature", "s"),
@@ -102,7 +102,7 @@ def test_what_is_no_text_goes_by_in_its_place() -> None:
     assert state.block == [part for part in turn.parts if isinstance(part, Text)][1].block
 
 
-def test_choices_are_read_apart() -> None:
+def test_choices_are_read_independently() -> None:
     call = LEAKED["hermes"]
     half = len(call) // 2
     events: list[StreamChunk] = [
@@ -118,7 +118,7 @@ def test_every_choice_and_every_attempt_may_start_inside_reasoning() -> None:
     events: list[StreamChunk] = [
         Text(0, "hm</think>a", 0),
         Text(1, "hm</think>b", 1),
-        Retry("anew"),
+        Retry("again"),
         Text(0, "hm</think>c", 0),
     ]
     out = [(event.type, event.text) for event in run(stage, events) if isinstance(event, Text | Reasoning)]
@@ -137,12 +137,12 @@ def test_a_rescue_needs_tools() -> None:
         Rescue([])
 
 
-def test_length_is_never_made_tool_calls() -> None:
-    out = run(Rescue([WEATHER]), [*said(LEAKED["hermes"], 9), Finish("length", "length")])
+def test_the_finish_reason_length_stays() -> None:
+    out = run(Rescue([WEATHER]), [*chunks(LEAKED["hermes"], 9), Finish("length", "length")])
     assert penstock.collect(out).finish_reason == "length"
 
 
-def test_one_dialect_over_a_decoder() -> None:
+def test_text_calls_read_the_events_of_a_decoder() -> None:
     frames = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in ("Ok ", *LEAKED["anthropic_xml"])]
     frames.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
     stage = TextCalls("xml", [WEATHER])

@@ -1,6 +1,6 @@
-"""What the tests of the dialects share: texts with the calls in them, ours and the shared ones, and how to judge them.
+"""Text vectors of the dialects, our own and the shared ones, and functions to compare results with them.
 
-`python -m tests.texts hermes glm45` tells which of the shared texts of these dialects do not come out as expected.
+`python -m tests.texts hermes glm45` prints the shared texts of these dialects that are not parsed as expected.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tests.support import HERE, SHARED, joined
 
 LOOSE = ("questionable", "lenient", "partial", "unfinished", "derived", "calls_not_asserted", "generic_parser",
          "upstream_xfail")  # fmt: skip
-"""What marks a shared text as somebody's policy rather than a rule."""
+"""Flags of a shared text that shows the policy of one parser rather than a rule."""
 
 
 class TextVector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A text and what must come out of it: one entry of `tests/texts/<family>.json`.
+    """A text and its expected events: one entry of `tests/texts/<family>.json`.
 
-    `calls` are names and arguments, `invalid` names and faults; text and reasoning are compared to the letter.
+    `calls` are names and arguments, `invalid` names and faults; text and reasoning must be equal.
     """
 
     name: str
@@ -47,10 +47,10 @@ class TextVector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def text_vectors() -> list[TextVector]:
-    found = []
+    vectors = []
     for path in sorted((HERE / "texts").glob("*.json")):
-        found += msgspec.json.decode(path.read_bytes(), type=list[TextVector])
-    return found
+        vectors += msgspec.json.decode(path.read_bytes(), type=list[TextVector])
+    return vectors
 
 
 def shared_texts() -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ def parse(parser: Any, pieces: Iterable[str]) -> list[StreamChunk]:
 
 
 def cuttings(text: str) -> Iterator[list[str]]:
-    """Ways to cut a text: by character, and if it is short in two at every place, and at random."""
+    """Yields ways to cut a text: into characters, in two at every place if it is short, and at random."""
     yield list(text)
     if len(text) <= 400:
         yield from ([text[:at], text[at:]] for at in range(1, len(text)))
@@ -100,25 +100,25 @@ def calls_of(events: Iterable[StreamChunk]) -> list[tuple[str, dict[str, Any]]]:
     return [(event.name, event.arguments) for event in events if isinstance(event, ToolCall)]
 
 
-def complaints(vector: dict[str, Any], events: list[StreamChunk]) -> list[str]:
-    """How the events differ from what a shared text expects."""
+def differences_of(vector: dict[str, Any], events: list[StreamChunk]) -> list[str]:
+    """Returns how the events differ from what a shared text expects."""
     expected = [(call["name"], call["arguments"]) for call in vector["expected_calls"]]
-    found = []
+    differences = []
     if not vector.get("calls_not_asserted") and calls_of(events) != expected:
-        found.append(f"calls {calls_of(events)} instead of {expected}")
+        differences.append(f"calls {calls_of(events)} instead of {expected}")
     if not vector.get("content_not_asserted") and text_of(events).strip() != (vector["expected_content"] or "").strip():
-        found.append(f"text {text_of(events)!r} instead of {vector['expected_content']!r}")
+        differences.append(f"text {text_of(events)!r} instead of {vector['expected_content']!r}")
     if vector.get("expected_reasoning") is not None:
         wanted = vector["expected_reasoning"].strip()
         if reasoning_of(events).strip() != wanted:
-            found.append(f"reasoning {reasoning_of(events)!r} instead of {wanted!r}")
-    return found
+            differences.append(f"reasoning {reasoning_of(events)!r} instead of {wanted!r}")
+    return differences
 
 
-def told(vector: dict[str, Any]) -> str:
-    """What is wrong with a shared text, for people; nothing if it comes out as expected."""
+def report(vector: dict[str, Any]) -> str:
+    """Returns a description of what is wrong with a shared text; "" if it is parsed as expected."""
     events = parse(shared_parser(vector), [vector["text"]])
-    wrong = complaints(vector, events)
+    wrong = differences_of(vector, events)
     if any(parse(shared_parser(vector), pieces) != events for pieces in cuttings(vector["text"])):
         wrong.append("it depends on how the text is cut")
     if not wrong:
@@ -132,12 +132,12 @@ def told(vector: dict[str, Any]) -> str:
 
 
 def main(dialects: list[str]) -> None:
-    """Tell what is wrong."""
-    found = [vector for vector in shared_texts() if not dialects or vector["dialect"] in dialects]
-    wrong = {vector["id"]: told(vector) for vector in found}
-    strict = [vector["id"] for vector in found if is_strict(vector)]
-    right = sum(not wrong[name] for name in strict)
-    sys.stdout.write("".join(wrong.values()) + f"{right} of {len(strict)} strict texts are right\n")
+    """Prints the shared texts that are not parsed as expected."""
+    vectors = [vector for vector in shared_texts() if not dialects or vector["dialect"] in dialects]
+    reports = {vector["id"]: report(vector) for vector in vectors}
+    strict = [vector["id"] for vector in vectors if is_strict(vector)]
+    right = sum(not reports[name] for name in strict)
+    sys.stdout.write("".join(reports.values()) + f"{right} of {len(strict)} strict texts are parsed as expected\n")
 
 
 if __name__ == "__main__":
