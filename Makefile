@@ -29,13 +29,13 @@ say = @printf '==> %s\n'
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
-demo: $(CLI) ## watch an agent at work, with the provider in the box: no key, no network; ARGS="--wire gemini"
+demo: $(CLI) ## watch an agent at work with a simulated provider: no key, no network; ARGS="--wire gemini"
 	@$(BIN)/python -m penstock.cli demo $(ARGS)
 
-picture: $(CLI) ## make docs/demo.svg, the picture of the README, from a run of the demo
+picture: $(CLI) ## draw docs/demo.svg, a picture for the README, from a run of the demo
 	@$(BIN)/python docs/picture.py
 
-site: $(DOCS) ## build docs/ as a site to read in a browser; a broken link fails
+site: $(DOCS) ## build docs/ as a site; broken links are errors
 	@$(BIN)/zensical build --strict
 	@echo "'make site-serve' shows it in a browser; search needs that server."
 
@@ -74,7 +74,7 @@ check: $(DEV) ## format, lint and types (ruff, mypy, pyright)
 	$(say) 'pyright'
 	@$(BIN)/pyright
 
-format: $(DEV) ## put the code into shape, and fix the lint that can be fixed
+format: $(DEV) ## format the code, and fix the lint that can be fixed
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
@@ -91,10 +91,10 @@ fuzz: $(FUZZ) ## run each target of tests/fuzz for FUZZ_SECONDS (60)
 walk: $(DEV) ## show which functions a text chunk and a call pass, from the socket to the user's loop
 	@$(BIN)/python -m benchmarks.walk
 
-bench: $(DEV) ## measure, as ratios to the cost of parsing the JSON at all; PEERS=1: the peers too
+bench: $(DEV) ## measure, as ratios to the cost of parsing the JSON; PEERS=1: other libraries too
 	@$(BIN)/python -m benchmarks $(if $(PEERS),all)
 
-clean: ## remove all that these targets made
+clean: ## remove everything that these targets created
 	rm -rf $(VENV) .venv-3.* .bench .cache .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site
 	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -111,6 +111,13 @@ def test_the_code_of_the_pages_uses_no_name_that_it_does_not_define(tmp_path: Pa
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_make_targets_that_the_pages_name_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {target for page in PAGES.values() for target in re.findall(r"`make ([a-z-]+)", page)}
+    assert {"quick", "test"} <= named
+    assert named - targets == set()
+
+
 def test_make_demo_passes_its_arguments_on() -> None:
     assert 'make demo ARGS="--wire gemini"' in README
     command = ["make", "--dry-run", "--no-print-directory", "demo", "ARGS=--wire gemini"]
