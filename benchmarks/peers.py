@@ -121,7 +121,7 @@ def _trial(peer: Peer, client: Client, python: Path) -> Iterator[dict[str, Any]]
     """A row for each stream and way of reading it, and one for what went wrong."""
     say(f"peers, {peer.name}: {client.label}, {client.wire}, starting")
     command = [str(python), "-m", "benchmarks.trial", client.function, client.wire]
-    with tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
         process = subprocess.Popen(command, cwd=ROOT, env=variables(), stdout=subprocess.PIPE, stderr=errors, text=True)
         assert process.stdout is not None
         with process.stdout:

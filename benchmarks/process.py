@@ -33,7 +33,7 @@ def variables() -> dict[str, str]:
 def ask(python: str | Path, module: str, *words: object) -> Any:
     """The JSON that a module of ours prints, run by that Python with these words."""
     command = [str(python), "-m", f"benchmarks.{module}", *map(str, words)]
-    with tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
         result = subprocess.run(
             command, cwd=ROOT, env=variables(), stdout=subprocess.PIPE, stderr=errors, text=True, check=False
         )

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(not CASES, reason="the recorded corpus is not he
 
 class Case:
     def __init__(self, path: Path) -> None:
-        self.meta: dict[str, Any] = json.loads(path.read_text())
+        self.meta: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         self.expected = self.meta["expected"]
         self.wire: str = WIRES.get(self.meta["wire"], self.meta["wire"])
         self.path = path.parent

@@ -97,15 +97,15 @@ def test_what_tells_who_asked_is_not_kept(file: Path) -> None:
     [kept] = read_recordings(file)
     assert kept.began.headers["x-request-id"] == "req_1"
     assert not {"set-cookie", "x-account", "openai-organization"} & kept.began.headers.keys()
-    assert KEY not in file.read_text()
+    assert KEY not in file.read_text(encoding="utf-8")
 
 
 @sync_and_async
 def test_a_key_that_the_answer_repeats_is_masked(mode: str, file: Path) -> None:
     with Loopback(Status(200, f"Wrong key: {KEY}")) as server:
         read(mode, model_at(server, record=file))
-    assert KEY not in file.read_text()
-    assert "Wrong key: ***" in file.read_text()
+    assert KEY not in file.read_text(encoding="utf-8")
+    assert "Wrong key: ***" in file.read_text(encoding="utf-8")
 
 
 def test_a_file_holds_one_exchange_after_another(file: Path) -> None:
@@ -290,7 +290,9 @@ LINES: list[dict[str, Any]] = [
 
 
 def written(file: Path, *lines: Any) -> Path:
-    file.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines))
+    file.write_text(
+        "".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines), encoding="utf-8"
+    )
     return file
 
 
@@ -403,7 +405,7 @@ def test_record_keeps_no_key(file: Path) -> None:
         shown = run("record", "-m", "anthropic:claude", "--base-url", url, "-o", str(file), "Hi.",
                     env={"ANTHROPIC_API_KEY": KEY})  # fmt: skip
     assert (shown.exit_code, "Sunny." in shown.stdout) == (0, True)
-    assert KEY not in file.read_text() + shown.output
+    assert KEY not in file.read_text(encoding="utf-8") + shown.output
 
 
 def test_replay_tells_an_answer_that_broke_off_by_its_exit_code(file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections import deque
@@ -10,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Self
 
 from penstock.agent.config import AgentConfig
@@ -24,6 +25,9 @@ from penstock.run.commands import AskModel, CancelTool, Command, Emit, StartTool
 from penstock.run.events import ApprovalRequest, Done, RequestKind, StreamEvent
 from penstock.run.machine import Run
 from penstock.tools.outcome import Outcome, failure
+
+_MAX_BLOCKED: float | None = 0.1 if os.name == "nt" else None
+"""The seconds that the reader's thread waits at a time: on Windows, Ctrl-C does not interrupt a wait."""
 
 
 class AgentRun(RunReader):
@@ -130,7 +134,10 @@ class AgentRun(RunReader):
             while True:
                 if self._run.phase == "tools":
                     self._pause_if_waiting()
-                self._arrivals.get()
+                try:
+                    self._arrivals.get(timeout=_MAX_BLOCKED)
+                except Empty:
+                    continue
                 with self._lock:
                     events = self._outbox.take()
                 for event in events:

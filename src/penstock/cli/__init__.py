@@ -9,6 +9,8 @@ from penstock.cli.exit_codes import INTERRUPTED, USAGE
 
 __all__ = ["main"]
 
+IS_WINDOWS: bool = os.name == "nt"
+
 
 def main() -> None:
     """Runs the command line."""
@@ -31,11 +33,15 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Opens standard streams that are closed, and has characters that they cannot encode written escaped."""
+    """Opens standard streams that are closed, and has them pass over what cannot be encoded or decoded.
+
+    Pipes and files are UTF-8 on Windows too, where Python uses the code page, unless PYTHONIOENCODING is set.
+    """
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by the parent process
         sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
+    for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            is_code_page = IS_WINDOWS and not stream.isatty() and "PYTHONIOENCODING" not in os.environ
+            stream.reconfigure(encoding="utf-8" if is_code_page else None, errors=errors)

@@ -39,7 +39,8 @@ def _split(target: str) -> tuple[str, str]:
     if _is_file(Path(target)):
         return target, ""
     place, _, name = target.rpartition(":")
-    return (place, name) if place else (target, "")
+    is_named = place and (not name or name.isidentifier())  # the colon of C:\agents.py is not followed by a name
+    return (place, name) if is_named else (target, "")
 
 
 def _load(place: str) -> ModuleType:

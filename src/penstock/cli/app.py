@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import click
 
+from penstock.cli import IS_WINDOWS
 from penstock.cli.exit_codes import INTERRUPTED, READER_GONE
 
 COMMANDS = {
@@ -35,7 +37,9 @@ def quiet_exit() -> Generator[None]:
         yield
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
-    except BrokenPipeError:
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError) and not (IS_WINDOWS and error.errno == errno.EINVAL):
+            raise  # on Windows, a pipe without a reader is an invalid argument
         # Python flushes standard output at exit, and would complain about the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(READER_GONE) from None

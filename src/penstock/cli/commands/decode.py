@@ -44,9 +44,9 @@ def decode(wire: WireName | None, as_json: bool, tools: list[str], stream: Buffe
     \b
       curl -N https://… | penstock decode
 
-    Text and reasoning flow, a call grows until it is complete (✓) or must not run (✗), and at the end is a list of
-    what is odd about the stream. In a pipe, a call is printed when it is complete. Colours need a terminal; NO_COLOR
-    turns them off, FORCE_COLOR=1 on.
+    Text and reasoning flow, a call grows until it is complete or must not run, and at the end is a list of what is odd
+    about the stream. In a pipe, a call is printed when it is complete. Colours need a terminal; NO_COLOR turns them
+    off, FORCE_COLOR=1 on.
 
     \b
     Exit code:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from penstock.cli.commands.completion import complete_provider
 from penstock.cli.model_options import CommandError
+from penstock.cli.screen.rows import encodable
 from penstock.cli.screen.terminal import escape, open_console
 from penstock.errors import UsageError
 from penstock.providers import ALIASES, PROVIDERS, Provider, find_base_url, find_provider
@@ -72,7 +73,7 @@ def _print_table(console: Console) -> None:
         unset = missing if count < len(HEADINGS) else missing_key(row)  # the address column shows the others
         cells = (
             Text(name, "dim" if missing else "bold"),
-            _key_text(row, unset),
+            _key_text(row, unset, console),
             row.wire,
             Text(escape(address(name, row)), "dim"),
         )
@@ -87,7 +88,8 @@ def _print_details(console: Console, name: str, row: Provider) -> None:
     details = {
         "model": f"{name}:MODEL",
         "also called": ", ".join(aliases),
-        "key": _key_text(row, missing_key(row)).plain + (f" ({' or '.join(row.keys)})" if len(row.keys) > 1 else ""),
+        "key": _key_text(row, missing_key(row), console).plain
+        + (f" ({' or '.join(row.keys)})" if len(row.keys) > 1 else ""),
         "wire": row.wire,
         "address": address(name, row),
         "set address": ", ".join([*missing_address(name, row)] or row.urls),
@@ -135,9 +137,9 @@ def address(name: str, row: Provider) -> str:
     return url(name, row) or row.base_url or "(needs a base URL)"
 
 
-def _key_text(row: Provider, unset: list[str]) -> Text:
+def _key_text(row: Provider, unset: list[str], console: Console) -> Text:
     """The key that is set, and the variables that are to be set."""
     if not key(row) and not unset:
         return Text("not needed", "dim")
-    parts = [Text(f"✓ {key(row)}", "green")] if key(row) else []
+    parts = [Text(encodable(console, f"✓ {key(row)}"), "green")] if key(row) else []
     return Text(", ").join([*parts, Text(f"set {', '.join(unset)}", "yellow")] if unset else parts)

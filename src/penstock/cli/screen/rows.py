@@ -71,11 +71,15 @@ def width_of(row: Row) -> int:
     return sum(cell_len(text) for text, _ in row)
 
 
+def encodable(console: Console, text: str) -> str:
+    """The text, with ASCII in place of our symbols if the console's encoding is not Unicode."""
+    return text.translate(_ASCII) if console.options.ascii_only else text
+
+
 def write_rows(console: Console, rows: Sequence[Row], *, end: str = "\n", before: str = "", after: str = "") -> None:
     """Writes rows in one write: each followed by `end`, all of them between `before` and `after`."""
-    table = _ASCII if console.options.ascii_only else {}
     segments = [
-        Segment(text.translate(table), STYLES[style]) for row in rows for text, style in (*row, (end, "")) if text
+        Segment(encodable(console, text), STYLES[style]) for row in rows for text, style in (*row, (end, "")) if text
     ]
     with console.capture() as capture:
         console.print(Segments(segments), end="", crop=False)

@@ -86,4 +86,7 @@ def open_console(*, is_plain: bool = False) -> Console:
     if isinstance(sys.stdout, TextIOWrapper):  # characters that the encoding lacks are printed escaped
         sys.stdout.reconfigure(errors="backslashreplace")
     is_plain = is_plain or bool(os.environ.get("NO_COLOR"))
-    return SafeConsole(color_system=None if is_plain else "auto", markup=False, emoji=False, highlight=False)
+    console = SafeConsole(color_system=None if is_plain else "auto", markup=False, emoji=False, highlight=False)
+    if console.legacy_windows and not is_plain:  # it would print escape sequences as they are
+        return open_console(is_plain=True)
+    return console
