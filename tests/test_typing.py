@@ -22,6 +22,7 @@ from penstock import (
     AsyncStream,
     Context,
     Decoder,
+    History,
     Message,
     Model,
     ModelOptions,
@@ -176,6 +177,27 @@ async def run_async(agent: Agent) -> str:
             assert_type(event, StreamEvent)
     assert_type(await agent.arun("Hello."), RunResult)
     return run.output
+
+
+def test_the_histories_of_a_run_and_of_its_result_have_one_type() -> None:
+    agent = Agent(scripted("Hi.", "Hi again."))
+    with agent.stream("Hello.") as run:
+        list(run)
+    assert_type(run.messages, History)
+    result = agent.run("Again.", messages=run.messages)
+    assert_type(result.messages, History)
+    assert result.messages[:2] == run.messages
+
+
+class Deps:
+    user = "Ada"
+
+
+def test_an_agent_knows_the_type_of_its_deps() -> None:
+    agent = Agent[Deps](scripted("Hi.", "Hi."))
+    assert_type(agent.run("Hello.", deps=Deps()), RunResult)
+    agent.run("Hello.", deps="Ada")  # type: ignore[arg-type]
+    assert_type(agent.with_model("sim:fast"), Agent[Deps])
 
 
 def test_an_agent_in_async_code() -> None:

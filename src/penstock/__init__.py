@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from penstock.history.read import as_messages
     from penstock.history.repair import Repaired, repair
     from penstock.jsontext.partial import JSONPiece, PartialJSON
-    from penstock.messages import File, Image, Message, ToolResult
+    from penstock.messages import File, History, Image, Message, ToolResult
     from penstock.model.model import Model
     from penstock.model.options import ModelOptions, RequestOptions
     from penstock.model.stream import AsyncStream, Stream
@@ -123,7 +123,7 @@ _HOMES = {
     "history.read": ("as_messages",),
     "history.repair": ("Repaired", "repair"),
     "jsontext.partial": ("JSONPiece", "PartialJSON"),
-    "messages": ("File", "Image", "Message", "ToolResult"),
+    "messages": ("File", "History", "Image", "Message", "ToolResult"),
     "model.model": ("Model",),
     "model.options": ("ModelOptions", "RequestOptions"),
     "providers": ("ProviderName",),
@@ -171,6 +171,7 @@ __all__ = [
     "Error",
     "File",
     "Finish",
+    "History",
     "Image",
     "JSONPiece",
     "Limits",

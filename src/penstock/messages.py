@@ -143,6 +143,9 @@ class Message(Struct, frozen=True, dict=True):  # a dict for what is worked out 
         return states
 
 
+History = list[Message]
+"""A conversation: what a run returns, and what the next one takes as its `messages`."""
+
 Content = str | Part
 """What a message can be made of."""
 

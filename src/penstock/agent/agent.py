@@ -1,10 +1,10 @@
-"""Agents: a model, its tools, and the loop between them. The drivers here carry out what the machine says, no more."""
+"""Agents: a model, its tools, and the loop between them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import copy
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from penstock.agent.options import AgentOptions
 from penstock.errors import UsageError
 from penstock.events import Fault, Usage
 from penstock.history.read import as_messages
-from penstock.messages import Message, joined
+from penstock.messages import History, joined
 from penstock.model.checks import check_option_names, check_types
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
@@ -36,22 +36,30 @@ from penstock.transport.policy import Retries, Timeouts
 from penstock.wires.shared.request import OPTIONS
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from penstock.agent.async_driver import AsyncAgentRun
     from penstock.agent.sync_driver import AgentRun
 
+    Deps = TypeVar("Deps", default=Any)
+else:
+    from typing import TypeVar
+
+    Deps = TypeVar("Deps")  # which has no default before Python 3.13
+
 
 REQUEST_OPTIONS = ("tool_choice", "parallel", "streaming", "extra", *OPTIONS)
-"""The keywords that an agent passes on with every request to its model: see `Model.ask`."""
+"""The keywords of an agent that go with every request to its model: see `Model.ask`."""
 
 
 class RunResult(Struct, frozen=True):
-    """How a run came out; `error` is what kept the model from being asked again, if it was that.
+    """The result of a run; `error` is the exception of a request that failed after the first.
 
-    Of a run that is `paused`, `waiting` has the calls that wait, and `state` is the run as `Agent.resume` takes it.
+    Of a run that is `paused`, `waiting` has the calls that wait, and `state` is the run for `Agent.resume`.
     """
 
     output: str
-    messages: tuple[Message, ...]
+    messages: History
     usage: Usage
     reason: EndReason
     why: str = ""
@@ -61,25 +69,26 @@ class RunResult(Struct, frozen=True):
 
     @property
     def finish_reason(self) -> EndReason:
-        """The `reason`, as a run that is read calls it."""
+        """The same as `reason`, by the name that it has on a run."""
         return self.reason
 
 
-class Agent:
-    """A model with tools, which are run as it calls them, until it has its answer.
+class Agent(Generic[Deps]):
+    """A model with tools: runs the tools that the model calls, until it gives its final answer.
 
         agent = Agent(Model("openai:gpt-5"), tools=[weather], instructions="Be brief.")
         with agent.stream("What is the weather in Rome?") as run:
             for event in run: ...
         run.output, run.messages
 
-    `calls` says how the model calls: natively, or in its text in a dialect; with `rescue`, calls that leaked into the
-    text of a native model are found. `start` is the start policy of tools that have none of their own. A call that is
-    damaged is not run; with `run_repaired` it is, with the arguments that were probably meant, if it has one of these
-    faults (`duplicated`, `cumulative` ...) or, with True, any but `cut`. A run that only waits for approvals or for
-    deferred results ends as `paused`, to be stored (`dump`) and resumed; with `approvals="wait"` a stream goes on
-    waiting. `timeouts` and `retries` stand in for the model's. Other keywords go with every request: `temperature`,
-    `max_tokens`, `tool_choice` ...
+    `calls` is `native`, or the dialect in which the model writes calls into its text; `rescue` finds calls that leaked
+    into the text of a native model. `start` is the start policy of tools that have none of their own. A damaged call
+    does not run, unless `run_repaired` names its fault (`duplicated`, `cumulative` ...; True: any but `cut`): then it
+    runs with repaired arguments. A run that waits only for approvals or deferred results ends as `paused`, to be stored
+    (`dump`) and resumed; with `approvals="wait"` a stream keeps waiting. `timeouts` and `retries` replace the model's.
+    Other keywords go with every request: `temperature`, `max_tokens`, `tool_choice` ...
+
+    `Agent[Deps]` is an agent whose tools take a `Context[Deps]`: the type of what `deps=` passes to them.
     """
 
     def __init__(
@@ -122,13 +131,13 @@ class Agent:
         self._patience = timeouts, retries
 
     def with_model(self, model: Model | str) -> Self:
-        """The same agent with another model: a scripted one for a test, say."""
+        """A copy of the agent with another model, such as a scripted one for a test."""
         other = copy(self)
         other.config = replace(self.config, model=checked_model(model).with_timeouts(*self._patience))
         return other
 
     def with_approvals(self, approvals: Approvals) -> Self:
-        """A copy of the agent whose runs pause or wait when a call needs somebody: see `approvals` above."""
+        """A copy of the agent with another setting of `approvals`."""
         other = copy(self)
         other.config = replace(self.config, approvals=checked_approvals(approvals))
         return other
@@ -136,20 +145,20 @@ class Agent:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.config.model.name!r}, tools={[*self.config.tools]})"
 
-    def stream(self, prompt: Any = None, messages: Any = None, *, deps: Any = None) -> AgentRun:
-        """Run in plain code: events as they come. `messages` is a history to go on from."""
+    def stream(self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None) -> AgentRun:
+        """Start a run in plain code and stream its events. `messages` is a history to continue from."""
         from penstock.agent.sync_driver import AgentRun
 
         return AgentRun(self.config, self._new_run(prompt, messages), deps)
 
-    def astream(self, prompt: Any = None, messages: Any = None, *, deps: Any = None) -> AsyncAgentRun:
-        """Run in async code: events as they come. `messages` is a history to go on from."""
+    def astream(self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None) -> AsyncAgentRun:
+        """Start a run in async code and stream its events. `messages` is a history to continue from."""
         from penstock.agent.async_driver import AsyncAgentRun
 
         return AsyncAgentRun(self.config, self._new_run(prompt, messages), deps)
 
-    def run(self, prompt: Any = None, messages: Any = None, *, deps: Any = None) -> RunResult:
-        """Run to the end in plain code. What waits for somebody pauses the run: nobody could answer here."""
+    def run(self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None) -> RunResult:
+        """Run to the end in plain code. A call that needs approval or is deferred pauses the run."""
         from penstock.agent.sync_driver import AgentRun
 
         with AgentRun(self._pausing_config, self._new_run(prompt, messages), deps) as run:
@@ -157,8 +166,8 @@ class Agent:
                 pass
         return _result(run)
 
-    async def arun(self, prompt: Any = None, messages: Any = None, *, deps: Any = None) -> RunResult:
-        """Run to the end in async code. What waits for somebody pauses the run: nobody could answer here."""
+    async def arun(self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None) -> RunResult:
+        """Run to the end in async code. A call that needs approval or is deferred pauses the run."""
         from penstock.agent.async_driver import AsyncAgentRun
 
         async with AsyncAgentRun(self._pausing_config, self._new_run(prompt, messages), deps) as run:
@@ -166,14 +175,14 @@ class Agent:
                 pass
         return _result(run)
 
-    def resume(self, stored: bytes | str, *, deps: Any = None) -> AgentRun:
-        """Go on in plain code with a run that was stored."""
+    def resume(self, stored: bytes | str, *, deps: Deps | None = None) -> AgentRun:
+        """Continue a stored run in plain code."""
         from penstock.agent.sync_driver import AgentRun
 
         return AgentRun(self.config, self._stored_run(stored), deps)
 
-    def aresume(self, stored: bytes | str, *, deps: Any = None) -> AsyncAgentRun:
-        """Go on in async code with a run that was stored."""
+    def aresume(self, stored: bytes | str, *, deps: Deps | None = None) -> AsyncAgentRun:
+        """Continue a stored run in async code."""
         from penstock.agent.async_driver import AsyncAgentRun
 
         return AsyncAgentRun(self.config, self._stored_run(stored), deps)
@@ -191,23 +200,23 @@ class Agent:
         history = [] if messages is None else as_messages(messages)
         request = [] if prompt is None or prompt == "" else as_messages(prompt)
         if not history and not request:
-            raise UsageError("there is nothing to answer: give a prompt, or messages to go on from")
+            raise UsageError("there is nothing to answer: give a prompt, or messages to continue from")
         if history and request and history[-1].role == request[0].role == "user":  # its last question has no answer
             history[-1:], request[:1] = [joined(history[-1], request[0])], []
         return Run([*history, *request], self.config.policies, self.config.limits, self.config.run_repaired)
 
 
 def _result(run: AgentRun | AsyncAgentRun) -> RunResult:
-    """How the run came out; what kept the model from saying anything at all is raised."""
+    """The result of a run; an error before the model's first response is raised."""
     if run.error is not None and not run.has_answer:
         raise run.error
     assert run.done is not None
-    ended = RunResult(run.output, run.done.messages, run.usage, run.done.reason, run.done.why, run.error)
-    return replace(ended, waiting=tuple(run.waiting), state=run.dump()) if ended.reason == "paused" else ended
+    result = RunResult(run.output, list(run.done.messages), run.usage, run.done.reason, run.done.why, run.error)
+    return replace(result, waiting=tuple(run.waiting), state=run.dump()) if result.reason == "paused" else result
 
 
-class AgentStreamer(Agent):
-    """An agent whose model writes its calls into its text, in XML, and whose tools start as soon as a call is whole."""
+class AgentStreamer(Agent[Deps]):
+    """An agent whose model writes calls into its text, as XML, and whose tools start as soon as a call is confirmed."""
 
     def __init__(
         self,

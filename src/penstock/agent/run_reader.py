@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from penstock.agent.config import AgentConfig
 from penstock.errors import AlreadyReadError, ProviderError, UsageError
 from penstock.events import Error, Text, ToolCall, ToolCallInvalid, ToolCallStart, Usage
-from penstock.messages import Message
+from penstock.messages import History
 from penstock.run.commands import Command, StartTool
 from penstock.run.events import ApprovalRequest, Done, EndReason, StepStart, StreamEvent
 from penstock.run.machine import Run
@@ -48,7 +48,7 @@ class RunReader:
         return self._run.output
 
     @property
-    def messages(self) -> list[Message]:
+    def messages(self) -> History:
         """The history at this moment; another run can continue from it, with any provider.
 
         While the model streams, its response so far is in it as one that was cut. A call without a result, because it

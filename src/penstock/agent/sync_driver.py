@@ -19,7 +19,7 @@ from penstock.agent.run_reader import MAX_WAIT, PAUSE, RunReader, provided
 from penstock.agent.sync_tools import SyncTools
 from penstock.agent.timers import ThreadTimers
 from penstock.agent.tool_execution import in_thread
-from penstock.messages import Message
+from penstock.messages import History, Message
 from penstock.model.stream import Stream
 from penstock.run.commands import AskModel, CancelTool, Command, Emit, StartTool, StopAsking
 from penstock.run.events import ApprovalRequest, Done, RequestKind, StreamEvent
@@ -72,7 +72,7 @@ class AgentRun(RunReader):
         self._resolve(call_id, "deferred", lambda: self._run.provide(call_id, provided(value, is_error)))
 
     @property
-    def messages(self) -> list[Message]:
+    def messages(self) -> History:
         """The history at this moment; another run can continue from it: see `RunReader.messages`."""
         with self._lock:
             return super().messages
