@@ -12,7 +12,7 @@ from penstock.declarations import ToolDeclaration
 from penstock.events import Text, ToolCall
 from penstock.messages import Message, assistant, image, result, system, tool_results, user
 from penstock.wires import find_encoder
-from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.request import EncodedRequest, Request
 
 WIRES = ("anthropic", "bedrock", "gemini", "ollama", "cohere")
 MODELS = {
@@ -35,13 +35,13 @@ HISTORY = (
 )
 
 
-def sent(wire: str, *messages: Message, model: str = "", **fields: Any) -> Sent:
+def sent(wire: str, *messages: Message, model: str = "", **fields: Any) -> EncodedRequest:
     """The request as it is sent, once the vendor's types have taken it."""
     request = Request(model=model or MODELS[wire], messages=messages or (user("Hi"),), **fields)
     written = find_encoder(wire)(request, frozenset())
     body = json.loads(json.dumps(written.body))
     JUDGES[wire](body)
-    return Sent(written.path, body)
+    return EncodedRequest(written.path, body)
 
 
 def body(wire: str, *messages: Message, **fields: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from penstock.messages import file, image, user
 from penstock.providers import ALIASES, PROVIDERS, Provider
 from penstock.wires import find_encoder
 from penstock.wires.openai_chat.encode_request import QUIRKS_IN_WORDS
-from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.request import EncodedRequest, Request
 
 HEAD = """# Providers
 
@@ -125,7 +125,7 @@ def _refused(row: Provider) -> Iterator[str]:
             yield kind
 
 
-def _encoded(row: Provider, *parts: Any, **fields: Any) -> Sent:
+def _encoded(row: Provider, *parts: Any, **fields: Any) -> EncodedRequest:
     request = Request(model="some-model", messages=(user("Hi.", *parts),), **fields)
     return find_encoder(row.wire)(request, row.quirks)
 

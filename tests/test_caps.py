@@ -41,7 +41,7 @@ from penstock.tools.outcome import as_outcome
 from penstock.tools.schema_arguments import SchemaArguments
 from penstock.wires import find_encoder, wire_name
 from penstock.wires.gemini.partial_args import keys_of
-from penstock.wires.shared.fields import sound
+from penstock.wires.shared.fields import clean_value
 from penstock.wires.shared.request import Request
 from tests.support import aws_message
 
@@ -194,7 +194,7 @@ def nested(levels: int) -> Any:
 
 def is_sound(value: Any) -> bool:
     try:
-        sound(value, "here")
+        clean_value(value, "here")
     except UsageError:
         return False
     return True

@@ -681,7 +681,7 @@ def test_a_signature_goes_back_where_it_was() -> None:  # QUIRKS 149
     )
     request = Request(model="m", messages=(messages.user("Hi"), Message("assistant", turn.parts)))
     assert find_encoder(WIRE)(request, frozenset()).body["messages"][1]["tool_calls"] == [entry]
-    assert fragment.FIELDS == messages.FIELDS
+    assert fragment.FIELDS == messages.PART_FIELDS
 
 
 def after_many(at: int, size: int, later: Any) -> Any:

@@ -83,13 +83,13 @@ def test_what_is_wrong_is_told_beside_a_body() -> None:
         ('[{"role": "user", "content": "Hi"}, {"role": "ass', "the JSON ends in its middle"),
         ("hello", "this is not JSON"),
         ("17", "it is a int"),
-        (b"\xff\xfe\x00", "no UTF-8"),
+        (b"\xff\xfe\x00", "not UTF-8"),
         ('[{"role": "robot", "content": "Hi"}]', "messages[0]: has the role 'robot'"),
         (
             '[{"role": "user", "content": [{"type": "hologram"}]}]',
             "messages[0].content[0]: a part of the type 'hologram'",
         ),
-        ('{"penstock_history": 99, "messages": []}', "stored by a later version (99; this one reads 1)"),
+        ('{"penstock_history": 99, "messages": []}', "this history has format 99, and this version reads up to 1"),
         ('{"penstock_history": 1, "messages": [{"role": "user", "parts": [{"type": "smell"}]}]}', "smell"),
     ],
 )

@@ -247,7 +247,7 @@ def test_whatever_happened_calls_are_told_apart_and_results_follow_them(messages
 
 
 def test_a_part_in_the_wrong_message_is_refused_with_its_place() -> None:
-    with pytest.raises(UsageError, match=r"messages\[1\]: a message of the role system holds no Image"):
+    with pytest.raises(UsageError, match=r"messages\[1\]: Image is not allowed in a message of the role system"):
         settle(user("Hi."), system(Image(PIXEL)))
 
 
@@ -315,7 +315,7 @@ def test_tools_of_every_kind() -> None:
 
 def test_a_choice_that_is_no_tool_is_refused() -> None:
     for encode in (chat, responses):
-        with pytest.raises(UsageError, match=r"'wether' is no mode .* and no tool: weather"):
+        with pytest.raises(UsageError, match=r"'wether' is neither .* nor a declared tool \(weather\)"):
             encode(user("Hi."), tools=[WEATHER], tool_choice="wether")
 
 

@@ -112,7 +112,7 @@ def test_a_history_is_kept_and_gone_on_from(folder: Path) -> None:
     (folder / "talk.json").write_text('{"half":')
     done = run(folder, "agents.py", "Rome", "--history", "talk.json")
     assert done.returncode == 2
-    assert "this is no history" in done.stderr
+    assert "this is not a history" in done.stderr
     assert (folder / "talk.json").read_text() == '{"half":', "what could not be read is not overwritten"
 
 

@@ -175,11 +175,13 @@ def test_a_result_among_what_the_model_said_is_read_and_mended(message: Json) ->
     mended = repair(history)
     assert [result.text for message in mended for result in message.results] == ["1"]
     assert all(check(mended, find_provider(name)[0]) == [] for name in PROVIDERS)
-    with pytest.raises(UsageError, match="holds no ToolResult"):
+    with pytest.raises(UsageError, match="ToolResult is not allowed"):
         export_messages(history, "openai-chat")
 
 
 def test_what_is_not_a_part_of_ours_says_where_it_stood() -> None:
     history = ["Hi.", {"role": "user", "content": "Ho."}, Message("assistant", (ToolResult("a", "f"),))]
-    with pytest.raises(UsageError, match=r"^messages\[2\]\.parts\[0\]: a message of the role assistant holds no"):
+    with pytest.raises(
+        UsageError, match=r"^messages\[2\]\.parts\[0\]: ToolResult is not allowed in a message of the role assistant"
+    ):
         export_messages(history, "openai-chat")

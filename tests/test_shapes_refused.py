@@ -26,20 +26,20 @@ FEATURE = {"type": "Feature", "geometry": {"type": "Point", "coordinates": [1, 2
 @pytest.mark.parametrize(
     ("what", "complaint"),
     [
-        ([FEATURE], r"messages\[0\]: has no role, and no item of Responses has the type 'Feature': give a message"),
-        (FEATURE, "message: has no role, and no item of Responses has the type 'Feature'"),
-        ({"messages": [FEATURE]}, r"messages\[0\]: has no role, and no item of Responses has the type 'Feature'"),
+        ([FEATURE], r"messages\[0\]: has no role, and 'Feature' is not a type of Responses items; send messages"),
+        (FEATURE, "message: has no role, and 'Feature' is not a type of Responses items"),
+        ({"messages": [FEATURE]}, r"messages\[0\]: has no role, and 'Feature' is not a type of Responses items"),
         (
             [{"role": "user", "content": "Hi."}, {"type": "assistant", "message": {"role": "assistant"}}],
-            r"messages\[1\]: .*'assistant': .*the message that is in it",
+            r"messages\[1\]: .*'assistant' .*send the message in it",
         ),
-        ([{"type": "function", "function": {"name": "f"}}], r"messages\[0\]: has no role, .*'function': give"),
-        ([{"type": "human", "data": {"content": "Hi."}}], r"messages\[0\]: is LangChain's, .*convert_to_openai"),
-        ([{"type": "system", "content": "Be kind."}], r"messages\[0\]: is LangChain's, of the type 'system'"),
-        ({"input": [{"type": "ai", "content": "Hi."}]}, r"input\[0\]: is LangChain's, of the type 'ai'"),
+        ([{"type": "function", "function": {"name": "f"}}], r"messages\[0\]: has no role, .*'function' .*; send"),
+        ([{"type": "human", "data": {"content": "Hi."}}], r"messages\[0\]: is a LangChain message .*convert_to_openai"),
+        ([{"type": "system", "content": "Be kind."}], r"messages\[0\]: is a LangChain message of the type 'system'"),
+        ({"input": [{"type": "ai", "content": "Hi."}]}, r"input\[0\]: is a LangChain message of the type 'ai'"),
         (
             [{"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "HumanMessage"], "kwargs": {}}],
-            r"messages\[0\]: is LangChain's, of the type 'constructor'",
+            r"messages\[0\]: is a LangChain message of the type 'constructor'",
         ),
     ],
 )  # fmt: skip
@@ -64,8 +64,8 @@ def test_what_the_system_says_among_geminis_contents_is_read() -> None:
 @pytest.mark.parametrize(
     ("message", "complaint"),
     [
-        ({"role": "model", "content": "Hi."}, r"has the role 'model', which is Gemini's, and a content: give parts"),
-        ({"role": "assistant", "parts": [{"text": "Hi."}]}, r"has the role 'assistant': give user or model"),
+        ({"role": "model", "content": "Hi."}, r"has Gemini's role 'model', so it needs parts"),
+        ({"role": "assistant", "parts": [{"text": "Hi."}]}, r"has the role 'assistant'; expected user or model"),
     ],
 )
 def test_geminis_contents_with_something_else_say_what_to_give(message: Any, complaint: str) -> None:
@@ -98,7 +98,7 @@ def called(levels: int) -> list[Any]:
     "use", [penstock.check, penstock.repair, as_messages, lambda history: export_messages(history, "gemini")]
 )
 def test_what_is_nested_too_deeply_is_refused_with_the_place(use: Callable[[Any], object], levels: int) -> None:
-    with pytest.raises(UsageError, match=r"^messages\[1\]: is nested too deeply: give arguments of at most 512 levels"):
+    with pytest.raises(UsageError, match=r"^messages\[1\]: is nested too deeply; arguments may have 512 levels"):
         use(called(levels))
 
 
@@ -153,5 +153,5 @@ def test_a_stored_history_with_fields_that_have_no_place_is_refused(place: str, 
     change(stored)
     assert stored[MARK] == 1
     for use in (lambda: as_messages(stored), lambda: decode_messages(json.dumps(stored))):
-        with pytest.raises(UsageError, match=f"^{place}: 'mood' is of no version that is known here: leave it out, or"):
+        with pytest.raises(UsageError, match=f"^{place}: unknown fields 'mood'; remove them, or"):
             use()

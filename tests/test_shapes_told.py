@@ -318,11 +318,11 @@ def test_a_file_that_cannot_be_written_says_where_it_stood(wire: Any) -> None:
 
 @pytest.mark.parametrize("what", [{}, {"choices": []}, {"candidates": []}])
 def test_what_is_no_message_is_told_what_to_give(what: Any) -> None:
-    with pytest.raises(UsageError, match=r"give a message with a role .* a request with its messages, .* of an answer"):
+    with pytest.raises(UsageError, match=r"send messages with a role .* request body .* response body"):
         as_messages(what)
 
 
 @pytest.mark.parametrize("what", [b"[]", bytearray(b"[]"), [b"Hi."]])
 def test_bytes_are_read_by_another(what: Any) -> None:
-    with pytest.raises(UsageError, match="read_history reads the bytes"):
+    with pytest.raises(UsageError, match="read the bytes of a file with read_history"):
         as_messages(what)

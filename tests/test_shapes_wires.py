@@ -606,7 +606,7 @@ def test_a_container_and_an_answer_of_anthropics_client_are_kept_apart() -> None
 @pytest.mark.parametrize(
     ("what", "complaint"),
     [
-        ([{"role": "boss", "parts": []}], r"messages\[0\]: has the role 'boss': give user or model"),
+        ([{"role": "boss", "parts": []}], r"messages\[0\]: has the role 'boss'; expected user or model"),
         ({"contents": [{"parts": [{"type": "text"}]}]}, r"contents\[0\]\.parts\[0\]: a part of the type 'text' cannot"),
         ({"contents": [{"parts": [{"smell": 1}]}]}, r"contents\[0\]\.parts\[0\]: a part with smell cannot"),
         (
@@ -615,33 +615,33 @@ def test_a_container_and_an_answer_of_anthropics_client_are_kept_apart() -> None
         ),
         (
             [{"role": "model", "parts": [{"functionCall": {"name": 7}}]}],
-            r"messages\[0\]\.parts\[0\]\.functionCall\.name: is a int: give a string",
+            r"messages\[0\]\.parts\[0\]\.functionCall\.name: expected a string, got int",
         ),
-        ({"input": [{"type": "function_call", "call_id": 7}]}, r"input\[0\]\.call_id: is a int: give a string"),
-        ({"input": [{"type": "user_input", "content": []}]}, r"input\[0\]: .*Interactions, which are not spoken"),
+        ({"input": [{"type": "function_call", "call_id": 7}]}, r"input\[0\]\.call_id: expected a string, got int"),
+        ({"input": [{"type": "user_input", "content": []}]}, r"input\[0\]: .*Interactions API, which is not supported"),
         (
             {"input": [{"type": "message", "role": "user", "content": [{"type": "film"}]}]},
             r"input\[0\]\.content\[0\]: .*'film' cannot be sent",
         ),
         (
             {"input": [{"type": "message", "role": "assistant", "content": [{"type": "film"}]}]},
-            r"input\[0\]\.content\[0\]: .*'film' is no part of an answer",
+            r"input\[0\]\.content\[0\]: .*'film' is not a known part",
         ),
         ({"input": [{"type": "message", "role": "boss"}]}, r"input\[0\]: has the role 'boss'"),
         (
             {"messages": [{"role": "assistant", "content": [{"toolUse": {"toolUseId": 7}}]}]},
-            r"messages\[0\]\.content\[0\]\.toolUse\.toolUseId: is a int: give a string",
+            r"messages\[0\]\.content\[0\]\.toolUse\.toolUseId: expected a string, got int",
         ),
         (
             {"messages": [{"role": "user", "content": [{"image": {"format": "png"}}]}]},
             r"messages\[0\]\.content\[0\]\.image: needs a source",
         ),
-        ({"system": [{"image": {}}], "messages": []}, r"system\[0\]: .* no place in a message of the system"),
-        ({"system": [{"type": "image"}], "messages": []}, r"system\[0\]: .* no place in a message of the system"),
-        ([{"role": "user", "images": [7]}], r"messages\[0\]\.images\[0\]: is a int: give base64 text or bytes"),
+        ({"system": [{"image": {}}], "messages": []}, r"system\[0\]: .* not allowed in a system message"),
+        ({"system": [{"type": "image"}], "messages": []}, r"system\[0\]: .* not allowed in a system message"),
+        ([{"role": "user", "images": [7]}], r"messages\[0\]\.images\[0\]: expected base64 text or bytes, got int"),
         ({"prompt": "Hi."}, "message: has no role, only: prompt"),
-        ([{"type": "text", "text": "Hi."}], r"messages\[0\]: .*'text' is no message: give it in the content of one"),
-        ([{"type": "tool_use", "id": "a"}], r"messages\[0\]: .*'tool_use' is no message: give it in the content"),
+        ([{"type": "text", "text": "Hi."}], r"messages\[0\]: .*'text' is not a message; put it into the content"),
+        ([{"type": "tool_use", "id": "a"}], r"messages\[0\]: .*'tool_use' is not a message; put it into the content"),
     ],
 )  # fmt: skip
 def test_what_has_no_place_is_refused_with_where_it_stands(what: Any, complaint: str) -> None:
@@ -655,25 +655,25 @@ def test_what_has_no_place_is_refused_with_where_it_stands(what: Any, complaint:
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        (b"", "this is no history: it is empty: give messages as JSON"),
-        (b"\xff\xfe", "this is no history: byte 0 is no UTF-8"),
+        (b"", "this is not a history: it is empty; expected JSON"),
+        (b"\xff\xfe", "this is not a history: byte 0 is not UTF-8"),
         (b"Hello.", r"line 1, column 1: this is not JSON"),
         (b'[{"role": "user", "content": "Hi', r"line 1, column 30: the JSON ends in its middle"),
         (b'[{"role": "user",\n "content": "Hi."},', r"line 2, column 20: the JSON ends in its middle"),
         (b'{"role": "user", "content": "Hi."}\n{"role": ', r"line 2, column 10: the JSON ends in its middle"),
         (b'{"role": "user", "content": "Hi."}\n{"role": "user"} x', r"line 2, column 18: this is not JSON"),
-        (b'{"role": "user", "content": "Hi."}\n7\n', r"line 2 is a int, and no message"),
+        (b'{"role": "user", "content": "Hi."}\n7\n', r"line 2 is a int, not a message"),
         (b"7", "it is a int"),
         (b'"Hi."', "it is a str"),
-        (b"[7]", r"messages\[0\]: is of the type int"),
+        (b"[7]", r"messages\[0\]: expected .* got int"),
         (b'{"some": "thing"}', "has no role, only: some"),
         (b"[" * 100_000, "nested too deeply"),
-        (b'{"penstock_history": 2, "messages": []}', r"stored by a later version \(2; this one reads 1\): update"),
-        (b'{"penstock_history": "x", "messages": []}', "it needs 'penstock_history', a number"),
+        (b'{"penstock_history": 2, "messages": []}', r"this history has format 2, .* reads up to 1; update"),
+        (b'{"penstock_history": "x", "messages": []}', "it has no 'penstock_history' number"),
         (b'{"penstock_history": 1}', r"messages: Expected `array`, got `null`"),
         (
             b'{"penstock_history": 1, "messages": [{"role": "user", "parts": [{"type": "film"}]}]}',
-            r"messages\[0\]\.parts\[0\]\.type: Invalid value 'film': this is no message that this version knows",
+            r"messages\[0\]\.parts\[0\]\.type: Invalid value 'film'; this version cannot read such a message",
         ),
         (
             b'[{"role": "user", "parts": [{"type": "text", "text": "Hi."}]}]',
@@ -693,10 +693,10 @@ def test_a_stored_history_says_its_version_and_older_ones_are_read() -> None:
     assert stored[MARK] == VERSION
     older = json.dumps(stored["messages"]).encode()
     assert decode_messages(older) == read_history(older) == history
-    with pytest.raises(UsageError, match="later version"):
+    with pytest.raises(UsageError, match="has format 2"):
         decode_messages(json.dumps({**stored, MARK: VERSION + 1}))
-    with pytest.raises(UsageError, match="this is no history"):
+    with pytest.raises(UsageError, match="this is not a history"):
         decode_messages(b"{")
-    with pytest.raises(UsageError, match="this is no history: it needs 'penstock_history'"):
+    with pytest.raises(UsageError, match="this is not a history: it has no 'penstock_history'"):
         decode_messages(b"7")
     assert read_history(b"\xef\xbb\xbf[]") == []

@@ -1,9 +1,9 @@
-"""What was said: one history for every provider.
+"""Messages: one form of a history for every provider.
 
-A history is a list of `Message`s. Their parts are the events of the answers themselves (`Text`, `Reasoning`, `ToolCall`
-...), so that an answer becomes a message as it stands, with the vendor's state on the very part it came with (an
-`Opaque` belongs to the part that has its block); and what only people and tools say: images, files, results, which have
-no block and hold their state themselves.
+A history is a list of `Message`s. The parts of an assistant message are the events of the response (`Text`,
+`Reasoning`, `ToolCall`, …), so that a response becomes a message as it is. Vendor state is an `Opaque` on the part with
+the same block. Images, files and tool results occur only in messages of users and tools; they have no block and hold
+their vendor state themselves.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from penstock.events import Event, Opaque, Reasoning, Refusal, Text, ToolCall, T
 T = TypeVar("T")
 Role = Literal["system", "user", "assistant", "tool"]
 
-FIELDS = "fields"
-"""The kind of state that is the fields which a vendor's part had beside what our part says: `cache_control`, say."""
-MESSAGE = "message"
-"""The kind of state that is the fields which a vendor's message had beside what ours says."""
-CONTENT = "content"
-"""The kind of state that is a result's content as it stood, where it said more than ours."""
-WHOLE = "block"
-"""The kind of state that is a vendor's whole block, where our part is what others can be told of it.
+PART_FIELDS = "fields"
+"""The kind of vendor state that holds the fields of a part that ours does not have, `cache_control` for example."""
+MESSAGE_FIELDS = "message"
+"""The kind of vendor state that holds the fields of a message that ours does not have."""
+RESULT_CONTENT = "content"
+"""The kind of vendor state that holds the content of a result, if ours cannot hold all of it."""
+WHOLE_BLOCK = "block"
+"""The kind of vendor state that holds a whole block of the vendor; our part is its text for other vendors.
 
-If a block is several parts of ours, it is on the first, and the others have this state without data.
+If a block becomes several parts, the state is on the first, and the others have such a state without data.
 """
 
 
 class Media(Event, frozen=True):
-    """Something that is not text, at a `url`: on the web, or in the URL itself (`data:image/png;base64,…`)."""
+    """An image or a file, by its URL: on the web, or a data URL (`data:image/png;base64,…`)."""
 
     url: str
     media_type: str = ""
@@ -47,46 +47,46 @@ class Media(Event, frozen=True):
     state: tuple[Opaque, ...] = ()
 
     def state_of(self, wire: str) -> dict[str, Any]:
-        """The vendor's state, by its kind, if it is this wire's."""
+        """The vendor state of this wire, by its kind."""
         return _by_kind(self.state, wire)
 
     @property
     def is_inline(self) -> bool:
-        """Whether the data is in the URL itself."""
+        """Whether the URL is a data URL."""
         return self.url.startswith("data:")
 
     @property
     def base64(self) -> str:
-        """The data, as base64 text."""
+        """The data as base64 text."""
         head, _, data = self.url.partition(",")
         if not self.is_inline or not head.endswith(";base64"):
-            raise UsageError(f"{self!r} holds no base64 data: download it, or give its bytes")
+            raise UsageError(f"{self!r} has no base64 data; download it and pass its bytes")
         return data
 
     @property
     def data(self) -> bytes:
-        """The data itself."""
+        """The data."""
         return base64.b64decode(self.base64)
 
     def __repr__(self) -> str:
-        shown = self.url if len(self.url) <= 60 else f"{self.url[:40]}… ({len(self.url)} characters)"
-        return f"{type(self).__name__}({shown!r})"
+        url = self.url if len(self.url) <= 60 else f"{self.url[:40]}… ({len(self.url)} characters)"
+        return f"{type(self).__name__}({url!r})"
 
 
 class Image(Media, frozen=True, tag="image"):
-    """A picture."""
+    """An image."""
 
     type: ClassVar[Literal["image"]] = "image"
 
 
 class File(Media, frozen=True, tag="file"):
-    """A file that is no picture: a PDF, a recording."""
+    """A file that is not an image: a PDF, an audio recording."""
 
     type: ClassVar[Literal["file"]] = "file"
 
 
 class ToolResult(Event, frozen=True, tag="tool_result"):
-    """What a tool gave back, for the model to read."""
+    """The result of a tool call, for the model to read."""
 
     call_id: str
     name: str
@@ -96,19 +96,19 @@ class ToolResult(Event, frozen=True, tag="tool_result"):
     type: ClassVar[Literal["tool_result"]] = "tool_result"
 
     def state_of(self, wire: str) -> dict[str, Any]:
-        """The vendor's state, by its kind, if it is this wire's."""
+        """The vendor state of this wire, by its kind."""
         return _by_kind(self.state, wire)
 
     @property
     def text(self) -> str:
-        """The text of it."""
+        """The text of the content."""
         return "".join(part.text for part in self.content if isinstance(part, Text))
 
 
 Part = Text | Reasoning | Refusal | ToolCall | ToolCallInvalid | Opaque | Image | File | ToolResult
 
 
-class Message(Struct, frozen=True, dict=True):  # a dict for what is worked out once
+class Message(Struct, frozen=True, dict=True):  # the dict is for cached properties
     """One message of a history."""
 
     role: Role
@@ -130,12 +130,12 @@ class Message(Struct, frozen=True, dict=True):  # a dict for what is worked out 
         return [part for part in self.parts if isinstance(part, ToolResult)]
 
     def state_of(self, block: int, wire: str) -> dict[str, Any]:
-        """The vendor's state of a part, by its kind, if it is this wire's."""
+        """The vendor state of this wire on the part with this block, by its kind."""
         return _by_kind(self._states.get(block, ()), wire)
 
     @cached_property
     def _states(self) -> dict[int, list[Opaque]]:
-        """The states by their blocks: who writes a message asks for those of each part."""
+        """The vendor state by block: encoders look it up for each part."""
         states: dict[int, list[Opaque]] = {}
         for part in self.parts:
             if isinstance(part, Opaque):
@@ -147,89 +147,82 @@ History = list[Message]
 """A conversation: what a run returns, and what the next one takes as its `messages`."""
 
 Content = str | Part
-"""What a message can be made of."""
+"""What the functions below make messages of."""
 
 
 def system(*content: Content) -> Message:
-    """What the model is told before all else."""
-    return Message("system", _numbered(content))
+    """A system message."""
+    return Message("system", _with_blocks(content))
 
 
 def user(*content: Content) -> Message:
-    """What a person says."""
-    return Message("user", _numbered(content))
+    """A user message."""
+    return Message("user", _with_blocks(content))
 
 
 def assistant(*content: Content) -> Message:
-    """What the model said."""
-    return Message("assistant", _numbered(content))
+    """An assistant message."""
+    return Message("assistant", _with_blocks(content))
 
 
 def tool_results(*results: ToolResult) -> Message:
-    """What the tools of one turn gave back: all of it in one message, in the order of the calls."""
+    """The message with the results of one turn, which must be in the order of the calls."""
     return Message("tool", results)
 
 
 def result(call: ToolCall | ToolCallInvalid, *content: str | Image | File, is_error: bool = False) -> ToolResult:
-    """What a call gave back."""
+    """The result of a call."""
     parts = tuple(Text(0, part) if isinstance(part, str) else part for part in content)
     return ToolResult(call.id, call.name, parts, is_error)
 
 
 def image(source: str | bytes | Path, media_type: str = "") -> Image:
-    """A picture, from a URL, a file's path, or its bytes."""
-    return Image(*_located(source, media_type or "image/png"))
+    """An image from a URL, a file path, or bytes."""
+    return Image(*_locate(source, media_type or "image/png"))
 
 
 def file(source: str | bytes | Path, media_type: str = "", name: str = "") -> File:
-    """A file, from a URL, a path, or its bytes."""
-    url, kind, found = _located(source, media_type or "application/octet-stream")
-    return File(url, kind, name or found)
+    """A file from a URL, a file path, or bytes."""
+    url, kind, file_name = _locate(source, media_type or "application/octet-stream")
+    return File(url, kind, name or file_name)
 
 
-def _located(source: str | bytes | Path, media_type: str) -> tuple[str, str, str]:
+def _locate(source: str | bytes | Path, media_type: str) -> tuple[str, str, str]:
+    """The URL, the media type and the file name of a source."""
     match source:
         case str() if source.startswith(("http://", "https://", "gs://", "s3://", "file-", "data:")):
             declared = source[5:].partition(";")[0] if source.startswith("data:") else mimetypes.guess_type(source)[0]
             return source, declared or media_type, ""
         case bytes():
-            return _inline(source, media_type), media_type, ""
+            return _data_url(source, media_type), media_type, ""
         case _:
             path = Path(source)
             kind = mimetypes.guess_type(path.name)[0] or media_type
-            return _inline(path.read_bytes(), kind), kind, path.name
+            return _data_url(path.read_bytes(), kind), kind, path.name
 
 
-def _inline(data: bytes, media_type: str) -> str:
+def _data_url(data: bytes, media_type: str) -> str:
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
-def _numbered(content: Sequence[Content]) -> tuple[Part, ...]:
-    """The parts; text that is given as such gets a block of its own."""
+def _with_blocks(content: Sequence[Content]) -> tuple[Part, ...]:
+    """The parts; each string becomes a text with a block of its own."""
     used = {part.block for part in content if not isinstance(part, str | Media | ToolResult)}
     free = (block for block in range(len(content) + len(used)) if block not in used)
     return tuple(Text(next(free), part) if isinstance(part, str) else part for part in content)
 
 
 def _by_kind(states: Iterable[Opaque], wire: str) -> dict[str, Any]:
-    """The states of a wire; what was stored may be anything, and fields that are no object are none."""
+    """The state of a wire by its kind; fields that are not an object are left out, as stored histories may hold any."""
     return {
         state.kind: state.data
         for state in states
-        if state.wire == wire and (state.kind != FIELDS or isinstance(state.data, dict))
+        if state.wire == wire and (state.kind != PART_FIELDS or isinstance(state.data, dict))
     }
 
 
-# A history as JSON.
-
-VERSION = 1
-"""Of the form in which a history is stored; it changes when an older reader would misread it."""
-MARK = "penstock_history"
-"""The field that tells a stored history from anybody else's JSON, and in which version it is."""
-
-
-def joined(first: Message, *others: Message) -> Message:
-    """Messages of one role as one; the blocks of the later ones are numbered on, so that states stay on their parts."""
+def join_messages(first: Message, *others: Message) -> Message:
+    """One message of several of one role; later blocks are renumbered, so that vendor state stays on its part."""
     parts, free = [*first.parts], last_block(first) + 1
     for other in others:
         parts += [
@@ -241,9 +234,16 @@ def joined(first: Message, *others: Message) -> Message:
 
 
 def last_block(message: Message) -> int:
-    """The highest number of a block in it; -1 if it has none."""
+    """The highest block of a message; -1 if it has none."""
     return max((part.block for part in message.parts if not isinstance(part, Media | ToolResult)), default=-1)
 
+
+# Histories as JSON.
+
+VERSION = 1
+"""The version of the stored form; it changes when an older reader would misread it."""
+MARK = "penstock_history"
+"""The field of a stored history that holds its version."""
 
 _encoder = msgspec.json.Encoder()
 _AT = re.compile(r"^(.*) - at `\$(.*)`$", re.DOTALL)
@@ -254,63 +254,64 @@ def encode_messages(messages: Iterable[Message]) -> bytes:
     history = list(messages)
     for at, message in enumerate(history):
         if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
-            found = f"messages[{at}] is an object of type {type(message).__name__}"
-            raise UsageError(f"{found}, and no Message: as_messages makes messages of what people hold")
+            raise UsageError(
+                f"messages[{at}] is a {type(message).__name__}, not a Message; convert it with as_messages"
+            )
     return _encoder.encode({MARK: VERSION, "messages": history})
 
 
 def decode_messages(data: bytes | str) -> list[Message]:
-    """The history that `encode_messages` wrote, in this version or before."""
+    """The history that this version of `encode_messages` wrote, or an older one."""
     try:
         stored: Any = msgspec.json.decode(data)
     except msgspec.MsgspecError as error:
-        raise UsageError(f"this is no history: {error}") from None
-    return restore(stored)
+        raise UsageError(f"this is not a history: {error}") from None
+    return restore_history(stored)
 
 
-def restore(stored: Any) -> list[Message]:
-    """The history that a value of JSON is; at first it was the list alone."""
+def restore_history(stored: Any) -> list[Message]:
+    """The history in a JSON value; the oldest form is only the list of messages."""
     if not isinstance(stored, list):
         version: Any = stored.get(MARK) if isinstance(stored, dict) else None
         if not isinstance(version, int) or version < 1:
-            raise UsageError(f"this is no history: it needs {MARK!r}, a number, as encode_messages writes it")
+            raise UsageError(f"this is not a history: it has no {MARK!r} number, as encode_messages writes it")
         if version > VERSION:
             raise UsageError(
-                f"this history was stored by a later version ({version}; this one reads {VERSION}): update penstock"
+                f"this history has format {version}, and this version reads up to {VERSION}; update penstock"
             )
-        _nothing_unknown(stored, (MARK, "messages"), "this history")
+        _refuse_unknown_fields(stored, (MARK, "messages"), "this history")
         stored = stored.get("messages")
-    return restored(stored, "messages", list[Message])
+    return restore_value(stored, "messages", list[Message])
 
 
-def restored(value: Any, place: str, type: type[T]) -> T:
-    """A message, or several, of a value of JSON; `place` is where it stands."""
+def restore_value(value: Any, place: str, type: type[T]) -> T:
+    """The messages in a JSON value, which is at `place`."""
     try:
-        found = msgspec.convert(value, type)
+        restored = msgspec.convert(value, type)
     except msgspec.ValidationError as error:
-        pointed = _AT.match(str(error))
-        why, path = (pointed[1], pointed[2]) if pointed else (str(error), "")
-        raise UsageError(f"{place}{path}: {why}: this is no message that this version knows") from None
-    _nothing_lost(value, found, place)
-    return found
+        match = _AT.match(str(error))
+        why, path = (match[1], match[2]) if match else (str(error), "")
+        raise UsageError(f"{place}{path}: {why}; this version cannot read such a message") from None
+    _refuse_lost_fields(value, restored, place)
+    return restored
 
 
-def _nothing_lost(value: Any, found: Any, place: str) -> None:
-    """Refuse fields that a message, or a part, has no place for: they would not be stored again."""
-    match found:
+def _refuse_lost_fields(value: Any, restored: Any, place: str) -> None:
+    """Raise if a message or a part has no place for a field: it would not be stored again."""
+    match restored:
         case Struct():
-            fields = found.__struct_fields__
-            _nothing_unknown(value, (*fields, found.__struct_config__.tag_field), place)
+            fields = restored.__struct_fields__
+            _refuse_unknown_fields(value, (*fields, restored.__struct_config__.tag_field), place)
             for name in fields:
-                _nothing_lost(value.get(name), getattr(found, name), f"{place}.{name}")
+                _refuse_lost_fields(value.get(name), getattr(restored, name), f"{place}.{name}")
         case list() | tuple():
-            for at, (given, inner) in enumerate(zip(value or (), found, strict=True)):
-                _nothing_lost(given, inner, f"{place}[{at}]")
+            for at, (stored, inner) in enumerate(zip(value or (), restored, strict=True)):
+                _refuse_lost_fields(stored, inner, f"{place}[{at}]")
         case _:
             pass
 
 
-def _nothing_unknown(fields: Mapping[str, Any], known: Iterable[str | None], place: str) -> None:
+def _refuse_unknown_fields(fields: Mapping[str, Any], known: Iterable[str | None], place: str) -> None:
     if unknown := [name for name in fields if name not in known]:
         names = ", ".join(map(repr, unknown))
-        raise UsageError(f"{place}: {names} is of no version that is known here: leave it out, or update penstock")
+        raise UsageError(f"{place}: unknown fields {names}; remove them, or update penstock")

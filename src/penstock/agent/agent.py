@@ -23,7 +23,7 @@ from penstock.agent.options import AgentOptions
 from penstock.errors import UsageError
 from penstock.events import Fault, Usage
 from penstock.history.read import as_messages
-from penstock.messages import History, joined
+from penstock.messages import History, join_messages
 from penstock.model.checks import check_option_names, check_types
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
@@ -202,7 +202,7 @@ class Agent(Generic[Deps]):
         if not history and not request:
             raise UsageError("there is nothing to answer: give a prompt, or messages to continue from")
         if history and request and history[-1].role == request[0].role == "user":  # its last question has no answer
-            history[-1:], request[:1] = [joined(history[-1], request[0])], []
+            history[-1:], request[:1] = [join_messages(history[-1], request[0])], []
         return Run([*history, *request], self.config.policies, self.config.limits, self.config.run_repaired)
 
 

@@ -9,9 +9,9 @@ from penstock.errors import UsageError
 from penstock.history.read import as_messages
 from penstock.jsontext.surrogates import join_surrogates
 from penstock.messages import Message
-from penstock.wires.shared.fields import sound
+from penstock.wires.shared.fields import clean_value
 
-_ADVICE = "give messages as JSON (a list, a request's body, or what encode_messages wrote), or as JSON lines"
+_ADVICE = "expected JSON (a list of messages, a request body, or what encode_messages wrote) or JSON lines"
 
 
 def read_history(data: bytes) -> list[Message]:
@@ -24,7 +24,7 @@ def parse_history(data: bytes) -> Any:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _no_history(f"byte {error.start} is no UTF-8") from None
+        raise _no_history(f"byte {error.start} is not UTF-8") from None
     if not text.strip():
         raise _no_history("it is empty")
     found = _parsed(text)
@@ -38,8 +38,8 @@ def parse_history(data: bytes) -> Any:
 def _items(field: str, value: Any) -> Any:
     """What stands in a field; if it is a list, whatever is wrong with an item is told with its place."""
     if not isinstance(value, list):
-        return sound(value, field)
-    return [sound(item, f"{field}[{at}]") for at, item in enumerate(value)]
+        return clean_value(value, field)
+    return [clean_value(item, f"{field}[{at}]") for at, item in enumerate(value)]
 
 
 def _parsed(text: str) -> Any:
@@ -63,7 +63,7 @@ def _line(number: int, line: str) -> Any:
     except RecursionError:
         raise _no_history(f"line {number} is nested too deeply") from None
     if not isinstance(found, dict):
-        raise _no_history(f"line {number} is a {type(found).__name__}, and no message")
+        raise _no_history(f"line {number} is a {type(found).__name__}, not a message")
     return found
 
 
@@ -83,4 +83,4 @@ def _place(error: ValueError, line: int = 0) -> str:
 
 
 def _no_history(why: str) -> UsageError:
-    return UsageError(f"this is no history: {why}: {_ADVICE}")
+    return UsageError(f"this is not a history: {why}; {_ADVICE}")

@@ -25,12 +25,12 @@ from penstock.history.shapes import (
     request_wire,
 )
 from penstock.jsontext.surrogates import join_surrogates
-from penstock.messages import MARK, Message, ToolResult, restore, restored, user
+from penstock.messages import MARK, Message, ToolResult, restore_history, restore_value, user
 from penstock.turn import Turn
-from penstock.wires.shared.fields import Json, refused, sound, too_deep
+from penstock.wires.shared.call_matcher import CallMatcher
+from penstock.wires.shared.fields import Json, clean_value, too_deep, unreadable
 from penstock.wires.shared.message_reader import ReadContext
-from penstock.wires.shared.places import Placed, Places, as_given, in_one
-from penstock.wires.shared.unnamed_calls import Calls
+from penstock.wires.shared.places import PlacedMessage, Places, join_placed, place_message
 
 Given = tuple[str, Any]
 """Something that is to be read, and where it stands."""
@@ -71,7 +71,7 @@ def read(what: Any) -> Reading:
     if body is None or "role" in body or "parts" in body:
         return _read([("message", what)])
     if MARK in body:
-        return _read(_numbered("messages", restore(sound(body, "messages"))))
+        return _read(_numbered("messages", restore_history(clean_value(body, "messages"))))
     return _read_request(body) if history_fields(body) else _read([("message", what)])
 
 
@@ -90,7 +90,9 @@ def _read_request(body: Json) -> Reading:
 # Messages.
 
 
-def _read(given: list[Given], wire: str = "", told: Sequence[Placed] = (), *, is_continued: bool = False) -> Reading:
+def _read(
+    given: list[Given], wire: str = "", told: Sequence[PlacedMessage] = (), *, is_continued: bool = False
+) -> Reading:
     """The messages of what is given; `wire` is the one that the request tells, `told` what it says in other fields."""
     items = [(place, _opened(item, place)) for place, item in given]
     dicts = [item for _, item in items if isinstance(item, Mapping)]
@@ -107,22 +109,22 @@ def _read(given: list[Given], wire: str = "", told: Sequence[Placed] = (), *, is
     )
 
 
-def _in_turns(items: list[Given], shapes: list[str], family: str) -> list[Placed]:
+def _in_turns(items: list[Given], shapes: list[str], family: str) -> list[PlacedMessage]:
     """The messages of the items, of which several may be one."""
     context = new_context()
-    groups: list[list[Placed]] = []
+    groups: list[list[PlacedMessage]] = []
     for (place, item), shape in zip(items, shapes, strict=True):
         for found in _told(item, place, context, shape, family):
-            if groups and found.goes_on(groups[-1][-1]):
+            if groups and found.continues(groups[-1][-1]):
                 groups[-1].append(found)
             else:
                 groups.append([found])
             if found.message.role != "assistant":
                 context.calls.end_turn()
-    return [in_one(group) for group in groups]
+    return [join_placed(group) for group in groups]
 
 
-def _told(item: Any, place: str, context: ReadContext, shape: str, family: str) -> list[Placed]:
+def _told(item: Any, place: str, context: ReadContext, shape: str, family: str) -> list[PlacedMessage]:
     """The messages that an item is."""
     try:
         return [*_messages(item, place, context, shape, family)]
@@ -137,22 +139,22 @@ def _opened(item: Any, place: str) -> Any:
     if isinstance(item, str):
         return join_surrogates(item)
     if isinstance(item, bytes | bytearray):
-        raise refused(place, f"is of the type {type(item).__name__}: read_history reads the bytes of a file")
+        raise unreadable(place, f"is {type(item).__name__}; read the bytes of a file with read_history")
     found = as_mapping(item)
     if found is None:
-        raise refused(place, f"is of the type {type(item).__name__}: give a string, a dict or a Message")
-    whole = sound(found, place)
-    return restored(whole, place, Message) if is_content(whole) and _is_own(whole) else whole
+        raise unreadable(place, f"expected a string, a dict or a Message, got {type(item).__name__}")
+    whole = clean_value(found, place)
+    return restore_value(whole, place, Message) if is_content(whole) and _is_own(whole) else whole
 
 
-def _messages(item: Any, place: str, context: ReadContext, shape: str, family: str) -> Iterable[Placed]:
+def _messages(item: Any, place: str, context: ReadContext, shape: str, family: str) -> Iterable[PlacedMessage]:
     match item:
         case Message():
-            return [as_given(_counted(item, context.calls), place)]
+            return [place_message(_counted(item, context.calls), place)]
         case Turn():
-            return [as_given(_counted(Message("assistant", item.parts), context.calls), place)]
+            return [place_message(_counted(Message("assistant", item.parts), context.calls), place)]
         case str():
-            return [Placed(user(item), Places(place, (place,)))]
+            return [PlacedMessage(user(item), Places(place, (place,)))]
         case _:
             return read_message(item, place, context, shape, family)
 
@@ -174,14 +176,14 @@ def _is_own(message: Json) -> bool:
     return any(isinstance(part, Mapping) and "type" in part for part in parts)
 
 
-def _counted(message: Message, calls: Calls) -> Message:
+def _counted(message: Message, calls: CallMatcher) -> Message:
     """The message, whose calls may be answered by those that follow in other shapes."""
     for part in message.parts:
         match part:
             case ToolCall() | ToolCallInvalid():
                 calls.add(part.id, part.name)
             case ToolResult():
-                calls.answered(part.call_id)
+                calls.answer(part.call_id)
             case _:
                 pass
     return message

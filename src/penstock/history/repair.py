@@ -19,24 +19,24 @@ from penstock.history.read import Reading, read
 from penstock.history.rules import History
 from penstock.history.state_places import item_id, misplaced_states
 from penstock.messages import (
-    FIELDS,
-    MESSAGE,
+    MESSAGE_FIELDS,
+    PART_FIELDS,
     Content,
     File,
     Image,
     Message,
     Part,
     ToolResult,
-    joined,
+    join_messages,
     last_block,
     tool_results,
     user,
 )
 from penstock.providers import ProviderName
 from penstock.wires import all_facts
-from penstock.wires.shared.foreign_blocks import words_of
+from penstock.wires.shared.foreign_blocks import block_text
 from penstock.wires.shared.history_steps import ALLOWED, HistorySteps
-from penstock.wires.shared.media import noted
+from penstock.wires.shared.media import media_note
 from penstock.wires.shared.pairing import CallResults
 
 NO_RESULT = "There is no result: the run was interrupted before the tool had ended, so it may have had an effect."
@@ -97,7 +97,9 @@ class _RepairSteps(HistorySteps):
     def repair(self) -> list[Message]:
         messages = self.finish_hosted_calls(self._history.messages)
         messages = self._remove_misplaced(messages)
-        messages = self.remove_empty_parts(messages, takes_blank=self._history.is_ours, marks=(FIELDS, MESSAGE))
+        messages = self.remove_empty_parts(
+            messages, takes_blank=self._history.is_ours, marks=(PART_FIELDS, MESSAGE_FIELDS)
+        )
         messages = self.place_results(messages)
         messages = self._alternate_roles(messages)
         return [self._without_refused_media(message) for message in messages]
@@ -112,7 +114,7 @@ class _RepairSteps(HistorySteps):
         if self._history.is_continued:
             return result
         self.note(at, f"wrote the {result.kind}, whose call is not there, as text")
-        return Text(result.block, _orphan_text(result.kind, words_of(result.data)))
+        return Text(result.block, _orphan_text(result.kind, block_text(result.data)))
 
     def _remove_misplaced(self, messages: list[Message]) -> list[Message]:
         """Leave out parts that their message may not hold, misplaced vendor state and repeated items."""
@@ -215,7 +217,7 @@ class _RepairSteps(HistorySteps):
             neighbours = list(group)
             if len(neighbours) > 1 and role in ("user", "assistant"):
                 self.note(None, f"put {len(neighbours)} messages of the {role} that followed each other into one")
-                neighbours = [joined(*_separated(self._without_fields(message) for message in neighbours))]
+                neighbours = [join_messages(*_separated(self._without_fields(message) for message in neighbours))]
             joint += neighbours
         first = next((at for at, message in enumerate(joint) if message.role != "system"), None)
         if first is not None and joint[first].role == "assistant":
@@ -225,7 +227,7 @@ class _RepairSteps(HistorySteps):
 
     def _without_fields(self, message: Message) -> Message:
         """The message without the vendor's fields beside it, which are not true of the messages it is joined with."""
-        kept = tuple(part for part in message.parts if not (isinstance(part, Opaque) and part.kind == MESSAGE))
+        kept = tuple(part for part in message.parts if not (isinstance(part, Opaque) and part.kind == MESSAGE_FIELDS))
         if len(kept) < len(message.parts):
             self.note(None, "left out fields beside a message (a name, say) that was put together with another")
         return Message(message.role, kept)
@@ -238,7 +240,7 @@ class _RepairSteps(HistorySteps):
             refusal = self._target.refusal(part, message)
             if isinstance(part, Image | File) and refusal:
                 self.note(None, f"replaced what the provider does not take by a note: {refusal}")
-                parts.append(replace(noted(part), block=last_block(message) + 1 + number))
+                parts.append(replace(media_note(part), block=last_block(message) + 1 + number))
             else:
                 parts.append(part)
         return Message(message.role, tuple(parts))

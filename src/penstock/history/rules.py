@@ -9,7 +9,7 @@ from penstock.events import Opaque, Reasoning, Text, ToolCallInvalid
 from penstock.history.problem import Problem, ProblemKind
 from penstock.history.read import Reading
 from penstock.history.state_places import item_id, misplaced_states, signed_blocks
-from penstock.messages import FIELDS, MESSAGE, ToolResult
+from penstock.messages import MESSAGE_FIELDS, PART_FIELDS, ToolResult
 from penstock.providers import REFUSED_BY, speaking
 from penstock.wires import all_facts, find_facts
 from penstock.wires.shared.history_steps import ALLOWED, empty_parts
@@ -196,7 +196,7 @@ def parts_are_in_place(history: History) -> Iterator[Problem]:
 
 def parts_say_something(history: History) -> Iterator[Problem]:
     for at, message in enumerate(history.messages):
-        for number in sorted(empty_parts(message, takes_blank=history.is_ours, marks=(FIELDS, MESSAGE))):
+        for number in sorted(empty_parts(message, takes_blank=history.is_ours, marks=(PART_FIELDS, MESSAGE_FIELDS))):
             part = message.parts[number]
             is_blank = isinstance(part, Text | Reasoning) and bool(part.text)
             what = f"the {type(part).__name__.lower()} is {'white space' if is_blank else 'empty'}"
@@ -219,7 +219,7 @@ def states_are_on_their_parts(history: History) -> Iterator[Problem]:
             if isinstance(state, Opaque):
                 what = f"the {state.kind} of {state.wire} is not on the part that it belongs to"
                 yield history.problem(
-                    "misplaced_state", (at, number), what, None if state.kind == FIELDS else speaking(state.wire)
+                    "misplaced_state", (at, number), what, None if state.kind == PART_FIELDS else speaking(state.wire)
                 )
 
 

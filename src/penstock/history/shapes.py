@@ -13,9 +13,9 @@ from penstock.wires.ollama import decode_request as ollama
 from penstock.wires.openai_chat import decode_request as chat
 from penstock.wires.openai_responses import decode_request as responses
 from penstock.wires.shared import role_messages
-from penstock.wires.shared.fields import Json, kind_of, refused, sound
+from penstock.wires.shared.fields import Json, clean_value, describe_part, unreadable
 from penstock.wires.shared.message_reader import ReadContext
-from penstock.wires.shared.places import Placed
+from penstock.wires.shared.places import PlacedMessage
 
 Detector = Callable[[Json], bool]
 
@@ -70,7 +70,7 @@ def find_shape(message: Json, family: str) -> str:
     return chat.WIRE if family in _WITHOUT_CHAT and chat.is_only_chat(message) else family
 
 
-def read_message(message: Json, place: str, context: ReadContext, shape: str, family: str) -> Iterable[Placed]:
+def read_message(message: Json, place: str, context: ReadContext, shape: str, family: str) -> Iterable[PlacedMessage]:
     """The messages that a message of this shape becomes."""
     match shape:
         case gemini.WIRE:
@@ -94,9 +94,7 @@ def is_content(message: Json) -> bool:
 _LANGCHAIN = ("human", "ai", "HumanMessageChunk", "AIMessageChunk")
 _LANGCHAIN_TOO = ("system", "tool", "function", "chat")
 """The types of LangChain messages that other things have too: a tool declaration, say, which has no content."""
-_FROM_LANGCHAIN = (
-    "read it with LangChain (messages_from_dict, load), and give what its convert_to_openai_messages makes of that"
-)
+_FROM_LANGCHAIN = "load it with LangChain (messages_from_dict, load) and convert it with its convert_to_openai_messages"
 
 
 def _refuse_other_items(item: Json, place: str) -> None:
@@ -105,12 +103,14 @@ def _refuse_other_items(item: Json, place: str) -> None:
     if not isinstance(kind, str) or kind in responses.ITEMS:
         return
     if any(wire.is_part(item) for wire in (chat, responses, anthropic)):
-        raise refused(place, f"{kind_of(item)} is no message: give it in the content of one")
+        raise unreadable(place, f"{describe_part(item)} is not a message; put it into the content of one")
     if kind in gemini.INTERACTIONS:
-        raise refused(place, f"{kind_of(item)} is of Gemini's Interactions, which are not spoken: give contents")
+        raise unreadable(
+            place, f"{describe_part(item)} is from Gemini's Interactions API, which is not supported; send contents"
+        )
     has_content = "data" in item or "content" in item
     if kind in _LANGCHAIN or (kind in _LANGCHAIN_TOO and has_content) or (kind == "constructor" and "lc" in item):
-        raise refused(place, f"is LangChain's, of the type {kind!r}: {_FROM_LANGCHAIN}")
+        raise unreadable(place, f"is a LangChain message of the type {kind!r}; {_FROM_LANGCHAIN}")
 
 
 # Requests.
@@ -140,11 +140,11 @@ def is_continued(body: Json) -> bool:
     return history_fields(body)[0] == "input" and any(body.get(name) for name in _CONTINUED)
 
 
-def read_system_fields(body: Json) -> Iterator[Placed]:
+def read_system_fields(body: Json) -> Iterator[PlacedMessage]:
     """The system messages in fields of a request."""
     context = new_context()
     for name in _SYSTEM:
-        match sound(body.get(name), name):
+        match clean_value(body.get(name), name):
             case None | "" | []:
                 pass
             case [*blocks] if all(map(bedrock.is_block, blocks)):
@@ -152,7 +152,7 @@ def read_system_fields(body: Json) -> Iterator[Placed]:
             case content:
                 yield role_messages.read_system(content, name, context, anthropic.WIRE)
     for name in _SYSTEM_CONTENT:
-        match sound(body.get(name), name):
+        match clean_value(body.get(name), name):
             case None | "":
                 pass
             case Mapping() as content if "parts" in content:

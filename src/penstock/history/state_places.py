@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
-from penstock.messages import FIELDS, Message
+from penstock.messages import PART_FIELDS, Message
 from penstock.wires import find_facts
 from penstock.wires.shared.facts import StateFacts
 
@@ -38,7 +38,7 @@ def _is_in_place(state: Opaque, parts: list[object]) -> bool:
     facts = _facts_of(state)
     if not isinstance(state.data, dict) and facts.is_object:
         return False
-    if state.kind == FIELDS and "signature" in state.data:  # of a part that has no signature
+    if state.kind == PART_FIELDS and "signature" in state.data:  # of a part that has no signature
         return False
     return not parts or any(isinstance(part, _PARTS[facts.on]) for part in parts)
 

@@ -6,22 +6,22 @@ import base64
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.messages import FIELDS, File, Image, ToolResult
+from penstock.messages import PART_FIELDS, File, Image, ToolResult
 from penstock.wires.anthropic.facts import FACTS
 from penstock.wires.shared.fields import (
     Json,
-    contents,
     data_url,
-    mapping,
     nested,
-    plain,
-    refused,
-    rest,
-    stated_type,
-    string,
+    other_fields,
+    read_object,
+    read_parts,
+    read_text,
+    to_json,
+    type_of_url,
+    unreadable,
 )
-from penstock.wires.shared.foreign_blocks import words_of
-from penstock.wires.shared.message_parts import Parts, result
+from penstock.wires.shared.foreign_blocks import block_text
+from penstock.wires.shared.message_builder import MessageBuilder, build_result
 from penstock.wires.shared.message_reader import MessageReader, ReadContext
 
 WIRE = FACTS.wire
@@ -79,59 +79,59 @@ class AnthropicReader(MessageReader):
 
     result_type = "tool_result"
 
-    def read_content(self, parts: Parts, part: Json, at: str, context: ReadContext) -> bool:
+    def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
         match part:
             case {"type": "document", "source": {"type": "content", "content": content}}:
                 _read_content_document(parts, part, content, at)
             case {"type": "image" | "document" as kind, "source": Mapping() as source}:
                 media = _read_source(kind, source, str(part.get("title") or ""), at)
-                fields = rest(part, ("type", "source", "title"))
-                parts.media(media, fields | nested("source", rest(source, _SOURCE)), WIRE)
+                fields = other_fields(part, ("type", "source", "title"))
+                parts.media(media, fields | nested("source", other_fields(source, _SOURCE)), WIRE)
             case {"type": str(kind)} if kind in _CONTENT_BLOCKS:
-                parts.told(kind, part, words_of(plain(part)), (), WIRE)
+                parts.block_with_text(kind, part, block_text(to_json(part)), (), WIRE)
             case _:
                 return False
         return True
 
-    def read_answer(self, parts: Parts, part: Json, at: str, context: ReadContext) -> bool:
+    def read_answer(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
         match part:
             case {"type": "text", "text": str(text), "citations": citations} if citations:
                 block = parts.text(text)
                 parts.state(block, "citations", citations, WIRE)
-                parts.state(block, FIELDS, rest(part, ("type", "text", "citations", "parsed")))
+                parts.state(block, PART_FIELDS, other_fields(part, ("type", "text", "citations", "parsed")))
             case {"type": "thinking", "thinking": str(text)}:
                 block = parts.reasoning(text)
                 parts.state(block, "signature", part.get("signature"), WIRE)
-                parts.state(block, FIELDS, rest(part, ("type", "thinking", "signature")), WIRE)
+                parts.state(block, PART_FIELDS, other_fields(part, ("type", "thinking", "signature")), WIRE)
             case {"type": "tool_use"}:
                 _read_call(parts, part, at)
             case {"type": self.result_type}:
-                parts.answer(self.read_result(part, at, context))
+                parts.tool_result(self.read_result(part, at, context))
             case {"type": str(kind)} if kind in _STATE_BLOCKS or kind.endswith(_STATE_ENDINGS):
-                parts.whole(kind, part, WIRE)
+                parts.opaque(kind, part, WIRE)
             case _:
                 return False
         return True
 
     def read_result(self, part: Json, at: str, context: ReadContext) -> ToolResult:
         content = part.get("content")
-        shown = Parts(WIRE, context.calls, at)
-        for place, inner in contents(content, f"{at}.content"):
+        shown = MessageBuilder(WIRE, context.calls, at)
+        for place, inner in read_parts(content, f"{at}.content"):
             context.read_content(shown, inner, place)
-        return result(
-            string(part, "tool_use_id", at),
+        return build_result(
+            read_text(part, "tool_use_id", at),
             shown,
             context.calls,
-            name=string(part, "name", at) or None,
+            name=read_text(part, "name", at) or None,
             is_error=bool(part.get("is_error")),
-            fields=rest(part, _RESULT),
+            fields=other_fields(part, _RESULT),
             content=content,
         )
 
-    def read_after_content(self, parts: Parts, message: Json, place: str) -> None:
+    def read_after_content(self, parts: MessageBuilder, message: Json, place: str) -> None:
         if message.get("container"):
             parts.at = f"{place}.container"
-            parts.whole("container", message["container"], WIRE)
+            parts.opaque("container", message["container"], WIRE)
 
     def known_fields(self, message: Json) -> Iterable[str]:
         return ("container",)
@@ -143,25 +143,25 @@ class AnthropicReader(MessageReader):
 READER = AnthropicReader()
 
 
-def _read_call(parts: Parts, part: Json, at: str) -> None:
-    block = parts.call(string(part, "id", at), string(part, "name", at), part.get("input"), at)
+def _read_call(parts: MessageBuilder, part: Json, at: str) -> None:
+    block = parts.call(read_text(part, "id", at), read_text(part, "name", at), part.get("input"), at)
     for kind in _CALL_STATES:
         if part.get(kind) != _USUAL_CALLER:
             parts.state(block, kind, part.get(kind), WIRE)
-    parts.state(block, FIELDS, rest(part, ("type", "id", "name", "input", *_CALL_STATES)), WIRE)
+    parts.state(block, PART_FIELDS, other_fields(part, ("type", "id", "name", "input", *_CALL_STATES)), WIRE)
 
 
-def _read_content_document(parts: Parts, part: Json, content: Any, at: str) -> None:
+def _read_content_document(parts: MessageBuilder, part: Json, content: Any, at: str) -> None:
     """Add a document that is made of blocks."""
-    blocks = [block for _, block in contents(content, f"{at}.source.content")]
+    blocks = [block for _, block in read_parts(content, f"{at}.source.content")]
     images = [_image(block, at) for block in blocks if block.get("type") == "image"]
     texts = [block for block in blocks if block.get("type") != "image"]
-    words = words_of(plain({**rest(part, ("source",)), "content": texts}))
-    parts.told("document", part, words, images, WIRE)
+    words = block_text(to_json({**other_fields(part, ("source",)), "content": texts}))
+    parts.block_with_text("document", part, words, images, WIRE)
 
 
 def _image(block: Json, at: str) -> Image:
-    media = _read_source("image", mapping(block.get("source"), at), "", at)
+    media = _read_source("image", read_object(block.get("source"), at), "", at)
     return Image(media.url, media.media_type)
 
 
@@ -174,8 +174,10 @@ def _read_source(kind: str, source: Json, name: str, at: str) -> Image | File:
         case {"type": "text", "data": str(text)}:
             return make(data_url("text/plain", base64.b64encode(text.encode()).decode()), "text/plain", name)
         case {"type": "url", "url": str(url)}:
-            return make(url, stated_type(url, "image/png" if kind == "image" else "application/pdf"), name)
+            return make(url, type_of_url(url, "image/png" if kind == "image" else "application/pdf"), name)
         case {"type": "file", "file_id": str(id)}:
             return make(id, name=name)
         case _:
-            raise refused(at, f"a source of the type {source.get('type')!r} is not known: give base64, url or file")
+            raise unreadable(
+                at, f"a source of the type {source.get('type')!r} is not supported; use base64, url or file"
+            )

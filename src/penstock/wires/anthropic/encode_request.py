@@ -15,15 +15,15 @@ from typing import Any
 from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
-from penstock.messages import FIELDS, File, Image, Media, Message, ToolResult
+from penstock.messages import PART_FIELDS, File, Image, Media, Message, ToolResult
 from penstock.wires.anthropic.facts import FACTS
-from penstock.wires.shared.body import Json, chosen_tool, kept, merged, object_schema, renamed
+from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
 from penstock.wires.shared.claude import length_and_thinking, refused_options
-from penstock.wires.shared.media import IMAGES, check_type, is_uploaded, media_type, or_noted
-from penstock.wires.shared.message_writing import alternating, called_tools, marked_system, misplaced, split_system
-from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.media import IMAGE_TYPES, check_type, is_uploaded, media_type, write_or_note
+from penstock.wires.shared.message_writing import alternating, called_tools, marked_system, misplaced_part, split_system
+from penstock.wires.shared.request import EncodedRequest, Request
 from penstock.wires.shared.settle import settle
-from penstock.wires.shared.vendor_state import fields_of, result_fields, telling_content
+from penstock.wires.shared.vendor_state import nonblank_content, part_fields, result_fields
 
 WIRE = FACTS.wire
 PATH = "/messages"
@@ -32,11 +32,11 @@ _OPTIONS = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "s
 _TOOL_FIELDS = ("strict", "eager_input_streaming", "cache_control", "defer_loading", "allowed_callers",
                 "input_examples")  # fmt: skip
 _CALL_FIELDS = ("caller", "toolset_name")
-_ON_A_PART = ("signature", "citations", FIELDS, *_CALL_FIELDS)  # the states that are no block of their own
+_ON_A_PART = ("signature", "citations", PART_FIELDS, *_CALL_FIELDS)  # the states that are no block of their own
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 
-def encode(request: Request, quirks: frozenset[str]) -> Sent:
+def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     """The request as a body for Messages."""
     history = settle(request, FACTS, quirks)
     system, messages = split_system(history)
@@ -46,8 +46,10 @@ def encode(request: Request, quirks: frozenset[str]) -> Sent:
     body |= {"system": marked_system(history, write) or system} if system else {}
     body |= {"container": container} if (container := _container(messages)) else {}
     body |= _tools(request) or _stubs(messages)
-    options = renamed(request, {name: _OPTIONS[name] for name in _OPTIONS if name not in refused_options(request)})
-    return Sent(PATH, merged({**body, **options, **thinking, "stream": request.is_streaming}, request.extra))
+    options = rename_options(
+        request, {name: _OPTIONS[name] for name in _OPTIONS if name not in refused_options(request)}
+    )
+    return EncodedRequest(PATH, merge({**body, **options, **thinking, "stream": request.is_streaming}, request.extra))
 
 
 # Messages.
@@ -72,9 +74,9 @@ def _user(message: Message, toolsets: Mapping[str, Any]) -> Iterator[Json]:
                 toolset = {"toolset_name": toolsets[part.call_id]} if part.call_id in toolsets else {}
                 yield _result(part) | toolset | result_fields(part, WIRE)
             case Text() | Image() | File():
-                yield merged(_content(part), fields_of(part, message, WIRE))
+                yield merge(_content(part), part_fields(part, message, WIRE))
             case _:
-                raise misplaced(part, message.role, "give it in a message of the assistant")
+                raise misplaced_part(part, message.role, "put it into an assistant message")
 
 
 def _assistant(message: Message, toolsets: dict[str, Any]) -> Iterator[Json]:
@@ -82,14 +84,14 @@ def _assistant(message: Message, toolsets: dict[str, Any]) -> Iterator[Json]:
     for part in message.parts:
         match part:
             case Text() | Refusal():
-                beside = fields_of(part, message, WIRE)
-                yield _text(part.text) | kept(message.state_of(part.block, WIRE), ("citations",)) | beside
+                beside = part_fields(part, message, WIRE)
+                yield _text(part.text) | pick_fields(message.state_of(part.block, WIRE), ("citations",)) | beside
             case Reasoning():
                 yield from _thought(part.text, message.state_of(part.block, WIRE))
             case ToolCall():
-                state = kept(message.state_of(part.block, WIRE), _CALL_FIELDS)
+                state = pick_fields(message.state_of(part.block, WIRE), _CALL_FIELDS)
                 toolsets |= {part.id: state["toolset_name"]} if "toolset_name" in state else {}
-                state |= fields_of(part, message, WIRE)
+                state |= part_fields(part, message, WIRE)
                 yield {"type": "tool_use", "id": part.id, "name": part.name, "input": part.arguments, **state}
             case Opaque(kind="container"):
                 pass  # it is a field of the request
@@ -98,20 +100,20 @@ def _assistant(message: Message, toolsets: dict[str, Any]) -> Iterator[Json]:
             case Opaque() if part.kind in _ON_A_PART and part.block not in told:
                 yield from _thought("", {part.kind: part.data})
             case Image() | File():
-                raise misplaced(part, "assistant", "give it in a message of the user")
+                raise misplaced_part(part, "assistant", "put it into a user message")
             case _:
                 pass
 
 
 def _thought(text: str, state: Mapping[str, Any]) -> Iterator[Json]:
     if "signature" in state:
-        yield {"type": "thinking", "thinking": text, "signature": state["signature"], **state.get(FIELDS, {})}
+        yield {"type": "thinking", "thinking": text, "signature": state["signature"], **state.get(PART_FIELDS, {})}
 
 
 def _result(result: ToolResult) -> Json:
     """A result; it may be empty unless it is an error."""
     written: Json = {"type": "tool_result", "tool_use_id": result.call_id}
-    if content := telling_content(result, WIRE) or _result_content(result):
+    if content := nonblank_content(result, WIRE) or _result_content(result):
         written["content"] = content
     elif result.is_error:
         written["content"] = "The tool failed and did not say why."
@@ -123,7 +125,7 @@ def _result_content(result: ToolResult) -> str | list[Json]:
         case [Text(text=text)]:
             return text
         case telling:
-            return [or_noted(_content, part) for part in telling]
+            return [write_or_note(_content, part) for part in telling]
 
 
 def _container(messages: list[Message]) -> Any:
@@ -148,7 +150,7 @@ def _content(part: Text | Image | File) -> Json:
             title = {"title": part.name} if part.name else {}
             return {"type": "document", "source": _document(part), **title}
         case Image() | File():
-            check_type(part, media_type(part) in IMAGES, "give Anthropic JPEG, PNG, GIF or WebP")
+            check_type(part, media_type(part) in IMAGE_TYPES, "Anthropic accepts JPEG, PNG, GIF and WebP")
             return {"type": "image", "source": _source(part)}
 
 
@@ -158,7 +160,7 @@ def _document(file: File) -> Json:
         return _source(file)
     if kind.startswith("text/") or kind == "application/json":
         return {"type": "text", "media_type": "text/plain", "data": file.data.decode("utf-8", "replace")}
-    raise UsageError(f"{file!r} is {kind or 'of no known type'}: give Anthropic pictures, PDF or text")
+    raise UsageError(f"{file!r} is {kind or 'of an unknown type'}; Anthropic accepts images, PDF and text")
 
 
 def _source(media: Media) -> Json:
@@ -168,7 +170,7 @@ def _source(media: Media) -> Json:
         return {"type": "url", "url": media.url}
     if is_uploaded(media):
         return {"type": "file", "file_id": media.url}
-    raise UsageError(f"{media!r} cannot be fetched by Anthropic: give its bytes, or a URL on the web")
+    raise UsageError(f"{media!r} cannot be fetched by Anthropic; pass its bytes, or an http(s) URL")
 
 
 # Tools.
@@ -196,4 +198,9 @@ def _tool(tool: ToolDeclaration) -> Json:
     if tool.hosted is not None:
         return dict(tool.hosted)
     described = {"description": tool.description} if tool.description else {}
-    return {"name": tool.name, **described, "input_schema": object_schema(tool), **kept(tool.extra, _TOOL_FIELDS)}
+    return {
+        "name": tool.name,
+        **described,
+        "input_schema": object_schema(tool),
+        **pick_fields(tool.extra, _TOOL_FIELDS),
+    }

@@ -8,26 +8,26 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from penstock.messages import FIELDS, File, Image, ToolResult
+from penstock.messages import PART_FIELDS, File, Image, ToolResult
 from penstock.wires.bedrock.facts import FACTS
+from penstock.wires.shared.call_matcher import CallMatcher
 from penstock.wires.shared.fields import (
     Json,
     base64_text,
     data_url,
-    kind_of,
-    mapping,
-    mappings,
+    describe_part,
     nested,
-    nothing_else,
-    plain,
-    refused,
-    rest,
-    string,
+    other_fields,
+    read_object,
+    read_objects,
+    read_text,
+    refuse_other_fields,
+    to_json,
+    unreadable,
 )
-from penstock.wires.shared.foreign_blocks import words_of
-from penstock.wires.shared.message_parts import Parts, result
-from penstock.wires.shared.places import Placed, answers
-from penstock.wires.shared.unnamed_calls import Calls
+from penstock.wires.shared.foreign_blocks import block_text
+from penstock.wires.shared.message_builder import MessageBuilder, build_result
+from penstock.wires.shared.places import PlacedMessage, place_results
 
 WIRE = FACTS.wire
 
@@ -52,9 +52,9 @@ def is_block(block: Any) -> bool:
     return isinstance(block, Mapping) and "type" not in block and bool(_BLOCKS & block.keys())
 
 
-def read(message: Json, place: str, calls: Calls) -> Iterator[Placed]:
+def read(message: Json, place: str, calls: CallMatcher) -> Iterator[PlacedMessage]:
     """The messages that a message is; results among what the user says are messages of their own, in the order."""
-    nothing_else(message, ("role", "content"), place)
+    refuse_other_fields(message, ("role", "content"), place)
     given = _blocks(message.get("content"), f"{place}.content")
     match message.get("role"):
         case "assistant":
@@ -62,35 +62,37 @@ def read(message: Json, place: str, calls: Calls) -> Iterator[Placed]:
         case "user":
             for is_result, group in groupby(given, key=lambda item: "toolResult" in item[1]):
                 if is_result:
-                    yield answers([(at, _result(block, at, calls)) for at, block in group], place)
+                    yield place_results([(at, _result(block, at, calls)) for at, block in group], place)
                 else:
                     yield _said([*group], place, calls, "user")
         case role:
-            raise refused(place, f"has the role {role!r}: give user or assistant, and the system's as system")
+            raise unreadable(
+                place, f"has the role {role!r}; expected user or assistant (system messages go into the system field)"
+            )
 
 
-def system(blocks: Any, place: str) -> Placed:
+def system(blocks: Any, place: str) -> PlacedMessage:
     """What the model is told before all else."""
-    return _said(_blocks(blocks, place), place, Calls(), "system")
+    return _said(_blocks(blocks, place), place, CallMatcher(), "system")
 
 
 def _blocks(blocks: Any, place: str) -> list[tuple[str, Json]]:
     """The blocks of a content; each is one thing."""
-    given = [*mappings(blocks, place)]
+    given = [*read_objects(blocks, place)]
     for at, block in given:
         if len(block) != 1:
-            raise refused(at, f"{kind_of(block)} is no block: give one of them")
+            raise unreadable(at, f"{describe_part(block)} is not a block; a block has exactly one field")
     return given
 
 
-def _said(given: list[tuple[str, Json]], place: str, calls: Calls, role: Any) -> Placed:
-    parts = Parts(WIRE, calls, place)
+def _said(given: list[tuple[str, Json]], place: str, calls: CallMatcher, role: Any) -> PlacedMessage:
+    parts = MessageBuilder(WIRE, calls, place)
     for at, block in given:
         parts.at = at
         if role == "system" and not ("text" in block or set(_WHOLE) & block.keys()):
-            raise refused(at, f"{kind_of(block)} has no place in a message of the system: give text")
+            raise unreadable(at, f"{describe_part(block)} is not allowed in a system message; send text")
         if role == "system" and not _is_text(block):
-            parts.whole(next(iter(block)), block)
+            parts.opaque(next(iter(block)), block)
         else:
             _show(parts, block, at)
     return parts.build(role)
@@ -100,7 +102,7 @@ def _is_text(block: Json) -> bool:
     return "text" in block or (isinstance(guarded := block.get("guardContent"), Mapping) and "text" in guarded)
 
 
-def _show(parts: Parts, block: Json, at: str) -> None:
+def _show(parts: MessageBuilder, block: Json, at: str) -> None:
     kind = next((key for key in (*_SHOWN, *_WHOLE) if key in block), "")
     match block.get(kind):
         case str(text) if kind == "text":
@@ -109,15 +111,19 @@ def _show(parts: Parts, block: Json, at: str) -> None:
             parts.state(parts.text(text), kind, block[kind])
         case Mapping() as media if kind in _SHOWN:
             found = _media(kind, media, f"{at}.{kind}")
-            beside = rest(media, ("format", "source", "name")) | nested("source", _source_fields(media["source"]))
+            beside = other_fields(media, ("format", "source", "name")) | nested(
+                "source", _source_fields(media["source"])
+            )
             parts.media(found, nested(kind, beside))
         case {"image": {"source": {"bytes": _}} as picture} if kind == "guardContent":
             found = _media("image", picture, f"{at}.{kind}.image")
-            parts.told(kind, block, "", [Image(found.url, found.media_type)])
+            parts.block_with_text(kind, block, "", [Image(found.url, found.media_type)])
         case Mapping() if kind in _WHOLE:
-            parts.told(kind, block, words_of(plain(block)))
+            parts.block_with_text(kind, block, block_text(to_json(block)))
         case _:
-            raise refused(at, f"{kind_of(block)} cannot be sent: give text, an image, a document or a toolResult")
+            raise unreadable(
+                at, f"{describe_part(block)} cannot be sent; send text, an image, a document or a toolResult"
+            )
 
 
 def _media(kind: str, media: Json, at: str) -> Image | File:
@@ -133,27 +139,27 @@ def _media(kind: str, media: Json, at: str) -> Image | File:
         case {"s3Location": {"uri": str(uri)}}:
             return make(uri, media_type, name)
         case _:
-            raise refused(at, "needs a source of bytes, text or s3Location")
+            raise unreadable(at, "needs a source with bytes, text or s3Location")
 
 
 def _source_fields(source: Json) -> Json:
     """What is said of a source beside where it is: whose bucket it is in, say."""
     stored: Any = source.get("s3Location") or {}
-    return rest(source, ("bytes", "text", "s3Location")) | nested("s3Location", rest(stored, ("uri",)))
+    return other_fields(source, ("bytes", "text", "s3Location")) | nested("s3Location", other_fields(stored, ("uri",)))
 
 
-def _result(block: Json, at: str, calls: Calls) -> ToolResult:
+def _result(block: Json, at: str, calls: CallMatcher) -> ToolResult:
     place = f"{at}.toolResult"
-    found = mapping(block["toolResult"], place)
-    shown = Parts(WIRE, calls, place)
+    found = read_object(block["toolResult"], place)
+    shown = MessageBuilder(WIRE, calls, place)
     for inner_at, inner in _blocks(found.get("content") or (), f"{place}.content"):
         if "json" in inner:
-            shown.text(json.dumps(plain(inner["json"]), ensure_ascii=False), {"json": True})
+            shown.text(json.dumps(to_json(inner["json"]), ensure_ascii=False), {"json": True})
         else:
             _show(shown, inner, inner_at)
-    fields = rest(found, ("toolUseId", "content", "status"))
-    return result(
-        string(found, "toolUseId", place),
+    fields = other_fields(found, ("toolUseId", "content", "status"))
+    return build_result(
+        read_text(found, "toolUseId", place),
         shown,
         calls,
         is_error=found.get("status") == "error",
@@ -162,16 +168,16 @@ def _result(block: Json, at: str, calls: Calls) -> ToolResult:
     )
 
 
-def _assistant(given: list[tuple[str, Json]], place: str, calls: Calls) -> Placed:
-    parts = Parts(WIRE, calls, place)
+def _assistant(given: list[tuple[str, Json]], place: str, calls: CallMatcher) -> PlacedMessage:
+    parts = MessageBuilder(WIRE, calls, place)
     for at, block in given:
         parts.at = at
         match block:
             case {"toolUse": Mapping() as call}:
-                id, name = (string(call, field, f"{at}.toolUse") for field in ("toolUseId", "name"))
+                id, name = (read_text(call, field, f"{at}.toolUse") for field in ("toolUseId", "name"))
                 made = parts.call(id, name, call.get("input"), at)
-                beside = rest(call, ("toolUseId", "name", "input"))
-                parts.state(made, FIELDS, nested("toolUse", beside))
+                beside = other_fields(call, ("toolUseId", "name", "input"))
+                parts.state(made, PART_FIELDS, nested("toolUse", beside))
             case {"reasoningContent": {"reasoningText": {"text": str(text)} as thought, **more}} if (
                 thought.keys() <= _THOUGHT and not more
             ):
@@ -185,7 +191,7 @@ def _assistant(given: list[tuple[str, Json]], place: str, calls: Calls) -> Place
             case {"text": str(text)}:
                 parts.text(text)
             case {"toolResult": _}:
-                parts.answer(_result(block, at, calls))
+                parts.tool_result(_result(block, at, calls))
             case _:  # what Bedrock, or the model, made by itself; new ones have names that we do not know
-                parts.whole(next(iter(block)), block)
+                parts.opaque(next(iter(block)), block)
     return parts.build("assistant")

@@ -16,16 +16,16 @@ from urllib.parse import quote
 from penstock.declarations import ToolDeclaration
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
-from penstock.messages import FIELDS, File, Image, Media, Message, ToolResult
+from penstock.messages import PART_FIELDS, File, Image, Media, Message, ToolResult
 from penstock.wires.bedrock.facts import FACTS
-from penstock.wires.shared.body import Json, chosen_tool, kept, merged, object_schema, renamed
+from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
 from penstock.wires.shared.claude import is_claude, length_and_thinking, refused_options
-from penstock.wires.shared.media import check_type, media_type, or_noted
-from penstock.wires.shared.message_writing import alternating, called_tools, marked_system, misplaced, split_system
-from penstock.wires.shared.reasoning import asked_reasoning, effort_of
-from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.media import check_type, media_type, write_or_note
+from penstock.wires.shared.message_writing import alternating, called_tools, marked_system, misplaced_part, split_system
+from penstock.wires.shared.reasoning import effort_of, requested_reasoning
+from penstock.wires.shared.request import EncodedRequest, Request
 from penstock.wires.shared.settle import settle
-from penstock.wires.shared.vendor_state import fields_of, result_fields, telling_content
+from penstock.wires.shared.vendor_state import nonblank_content, part_fields, result_fields
 
 WIRE = FACTS.wire
 MAX_DOCUMENT_NAME = 200
@@ -35,7 +35,7 @@ _ADDITIONAL = {"top_k": "top_k", "seed": "seed", "presence_penalty": "presence_p
                "frequency_penalty": "frequency_penalty"}  # fmt: skip
 GUARDED = "guardContent"
 """The state of a text that Bedrock's guard is to look at: the block in which it stood."""
-_ON_A_PART = (FIELDS, "signature", "redactedContent", "citations")  # the states that are no block of their own
+_ON_A_PART = (PART_FIELDS, "signature", "redactedContent", "citations")  # the states that are no block of their own
 _OFFICE = "application/vnd.openxmlformats-officedocument"
 _FORMATS = {
     "image/jpg": "jpeg", "video/3gpp": "three_gp", "video/quicktime": "mov", "video/x-matroska": "mkv",
@@ -71,7 +71,7 @@ _EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}  # models but Clau
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9()\[\] -]+")
 
 
-def encode(request: Request, quirks: frozenset[str]) -> Sent:
+def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     """The request as a body for ConverseStream, or for Converse if the answer is to come whole."""
     history = settle(request, FACTS, quirks)
     system, messages = split_system(history)
@@ -84,7 +84,7 @@ def encode(request: Request, quirks: frozenset[str]) -> Sent:
     body |= {"inferenceConfig": inference} if inference else {}
     body |= {"additionalModelRequestFields": additional} if additional else {}
     operation = "converse-stream" if request.is_streaming else "converse"
-    return Sent(f"/model/{quote(request.model, safe='')}/{operation}", merged(body, request.extra))
+    return EncodedRequest(f"/model/{quote(request.model, safe='')}/{operation}", merge(body, request.extra))
 
 
 # Messages.
@@ -107,7 +107,7 @@ class _Writer:
                 case Text() if guarded := message.state_of(part.block, WIRE).get(GUARDED):
                     yield {GUARDED: guarded}
                 case Text() | Image() | File():
-                    yield merged(self._content(part), fields_of(part, message, WIRE))
+                    yield merge(self._content(part), part_fields(part, message, WIRE))
                 case Opaque(kind="guardContent", data={"text": _}):
                     pass  # written with the text that it guards
                 case Opaque(data=dict()):
@@ -115,16 +115,16 @@ class _Writer:
                 case Opaque():
                     pass  # tampered with: no block
                 case _:
-                    raise misplaced(part, message.role, "give it in a message of the assistant")
+                    raise misplaced_part(part, message.role, "put it into an assistant message")
 
     def _result(self, result: ToolResult) -> Json:
         """A result; blank text is refused."""
         telling = [part for part in result.content if not isinstance(part, Text) or part.text.strip()]
-        written = [or_noted(self._content, part) for part in telling] or [{"text": "(no output)"}]
+        written = [write_or_note(self._content, part) for part in telling] or [{"text": "(no output)"}]
         status = "error" if result.is_error else "success"
-        content = telling_content(result, WIRE) or written
+        content = nonblank_content(result, WIRE) or written
         answer = {"toolResult": {"toolUseId": result.call_id, "content": content, "status": status}}
-        return merged(answer, result_fields(result, WIRE))
+        return merge(answer, result_fields(result, WIRE))
 
     def _content(self, part: Text | Image | File) -> Json:
         if isinstance(part, Text):
@@ -133,7 +133,7 @@ class _Writer:
         medium = "image" if isinstance(part, Image) else kind.partition("/")[0]
         format = _FORMATS.get(kind, kind.partition("/")[2])
         taken = _TAKEN.get(medium, _TAKEN["document"])
-        check_type(part, format in taken, f"give Bedrock {', '.join(taken)}")
+        check_type(part, format in taken, f"Bedrock accepts {', '.join(taken)}")
         block = {"format": format, "source": _source(part)}
         return {medium: block} if medium in _TAKEN else {"document": {**block, "name": self._name(part)}}
 
@@ -157,7 +157,7 @@ def _source(media: Media) -> Json:
     if media.url.startswith("s3://"):
         return {"s3Location": {"uri": media.url}}
     if not media.is_inline:
-        raise UsageError(f"{media!r} cannot be fetched by Bedrock: give its bytes, or where it is in S3")
+        raise UsageError(f"{media!r} cannot be fetched by Bedrock; pass its bytes, or an s3:// URI")
     return {"bytes": media.base64}
 
 
@@ -171,13 +171,13 @@ def _assistant(message: Message) -> Iterator[Json]:
                 yield from _thought(part.text, message.state_of(part.block, WIRE))
             case ToolCall():
                 call = {"toolUse": {"toolUseId": part.id, "name": part.name, "input": part.arguments}}
-                yield merged(call, fields_of(part, message, WIRE))
+                yield merge(call, part_fields(part, message, WIRE))
             case Opaque(data=dict()) if part.kind not in _ON_A_PART:
                 yield part.data
             case Opaque() if part.kind in _ON_A_PART and part.block not in told:
                 yield from _thought("", {part.kind: part.data})
             case Image() | File():
-                raise misplaced(part, "assistant", "give it in a message of the user")
+                raise misplaced_part(part, "assistant", "put it into a user message")
             case _:
                 pass
 
@@ -216,16 +216,16 @@ def _tool(tool: ToolDeclaration) -> Json:
         return dict(tool.hosted)
     described = {"description": tool.description} if tool.description else {}
     schema = {"inputSchema": {"json": object_schema(tool)}}
-    return {"toolSpec": {"name": tool.name, **described, **schema, **kept(tool.extra, ("strict",))}}
+    return {"toolSpec": {"name": tool.name, **described, **schema, **pick_fields(tool.extra, ("strict",))}}
 
 
 def _settings(request: Request, tools: Json) -> tuple[Json, Json]:
     """The settings that all models have, and those that only some have."""
     if not is_claude(request.model):
-        return renamed(request, _INFERENCE), _additional(request) | _effort(request)
+        return rename_options(request, _INFERENCE), _additional(request) | _effort(request)
     refused = refused_options(request)
-    inference = renamed(request, {name: _INFERENCE[name] for name in _INFERENCE if name not in refused})
-    additional = renamed(request, {} if "top_k" in refused else {"top_k": "top_k"})
+    inference = rename_options(request, {name: _INFERENCE[name] for name in _INFERENCE if name not in refused})
+    additional = rename_options(request, {} if "top_k" in refused else {"top_k": "top_k"})
     length, thinking = length_and_thinking(request)
     if "budget_tokens" in thinking.get("thinking", {}):
         inference["maxTokens"] = length  # of which the budget is a part
@@ -236,7 +236,7 @@ def _settings(request: Request, tools: Json) -> tuple[Json, Json]:
 
 
 def _additional(request: Request) -> Json:
-    fields = renamed(request, _ADDITIONAL)
+    fields = rename_options(request, _ADDITIONAL)
     if "top_k" in fields and "nova" in request.model:
         fields["inferenceConfig"] = {"topK": fields.pop("top_k")}
     return fields
@@ -244,7 +244,7 @@ def _additional(request: Request) -> Json:
 
 def _effort(request: Request) -> Json:
     """How much a model that is no Claude is to think."""
-    reasoning = asked_reasoning(request)
+    reasoning = requested_reasoning(request)
     if reasoning is None:
         return {}
     effort = effort_of(reasoning)

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.wires.cohere.facts import FACTS
 from penstock.wires.shared.fields import Json, json_text
-from penstock.wires.shared.message_parts import Parts
+from penstock.wires.shared.message_builder import MessageBuilder
 from penstock.wires.shared.message_reader import MessageReader, ReadContext
 
 WIRE = FACTS.wire
@@ -23,18 +23,18 @@ def is_message(message: Json) -> bool:
 class CohereReader(MessageReader):
     """The parts and fields of Cohere's chat."""
 
-    def read_content(self, parts: Parts, part: Json, at: str, context: ReadContext) -> bool:
+    def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
         match part:
             case {"type": "document", "document": Mapping() as document} if parts.wire == WIRE:
-                parts.told("document", part, _document_text(document))
+                parts.block_with_text("document", part, _document_text(document))
                 return True
             case _:
                 return False
 
-    def read_after_content(self, parts: Parts, message: Json, place: str) -> None:
+    def read_after_content(self, parts: MessageBuilder, message: Json, place: str) -> None:
         if message.get("tool_plan"):
             parts.at = f"{place}.tool_plan"
-            parts.whole("tool_plan", str(message["tool_plan"]), WIRE)
+            parts.opaque("tool_plan", str(message["tool_plan"]), WIRE)
 
     def known_fields(self, message: Json) -> Iterable[str]:
         return ("tool_plan",)

@@ -13,15 +13,15 @@ from typing import Any
 import msgspec
 
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
-from penstock.messages import WHOLE, File, Image, Message, ToolResult
+from penstock.messages import WHOLE_BLOCK, File, Image, Message, ToolResult
 from penstock.wires.cohere.facts import FACTS
-from penstock.wires.shared.body import Json, chosen_tool, function_tool, merged, renamed
-from penstock.wires.shared.media import noted
-from penstock.wires.shared.message_writing import arguments_text, misplaced, system_text
-from penstock.wires.shared.reasoning import asked_reasoning, budget_of
-from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.body import Json, chosen_tool, function_tool, merge, rename_options
+from penstock.wires.shared.media import media_note
+from penstock.wires.shared.message_writing import arguments_text, misplaced_part, system_text
+from penstock.wires.shared.reasoning import budget_of, requested_reasoning
+from penstock.wires.shared.request import EncodedRequest, Request
 from penstock.wires.shared.settle import settle
-from penstock.wires.shared.vendor_state import fields_of, message_fields, result_content, result_fields
+from penstock.wires.shared.vendor_state import message_fields, part_fields, result_content, result_fields
 
 WIRE = FACTS.wire
 PATH = "/v2/chat"
@@ -34,24 +34,26 @@ _BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 0, "xhigh":
 _CHOICES = {"required": "REQUIRED", "none": "NONE"}
 
 
-def encode(request: Request, quirks: frozenset[str]) -> Sent:
+def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     """The request as a body for /v2/chat."""
     thinks = _thinks(request)
     history = settle(request, FACTS, quirks)
     messages = [written for message in history for written in _message(message, thinks)]
     body: Json = {"model": request.model, "messages": messages, "stream": request.is_streaming}
     body |= _tools(request)
-    return Sent(PATH, merged({**body, **renamed(request, _OPTIONS), **_thinking(request)}, request.extra))
+    return EncodedRequest(
+        PATH, merge({**body, **rename_options(request, _OPTIONS), **_thinking(request)}, request.extra)
+    )
 
 
 def _thinks(request: Request) -> bool:
     """Whether thoughts are taken back: only by a model that thinks, and while it does."""
-    reasoning = asked_reasoning(request)
+    reasoning = requested_reasoning(request)
     return bool(reasoning) or (reasoning is None and "reasoning" in request.model)
 
 
 def _thinking(request: Request) -> Json:
-    reasoning = asked_reasoning(request)
+    reasoning = requested_reasoning(request)
     if reasoning is None:
         return {}
     if not reasoning:
@@ -88,11 +90,11 @@ def _content(message: Message) -> str | list[Json]:
 
 
 def _is_block(state: Opaque) -> bool:
-    return state.kind == WHOLE and isinstance(state.data, dict)
+    return state.kind == WHOLE_BLOCK and isinstance(state.data, dict)
 
 
 def _written(part: Any, message: Message) -> Json:
-    return dict(part.data) if isinstance(part, Opaque) else merged(_said(part), fields_of(part, message, WIRE))
+    return dict(part.data) if isinstance(part, Opaque) else merge(_said(part), part_fields(part, message, WIRE))
 
 
 def _said(part: Any) -> Json:
@@ -102,7 +104,7 @@ def _said(part: Any) -> Json:
         case Image():
             return {"type": "image_url", "image_url": {"url": part.url}}
         case _:
-            raise misplaced(part, "user", "Cohere takes text and pictures; give a file's text")
+            raise misplaced_part(part, "user", "Cohere accepts only text and images, so send the text of a file")
 
 
 def _assistant(message: Message, thinks: bool) -> Json:
@@ -111,13 +113,13 @@ def _assistant(message: Message, thinks: bool) -> Json:
     thoughts = [part.text for part in message.parts if isinstance(part, Reasoning) and thinks]
     states = [part for part in message.parts if isinstance(part, Opaque) and part.kind == "tool_plan"]
     plans = [state.data for state in states if isinstance(state.data, str)]
-    calls = [merged(_call(call), fields_of(call, message, WIRE)) for call in message.tool_calls]
+    calls = [merge(_call(call), part_fields(call, message, WIRE)) for call in message.tool_calls]
     for part in message.parts:
         if isinstance(part, Image | File):
-            raise misplaced(part, "assistant", "give it in a message of the user")
+            raise misplaced_part(part, "assistant", "put it into a user message")
     content: list[Json] = [{"type": "thinking", "thinking": text} for text in thoughts]
     if not calls:
-        content += [{"type": "text", "text": part.text, **fields_of(part, message, WIRE)} for part in words]
+        content += [{"type": "text", "text": part.text, **part_fields(part, message, WIRE)} for part in words]
     plan = "".join(plans) or ("".join(said) if calls else "")  # QUIRKS 159
     written: Json = {"role": "assistant", "content": content, "tool_plan": plan, "tool_calls": calls}
     return {key: value for key, value in written.items() if value}
@@ -143,7 +145,7 @@ def _results(results: list[ToolResult]) -> Iterator[Json]:
 
 def _result(result: ToolResult) -> str | list[Json]:
     """A result's text; where it has several, each is a document that can be cited."""
-    parts = [noted(part) if isinstance(part, File) else part for part in result.content]
+    parts = [media_note(part) if isinstance(part, File) else part for part in result.content]
     texts = [part.text for part in parts if isinstance(part, Text)]
     if len(texts) > 1:
         return [{"type": "document", "document": {"data": {"text": text}}} for text in texts]

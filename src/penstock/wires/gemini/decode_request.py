@@ -14,26 +14,26 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.events import Opaque
-from penstock.messages import FIELDS, File, Image, ToolResult
+from penstock.messages import PART_FIELDS, File, Image, ToolResult
 from penstock.wires.gemini.encode_request import PARTS
 from penstock.wires.gemini.facts import FACTS
+from penstock.wires.shared.call_matcher import CallMatcher
 from penstock.wires.shared.fields import (
     Json,
-    contents,
     data_url,
-    kind_of,
-    mapping,
+    describe_part,
     nested,
-    nothing_else,
-    plain,
-    refused,
-    rest,
-    stated_type,
-    string,
+    other_fields,
+    read_object,
+    read_parts,
+    read_text,
+    refuse_other_fields,
+    to_json,
+    type_of_url,
+    unreadable,
 )
-from penstock.wires.shared.message_parts import Parts, result
-from penstock.wires.shared.places import Placed, answers
-from penstock.wires.shared.unnamed_calls import Calls
+from penstock.wires.shared.message_builder import MessageBuilder, build_result
+from penstock.wires.shared.places import PlacedMessage, place_results
 
 WIRE = FACTS.wire
 SIGNATURE = "thought_signature"
@@ -51,21 +51,21 @@ def is_message(message: Json) -> bool:
     return message.get("role") == "model" or ("parts" in message and "content" not in message)
 
 
-def read(content: Json, place: str, calls: Calls) -> Iterator[Placed]:
+def read(content: Json, place: str, calls: CallMatcher) -> Iterator[PlacedMessage]:
     """The messages that a content is; responses among what the user says are messages of their own, in the order."""
     role: Any = content.get("role")
     if role not in _ROLES:
-        raise refused(place, f"has the role {role!r}: give user or model")
+        raise unreadable(place, f"has the role {role!r}; expected user or model")
     if "content" in content:
-        raise refused(place, f"has the role {role!r}, which is Gemini's, and a content: give parts")
-    nothing_else(content, ("role", "parts"), place)
+        raise unreadable(place, f"has Gemini's role {role!r}, so it needs parts instead of a content")
+    refuse_other_fields(content, ("role", "parts"), place)
     given = [(at, _camel(part)) for at, part in _parts(content.get("parts"), f"{place}.parts")]
     if role == "model":
         yield _model(given, place, calls)
         return
     for is_response, group in groupby(given, key=lambda item: "functionResponse" in item[1]):
         if is_response:
-            yield answers([(at, _response(part, at, calls)) for at, part in group], place)
+            yield place_results([(at, _response(part, at, calls)) for at, part in group], place)
         else:
             yield _said([*group], place, calls, "system" if role == "system" else "user")
     if not given:
@@ -75,7 +75,7 @@ def read(content: Json, place: str, calls: Calls) -> Iterator[Placed]:
 def _parts(parts: Any, place: str) -> Iterator[tuple[str, Json]]:
     """The parts; a string, or one part alone, stands for a list of it."""
     alone = isinstance(parts, Mapping)
-    for at, part in contents([parts] if alone else parts, place):
+    for at, part in read_parts([parts] if alone else parts, place):
         yield at, {"text": part["text"]} if part.get("type") == "text" and "text" in part else part
 
 
@@ -85,7 +85,7 @@ def _camel(fields: Json) -> dict[str, Any]:
     for key in ("functionCall", "functionResponse", "inlineData", "fileData"):
         if isinstance(spelled.get(key), Mapping):
             spelled[key] = {_camel_word(str(name)): value for name, value in spelled[key].items() if value is not None}
-    return plain(spelled)  # type: ignore[no-any-return]
+    return to_json(spelled)  # type: ignore[no-any-return]
 
 
 def _camel_word(word: str) -> str:
@@ -96,40 +96,40 @@ def _camel_word(word: str) -> str:
 # What the model said.
 
 
-def _model(given: list[tuple[str, dict[str, Any]]], place: str, calls: Calls) -> Placed:
-    parts = Parts(WIRE, calls, place)
+def _model(given: list[tuple[str, dict[str, Any]]], place: str, calls: CallMatcher) -> PlacedMessage:
+    parts = MessageBuilder(WIRE, calls, place)
     for at, part in given:
         parts.at = at
         signature = part.get("thoughtSignature")
         match part:
             case {"functionCall": Mapping() as call}:
                 block = _call(parts, call, at, calls)
-                beside = nested("functionCall", rest(call, ("id", "name", "args")))
-                parts.state(block, FIELDS, rest(part, ("functionCall", *_IGNORED)) | beside)
+                beside = nested("functionCall", other_fields(call, ("id", "name", "args")))
+                parts.state(block, PART_FIELDS, other_fields(part, ("functionCall", *_IGNORED)) | beside)
             case {"text": str(text), "thought": True}:
                 block = parts.reasoning(text)
-                parts.state(block, FIELDS, rest(part, ("text", *_IGNORED)))
+                parts.state(block, PART_FIELDS, other_fields(part, ("text", *_IGNORED)))
             case {"text": "", "thoughtSignature": str()}:
-                nothing_else(part, ("text", *_IGNORED), at)
+                refuse_other_fields(part, ("text", *_IGNORED), at)
                 block = parts.reasoning("")
             case {"text": str(text)}:
-                block = parts.text(text, rest(part, ("text", *_IGNORED)))
+                block = parts.text(text, other_fields(part, ("text", *_IGNORED)))
             case {"functionResponse": _}:
-                parts.answer(_response(part, at, calls))
+                parts.tool_result(_response(part, at, calls))
                 continue
             case _:
                 kept = {key: value for key, value in part.items() if key != "thoughtSignature"}
                 if not kept:
-                    raise refused(at, f"{kind_of(part)} is no part of an answer")
-                block = parts.whole(next((key for key in _WHOLE if key in kept), next(iter(kept))), kept)
+                    raise unreadable(at, f"{describe_part(part)} is not a known part of an answer")
+                block = parts.opaque(next((key for key in _WHOLE if key in kept), next(iter(kept))), kept)
         parts.state(block, SIGNATURE, signature)
     return parts.build("assistant")
 
 
-def _call(parts: Parts, call: Json, at: str, calls: Calls) -> int:
-    name = string(call, "name", f"{at}.functionCall")
-    given = string(call, "id", f"{at}.functionCall")
-    block = parts.call(given or calls.made_up(name), name, call.get("args"), at)
+def _call(parts: MessageBuilder, call: Json, at: str, calls: CallMatcher) -> int:
+    name = read_text(call, "name", f"{at}.functionCall")
+    given = read_text(call, "id", f"{at}.functionCall")
+    block = parts.call(given or calls.new_id(name), name, call.get("args"), at)
     parts.state(block, "id", given)
     return block
 
@@ -137,18 +137,18 @@ def _call(parts: Parts, call: Json, at: str, calls: Calls) -> int:
 # What people and tools say.
 
 
-def _said(given: list[tuple[str, dict[str, Any]]], place: str, calls: Calls, role: Any) -> Placed:
-    parts = Parts(WIRE, calls, place)
+def _said(given: list[tuple[str, dict[str, Any]]], place: str, calls: CallMatcher, role: Any) -> PlacedMessage:
+    parts = MessageBuilder(WIRE, calls, place)
     for at, part in given:
         parts.at = at
         if role == "system":
-            nothing_else(part, ("text", "thought"), at)
+            refuse_other_fields(part, ("text", "thought"), at)
         _show(parts, part, at)
     return parts.build(role)
 
 
-def _show(parts: Parts, part: Json, at: str) -> None:
-    fields = rest(part, ("text", "inlineData", "fileData", "thought"))
+def _show(parts: MessageBuilder, part: Json, at: str) -> None:
+    fields = other_fields(part, ("text", "inlineData", "fileData", "thought"))
     match part:
         case {"text": str(text)}:
             parts.text(text, fields)
@@ -156,36 +156,38 @@ def _show(parts: Parts, part: Json, at: str) -> None:
             media_type = str(part["inlineData"].get("mimeType") or "application/octet-stream")
             parts.media(_media(data_url(media_type, data), media_type), fields | _named(part, "inlineData", "data"))
         case {"fileData": {"fileUri": str(uri)}}:
-            media_type = str(part["fileData"].get("mimeType") or stated_type(uri, ""))
+            media_type = str(part["fileData"].get("mimeType") or type_of_url(uri, ""))
             parts.media(_media(uri, media_type), fields | _named(part, "fileData", "fileUri"))
         case _:
-            raise refused(at, f"{kind_of(part)} cannot be sent: give text, inlineData, fileData or a functionResponse")
+            raise unreadable(
+                at, f"{describe_part(part)} cannot be sent; send text, inlineData, fileData or a functionResponse"
+            )
 
 
 def _named(part: Json, kind: str, told: str) -> dict[str, Any]:
     """What else is said of the data: a name to show it under, say."""
-    return nested(kind, rest(part[kind], ("mimeType", told)))
+    return nested(kind, other_fields(part[kind], ("mimeType", told)))
 
 
 def _media(url: str, media_type: str) -> Image | File:
     return (Image if media_type.startswith("image/") else File)(url, media_type)
 
 
-def _response(part: Json, at: str, calls: Calls) -> ToolResult:
+def _response(part: Json, at: str, calls: CallMatcher) -> ToolResult:
     place = f"{at}.functionResponse"
-    response = mapping(part["functionResponse"], place)
-    name = string(response, "name", place)
-    shown = Parts(WIRE, calls, place)
+    response = read_object(part["functionResponse"], place)
+    name = read_text(response, "name", place)
+    shown = MessageBuilder(WIRE, calls, place)
     text, is_error = _told(response.get("response"))
     shown.text(text)
     for inner_at, inner in _parts(response.get("parts") or (), f"{place}.parts"):
         _show(shown, _camel(inner), inner_at)
-    fields = rest(response, ("id", "name", "response", "parts"))
-    beside = nested("functionResponse", fields) | rest(part, ("functionResponse",))
-    call_id = string(response, "id", place) or calls.matching(name)
-    found = result(call_id, shown, calls, name=name, is_error=is_error, fields=beside)
+    fields = other_fields(response, ("id", "name", "response", "parts"))
+    beside = nested("functionResponse", fields) | other_fields(part, ("functionResponse",))
+    call_id = read_text(response, "id", place) or calls.next_call_id(name)
+    found = build_result(call_id, shown, calls, name=name, is_error=is_error, fields=beside)
     media = [part for part in shown.build("user").message.parts if isinstance(part, Image | File)]
-    within = [part.state_of(WIRE).get(FIELDS, {}) for part in media]
+    within = [part.state_of(WIRE).get(PART_FIELDS, {}) for part in media]
     return replace(found, state=(*found.state, Opaque(0, WIRE, PARTS, within))) if within else found
 
 
@@ -197,7 +199,7 @@ def _told(response: Any) -> tuple[str, bool]:
         case {"result": str(text), **others} if not others and not _is_object(text):
             return text, False
         case _:
-            return json.dumps(plain(response or {}), ensure_ascii=False), False
+            return json.dumps(to_json(response or {}), ensure_ascii=False), False
 
 
 def _is_object(text: str) -> bool:

@@ -19,13 +19,13 @@ from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Media, Message, ToolResult
 from penstock.wires.gemini.facts import FACTS
-from penstock.wires.shared.body import Json, chosen_tool, kept, merged, object_schema, renamed
-from penstock.wires.shared.media import check_type, media_type, or_noted
-from penstock.wires.shared.message_writing import misplaced, split_system
-from penstock.wires.shared.reasoning import asked_reasoning, budget_of, effort_of
-from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
+from penstock.wires.shared.media import check_type, media_type, write_or_note
+from penstock.wires.shared.message_writing import misplaced_part, split_system
+from penstock.wires.shared.reasoning import budget_of, effort_of, requested_reasoning
+from penstock.wires.shared.request import EncodedRequest, Request
 from penstock.wires.shared.settle import settle
-from penstock.wires.shared.vendor_state import fields_of, result_fields, result_text, shown
+from penstock.wires.shared.vendor_state import part_fields, parts_without_state, result_fields, result_text
 
 WIRE = FACTS.wire
 SIGNATURE = "thought_signature"
@@ -52,7 +52,7 @@ _STRANGE = re.compile(
 """Types that Gemini does not take."""
 
 
-def encode(request: Request, quirks: frozenset[str]) -> Sent:
+def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     """The request as a body for streamGenerateContent, or for generateContent if the answer is to come whole."""
     system, messages = split_system(settle(request, FACTS, quirks))
     body: Json = {}
@@ -62,11 +62,11 @@ def encode(request: Request, quirks: frozenset[str]) -> Sent:
     body["contents"] = _Contents(request.model).all(messages)
     body |= {"systemInstruction": {"parts": [{"text": system}]}} if system else {}
     body |= _tools(request)
-    config = renamed(request, _OPTIONS) | _thinking(request)
+    config = rename_options(request, _OPTIONS) | _thinking(request)
     body |= {"generationConfig": config} if config else {}
     model = request.model if "/" in request.model else f"models/{request.model}"
     method = "streamGenerateContent?alt=sse" if request.is_streaming else "generateContent"
-    return Sent(f"/{quote(model)}:{method}", merged(body, request.extra))
+    return EncodedRequest(f"/{quote(model)}:{method}", merge(body, request.extra))
 
 
 def _version(model: str) -> int:
@@ -104,7 +104,8 @@ class _Contents:
                     parts = self._responses(message.results)
                 case _:
                     parts = [
-                        merged(_said(part, message.role), fields_of(part, message, WIRE)) for part in shown(message)
+                        merge(_said(part, message.role), part_fields(part, message, WIRE))
+                        for part in parts_without_state(message)
                     ]
             if parts:
                 written.append({"role": "model" if message.role == "assistant" else "user", "parts": parts})
@@ -128,14 +129,14 @@ class _Contents:
         signed = {"thoughtSignature": state[SIGNATURE]} if SIGNATURE in state else {}
         match part:
             case Text() | Refusal():
-                yield {"text": part.text, **signed, **fields_of(part, message, WIRE)}
+                yield {"text": part.text, **signed, **part_fields(part, message, WIRE)}
             case Reasoning() if signed:
-                yield {"text": part.text, "thought": True, **signed, **fields_of(part, message, WIRE)}
+                yield {"text": part.text, "thought": True, **signed, **part_fields(part, message, WIRE)}
             case ToolCall():
-                given_id = kept(state, ("id",))
+                given_id = pick_fields(state, ("id",))
                 self._given_ids |= {part.id: given_id}
                 call = {"functionCall": {**given_id, "name": part.name, "args": part.arguments}, **signed}
-                yield merged(call, fields_of(part, message, WIRE))
+                yield merge(call, part_fields(part, message, WIRE))
             case Opaque(kind="thought_signature"):
                 if part.block not in worn:
                     yield {"text": "", "thoughtSignature": part.data}
@@ -151,21 +152,21 @@ class _Contents:
     def _responses(self, results: list[ToolResult]) -> list[Json]:
         """A response for each call, in their order; what older models cannot take within one follows them."""
         written: list[Json] = []
-        shown: list[Json] = []
+        media_parts: list[Json] = []
         for result in results:
-            media = [or_noted(_shown, part) for part in result.content if isinstance(part, Image | File)]
+            media = [write_or_note(_shown, part) for part in result.content if isinstance(part, Image | File)]
             parts = {"parts": within} if (within := self._within(result, media)) else {}
-            shown += [] if parts else media
+            media_parts += [] if parts else media
             response = {"name": result.name, "response": _response(result), **parts}
             answer = {"functionResponse": {**self._given_ids.get(result.call_id, {}), **response}}
-            written.append(merged(answer, result_fields(result, WIRE)))
-        return written + shown
+            written.append(merge(answer, result_fields(result, WIRE)))
+        return written + media_parts
 
     def _within(self, result: ToolResult, media: list[Json]) -> list[Json]:
         """What of it goes within a response: all if the model takes it there, or what stood there if none is named."""
         match result.state_of(WIRE).get(PARTS):
             case [*fields] if len(fields) == len(media) and all(isinstance(one, dict) for one in fields):
-                return [] if self._is_older else [*map(merged, media, fields)]
+                return [] if self._is_older else [*map(merge, media, fields)]
             case _:
                 return media if self._is_third else []
 
@@ -192,7 +193,7 @@ def _said(part: Any, role: str) -> Json:
         case Image() | File():
             return _media(part)
         case _:
-            raise misplaced(part, role, "give it in a message of the assistant")
+            raise misplaced_part(part, role, "put it into an assistant message")
 
 
 def _shown(part: Text | Image | File) -> Json:
@@ -200,12 +201,12 @@ def _shown(part: Text | Image | File) -> Json:
 
 
 def _media(media: Media) -> Json:
-    check_type(media, not _STRANGE.fullmatch(media_type(media)), "give Gemini pictures, sound, films, PDF or text")
+    check_type(media, not _STRANGE.fullmatch(media_type(media)), "Gemini accepts images, audio, video, PDF and text")
     kind = {"mimeType": media_type(media)} if media_type(media) else {}
     if media.is_inline:
         return {"inlineData": {**kind, "data": media.base64}}
     if "://" not in media.url:
-        raise UsageError(f"{media!r} is no URL: give a file's bytes, or the URI under which Google has it")
+        raise UsageError(f"{media!r} is not a URL; pass the bytes of the file, or the URI that Google gave it")
     return {"fileData": {**kind, "fileUri": media.url}}
 
 
@@ -233,12 +234,12 @@ def _function(tool: ToolDeclaration) -> Json:
         written["parameters"] = tool.parameters
     elif tool.parameters or tool.is_custom:
         written["parametersJsonSchema"] = object_schema(tool)
-    return written | kept(tool.extra, _TOOL_FIELDS)
+    return written | pick_fields(tool.extra, _TOOL_FIELDS)
 
 
 def _thinking(request: Request) -> Json:
     """How much to think: a level from Gemini 3 on, which cannot think not at all; a budget before."""
-    reasoning = asked_reasoning(request)
+    reasoning = requested_reasoning(request)
     if reasoning is None:
         return {}
     config: Json = {"includeThoughts": True} if reasoning else {}

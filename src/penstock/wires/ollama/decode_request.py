@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock.wires.ollama.facts import FACTS
-from penstock.wires.shared.fields import Json, base64_text, data_url, refused
+from penstock.wires.shared.fields import Json, base64_text, data_url, unreadable
 from penstock.wires.shared.message_reader import MessageReader
 
 WIRE = FACTS.wire
@@ -39,12 +39,12 @@ class OllamaReader(MessageReader):
         """The images, as the parts that Chat Completions would have; file names are not opened."""
         images: Any = message.get("images") or []
         if not isinstance(images, list | tuple):
-            raise refused(f"{place}.images", f"is a {type(images).__name__}: give a list")
+            raise unreadable(f"{place}.images", f"expected a list, got {type(images).__name__}")
         for number, image in enumerate(images):
             at = f"{place}.images[{number}]"
             value: Any = image.get("value") if isinstance(image, Mapping) else image
             if not isinstance(value, str | bytes):
-                raise refused(at, f"is a {type(value).__name__}: give base64 text or bytes")
+                raise unreadable(at, f"expected base64 text or bytes, got {type(value).__name__}")
             data = base64_text(value)
             kind = next((kind for start, kind in _STARTS.items() if data.startswith(start)), "image/png")
             yield at, {"type": "image_url", "image_url": {"url": data_url(kind, data)}}

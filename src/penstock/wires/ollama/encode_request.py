@@ -15,13 +15,13 @@ from penstock.declarations import ToolDeclaration
 from penstock.events import Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message
 from penstock.wires.ollama.facts import FACTS
-from penstock.wires.shared.body import Json, chosen_tool, function_tool, merged, renamed
-from penstock.wires.shared.media import noted
-from penstock.wires.shared.message_writing import misplaced, system_text
-from penstock.wires.shared.reasoning import asked_reasoning
-from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.body import Json, chosen_tool, function_tool, merge, rename_options
+from penstock.wires.shared.media import media_note
+from penstock.wires.shared.message_writing import misplaced_part, system_text
+from penstock.wires.shared.reasoning import requested_reasoning
+from penstock.wires.shared.request import EncodedRequest, Request
 from penstock.wires.shared.settle import settle
-from penstock.wires.shared.vendor_state import fields_of, message_fields, result_fields, shown
+from penstock.wires.shared.vendor_state import message_fields, part_fields, parts_without_state, result_fields
 
 WIRE = FACTS.wire
 PATH = "/api/chat"
@@ -33,19 +33,19 @@ _OPTIONS = {
 _LEVELS = {"minimal": "low", "xhigh": "max"}  # where Ollama's word is another
 
 
-def encode(request: Request, quirks: frozenset[str]) -> Sent:
+def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     """The request as a body for /api/chat."""
     history = settle(request, FACTS, quirks)
     messages = [written for message in history for written in _message(message)]
     body: Json = {"model": request.model, "messages": messages, "stream": request.is_streaming}
     tools = [function_tool(tool) for tool in _declared(request)]
     body |= {"tools": tools} if tools else {}
-    options = renamed(request, _OPTIONS)
+    options = rename_options(request, _OPTIONS)
     body |= {"options": options} if options else {}
-    reasoning = asked_reasoning(request)
+    reasoning = requested_reasoning(request)
     if reasoning is not None:
         body["think"] = _LEVELS.get(reasoning, reasoning) if isinstance(reasoning, str) else reasoning > 0
-    return Sent(PATH, merged(body, request.extra))
+    return EncodedRequest(PATH, merge(body, request.extra))
 
 
 def _message(message: Message) -> Iterator[Json]:
@@ -60,7 +60,7 @@ def _message(message: Message) -> Iterator[Json]:
         case "system":
             yield message_fields(message) | {"role": "system", "content": system_text(message)}
         case role:
-            yield message_fields(message) | {"role": role, **_content(shown(message), role)}
+            yield message_fields(message) | {"role": role, **_content(parts_without_state(message), role)}
 
 
 def _content(parts: Iterable[Any], role: str) -> Json:
@@ -74,7 +74,7 @@ def _content(parts: Iterable[Any], role: str) -> Json:
             case Image():
                 images.append(part.base64)
             case _:
-                raise misplaced(part, role, "Ollama takes text and pictures; give a file's text")
+                raise misplaced_part(part, role, "Ollama accepts only text and images, so send the text of a file")
     between = "" if role == "assistant" else "\n"
     return {"content": between.join(texts), **({"images": images} if images else {})}
 
@@ -82,7 +82,7 @@ def _content(parts: Iterable[Any], role: str) -> Json:
 def _taken(part: Text | Image | File) -> Text | Image:
     """A part of a result, or a note of what Ollama does not take."""
     if isinstance(part, File) or (isinstance(part, Image) and not part.is_inline):
-        return noted(part)
+        return media_note(part)
     return part
 
 
@@ -91,7 +91,7 @@ def _assistant(message: Message) -> Json:
     written: Json = {"role": "assistant", **_content(said, "assistant")}
     thinking = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
     written |= {"thinking": thinking} if thinking else {}
-    calls = [merged(_call(call), fields_of(call, message, WIRE)) for call in message.tool_calls]
+    calls = [merge(_call(call), part_fields(call, message, WIRE)) for call in message.tool_calls]
     return written | ({"tool_calls": calls} if calls else {})
 
 

@@ -6,11 +6,21 @@ import mimetypes
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.messages import FIELDS, File, Image
+from penstock.messages import PART_FIELDS, File, Image
 from penstock.wires.openai_chat.facts import FACTS
-from penstock.wires.shared.fields import Json, data_url, mapping, mappings, nested, refused, rest, stated_type, string
+from penstock.wires.shared.fields import (
+    Json,
+    data_url,
+    nested,
+    other_fields,
+    read_object,
+    read_objects,
+    read_text,
+    type_of_url,
+    unreadable,
+)
 from penstock.wires.shared.media_fields import FILE_FIELDS, read_file, without_usual_detail
-from penstock.wires.shared.message_parts import Parts
+from penstock.wires.shared.message_builder import MessageBuilder
 from penstock.wires.shared.message_reader import MessageReader, ReadContext
 
 WIRE = FACTS.wire
@@ -42,32 +52,34 @@ def is_part(part: Json) -> bool:
 class ChatReader(MessageReader):
     """The parts and fields of Chat Completions."""
 
-    def read_content(self, parts: Parts, part: Json, at: str, context: ReadContext) -> bool:
+    def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
         wire = parts.wire if context.facts_of(parts.wire).chat_parts else WIRE
         match part:
             case {"type": "text", "text": str(text)}:
-                parts.text(text, rest(part, ("type", "text")))
+                parts.text(text, other_fields(part, ("type", "text")))
             case {"type": "image_url", "image_url": {"url": str(url), **more}}:
-                fields = rest(part, ("type", "image_url")) | ({"image_url": more} if more else {})
-                parts.media(Image(url, stated_type(url, "image/png")), fields, wire)
+                fields = other_fields(part, ("type", "image_url")) | ({"image_url": more} if more else {})
+                parts.media(Image(url, type_of_url(url, "image/png")), fields, wire)
             case {"type": "image_url", "image_url": str(url)}:
-                fields = without_usual_detail(rest(part, ("type", "image_url", "file_id")))
-                parts.media(Image(url, stated_type(url, "image/png")), fields, wire)
+                fields = without_usual_detail(other_fields(part, ("type", "image_url", "file_id")))
+                parts.media(Image(url, type_of_url(url, "image/png")), fields, wire)
             case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(format)}}:
                 media_type = mimetypes.guess_type(f"sound.{format}")[0] or f"audio/{format}"
-                parts.media(File(data_url(media_type, data), media_type), rest(part, ("type", "input_audio")), wire)
+                parts.media(
+                    File(data_url(media_type, data), media_type), other_fields(part, ("type", "input_audio")), wire
+                )
             case {"type": "document_url", "document_url": str(url)}:  # Mistral's
-                parts.media(File(url, stated_type(url, "application/pdf"), str(part.get("document_name") or "")))
+                parts.media(File(url, type_of_url(url, "application/pdf"), str(part.get("document_name") or "")))
             case {"type": "file", "file": Mapping() as file}:
-                parts.media(read_file(file, at), rest(part, FILE_FIELDS), wire)
+                parts.media(read_file(file, at), other_fields(part, FILE_FIELDS), wire)
             case _:
                 return False
         return True
 
-    def read_answer(self, parts: Parts, part: Json, at: str, context: ReadContext) -> bool:
+    def read_answer(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
         match part:
             case {"type": "text", "text": str(text)}:
-                parts.text(text, rest(part, ("type", "text", "parsed")))
+                parts.text(text, other_fields(part, ("type", "text", "parsed")))
             case {"type": "refusal", "refusal": str(text)}:
                 parts.refusal(text)
             case {"type": "thinking", "thinking": [*pieces]}:  # Mistral's
@@ -76,13 +88,13 @@ class ChatReader(MessageReader):
                 return False
         return True
 
-    def read_before_content(self, parts: Parts, message: Json, place: str) -> None:
+    def read_before_content(self, parts: MessageBuilder, message: Json, place: str) -> None:
         """The reasoning, which may stand in two fields (QUIRKS 81, 82)."""
         if message.get("audio"):
-            raise refused(f"{place}.audio", "what the model spoke has no place here: give its transcript as content")
+            raise unreadable(f"{place}.audio", "audio of the assistant cannot be kept; send its transcript as content")
         details: Any = message.get("reasoning_details")
         if details and not isinstance(details, list):
-            raise refused(f"{place}.reasoning_details", f"is a {type(details).__name__}: give a list")
+            raise unreadable(f"{place}.reasoning_details", f"expected a list, got {type(details).__name__}")
         text = _reasoning(message)
         if details or text:
             fields = (*_ALL_REASONING, "reasoning_details")
@@ -92,18 +104,18 @@ class ChatReader(MessageReader):
             parts.state(block, "reasoning_fields", sources, WIRE)
             parts.state(block, "reasoning_details", details, WIRE)
 
-    def read_after_content(self, parts: Parts, message: Json, place: str) -> None:
+    def read_after_content(self, parts: MessageBuilder, message: Json, place: str) -> None:
         if message.get("refusal"):
             parts.at = f"{place}.refusal"
             parts.refusal(str(message["refusal"]))
-        for at, call in mappings(message.get("tool_calls") or (), f"{place}.tool_calls"):
+        for at, call in read_objects(message.get("tool_calls") or (), f"{place}.tool_calls"):
             parts.at = at
             _read_call(parts, call, at)
         if message.get("function_call"):
             parts.at = at = f"{place}.function_call"
-            function = mapping(message["function_call"], at)
-            name = string(function, "name", at)
-            parts.call(parts.calls.made_up(name), name, function.get("arguments"), at)
+            function = read_object(message["function_call"], at)
+            name = read_text(function, "name", at)
+            parts.call(parts.calls.new_id(name), name, function.get("arguments"), at)
 
     def known_fields(self, message: Json) -> Iterator[str]:
         yield from _FIELDS
@@ -120,28 +132,28 @@ def _reasoning(message: Json) -> str:
 
 
 def _reasoning_text(piece: Any, at: str) -> str:
-    match piece if isinstance(piece, str) else mapping(piece, at):
+    match piece if isinstance(piece, str) else read_object(piece, at):
         case str(text) | {"type": "text", "text": str(text)}:
             return text
         case _:
-            raise refused(at, "a thought holds text only")
+            raise unreadable(at, "its thinking may contain only text")
 
 
-def _read_call(parts: Parts, call: Json, at: str) -> None:
+def _read_call(parts: MessageBuilder, call: Json, at: str) -> None:
     match call:
         case {"function": function}:
-            inner = mapping(function, f"{at}.function")
-            name, arguments = string(inner, "name", f"{at}.function"), inner.get("arguments")
+            inner = read_object(function, f"{at}.function")
+            name, arguments = read_text(inner, "name", f"{at}.function"), inner.get("arguments")
             has_no_id = not call.get("id") and isinstance(arguments, Mapping)  # as some servers write it
-            id = parts.calls.made_up(name) if has_no_id else string(call, "id", at)
+            id = parts.calls.new_id(name) if has_no_id else read_text(call, "id", at)
             block = parts.call(id, name, arguments, at)
         case {"custom": custom}:
-            inner = mapping(custom, f"{at}.custom")
-            id, name = string(call, "id", at), string(inner, "name", f"{at}.custom")
+            inner = read_object(custom, f"{at}.custom")
+            id, name = read_text(call, "id", at), read_text(inner, "name", f"{at}.custom")
             block = parts.call(id, name, inner.get("input"), at, "custom")
         case _:
-            raise refused(at, "is neither a function's call nor a custom one")
+            raise unreadable(at, "is neither a function call nor a custom call")
     parts.state(block, "extra_content", call.get("extra_content"), WIRE)  # QUIRKS 149
-    fields = rest(call, ("id", "type", "function", "custom", "extra_content"))
+    fields = other_fields(call, ("id", "type", "function", "custom", "extra_content"))
     kind = "function" if "function" in call else "custom"
-    parts.state(block, FIELDS, fields | nested(kind, rest(inner, ("name", "arguments", "input"))))
+    parts.state(block, PART_FIELDS, fields | nested(kind, other_fields(inner, ("name", "arguments", "input"))))

@@ -15,21 +15,21 @@ from penstock.declarations import ToolDeclaration
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import File, Image, Message, ToolResult
 from penstock.wires.openai_chat.facts import FACTS, NINE_LETTER_IDS
-from penstock.wires.shared.body import Json, chosen_tool, kept, merged, object_schema, renamed
+from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
 from penstock.wires.shared.facts import MEDIA_IN_RESULTS
-from penstock.wires.shared.media import audio_format, data_url, file_name, is_uploaded, or_noted
-from penstock.wires.shared.message_writing import arguments_text, misplaced, split_system, system_text
-from penstock.wires.shared.reasoning import asked_reasoning, effort_of
-from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.media import audio_format, file_name, inline_url, is_uploaded, write_or_note
+from penstock.wires.shared.message_writing import arguments_text, misplaced_part, split_system, system_text
+from penstock.wires.shared.reasoning import effort_of, requested_reasoning
+from penstock.wires.shared.request import EncodedRequest, Request
 from penstock.wires.shared.settle import NO_ANSWER, settle
 from penstock.wires.shared.vendor_state import (
-    fields_of,
     message_fields,
+    part_fields,
+    parts_without_state,
     result_content,
     result_fields,
     result_text,
-    shown,
-    states_of,
+    states_of_kind,
 )
 
 WIRE = FACTS.wire
@@ -75,7 +75,7 @@ _OWN_FIELDS = ("name", "image_url")  # those of OpenAI's that our parts have no 
 _OPTIONS = ("temperature", "top_p", "top_k", "stop", "seed", "presence_penalty", "frequency_penalty")
 
 
-def encode(request: Request, quirks: frozenset[str]) -> Sent:
+def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     """The request as a body for Chat Completions."""
     body: Json = {"model": request.model, "messages": list(_messages(request, quirks))}
     if ANSWER_AFTER_RESULTS in quirks:
@@ -86,7 +86,7 @@ def encode(request: Request, quirks: frozenset[str]) -> Sent:
             body["stream_options"] = {"include_usage": True}
     if request.tools:
         body |= _tools(request, quirks)
-    return Sent(PATH, merged(body | _options(request, quirks), request.extra))
+    return EncodedRequest(PATH, merge(body | _options(request, quirks), request.extra))
 
 
 # Messages.
@@ -127,7 +127,9 @@ def _told(message: Message, quirks: frozenset[str]) -> str | list[Json]:
 
 
 def _content(message: Message, quirks: frozenset[str]) -> str | list[Json]:
-    parts = [merged(_part(part), _known(fields_of(part, message, WIRE), quirks)) for part in shown(message)]
+    parts = [
+        merge(_part(part), _known(part_fields(part, message, WIRE), quirks)) for part in parts_without_state(message)
+    ]
     match parts:
         case [{"type": "text", "text": str(text), **beside}] if not beside:
             return text
@@ -141,7 +143,7 @@ def _beside(message: Message, quirks: frozenset[str]) -> Json:
 
 
 def _known(fields: Json, quirks: frozenset[str]) -> Json:
-    return kept(fields, _OWN_FIELDS) if KNOWN_FIELDS in quirks else fields
+    return pick_fields(fields, _OWN_FIELDS) if KNOWN_FIELDS in quirks else fields
 
 
 def _part(part: Text | Image | File) -> Json:
@@ -155,21 +157,21 @@ def _part(part: Text | Image | File) -> Json:
         case File() if format := audio_format(part):
             return {"type": "input_audio", "input_audio": {"data": part.base64, "format": format}}
         case File():
-            return {"type": "file", "file": {"filename": file_name(part), "file_data": data_url(part)}}
+            return {"type": "file", "file": {"filename": file_name(part), "file_data": inline_url(part)}}
 
 
 def _assistant(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
     """What the model said; thoughts alone, of an answer that was cut, are no message where no user follows."""
     for part in message.parts:
         if isinstance(part, Image | File):
-            raise misplaced(part, "assistant", "give it in a message of the user")
+            raise misplaced_part(part, "assistant", "put it into a user message")
     text, refusal = message.text, "".join(part.text for part in message.parts if isinstance(part, Refusal))
     if REFUSAL_AS_TEXT in quirks:
         text, refusal = text + refusal, ""
     calls = [_call(part, message, quirks) for part in message.parts if isinstance(part, ToolCall)]
     if text or refusal or calls:
         written: Json = _beside(message, quirks) | {"role": "assistant", "content": text or None}
-        if any(_known(fields_of(part, message, WIRE), quirks) for part in _texts(message)):
+        if any(_known(part_fields(part, message, WIRE), quirks) for part in _texts(message)):
             written["content"] = _content(Message("assistant", _texts(message, Opaque)), quirks)
         written |= {"refusal": refusal} if refusal else {}
         written |= _reasoning(message, quirks, has_calls=bool(calls))
@@ -189,9 +191,9 @@ def _reasoning(message: Message, quirks: frozenset[str], *, has_calls: bool) -> 
     if ECHO_AS_REASONING in quirks and told:
         written["reasoning"] = told
     if KNOWN_FIELDS not in quirks:
-        fields = [name for name in chain(*states_of(message, "reasoning_fields", list)) if isinstance(name, str)]
+        fields = [name for name in chain(*states_of_kind(message, "reasoning_fields", list)) if isinstance(name, str)]
         written |= dict.fromkeys(fields, told)  # where the history had it
-        states = states_of(message, "reasoning_details", list)
+        states = states_of_kind(message, "reasoning_details", list)
         written |= {"reasoning_details": list(chain(*states))} if states else {}  # QUIRKS 83
     return written
 
@@ -204,8 +206,8 @@ def _call(call: ToolCall, message: Message, quirks: frozenset[str]) -> Json:
     else:
         written = {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": arguments_text(call)}}
     state = {} if KNOWN_FIELDS in quirks else message.state_of(call.block, WIRE)
-    written |= kept(state, ["extra_content"])  # QUIRKS 149
-    return merged(written, _known(fields_of(call, message, WIRE), quirks))
+    written |= pick_fields(state, ["extra_content"])  # QUIRKS 149
+    return merge(written, _known(part_fields(call, message, WIRE), quirks))
 
 
 def _function_call(call: ToolCall, arguments: str) -> Json:
@@ -217,7 +219,7 @@ def _function_call(call: ToolCall, arguments: str) -> Json:
 
 def _results(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
     """A message for each result, and one of the user with what such messages cannot hold."""
-    shown: list[Json] = []
+    media_parts: list[Json] = []
     for result in message.results:
         media = [part for part in result.content if not isinstance(part, Text)]
         written: Json = {"role": "tool", "tool_call_id": result.call_id}
@@ -225,22 +227,22 @@ def _results(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
         written |= _known(result_fields(result, WIRE), quirks)
         if media and MEDIA_IN_RESULTS not in quirks:
             yield written | {"content": result_text(result) or "The result is in the next message."}
-            shown += [
+            media_parts += [
                 _part(Text(0, f"From {result.name} ({result.call_id}):")),
-                *(or_noted(_part, part) for part in media),
+                *(write_or_note(_part, part) for part in media),
             ]
         else:
             content = None if KNOWN_FIELDS in quirks else result_content(result, WIRE)
             yield written | {"content": content or _result(result, quirks)}
-    if shown:
-        yield {"role": "user", "content": shown}
+    if media_parts:
+        yield {"role": "user", "content": media_parts}
 
 
 def _result(result: ToolResult, quirks: frozenset[str]) -> str | list[Json]:
     """A result's content: one text is a string, and so are several where not all of OpenAI's is taken."""
     is_text = all(isinstance(part, Text) for part in result.content)
     is_string = is_text and (len(result.content) < 2 or KNOWN_FIELDS in quirks)
-    return result_text(result) if is_string else [or_noted(_part, part) for part in result.content]
+    return result_text(result) if is_string else [write_or_note(_part, part) for part in result.content]
 
 
 # Tools and options.
@@ -260,8 +262,11 @@ def _tool(tool: ToolDeclaration, quirks: frozenset[str]) -> Json:
         return dict(tool.hosted)
     told: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})
     if tool.is_custom and NO_CUSTOM_TOOLS not in quirks:
-        return {"type": "custom", "custom": told | kept(tool.extra, ["format"])}
-    return {"type": "function", "function": told | {"parameters": object_schema(tool)} | kept(tool.extra, ["strict"])}
+        return {"type": "custom", "custom": told | pick_fields(tool.extra, ["format"])}
+    return {
+        "type": "function",
+        "function": told | {"parameters": object_schema(tool)} | pick_fields(tool.extra, ["strict"]),
+    }
 
 
 def _choice(request: Request, quirks: frozenset[str]) -> str | Json:
@@ -276,11 +281,11 @@ def _options(request: Request, quirks: frozenset[str]) -> Json:
     names = {name: name for name in _OPTIONS}
     names["max_tokens"] = "max_tokens" if MAX_TOKENS in quirks else "max_completion_tokens"
     names["seed"] = "random_seed" if RANDOM_SEED in quirks else "seed"
-    return renamed(request, names) | _effort(request, quirks)
+    return rename_options(request, names) | _effort(request, quirks)
 
 
 def _effort(request: Request, quirks: frozenset[str]) -> Json:
-    reasoning = asked_reasoning(request)
+    reasoning = requested_reasoning(request)
     if reasoning is None:
         return {}
     effort = effort_of(reasoning) if reasoning else "none"

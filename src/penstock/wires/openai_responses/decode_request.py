@@ -10,13 +10,23 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.events import CallKind
-from penstock.messages import MESSAGE, Image, ToolResult
+from penstock.messages import MESSAGE_FIELDS, Image, ToolResult
 from penstock.wires.openai_responses.facts import FACTS
-from penstock.wires.shared.fields import ADVICE, Json, contents, kind_of, mappings, refused, rest, stated_type, string
+from penstock.wires.shared.fields import (
+    WHAT_TO_SEND,
+    Json,
+    describe_part,
+    other_fields,
+    read_objects,
+    read_parts,
+    read_text,
+    type_of_url,
+    unreadable,
+)
 from penstock.wires.shared.media_fields import FILE_FIELDS, read_file, without_usual_detail
-from penstock.wires.shared.message_parts import Parts, result
+from penstock.wires.shared.message_builder import MessageBuilder, build_result
 from penstock.wires.shared.message_reader import MessageReader, ReadContext
-from penstock.wires.shared.places import Placed, answers
+from penstock.wires.shared.places import PlacedMessage, place_results
 
 WIRE = FACTS.wire
 
@@ -61,25 +71,25 @@ def is_part(part: Json) -> bool:
 class ResponsesReader(MessageReader):
     """The content parts of Responses, in messages that are not items."""
 
-    def read_content(self, parts: Parts, part: Json, at: str, context: ReadContext) -> bool:
+    def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
         match part:
             case {"type": "input_text" | "output_text", "text": str(text)}:
-                parts.text(text, rest(part, ("type", "text")), WIRE)
+                parts.text(text, other_fields(part, ("type", "text")), WIRE)
             case {"type": "input_image", "image_url": str(url)}:
-                fields = without_usual_detail(rest(part, ("type", "image_url", "file_id")))
-                parts.media(Image(url, stated_type(url, "image/png")), fields, WIRE)
+                fields = without_usual_detail(other_fields(part, ("type", "image_url", "file_id")))
+                parts.media(Image(url, type_of_url(url, "image/png")), fields, WIRE)
             case {"type": "input_image", "file_id": str(id)}:
-                parts.media(Image(id), without_usual_detail(rest(part, ("type", "file_id"))), WIRE)
+                parts.media(Image(id), without_usual_detail(other_fields(part, ("type", "file_id"))), WIRE)
             case {"type": "input_file"}:
-                parts.media(read_file(part, at), rest(part, FILE_FIELDS), WIRE)
+                parts.media(read_file(part, at), other_fields(part, FILE_FIELDS), WIRE)
             case _:
                 return False
         return True
 
-    def read_answer(self, parts: Parts, part: Json, at: str, context: ReadContext) -> bool:
+    def read_answer(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
         match part:
             case {"type": "output_text", "text": str(text)}:
-                parts.text(text, rest(part, ("type", "text", "parsed")), WIRE)
+                parts.text(text, other_fields(part, ("type", "text", "parsed")), WIRE)
                 return True
             case _:
                 return False
@@ -88,81 +98,81 @@ class ResponsesReader(MessageReader):
 READER = ResponsesReader()
 
 
-def read(item: Json, place: str, context: ReadContext, *, is_among_items: bool) -> Iterator[Placed]:
+def read(item: Json, place: str, context: ReadContext, *, is_among_items: bool) -> Iterator[PlacedMessage]:
     """The message that an item is, or is a part of. Among known items, one of an unknown type is a new kind of item."""
     match item.get("type", "message"):
         case "message":
             yield _message(item, place, context)
         case "function_call_output" | "custom_tool_call_output":
-            yield answers([(place, _result(item, place, context))], place, is_item=True)
+            yield place_results([(place, _result(item, place, context))], place, is_item=True)
         case str(kind) if kind not in ITEMS and not is_among_items:
-            raise refused(place, f"has no role, and no item of Responses has the type {kind!r}: {ADVICE}")
+            raise unreadable(place, f"has no role, and {kind!r} is not a type of Responses items; {WHAT_TO_SEND}")
         case str(kind):
-            parts = Parts(WIRE, context.calls, place)
+            parts = MessageBuilder(WIRE, context.calls, place)
             _made(parts, kind, item, place)
             yield parts.build("assistant", is_item=True)
         case _:
-            raise refused(place, "needs 'type', a string")
+            raise unreadable(place, "needs a 'type' that is a string")
 
 
-def _made(parts: Parts, kind: str, item: Json, place: str) -> None:
+def _made(parts: MessageBuilder, kind: str, item: Json, place: str) -> None:
     """What the model, or the provider, made that is no message."""
     if kind in _CALLS:
         call, field = _CALLS[kind]
-        id, name = string(item, "call_id", place), string(item, "name", place)
+        id, name = read_text(item, "call_id", place), read_text(item, "name", place)
         block = parts.call(id, name, item.get(field), place, call)
-        beside = rest(item, ("type", "call_id", "name", field, "parsed_arguments"))
+        beside = other_fields(item, ("type", "call_id", "name", field, "parsed_arguments"))
         parts.state(block, kind, beside and {key: item[key] for key in item if key != field})
     elif kind == "reasoning":
         told = [
             str(part.get("text") or "")
             for field in ("summary", "content")
-            for _, part in mappings(item.get(field) or (), f"{place}.{field}")
+            for _, part in read_objects(item.get(field) or (), f"{place}.{field}")
         ]
         blocks = [parts.reasoning(text) for text in told if text] or [parts.reasoning("")]
         parts.state(blocks[-1], kind, item)
     else:
-        parts.whole(kind, item)
+        parts.opaque(kind, item)
 
 
-def _message(item: Json, place: str, context: ReadContext) -> Placed:
-    parts = Parts(WIRE, context.calls, place)
-    beside = rest(item, ("role", "content", "type"))
+def _message(item: Json, place: str, context: ReadContext) -> PlacedMessage:
+    parts = MessageBuilder(WIRE, context.calls, place)
+    beside = other_fields(item, ("role", "content", "type"))
     match item.get("role"):
         case "assistant":
             _said(parts, item, beside, place)
             return parts.build("assistant", is_item=True)
         case "user" | "system" | "developer" as role:
-            for at, part in contents(item.get("content"), f"{place}.content"):
+            for at, part in read_parts(item.get("content"), f"{place}.content"):
                 parts.at = at
                 context.read_content(parts, part, at)
             if beside:
                 parts.at = place
-                parts.whole(MESSAGE, beside)
+                parts.opaque(MESSAGE_FIELDS, beside)
             return parts.build("user" if role == "user" else "system")
         case role:
-            raise refused(place, f"has the role {role!r}: give system, developer, user or assistant")
+            raise unreadable(place, f"has the role {role!r}; expected system, developer, user or assistant")
 
 
-def _said(parts: Parts, item: Json, beside: Json, place: str) -> None:
-    for at, part in contents(item.get("content"), f"{place}.content"):
+def _said(parts: MessageBuilder, item: Json, beside: Json, place: str) -> None:
+    for at, part in read_parts(item.get("content"), f"{place}.content"):
         parts.at = at
         match part:
             case {"type": "text" | "output_text", "text": str(text)}:
-                block = parts.text(text, rest(part, ("type", "text", "parsed")))
+                block = parts.text(text, other_fields(part, ("type", "text", "parsed")))
             case {"type": "refusal", "refusal": str(text)}:
-                block = parts.refusal(text, rest(part, ("type", "refusal")))
+                block = parts.refusal(text, other_fields(part, ("type", "refusal")))
             case _:
-                raise refused(at, f"{kind_of(part)} is no part of an answer that is known")
-        parts.state(block, MESSAGE, beside and {"type": "message", "role": "assistant", **beside})
+                raise unreadable(at, f"{describe_part(part)} is not a known part of an assistant message")
+        parts.state(block, MESSAGE_FIELDS, beside and {"type": "message", "role": "assistant", **beside})
 
 
 def _result(item: Json, place: str, context: ReadContext) -> ToolResult:
     output = item.get("output")
-    shown = Parts(WIRE, context.calls, place)
-    for at, part in contents(output, f"{place}.output"):
+    shown = MessageBuilder(WIRE, context.calls, place)
+    for at, part in read_parts(output, f"{place}.output"):
         context.read_content(shown, part, at)
-    call_id = string(item, "call_id", place)
-    fields = rest(item, ("type", "call_id", "output"))
+    call_id = read_text(item, "call_id", place)
+    fields = other_fields(item, ("type", "call_id", "output"))
     fields |= {"type": item["type"]} if item["type"] != "function_call_output" else {}
-    return result(call_id, shown, context.calls, fields=fields, content=output)
+    return build_result(call_id, shown, context.calls, fields=fields, content=output)

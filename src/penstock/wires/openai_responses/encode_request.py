@@ -13,15 +13,21 @@ from typing import Any
 
 from penstock.declarations import ToolDeclaration
 from penstock.events import CallKind, Opaque, Reasoning, Refusal, Text, ToolCall
-from penstock.messages import FIELDS, File, Image, Message, ToolResult
+from penstock.messages import PART_FIELDS, File, Image, Message, ToolResult
 from penstock.wires.openai_responses.facts import FACTS
-from penstock.wires.shared.body import Json, chosen_tool, kept, merged, object_schema, renamed
-from penstock.wires.shared.media import audio_format, file_name, is_uploaded, or_noted
-from penstock.wires.shared.message_writing import arguments_text, misplaced, split_system, system_text
-from penstock.wires.shared.reasoning import asked_reasoning, effort_of
-from penstock.wires.shared.request import Request, Sent
+from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
+from penstock.wires.shared.media import audio_format, file_name, is_uploaded, write_or_note
+from penstock.wires.shared.message_writing import arguments_text, misplaced_part, split_system, system_text
+from penstock.wires.shared.reasoning import effort_of, requested_reasoning
+from penstock.wires.shared.request import EncodedRequest, Request
 from penstock.wires.shared.settle import settle
-from penstock.wires.shared.vendor_state import fields_of, message_fields, result_content, result_fields, shown
+from penstock.wires.shared.vendor_state import (
+    message_fields,
+    part_fields,
+    parts_without_state,
+    result_content,
+    result_fields,
+)
 
 WIRE = FACTS.wire
 PATH = "/responses"
@@ -36,7 +42,7 @@ _CALLS: dict[CallKind, tuple[str, str]] = {
 }
 
 
-def encode(request: Request, quirks: frozenset[str]) -> Sent:
+def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     """The request as a body for Responses; no provider has quirks here yet."""
     messages = settle(request, FACTS, quirks)
     leading = list(takewhile(lambda message: message.role == "system", messages))
@@ -49,7 +55,7 @@ def encode(request: Request, quirks: frozenset[str]) -> Sent:
         body["include"] = ["reasoning.encrypted_content"]
     if request.tools:
         body |= _tools(request)
-    return Sent(PATH, merged(body | _options(request), request.extra))
+    return EncodedRequest(PATH, merge(body | _options(request), request.extra))
 
 
 # Items.
@@ -76,7 +82,7 @@ def _items(messages: list[Message], tools: tuple[ToolDeclaration, ...], *, is_st
 
 
 def _content(message: Message) -> str | list[Json]:
-    parts = [_part(part) | fields_of(part, message, WIRE) for part in shown(message)]
+    parts = [_part(part) | part_fields(part, message, WIRE) for part in parts_without_state(message)]
     match parts:
         case [{"type": "input_text", "text": str(text), **beside}] if not beside:
             return text
@@ -92,7 +98,7 @@ def _part(part: Text | Image | File) -> Json:
             place = "file_id" if is_uploaded(part) else "image_url"
             return {"type": "input_image", "detail": "auto", place: part.url}
         case File() if audio_format(part):
-            raise misplaced(part, "user", 'Responses takes no sound, Chat Completions does: wire="openai-chat"')
+            raise misplaced_part(part, "user", 'Responses does not accept audio; use wire="openai-chat"')
         case File() if is_uploaded(part):
             return {"type": "input_file", "file_id": part.url}
         case File() if part.is_inline:
@@ -125,7 +131,7 @@ def _spoken(part: Any, message: Message, *, is_stored: bool) -> Iterator[Json]:
         case Text() | Refusal():
             state = message.state_of(part.block, WIRE)
             item = state.get("message")
-            yield _message(part, item if isinstance(item, dict) else None, state.get(FIELDS) or {})
+            yield _message(part, item if isinstance(item, dict) else None, state.get(PART_FIELDS) or {})
         case ToolCall():
             yield _call(part, message)
         case Opaque(kind="message" | "fields" | "function_call" | "custom_tool_call") | Reasoning():
@@ -138,7 +144,7 @@ def _spoken(part: Any, message: Message, *, is_stored: bool) -> Iterator[Json]:
         case Opaque():
             yield part.data
         case _:
-            raise misplaced(part, "assistant", "give it in a message of the user")
+            raise misplaced_part(part, "assistant", "put it into a user message")
 
 
 def _message(part: Text | Refusal, state: Any, fields: Json) -> Json:
@@ -156,13 +162,13 @@ def _message(part: Text | Refusal, state: Any, fields: Json) -> Json:
 def _call(call: ToolCall, message: Message) -> Json:
     type, field = _CALLS[call.kind]
     state: Any = message.state_of(call.block, WIRE).get(type)
-    kept = _without_nulls(state) if isinstance(state, dict) else {}
-    return kept | {"type": type, "call_id": call.id, "name": call.name, field: arguments_text(call)}
+    fields = _without_nulls(state) if isinstance(state, dict) else {}
+    return fields | {"type": type, "call_id": call.id, "name": call.name, field: arguments_text(call)}
 
 
 def _result(result: ToolResult, kind: CallKind) -> Json:
     is_text = len(result.content) < 2 and all(isinstance(part, Text) for part in result.content)
-    output = result.text if is_text else [or_noted(_part, part) for part in result.content]
+    output = result.text if is_text else [write_or_note(_part, part) for part in result.content]
     written = {"type": f"{_CALLS[kind][0]}_output", "call_id": result.call_id}
     return written | _without_nulls(result_fields(result, WIRE)) | {"output": result_content(result, WIRE) or output}
 
@@ -189,7 +195,7 @@ def _tool(tool: ToolDeclaration) -> Json:
         return dict(tool.hosted)
     told: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})
     if tool.is_custom:
-        return {"type": "custom"} | told | kept(tool.extra, ["format"])
+        return {"type": "custom"} | told | pick_fields(tool.extra, ["format"])
     # Unlike Chat Completions, Responses is strict unless told otherwise.
     strict = bool(tool.extra.get("strict"))
     return {"type": "function"} | told | {"parameters": object_schema(tool), "strict": strict}
@@ -205,6 +211,6 @@ def _choice(request: Request) -> str | Json:
 
 
 def _options(request: Request) -> Json:
-    reasoning = asked_reasoning(request)
+    reasoning = requested_reasoning(request)
     effort = None if reasoning is None else effort_of(reasoning) if reasoning else "none"
-    return renamed(request, _OPTIONS) | ({"reasoning": {"effort": effort}} if effort else {})
+    return rename_options(request, _OPTIONS) | ({"reasoning": {"effort": effort}} if effort else {})

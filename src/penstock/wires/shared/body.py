@@ -14,23 +14,23 @@ Json = dict[str, Any]
 _FREE_TEXT: Json = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
-def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> Json:
+def merge(body: Mapping[str, Any], extra: Mapping[str, Any]) -> Json:
     """The body with what the caller adds; objects that are in both are merged, so that a setting can join others."""
     both = dict(body)
     for key, value in extra.items():
         old = both.get(key)
-        both[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        both[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return both
 
 
-def renamed(request: Request, names: Mapping[str, str]) -> Json:
+def rename_options(request: Request, names: Mapping[str, str]) -> Json:
     """The options that a provider has, under its names for them; `stop` is a list.
 
     One that the provider does not have is left out; one that is not in `OPTIONS` at all is an error.
     """
     for name in request.options:
         if name not in OPTIONS:
-            raise UsageError(f"there is no option {name!r}: what only this provider has goes into extra")
+            raise UsageError(f"there is no option {name!r}; put options that only this provider has into extra")
     given = {name: request.options[name] for name in names if request.options.get(name) is not None}
     if isinstance(given.get("stop"), str):
         given["stop"] = [given["stop"]]
@@ -50,7 +50,7 @@ def function_tool(tool: ToolDeclaration) -> Json:
     return {"type": "function", "function": {"name": tool.name, **described, "parameters": object_schema(tool)}}
 
 
-def kept(fields: Mapping[str, Any], names: Iterable[str]) -> Json:
+def pick_fields(fields: Mapping[str, Any], names: Iterable[str]) -> Json:
     """The fields of these names, as far as they say something."""
     return {name: fields[name] for name in names if fields.get(name) is not None}
 
@@ -63,4 +63,6 @@ def chosen_tool(request: Request) -> ToolDeclaration | None:
         if tool.name == request.tool_choice:
             return tool
     names = ", ".join(tool.name for tool in request.tools) or "there are none"
-    raise UsageError(f"tool_choice {request.tool_choice!r} is no mode (auto, none, required) and no tool: {names}")
+    raise UsageError(
+        f"tool_choice {request.tool_choice!r} is neither auto, none, required nor a declared tool ({names})"
+    )

@@ -12,19 +12,19 @@ import re
 from typing import Any
 
 from penstock.errors import UsageError
-from penstock.wires.shared.reasoning import asked_reasoning, budget_of, effort_of
+from penstock.wires.shared.reasoning import budget_of, effort_of, requested_reasoning
 from penstock.wires.shared.request import Request
 
 Json = dict[str, Any]
 
-USUAL_LENGTH = 16_000
+DEFAULT_MAX_TOKENS = 16_000
 """How long an answer may get if the caller does not say.
 
 All models from Claude 3.7 on allow at least 32,000 tokens, thoughts included; less cuts calls that write whole files,
 and more than 21,333 is what Anthropic's own client refuses to ask for without streaming.
 """
-OLD_LENGTH = 4_096  # what the models before 3.7 all allow
-LEAST_BUDGET = 1_024
+OLD_MAX_TOKENS = 4_096  # what the models before 3.7 all allow
+MIN_BUDGET = 1_024
 BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_000, "xhigh": 32_000, "max": 32_000}
 
 _VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
@@ -48,8 +48,8 @@ def length_and_thinking(request: Request) -> tuple[int, Json]:
     """How many tokens the answer may have, and the fields that say how much of them is for thinking."""
     number = version(request.model)
     given: int | None = request.options.get("max_tokens")
-    usual = OLD_LENGTH if number and number < (3, 7) else USUAL_LENGTH
-    match asked_reasoning(request):
+    usual = OLD_MAX_TOKENS if number and number < (3, 7) else DEFAULT_MAX_TOKENS
+    match requested_reasoning(request):
         case None:
             return usual if given is None else given, {}
         case 0:
@@ -67,7 +67,7 @@ def refused_options(request: Request) -> tuple[str, ...]:
     number = version(request.model)
     if number and number >= _WITHOUT_SAMPLING:
         return "temperature", "top_p", "top_k"
-    if not asked_reasoning(request):
+    if not requested_reasoning(request):
         return ()
     return ("temperature", "top_k") if request.options.get("top_p", 0) >= 0.95 else ("temperature", "top_p", "top_k")
 
@@ -80,11 +80,11 @@ def _adaptive(effort: str) -> Json:
 
 def _budget(reasoning: str | int, max_tokens: int | None) -> int:
     """A budget that leaves room for the answer; of an effort at most four fifths of all."""
-    budget = max(budget_of(reasoning, BUDGETS), LEAST_BUDGET)
+    budget = max(budget_of(reasoning, BUDGETS), MIN_BUDGET)
     if max_tokens is None:
         return budget
     if isinstance(reasoning, str):
-        budget = max(min(budget, max_tokens * 4 // 5), LEAST_BUDGET)
+        budget = max(min(budget, max_tokens * 4 // 5), MIN_BUDGET)
     if budget >= max_tokens:
-        raise UsageError(f"max_tokens is {max_tokens}, and {budget} of them are for reasoning: raise it")
+        raise UsageError(f"max_tokens is {max_tokens}, but {budget} tokens are for reasoning alone; raise max_tokens")
     return budget

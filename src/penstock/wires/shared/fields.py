@@ -1,4 +1,4 @@
-"""What the readers of all shapes share: where things stand, and what stands there."""
+"""Reads fields of vendors' messages: values of the expected type, or an error that says where they are."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from penstock.jsontext.surrogates import join_all_surrogates
 Json = Mapping[str, Any]
 
 MAX_LEVELS = MAX_DEPTH + 8
-"""How deep what is read may be nested: as deep as the arguments of a call, which stand some levels down."""
+"""How deep a message may be nested: as deep as the arguments of a call, which are some levels down."""
 
-ADVICE = (
-    "give a message with a role and a content, a list of such, or a request with its messages, contents or input; "
-    "of an answer, the message that is in it"
+WHAT_TO_SEND = (
+    "send messages with a role and a content, or a whole request body (of a response body, send the message in it)"
 )
-"""What to give, to those who gave something that is no message."""
 
 
-def refused(place: str, why: str) -> UsageError:
+def unreadable(place: str, why: str) -> UsageError:
+    """The error for something that cannot be read, and its place."""
     return UsageError(f"{place}: {why}")
 
 
-def sound(value: Any, place: str) -> Any:
-    """A value that came from elsewhere, without halves of characters; one that is nested too deeply is refused.
+def clean_value(value: Any, place: str) -> Any:
+    """A value from outside, with surrogate pairs joined; raises if it is nested too deeply.
 
-    Such halves can be written as JSON but not sent (QUIRKS 50). Everything after this may recurse.
+    A lone surrogate can be written as JSON but not sent (QUIRKS 50). Code that follows may recurse.
     """
     level = [value]
     for _ in range(MAX_LEVELS):
@@ -50,27 +49,28 @@ def _within(value: Any) -> Iterable[Any]:
 
 
 def too_deep(place: str) -> UsageError:
-    return refused(place, f"is nested too deeply: give arguments of at most {MAX_DEPTH} levels, and all else flatter")
+    """The error for a value that is nested too deeply."""
+    return unreadable(place, f"is nested too deeply; arguments may have {MAX_DEPTH} levels, other values fewer")
 
 
-def mapping(value: Any, place: str) -> Json:
-    """The fields of a dict, which was seen to be sound with what it stands in, or of an object."""
-    found = as_mapping(value)
-    if found is None:
-        raise refused(place, f"is a {type(value).__name__}: give a dict")
-    return found if found is value else sound(found, place)  # type: ignore[no-any-return]
+def read_object(value: Any, place: str) -> Json:
+    """The fields of a dict, or of an SDK object."""
+    fields = as_mapping(value)
+    if fields is None:
+        raise unreadable(place, f"expected a dict, got {type(value).__name__}")
+    return fields if fields is value else clean_value(fields, place)  # type: ignore[no-any-return]
 
 
-def mappings(values: Any, place: str) -> Iterator[tuple[str, Json]]:
+def read_objects(values: Any, place: str) -> Iterator[tuple[str, Json]]:
     """The dicts of a list, each with its place."""
     if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
-        raise refused(place, f"is a {type(values).__name__}: give a list")
+        raise unreadable(place, f"expected a list, got {type(values).__name__}")
     for number, value in enumerate(values):
-        yield f"{place}[{number}]", mapping(value, f"{place}[{number}]")
+        yield f"{place}[{number}]", read_object(value, f"{place}[{number}]")
 
 
-def contents(content: Any, place: str) -> Iterator[tuple[str, Json]]:
-    """The parts of a content, whatever it is: text, or a list of parts, which may be text too."""
+def read_parts(content: Any, place: str) -> Iterator[tuple[str, Json]]:
+    """The parts of a content, each with its place; the content, and each part, may be a string."""
     match content:
         case None | "":
             pass
@@ -79,25 +79,26 @@ def contents(content: Any, place: str) -> Iterator[tuple[str, Json]]:
         case Iterable() if not isinstance(content, Mapping | bytes):
             for number, part in enumerate(content):
                 at = f"{place}[{number}]"
-                yield at, {"type": "text", "text": part} if isinstance(part, str) else mapping(part, at)
+                yield at, {"type": "text", "text": part} if isinstance(part, str) else read_object(part, at)
         case _:
-            raise refused(place, f"is a {type(content).__name__}: give a string or a list of parts")
+            raise unreadable(place, f"expected a string or a list of parts, got {type(content).__name__}")
 
 
-def string(fields: Json, key: str, place: str) -> str:
-    """A field that is text; it is empty if it is not there, for that can be found and mended in a history."""
+def read_text(fields: Json, key: str, place: str) -> str:
+    """A field that is text; empty if it is missing, which `check` reports and `repair` can repair."""
     value = fields.get(key)
     if value is not None and not isinstance(value, str):
-        raise refused(f"{place}.{key}", f"is a {type(value).__name__}: give a string")
+        raise unreadable(f"{place}.{key}", f"expected a string, got {type(value).__name__}")
     return value or ""
 
 
-def kind_of(part: Json) -> str:
+def describe_part(part: Json) -> str:
+    """A part in an error message."""
     return f"a part of the type {part['type']!r}" if part.get("type") else f"a part with {', '.join(map(str, part))}"
 
 
-def rest(fields: Json, known: Iterable[str]) -> dict[str, Any]:
-    """The fields that are not among the known ones, as far as they say something."""
+def other_fields(fields: Json, known: Iterable[str]) -> dict[str, Any]:
+    """The fields that are not known, without empty ones."""
     return {key: value for key, value in fields.items() if key not in known and value not in (None, [], {})}
 
 
@@ -106,52 +107,55 @@ def nested(key: str, fields: Json) -> dict[str, Any]:
     return {key: dict(fields)} if fields else {}
 
 
-def nothing_else(fields: Json, known: Iterable[str], place: str) -> None:
-    """Refuse fields for which neither we nor our requests have a place."""
-    if others := rest(fields, known):
-        raise refused(place, f"there is no place for {', '.join(map(repr, others))}: leave it out")
+def refuse_other_fields(fields: Json, known: Iterable[str], place: str) -> None:
+    """Raise if there are fields that have no place in our messages or requests."""
+    if others := other_fields(fields, known):
+        raise unreadable(place, f"has fields that cannot be kept ({', '.join(map(repr, others))}); remove them")
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON has it: of the SDKs' objects their fields, and bytes as base64."""
+def to_json(value: Any) -> Any:
+    """A value as JSON has it: the fields of SDK objects, and bytes as base64."""
     match value:
         case Enum():
-            return plain(value.value)
+            return to_json(value.value)
         case str() | int() | float() | None:
             return value
         case bytes() | bytearray():
             return base64.b64encode(value).decode()
         case Mapping():
-            return dict(zip(map(str, value), map(plain, value.values()), strict=True))
+            return dict(zip(map(str, value), map(to_json, value.values()), strict=True))
         case Sequence():
-            return [*map(plain, value)]
+            return [*map(to_json, value)]
         case _:
-            found = as_mapping(value)
-            return str(value) if found is None else plain(found)
+            fields = as_mapping(value)
+            return str(value) if fields is None else to_json(fields)
 
 
 def json_text(arguments: Any, at: str) -> str:
+    """The arguments of a call as JSON text; text stays as it is."""
     if isinstance(arguments, str):
         return arguments
     try:
         return json.dumps({} if arguments is None else arguments, ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        raise refused(at, f"the arguments are not JSON: {error}") from None
+        raise unreadable(at, f"its arguments cannot be written as JSON: {error}") from None
 
 
-# Pictures and files.
+# Images and files.
 
 
 def base64_text(data: str | bytes) -> str:
+    """Data as base64 text; text is base64 already."""
     return data if isinstance(data, str) else base64.b64encode(data).decode()
 
 
 def data_url(media_type: str, data: str | bytes) -> str:
+    """The URL that holds the data."""
     return f"data:{media_type};base64,{base64_text(data)}"
 
 
-def stated_type(url: str, usual: str) -> str:
-    """The type that a URL states or shows."""
+def type_of_url(url: str, default: str) -> str:
+    """The media type that a data URL states, or that the ending of a URL suggests."""
     if url.startswith("data:"):
-        return url[len("data:") :].partition(",")[0].partition(";")[0] or usual
-    return mimetypes.guess_type(url.partition("?")[0])[0] or usual
+        return url[len("data:") :].partition(",")[0].partition(";")[0] or default
+    return mimetypes.guess_type(url.partition("?")[0])[0] or default

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.events import Opaque, Text
-from penstock.messages import FIELDS, MESSAGE, WHOLE, File, Image, Media, Message, Part, ToolResult
-from penstock.wires.shared.media import noted
+from penstock.messages import MESSAGE_FIELDS, PART_FIELDS, WHOLE_BLOCK, File, Image, Media, Message, Part, ToolResult
+from penstock.wires.shared.media import media_note
 
 _WORDS = (
     "title", "url", "source", "context", "content", "text", "code", "stdout", "stderr", "output", "logs", "error_code",
@@ -23,8 +23,9 @@ _VALUES = ("response",)
 _SILENT = ("citations", "annotations", "action", "input", "args", "arguments", "caller", "tools")
 """Fields in which there are only calls, settings, or what is told elsewhere too."""
 _PICTURES = ("image", "image_url")
-_UNTOLD = (
-    FIELDS, MESSAGE, WHOLE, "reasoning", "reasoning_details", "reasoning_fields", "reasoningContent", "container",
+_WITHOUT_TEXT = (
+    PART_FIELDS, MESSAGE_FIELDS, WHOLE_BLOCK, "reasoning", "reasoning_details", "reasoning_fields", "reasoningContent",
+    "container",
 )  # fmt: skip
 """Kinds of state that are no block which shows something."""
 
@@ -32,7 +33,7 @@ _UNTOLD = (
 def parts_for(message: Message, wire: str) -> Iterator[Part]:
     """The parts of a message as this wire is told them: its own blocks whole, those of others in words."""
     states = [part for part in message.parts if isinstance(part, Opaque)]
-    blocks = [state for state in states if state.kind == WHOLE and isinstance(state.data, dict)]
+    blocks = [state for state in states if state.kind == WHOLE_BLOCK and isinstance(state.data, dict)]
     whole = {state.block for state in blocks if state.wire == wire}
     spoken = {part.block for part in message.parts if not isinstance(part, Opaque | Media | ToolResult)}
     for part in message.parts:
@@ -41,7 +42,7 @@ def parts_for(message: Message, wire: str) -> Iterator[Part]:
                 yield from [] if part.block in spoken else _told(part)
             case Text() if part.block in whole:
                 pass
-            case Image() | File() if WHOLE in part.state_of(wire):
+            case Image() | File() if WHOLE_BLOCK in part.state_of(wire):
                 pass
             case _:
                 yield part
@@ -49,13 +50,13 @@ def parts_for(message: Message, wire: str) -> Iterator[Part]:
 
 def _told(state: Opaque) -> list[Text]:
     """The text that stands for a block of another vendor; none if it has no words."""
-    if state.kind in _UNTOLD:
+    if state.kind in _WITHOUT_TEXT:
         return []
-    words = words_of(state.data)
+    words = block_text(state.data)
     return [Text(state.block, f"\n({state.kind}: {words})\n")] if words else []
 
 
-def words_of(block: Any) -> str:
+def block_text(block: Any) -> str:
     """What a block says, a line for each of its fields that have words."""
     return "\n".join(_words(block, is_worded=False))
 
@@ -93,4 +94,4 @@ def _field(key: str, value: Any) -> Iterator[str]:
 
 def _note(kind: str) -> str:
     media: Media = (Image if kind.startswith("image/") else File)("", kind)
-    return noted(media).text
+    return media_note(media).text

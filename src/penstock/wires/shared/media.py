@@ -20,14 +20,14 @@ def media_type(media: Media) -> str:
     return (media.media_type or stated).partition(";")[0]
 
 
-IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 """The pictures that are taken nearly everywhere."""
 
 
 def check_type(media: Media, is_taken: bool, advice: str) -> None:
     """Refuse what is not of a type that the provider takes; of what has no type, it will see for itself."""
     if media_type(media) and not is_taken:
-        raise UsageError(f"{media!r} is {media_type(media)}: {advice}")
+        raise UsageError(f"{media!r} is {media_type(media)}; {advice}")
 
 
 def is_uploaded(media: Media) -> bool:
@@ -35,10 +35,10 @@ def is_uploaded(media: Media) -> bool:
     return media.url.startswith(("file-", "file_"))
 
 
-def data_url(media: Media) -> str:
+def inline_url(media: Media) -> str:
     """Its URL, if it holds the data; if the data is elsewhere, an error says what to do."""
     if not media.is_inline:
-        raise UsageError(f"{media!r} is not sent by its URL to this provider: download it, or give its bytes")
+        raise UsageError(f"{media!r} has a URL that this provider does not accept; download it and pass its bytes")
     return media.url
 
 
@@ -53,13 +53,13 @@ def audio_format(media: Media) -> str:
     return _AUDIO.get(subtype, subtype) if kind == "audio" else ""
 
 
-def noted(media: Media) -> Text:
+def media_note(media: Media) -> Text:
     """A text in the place of what a provider cannot be shown."""
     kind = "picture" if isinstance(media, Image) else "file"
     return Text(0, f"(A {kind} was here that cannot be shown{f': {media.name}' if media.name else ''}.)")
 
 
-def or_noted(write: Callable[[Text | Image | File], Written], part: Text | Image | File) -> Written:
+def write_or_note(write: Callable[[Text | Image | File], Written], part: Text | Image | File) -> Written:
     """A part of a result as it is written, or, if the provider does not take it, a note of it.
 
     What a person gives is refused, so that they can give something else. A result comes in the middle of a run.
@@ -69,4 +69,4 @@ def or_noted(write: Callable[[Text | Image | File], Written], part: Text | Image
     except UsageError:
         if isinstance(part, Text):
             raise
-        return write(noted(part))
+        return write(media_note(part))

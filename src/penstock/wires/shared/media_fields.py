@@ -6,7 +6,7 @@ import mimetypes
 from typing import Any
 
 from penstock.messages import File
-from penstock.wires.shared.fields import Json, data_url, refused, stated_type
+from penstock.wires.shared.fields import Json, data_url, type_of_url, unreadable
 
 FILE_FIELDS = ("type", "file", "filename", "file_data", "file_url", "file_id")
 
@@ -19,11 +19,11 @@ def read_file(file: Json, at: str) -> File:
         case {"file_id": str(id)}:
             return File(id, name=name)
         case {"file_data": str(url)} | {"file_url": str(url)} if url.startswith(("data:", "http:", "https:")):
-            return File(url, stated_type(url, usual), name)
+            return File(url, type_of_url(url, usual), name)
         case {"file_data": str(data)}:
             return File(data_url(usual, data), usual, name)
         case _:
-            raise refused(at, "a file needs its file_data, file_url or file_id")
+            raise unreadable(at, "a file needs its file_data, file_url or file_id")
 
 
 def without_usual_detail(fields: dict[str, Any]) -> dict[str, Any]:

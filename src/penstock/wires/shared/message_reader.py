@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from penstock.messages import ToolResult
+from penstock.wires.shared.call_matcher import CallMatcher
 from penstock.wires.shared.facts import WireFacts
-from penstock.wires.shared.fields import Json, kind_of, refused
-from penstock.wires.shared.message_parts import Parts
-from penstock.wires.shared.unnamed_calls import Calls
+from penstock.wires.shared.fields import Json, describe_part, unreadable
+from penstock.wires.shared.message_builder import MessageBuilder
 
 
 class MessageReader:
@@ -21,11 +21,11 @@ class MessageReader:
     result_type = ""
     """The type of a content part that is a tool result."""
 
-    def read_content(self, parts: Parts, part: Json, at: str, context: ReadContext) -> bool:
+    def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
         """Add a part of a user message, or of a result."""
         return False
 
-    def read_answer(self, parts: Parts, part: Json, at: str, context: ReadContext) -> bool:
+    def read_answer(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
         """Add a part of an assistant message."""
         return False
 
@@ -37,10 +37,10 @@ class MessageReader:
         """The content parts that stand in other fields of a message, each with its place."""
         return ()
 
-    def read_before_content(self, parts: Parts, message: Json, place: str) -> None:
+    def read_before_content(self, parts: MessageBuilder, message: Json, place: str) -> None:
         """Add the fields of an assistant message that come before its content."""
 
-    def read_after_content(self, parts: Parts, message: Json, place: str) -> None:
+    def read_after_content(self, parts: MessageBuilder, message: Json, place: str) -> None:
         """Add the fields of an assistant message that come after its content."""
 
     def known_fields(self, message: Json) -> Iterable[str]:
@@ -60,7 +60,7 @@ class ReadContext:
 
     def __init__(self, readers: Iterable[MessageReader], facts: Mapping[str, WireFacts], default_wire: str) -> None:
         self.readers = tuple(readers)
-        self.calls = Calls()
+        self.calls = CallMatcher()
         self._facts = facts
         self._default_wire = default_wire
 
@@ -72,15 +72,15 @@ class ReadContext:
         """The wire that takes back the fields of a message that was read for this wire."""
         return wire if self._facts[wire].message_fields else self._default_wire
 
-    def read_content(self, parts: Parts, part: Json, at: str) -> None:
+    def read_content(self, parts: MessageBuilder, part: Json, at: str) -> None:
         """Add a part of a user message, or of a result."""
         if not any(reader.read_content(parts, part, at, self) for reader in self.readers):
-            raise refused(at, f"{kind_of(part)} cannot be sent: give text, an image, a file or a tool's result")
+            raise unreadable(at, f"{describe_part(part)} cannot be sent; send text, an image, a file or a tool result")
 
-    def read_answer(self, parts: Parts, part: Json, at: str) -> None:
+    def read_answer(self, parts: MessageBuilder, part: Json, at: str) -> None:
         """Add a part of an assistant message."""
         if not any(reader.read_answer(parts, part, at, self) for reader in self.readers):
-            raise refused(at, f"{kind_of(part)} is no part of an answer that is known")
+            raise unreadable(at, f"{describe_part(part)} is not a known part of an assistant message")
 
     def result_reader(self, part: Json) -> MessageReader | None:
         """The reader of a content part that is a tool result; None if the part is something else."""

@@ -58,6 +58,6 @@ def arguments_text(call: ToolCall) -> str:
     return call.arguments_raw if is_json else msgspec.json.encode(call.arguments).decode()
 
 
-def misplaced(part: Part, role: str, advice: str) -> UsageError:
+def misplaced_part(part: Part, role: str, advice: str) -> UsageError:
     """That a provider takes no such part in a message of this role."""
-    return UsageError(f"{type(part).__name__} cannot be sent in a message of the {role}: {advice}")
+    return UsageError(f"{type(part).__name__} cannot be sent in a message of the role {role}; {advice}")

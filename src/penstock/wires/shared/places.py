@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from penstock.messages import Message, ToolResult, joined, tool_results
+from penstock.messages import Message, ToolResult, join_messages, tool_results
 
 
 class Places(Struct, frozen=True):
@@ -14,33 +14,33 @@ class Places(Struct, frozen=True):
     parts: tuple[str, ...]
 
 
-class Placed(Struct, frozen=True):
+class PlacedMessage(Struct, frozen=True):
     """A message, and where it stood. One that is an item is one message with the items of its role around it."""
 
     message: Message
     places: Places
     is_item: bool = False
 
-    def goes_on(self, before: Placed) -> bool:
+    def continues(self, before: PlacedMessage) -> bool:
         """Whether it is one message with the one before it."""
         return self.is_item and before.is_item and self.message.role == before.message.role
 
 
-def as_given(message: Message, place: str) -> Placed:
+def place_message(message: Message, place: str) -> PlacedMessage:
     """A message of ours, which stood there as it is."""
-    return Placed(message, Places(place, tuple(f"{place}.parts[{at}]" for at in range(len(message.parts)))))
+    return PlacedMessage(message, Places(place, tuple(f"{place}.parts[{at}]" for at in range(len(message.parts)))))
 
 
-def answers(results: list[tuple[str, ToolResult]], place: str, *, is_item: bool = False) -> Placed:
+def place_results(results: list[tuple[str, ToolResult]], place: str, *, is_item: bool = False) -> PlacedMessage:
     """Results, each with its place, as the one message that they are."""
     message = tool_results(*(result for _, result in results))
-    return Placed(message, Places(place, tuple(at for at, _ in results)), is_item)
+    return PlacedMessage(message, Places(place, tuple(at for at, _ in results)), is_item)
 
 
-def in_one(items: list[Placed]) -> Placed:
+def join_placed(items: list[PlacedMessage]) -> PlacedMessage:
     """The one message that several are; it stood where the first of them did."""
     if len(items) == 1:
         return items[0]
-    message = joined(*(item.message for item in items))
+    message = join_messages(*(item.message for item in items))
     parts = tuple(at for item in items for at in item.places.parts)
-    return Placed(message, Places(items[0].places.message, parts))
+    return PlacedMessage(message, Places(items[0].places.message, parts))

@@ -11,7 +11,7 @@ EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 _NEAR = ((1_024, "minimal"), (4_096, "low"), (8_192, "medium"))
 
 
-def asked_reasoning(request: Request) -> str | int | None:
+def requested_reasoning(request: Request) -> str | int | None:
     """The effort or the budget that is asked for; 0 is none at all, and None leaves it to the provider."""
     match request.options.get("reasoning"):
         case None:
@@ -26,7 +26,7 @@ def asked_reasoning(request: Request) -> str | int | None:
             return effort
         case other:
             names = ", ".join(("none", *EFFORTS))
-            raise UsageError(f"reasoning is {other!r}: give one of {names}, or a number of tokens")
+            raise UsageError(f"reasoning is {other!r}; use one of {names}, or a number of tokens")
 
 
 def effort_of(reasoning: str | int) -> str:

@@ -35,12 +35,12 @@ OPTIONS = (
 """The settings that each provider has a word for; `reasoning` is an effort ("low", "medium", "high") or a budget."""
 
 
-class Sent(Struct, frozen=True):
+class EncodedRequest(Struct, frozen=True):
     """A request in a provider's words: where it goes, below the base URL, and the JSON that it is."""
 
     path: str
     body: dict[str, Any]
 
 
-Encode = Callable[[Request, frozenset[str]], Sent]
+Encode = Callable[[Request, frozenset[str]], EncodedRequest]
 """Encodes a request; the set holds the quirks of the provider that it goes to."""

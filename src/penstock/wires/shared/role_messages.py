@@ -11,76 +11,86 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from penstock.messages import MESSAGE, ToolResult
-from penstock.wires.shared.fields import ADVICE, Json, contents, kind_of, refused, rest, string
-from penstock.wires.shared.message_parts import Parts, result
+from penstock.messages import MESSAGE_FIELDS, ToolResult
+from penstock.wires.shared.fields import (
+    WHAT_TO_SEND,
+    Json,
+    describe_part,
+    other_fields,
+    read_parts,
+    read_text,
+    unreadable,
+)
+from penstock.wires.shared.message_builder import MessageBuilder, build_result
 from penstock.wires.shared.message_reader import ReadContext
-from penstock.wires.shared.places import Placed, answers
+from penstock.wires.shared.places import PlacedMessage, place_results
 
 _RESULT = ("role", "content", "tool_call_id", "tool_name", "name", "is_error", "images")
 
 
-def read(message: Json, place: str, context: ReadContext, wire: str) -> Iterator[Placed]:
+def read(message: Json, place: str, context: ReadContext, wire: str) -> Iterator[PlacedMessage]:
     """The messages that a message becomes; results in a user message become messages of their own."""
     match message.get("role"):
         case "system" | "developer":
-            parts = Parts(wire, context.calls, place)
+            parts = MessageBuilder(wire, context.calls, place)
             _read_system(parts, message.get("content"), f"{place}.content", context)
-            _keep_fields(parts, rest(message, ("role", "content")), place, context)
+            _keep_fields(parts, other_fields(message, ("role", "content")), place, context)
             yield parts.build("system")
         case "user":
             yield from _user(message, place, context, wire)
         case "assistant":
             yield _assistant(message, place, context, wire)
         case "tool" | "function":
-            yield answers([(place, _result(message, place, context, wire))], place, is_item=True)
+            yield place_results([(place, _result(message, place, context, wire))], place, is_item=True)
         case None:
-            raise refused(place, f"has no role, only: {', '.join(map(str, message)) or 'nothing'}: {ADVICE}")
+            raise unreadable(place, f"has no role, only: {', '.join(map(str, message)) or 'nothing'}; {WHAT_TO_SEND}")
         case role:
-            raise refused(place, f"has the role {role!r}: give system, developer, user, assistant or tool")
+            raise unreadable(place, f"has the role {role!r}; expected system, developer, user, assistant or tool")
 
 
-def read_system(content: Any, place: str, context: ReadContext, wire: str) -> Placed:
+def read_system(content: Any, place: str, context: ReadContext, wire: str) -> PlacedMessage:
     """The system message in a field of a request."""
-    parts = Parts(wire, context.calls, place)
+    parts = MessageBuilder(wire, context.calls, place)
     _read_system(parts, content, place, context)
     return parts.build("system")
 
 
-def _read_system(parts: Parts, content: Any, place: str, context: ReadContext) -> None:
-    for at, part in contents(content, place):
+def _read_system(parts: MessageBuilder, content: Any, place: str, context: ReadContext) -> None:
+    for at, part in read_parts(content, place):
         parts.at = at
         match part:
             case {"type": "text" | "input_text", "text": str()}:
                 context.read_content(parts, part, at)
             case _:
-                raise refused(at, f"{kind_of(part)} has no place in a message of the system: give text")
+                raise unreadable(at, f"{describe_part(part)} is not allowed in a system message; send text")
 
 
-def _keep_fields(parts: Parts, fields: Json, place: str, context: ReadContext) -> None:
+def _keep_fields(parts: MessageBuilder, fields: Json, place: str, context: ReadContext) -> None:
     """Keep the fields of a message that have no other place, as vendor state."""
     if fields:
         parts.at = place
-        parts.whole(MESSAGE, fields, context.fields_wire(parts.wire))
+        parts.opaque(MESSAGE_FIELDS, fields, context.fields_wire(parts.wire))
 
 
 # Users and tools.
 
 
-def _user(message: Json, place: str, context: ReadContext, wire: str) -> Iterator[Placed]:
-    content = [*contents(message.get("content"), f"{place}.content"), *context.parts_beside(message, place)]
-    fields = rest(message, ("role", "content", "images"))
+def _user(message: Json, place: str, context: ReadContext, wire: str) -> Iterator[PlacedMessage]:
+    content = [*read_parts(message.get("content"), f"{place}.content"), *context.parts_beside(message, place)]
+    fields = other_fields(message, ("role", "content", "images"))
     for reader, group in groupby(content, key=lambda item: context.result_reader(item[1])):
         if reader is not None:
-            yield answers([(at, reader.read_result(part, at, context)) for at, part in group], place)
+            yield place_results([(at, reader.read_result(part, at, context)) for at, part in group], place)
         else:
             yield _user_parts([*group], fields, place, context, wire)
     if not content:
         yield _user_parts([], fields, place, context, wire)
 
 
-def _user_parts(content: list[tuple[str, Json]], fields: Json, place: str, context: ReadContext, wire: str) -> Placed:
-    parts = Parts(wire, context.calls, place)
+def _user_parts(
+    content: list[tuple[str, Json]], fields: Json, place: str, context: ReadContext, wire: str
+) -> PlacedMessage:
+    parts = MessageBuilder(wire, context.calls, place)
     for at, part in content:
         parts.at = at
         context.read_content(parts, part, at)
@@ -90,17 +100,17 @@ def _user_parts(content: list[tuple[str, Json]], fields: Json, place: str, conte
 
 def _result(message: Json, place: str, context: ReadContext, wire: str) -> ToolResult:
     content = message.get("content")
-    shown = Parts(wire, context.calls, place)
-    for at, part in [*contents(content, f"{place}.content"), *context.parts_beside(message, place)]:
+    shown = MessageBuilder(wire, context.calls, place)
+    for at, part in [*read_parts(content, f"{place}.content"), *context.parts_beside(message, place)]:
         context.read_content(shown, part, at)
-    named = string(message, "name", place) or string(message, "tool_name", place)
-    return result(
+    named = read_text(message, "name", place) or read_text(message, "tool_name", place)
+    return build_result(
         _result_call_id(message, place, context, wire),
         shown,
         context.calls,
         name=named or ("" if message["role"] == "function" else None),
         is_error=bool(message.get("is_error")),
-        fields=rest(message, _RESULT),
+        fields=other_fields(message, _RESULT),
         content=content,
     )
 
@@ -108,26 +118,26 @@ def _result(message: Json, place: str, context: ReadContext, wire: str) -> ToolR
 def _result_call_id(message: Json, place: str, context: ReadContext, wire: str) -> str:
     """The id of the call; a message of the role `function`, and some servers, name the tool instead."""
     if message["role"] == "function":
-        return context.calls.matching(string(message, "name", place))
+        return context.calls.next_call_id(read_text(message, "name", place))
     by_name = message.get("tool_name") or context.facts_of(wire).unnumbered_results
     if by_name and not message.get("tool_call_id"):
-        return context.calls.matching(str(message.get("tool_name") or ""))
-    return string(message, "tool_call_id", place)
+        return context.calls.next_call_id(str(message.get("tool_name") or ""))
+    return read_text(message, "tool_call_id", place)
 
 
 # Assistants.
 
 
-def _assistant(message: Json, place: str, context: ReadContext, wire: str) -> Placed:
-    parts = Parts(wire, context.calls, place)
+def _assistant(message: Json, place: str, context: ReadContext, wire: str) -> PlacedMessage:
+    parts = MessageBuilder(wire, context.calls, place)
     for reader in context.readers:
         reader.read_before_content(parts, message, place)
-    for at, part in contents(message.get("content"), f"{place}.content"):
+    for at, part in read_parts(message.get("content"), f"{place}.content"):
         parts.at = at
         context.read_answer(parts, part, at)
     for reader in context.readers:
         reader.read_after_content(parts, message, place)
     if not any(reader.is_response(message) for reader in context.readers):
         known = {"role", "content", *(name for reader in context.readers for name in reader.known_fields(message))}
-        _keep_fields(parts, rest(message, known), place, context)
+        _keep_fields(parts, other_fields(message, known), place, context)
     return parts.build("assistant")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from penstock.errors import UsageError
 from penstock.events import Opaque, Refusal, Text, ToolCall
-from penstock.messages import MESSAGE, File, Image, Message, Part, ToolResult, last_block
+from penstock.messages import MESSAGE_FIELDS, File, Image, Message, Part, ToolResult, last_block
 from penstock.wires.shared.facts import WireFacts
 from penstock.wires.shared.foreign_blocks import parts_for
 from penstock.wires.shared.history_steps import ALLOWED, HistorySteps
@@ -61,9 +61,8 @@ def _check(at: int, message: Message) -> None:
     for part in message.parts:
         if not isinstance(part, ALLOWED[message.role]):
             names = ", ".join(kind.__name__ for kind in ALLOWED[message.role])
-            raise UsageError(
-                f"messages[{at}]: a message of the role {message.role} holds no {type(part).__name__}, only: {names}"
-            )
+            what = f"{type(part).__name__} is not allowed in a message of the role {message.role}"
+            raise UsageError(f"messages[{at}]: {what}; allowed are {names}")
 
 
 def _with_answers(messages: list[Message]) -> Iterator[Message]:
@@ -79,4 +78,4 @@ def _with_answers(messages: list[Message]) -> Iterator[Message]:
 
 def _is_content(part: Part) -> bool:
     """Whether a part is more than the fields beside a message's content."""
-    return not (isinstance(part, Opaque) and part.kind == MESSAGE)
+    return not (isinstance(part, Opaque) and part.kind == MESSAGE_FIELDS)

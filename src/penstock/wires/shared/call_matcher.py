@@ -39,7 +39,7 @@ class _Waiting:
         return None
 
 
-class Calls:
+class CallMatcher:
     """The calls of a history so far."""
 
     def __init__(self) -> None:
@@ -62,16 +62,16 @@ class Calls:
         """Somebody else spoke: calls that come now are another turn's."""
         self._turn += 1
 
-    def made_up(self, name: str) -> str:
+    def new_id(self, name: str) -> str:
         """An id for a call that has none, which no call before it has."""
         return self._free.take(f"call_{name}")
 
-    def matching(self, name: str) -> str:
+    def next_call_id(self, name: str) -> str:
         """The id of the call of this tool, or of any if there is no name, that is the next to be answered."""
         waiting = self._of_tool[name].first()
-        return waiting.id if waiting else self.made_up(name)
+        return waiting.id if waiting else self.new_id(name)
 
-    def answered(self, id: str) -> str:
+    def answer(self, id: str) -> str:
         """The name of the tool whose result has come."""
         waiting = self._with_id[id].first()
         if waiting:
