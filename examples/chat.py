@@ -12,7 +12,7 @@ import sys
 import penstock
 
 agent = penstock.Agent(sys.argv[1] if len(sys.argv) > 1 else "sim:demo", instructions="Be brief.")
-history: list[penstock.Message] = []
+history: penstock.History = []
 
 print("Ctrl-C stops an answer, Ctrl-D ends the chat.")
 while True:

@@ -20,10 +20,10 @@ def weather(city: str) -> str:
 simulated = [penstock.Model("sim:demo", wire=wire) for wire in ("anthropic", "gemini", "openai-responses")]
 models = [penstock.Model(name) for name in sys.argv[1:]] or simulated
 
-history: list[penstock.Message] = []
+history: penstock.History = []
 for model, city in zip(models, ("Rome", "Oslo", "Quito"), strict=False):
     answer = penstock.Agent(model, tools=[weather]).run(f"How is the weather in {city}?", history)
-    history = list(answer.messages)
+    history = answer.messages
     print(f"{model.name} ({model.wire}): {answer.output}")
 
 print(f"\n{len(history)} messages, {len(penstock.check(history))} problems")
