@@ -68,10 +68,10 @@ def test_the_bytes_are_kept_as_they_came_and_the_key_is_not(wire: str, mode: str
     [kept] = read_recordings(file)
     [asked] = server.requests
     assert kept.body == b"".join(frames(wire, WEATHER, request=asked))
-    assert (kept.asked.body, kept.asked.wire, kept.asked.model) == (asked.body, model.wire, model.name)
-    assert (kept.began.status, kept.is_whole) == (200, True)
+    assert (kept.request.body, kept.request.wire, kept.request.model) == (asked.body, model.wire, model.name)
+    assert (kept.response.status, kept.is_whole) == (200, True)
     assert penstock.collect(penstock.decode(kept.body, model.wire)).tool_calls == stream.tool_calls
-    times = [kept.began.at, *(piece.at for piece in kept.pieces)]
+    times = [kept.response.at, *(piece.at for piece in kept.pieces)]
     assert times == sorted(times)
     assert times[0] >= 0
     assert KEY.encode() not in file.read_bytes()
@@ -95,8 +95,8 @@ def test_what_tells_who_asked_is_not_kept(file: Path) -> None:
         model = Model("openai:gpt", address, "", wire="openai-chat", record=file)
         assert read("sync", model)[1].text == "Hi."
     [kept] = read_recordings(file)
-    assert kept.began.headers["x-request-id"] == "req_1"
-    assert not {"set-cookie", "x-account", "openai-organization"} & kept.began.headers.keys()
+    assert kept.response.headers["x-request-id"] == "req_1"
+    assert not {"set-cookie", "x-account", "openai-organization"} & kept.response.headers.keys()
     assert KEY not in file.read_text(encoding="utf-8")
 
 
@@ -113,7 +113,8 @@ def test_a_file_holds_one_exchange_after_another(file: Path) -> None:
     for _ in range(3):
         Model("openai:gpt", via=line, record=str(file)).stream_text_and_classify("Hi.")
     texts = [
-        penstock.collect(penstock.decode(kept.body, wire_name(kept.asked.wire))).text for kept in read_recordings(file)
+        penstock.collect(penstock.decode(kept.body, wire_name(kept.request.wire))).text
+        for kept in read_recordings(file)
     ]
     assert texts == ["One.", "Two.", "Three."]
 
@@ -134,7 +135,7 @@ def test_exchanges_at_the_same_time_are_not_mixed(file: Path) -> None:
     assert len(kept) == 40
     assert all(one.is_whole for one in kept)
     for one in kept:
-        said = one.asked.body["messages"][0]["content"]
+        said = one.request.body["messages"][0]["content"]
         text = penstock.collect(penstock.decode(one.body, "openai-chat")).text
         assert text == f"You said {said}, and I say it again: {said}."
 
@@ -143,8 +144,8 @@ def test_a_recording_may_go_to_an_open_file() -> None:
     target = io.BytesIO()
     Model("openai:gpt", via=Scripted("Sunny."), record=target).stream_text_and_classify("Hi.")
     first, *_, last = target.getvalue().splitlines()
-    assert json.loads(first)["type"] == "asked"
-    assert json.loads(last)["type"] == "ended"
+    assert json.loads(first)["type"] == "request"
+    assert json.loads(last)["type"] == "end"
 
 
 @sync_and_async
@@ -278,14 +279,14 @@ def test_the_first_difference_is_found(one: Any, other: Any, said: str) -> None:
 
 
 LINES: list[dict[str, Any]] = [
-    {"type": "asked", "wire": "openai-chat", "model": "openai:gpt", "url": "", "penstock": 1,
+    {"type": "request", "wire": "openai-chat", "model": "openai:gpt", "url": "", "penstock": 2,
      "body": {"model": "gpt", "messages": [{"role": "user", "content": "Hi."}], "stream": True,
               "stream_options": {"include_usage": True}}},
-    {"type": "began", "at": 1.0, "status": 200},
-    {"type": "came", "at": 2.0, "text": 'data: {"choices": [{"index": 0, "delta": {"content": "Let me"}}]}\n\n'},
-    {"type": "came", "at": 5.0, "text": 'data: {"choices": [{"index": 0, "delta": {"content": " look."}}]}\n\n'},
-    {"type": "came", "at": 5.0, "base64": "ZGF0YTogW0RPTkVdCgo="},
-    {"type": "ended", "at": 5.0},
+    {"type": "response", "at": 1.0, "status": 200},
+    {"type": "data", "at": 2.0, "text": 'data: {"choices": [{"index": 0, "delta": {"content": "Let me"}}]}\n\n'},
+    {"type": "data", "at": 5.0, "text": 'data: {"choices": [{"index": 0, "delta": {"content": " look."}}]}\n\n'},
+    {"type": "data", "at": 5.0, "base64": "ZGF0YTogW0RPTkVdCgo="},
+    {"type": "end", "at": 5.0},
 ]  # fmt: skip
 
 
@@ -344,10 +345,10 @@ def test_a_recording_without_an_end_was_broken_off(file: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["what is this\n"], "line 1, is no recording"),
-        ([*LINES[:2], {"type": "went"}], "line 3, is no recording"),
-        ([LINES[-1]], "line 1: an end without a beginning"),
-        ([{**LINES[0], "penstock": 99}], r"written by a later version of penstock \(99, this one reads 1\)"),
+        (["what is this\n"], "line 1 of .* does not belong to a recording"),
+        ([*LINES[:2], {"type": "went"}], "line 3 of .* does not belong to a recording"),
+        ([LINES[-1]], "line 1: the end of an exchange that has no beginning"),
+        ([{**LINES[0], "penstock": 99}], r"written by a newer version of penstock \(format 99, this version reads 2\)"),
         ([], "the recording .* is empty"),
         ([LINES[0]], "the recording .* is empty"),
     ],
@@ -422,7 +423,7 @@ def test_replay_tells_an_answer_that_broke_off_by_its_exit_code(file: Path) -> N
         (["record", "-m", "sim:fast", "Hi."], 2, "--output"),
         (["record", "-m", "vllm:m", "--base-url", "127.0.0.1:9", "-o", "FILE", "Hi."], 3, "connection to 127.0.0.1:9"),
         (["replay", "/nowhere/at/all"], 2, "does not exist"),
-        (["replay", "JUNK"], 2, "is no recording"),
+        (["replay", "JUNK"], 2, "does not belong to a recording"),
         (["replay", "WIRE"], 2, "unknown wire 'smoke'"),
         (["replay", "--json", "WIRE"], 2, "unknown wire 'smoke'"),
     ],

@@ -212,7 +212,7 @@ def test_a_second_pass_raises(mode: str) -> None:
     async def twice(model: Model) -> None:
         async with model.astream("Hi.") as stream:
             assert [chunk async for chunk in stream]
-            with pytest.raises(AlreadyReadError, match="can be read once"):
+            with pytest.raises(AlreadyReadError, match="can be read only once"):
                 async for _ in stream:
                     pass
         with pytest.raises(AlreadyReadError):
@@ -224,7 +224,7 @@ def test_a_second_pass_raises(mode: str) -> None:
         return
     with model.stream("Hi.") as stream:
         assert list(stream)
-        with pytest.raises(AlreadyReadError, match="can be read once"):
+        with pytest.raises(AlreadyReadError, match="can be read only once"):
             list(stream)
     with pytest.raises(AlreadyReadError):
         iter(stream)

@@ -1,7 +1,7 @@
-"""Recordings: the exact bytes of an answer with their timing, and the request that they answer, without its key.
+"""Recordings: the exact bytes of responses with their timing, and the requests, without API keys.
 
-A file holds one exchange after another, as lines of JSON: the request, how the answer began, each piece of it with the
-seconds since the request, and its end. Text is kept as text, so that a person can read it.
+A file holds one exchange after another as lines of JSON: the request, the head of the response, each piece of data with
+the seconds since the request, and the end. Text is stored as text, so that people can read it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from penstock.errors import UsageError
 from penstock.redaction import Mask, without_secrets
 from penstock.transport.commands import HTTPRequest, ResponseHead
 
-VERSION = 1
-SHOWN_HEADERS = ("content-type", "date", "retry-after", "request-id", "x-request-id", "openai-processing-ms", "server")
-"""The headers of an answer that are kept; others may tell who asked."""
+VERSION = 2
+RECORDED_HEADERS = (
+    "content-type", "date", "retry-after", "request-id", "x-request-id", "openai-processing-ms", "server",
+)  # fmt: skip
+"""The headers of a response that are recorded; others may identify the account."""
 
 
-class Asked(Struct, frozen=True, tag="asked"):
-    """A request: to whom it went, where to, and what it said."""
+class RequestLine(Struct, frozen=True, tag="request"):
+    """A request: its wire, the name of the model, the URL and the body."""
 
     wire: str
     model: str
@@ -34,16 +36,16 @@ class Asked(Struct, frozen=True, tag="asked"):
     penstock: int = VERSION
 
 
-class Began(Struct, frozen=True, tag="began"):
-    """How the answer began."""
+class ResponseLine(Struct, frozen=True, tag="response"):
+    """The status of a response, and some of its headers."""
 
     at: float
     status: int
     headers: dict[str, str] = {}
 
 
-class Came(Struct, frozen=True, tag="came", omit_defaults=True):
-    """A piece of the answer: as text if it is text, else as base64."""
+class DataLine(Struct, frozen=True, tag="data", omit_defaults=True):
+    """A piece of the response: as text if it is UTF-8, else as base64."""
 
     at: float
     text: str = ""
@@ -54,85 +56,85 @@ class Came(Struct, frozen=True, tag="came", omit_defaults=True):
         return base64.b64decode(self.base64) if self.base64 else self.text.encode()
 
 
-class Ended(Struct, frozen=True, tag="ended"):
-    """The answer was read to its end; one without this line was broken off."""
+class EndLine(Struct, frozen=True, tag="end"):
+    """The end of a response. An exchange without this line was interrupted."""
 
     at: float
 
 
-Line = Asked | Began | Came | Ended
+Line = RequestLine | ResponseLine | DataLine | EndLine
 
 
 class FileRecorder:
-    """Keeps one exchange, and writes it when it is over, in one piece: others may write to the same file."""
+    """Records one exchange, and appends it to a file as a whole when it is over: others may write to the same file."""
 
     def __init__(self, target: str | Path | IO[bytes], wire: str, model: str, request: HTTPRequest) -> None:
         self._target = target
         self._mask = Mask(request.headers, request.url)
         body = self._mask.value(json.loads(request.body))
-        self._asked = Asked(wire, model, without_secrets(request.url), body)
-        self._started = 0.0
+        self._request = RequestLine(wire, model, without_secrets(request.url), body)
+        self._start = 0.0
         self._lines: list[Line] = []
-        self._pieces: list[tuple[float, bytes]] = []  # what came, as it came: a key may be cut in two
-        self._write(b"")  # a file that cannot be written is told before anything is asked
+        self._pieces: list[tuple[float, bytes]] = []  # not masked yet: a key may be split across two
+        self._write(b"")  # raises before anything is sent if the file cannot be written
 
     def begin(self, head: ResponseHead, start: float, now: float) -> None:
-        self._settle()
-        self._started = start
-        kept = {name.lower(): value for name, value in head.headers.items() if name.lower() in SHOWN_HEADERS}
-        self._lines += [self._asked, Began(self._since(now), head.status, kept)]
+        self._add_pieces()
+        self._start = start
+        headers = {name.lower(): value for name, value in head.headers.items() if name.lower() in RECORDED_HEADERS}
+        self._lines += [self._request, ResponseLine(self._since(now), head.status, headers)]
 
     def add(self, data: bytes, now: float) -> None:
         self._pieces.append((self._since(now), data))
 
     def end(self, now: float) -> None:
-        self._settle()
-        self._lines.append(Ended(self._since(now)))
+        self._add_pieces()
+        self._lines.append(EndLine(self._since(now)))
 
     def close(self) -> None:
-        """Nothing more comes of this exchange, whether it ended or was broken off."""
-        self._settle()
+        """Write the exchange, whether it ended or was interrupted."""
+        self._add_pieces()
         lines, self._lines = self._lines, []
         self._write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
 
-    def _settle(self) -> None:
-        """Take what came into the lines, without the key."""
+    def _add_pieces(self) -> None:
+        """Add the pieces to the lines, with the API key masked."""
         pieces, self._pieces = self._pieces, []
         masked = self._mask.pieces([data for _, data in pieces])
-        self._lines += [_came(at, data) for (at, _), data in zip(pieces, masked, strict=True)]
+        self._lines += [_data_line(at, data) for (at, _), data in zip(pieces, masked, strict=True)]
 
     def _since(self, now: float) -> float:
-        return round(now - self._started, 4)
+        return round(now - self._start, 4)
 
-    def _write(self, written: bytes) -> None:
+    def _write(self, data: bytes) -> None:
         if not isinstance(self._target, str | Path):
-            self._target.write(written)
+            self._target.write(data)
             return
         try:
             with Path(self._target).open("ab") as file:
-                file.write(written)
+                file.write(data)
         except OSError as error:
             raise UsageError(f"cannot write the recording {str(self._target)!r}: {error.strerror}") from None
 
 
-def _came(at: float, data: bytes) -> Came:
+def _data_line(at: float, data: bytes) -> DataLine:
     try:
-        return Came(at, text=data.decode())
+        return DataLine(at, text=data.decode())
     except UnicodeDecodeError:
-        return Came(at, base64=base64.b64encode(data).decode())
+        return DataLine(at, base64=base64.b64encode(data).decode())
 
 
 class Recording(Struct, frozen=True):
-    """One recorded exchange."""
+    """One recorded exchange; `is_whole` unless it was interrupted."""
 
-    asked: Asked
-    began: Began
-    pieces: tuple[Came, ...]
+    request: RequestLine
+    response: ResponseLine
+    pieces: tuple[DataLine, ...]
     is_whole: bool
 
     @property
     def body(self) -> bytes:
-        """All bytes of the answer."""
+        """All bytes of the response."""
         return b"".join(piece.data for piece in self.pieces)
 
 
@@ -142,42 +144,43 @@ _decoder = msgspec.json.Decoder(Line)
 def read_recordings(path: str | Path) -> list[Recording]:
     """The exchanges in a file."""
     try:
-        whole, _, rest = Path(path).read_bytes().rpartition(b"\n")
+        lines, _, rest = Path(path).read_bytes().rpartition(b"\n")
     except OSError as error:
         raise UsageError(f"cannot read the recording {str(path)!r}: {error.strerror}") from None
-    return list(_exchanges(path, [*whole.splitlines(), *([rest] if rest.endswith(b"}") else [])]))  # it may be cut
+    last = [rest] if rest.endswith(b"}") else []  # a line that was cut off is left out
+    return list(_exchanges(path, [*lines.splitlines(), *last]))
 
 
 def _exchanges(path: str | Path, lines: Iterable[bytes]) -> Iterator[Recording]:
-    asked: Asked | None = None
-    began: Began | None = None
-    pieces: list[Came] = []
-    for number, line in enumerate(lines, 1):
-        match _line(path, number, line):
-            case Asked() as found:
-                if asked is not None and began is not None:
-                    yield Recording(asked, began, tuple(pieces), False)
-                asked, began, pieces = found, None, []
-            case Began() as found:
-                began = found
-            case Came() as found:
-                pieces.append(found)
-            case Ended() if asked is not None and began is not None:
-                yield Recording(asked, began, tuple(pieces), True)
-                asked, began, pieces = None, None, []
+    request: RequestLine | None = None
+    response: ResponseLine | None = None
+    pieces: list[DataLine] = []
+    for number, text in enumerate(lines, 1):
+        match _read_line(path, number, text):
+            case RequestLine() as line:
+                if request is not None and response is not None:
+                    yield Recording(request, response, tuple(pieces), False)
+                request, response, pieces = line, None, []
+            case ResponseLine() as line:
+                response = line
+            case DataLine() as line:
+                pieces.append(line)
+            case EndLine() if request is not None and response is not None:
+                yield Recording(request, response, tuple(pieces), True)
+                request, response, pieces = None, None, []
             case _:
-                raise UsageError(f"{path}, line {number}: an end without a beginning")
-    if asked is not None and began is not None:
-        yield Recording(asked, began, tuple(pieces), False)
+                raise UsageError(f"{path}, line {number}: the end of an exchange that has no beginning")
+    if request is not None and response is not None:
+        yield Recording(request, response, tuple(pieces), False)
 
 
-def _line(path: str | Path, number: int, line: bytes) -> Line:
+def _read_line(path: str | Path, number: int, text: bytes) -> Line:
     try:
-        found: Line = _decoder.decode(line)
+        line: Line = _decoder.decode(text)
     except msgspec.MsgspecError as error:
-        raise UsageError(f"{path}, line {number}, is no recording: {error}") from None
-    if isinstance(found, Asked) and found.penstock > VERSION:
+        raise UsageError(f"line {number} of {path} does not belong to a recording: {error}") from None
+    if isinstance(line, RequestLine) and line.penstock > VERSION:
         raise UsageError(
-            f"{path} was written by a later version of penstock ({found.penstock}, this one reads {VERSION})"
+            f"{path} was written by a newer version of penstock (format {line.penstock}, this version reads {VERSION})"
         )
-    return found
+    return line

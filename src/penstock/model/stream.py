@@ -1,8 +1,8 @@
-"""The answer of a model while it comes: `Stream` for plain code, `AsyncStream` for async code.
+"""The response of a model as a stream: `Stream` for sync code, `AsyncStream` for async code.
 
-Both carry out the commands of an exchange and pass on what it tells. Entering `with` waits for the first event, and
-raises if there is to be none; what goes wrong later is told in the stream. A stream can be read once; leaving `with`
-closes the connection at once, wherever the reading stopped.
+Both carry out the commands of an exchange and yield the chunks that it delivers. Entering `with` waits for the first
+event and raises if the request fails before it; a later failure is an `Error` in the stream. A stream can be read once;
+leaving `with` closes the connection at once.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from penstock.transport.commands import (
 from penstock.transport.exchange import Exchange
 from penstock.turn import Turn, TurnBuilder
 
-MANY = 50
-"""So many chunks are kept and then folded into the turn: at one go that costs much less than one by one."""
+FOLD_SIZE = 50
+"""How many chunks are folded into the turn at once, which is much faster than one by one."""
 
 
-class StreamedAnswer:
-    """What a stream has told so far; after the loop, all of it."""
+class StreamedResponse:
+    """The response that a stream has read so far, and the loop over the commands of its exchange."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._commands: Commands = exchange.commands()
         self._builder = TurnBuilder()
-        self._told: deque[StreamChunk] = deque()  # what is not yet in the builder
-        self._first: list[StreamChunk] | None = []  # what came before the loop began; None when all is over
+        self._unfolded: deque[StreamChunk] = deque()  # chunks that are not yet in the builder
+        self._before_loop: list[StreamChunk] | None = []  # chunks that entering `with` read; None at the end
         self._body: SteadyBody | None = None  # the rest of the response, when it has begun
         self._is_read = False
 
     @property
     def turn(self) -> Turn:
-        """The answer as a whole."""
+        """The response as a `Turn`."""
         self._fold()
         return self._builder.build()
 
@@ -59,41 +59,43 @@ class StreamedAnswer:
 
     @property
     def reasoning(self) -> str:
-        """The reasoning, as far as it was shown."""
+        """The reasoning, if the provider shows it."""
         return self.turn.reasoning
 
     @property
     def tool_calls(self) -> list[ToolCall]:
-        """The whole calls, in order."""
+        """The complete tool calls, in order."""
         return self.turn.tool_calls
 
     @property
     def finish_reason(self) -> FinishReason:
-        """Why the model stopped; "cut" as long as it has not said so."""
+        """Why the model stopped; "cut" until the provider has sent the reason."""
         return self.turn.finish_reason
 
     @property
     def usage(self) -> Usage | None:
-        """What it cost, if the provider told."""
+        """The token counts, if the provider has sent them."""
         return self.turn.usage
 
     @property
     def error(self) -> Error | None:
-        """What went wrong in the answer, if anything did."""
+        """The first error in the response, if any."""
         return self.turn.error
 
     def _fold_many(self) -> None:
-        if len(self._told) >= MANY:
+        if len(self._unfolded) >= FOLD_SIZE:
             self._fold()
 
     def _fold(self) -> None:
-        told, add = self._told, self._builder.add
-        while told:
-            add(told.popleft())
+        unfolded, add = self._unfolded, self._builder.add
+        while unfolded:
+            add(unfolded.popleft())
 
-    def _begin(self) -> None:
+    def _begin_reading(self) -> None:
         if self._is_read:
-            raise AlreadyReadError("a stream can be read once: ask the model again, or keep the events in a list")
+            raise AlreadyReadError(
+                "a stream can be read only once; send the request again, or keep the chunks in a list"
+            )
         self._is_read = True
 
     async def _advance(self, result: Any = None, error: ProviderError | None = None) -> list[StreamChunk] | None:
@@ -109,7 +111,7 @@ class StreamedAnswer:
         return None
 
     def _next(self, result: Any, error: ProviderError | None) -> Command | None:
-        """The next command; None when all is done."""
+        """The next command; None at the end of the exchange."""
         try:
             return self._commands.throw(error) if error is not None else self._commands.send(result)
         except StopIteration:
@@ -119,8 +121,8 @@ class StreamedAnswer:
         raise NotImplementedError
 
 
-class Stream(StreamedAnswer):
-    """An answer that is read in plain code: `with model.stream(...) as stream: for chunk in stream: …`."""
+class Stream(StreamedResponse):
+    """A response read in sync code: `with model.stream(...) as stream: for chunk in stream: …`."""
 
     def __init__(self, exchange: Exchange, connection: Connection) -> None:
         super().__init__(exchange)
@@ -130,7 +132,7 @@ class Stream(StreamedAnswer):
 
     def __enter__(self) -> Self:
         try:
-            self._first = self._advance_now()
+            self._before_loop = self._advance_now()
         except BaseException:
             self.close()
             raise
@@ -140,7 +142,7 @@ class Stream(StreamedAnswer):
         self.close()
 
     def __iter__(self) -> Iterator[StreamChunk]:
-        self._begin()
+        self._begin_reading()
         return self._read()
 
     def __next__(self) -> StreamChunk:
@@ -153,34 +155,34 @@ class Stream(StreamedAnswer):
 
         For callers that fold the chunks themselves: `turn` and the other properties stay empty.
         """
-        self._begin()
+        self._begin_reading()
         return self._batches()
 
     def close(self) -> None:
-        """Close the connection; what has been told stays."""
+        """Close the connection; the properties keep what was read."""
         self._commands.close()
         self._connection.close()
 
     def cancel(self) -> None:
-        """Break the connection, from whatever thread, and do not try again.
+        """Break the connection from any thread, without a retry.
 
-        A loop that waits for more ends with an error in the stream; before the first event the error is raised. That is
-        at once, except while a connection is being made: then it is when there is one, or `timeouts.connect` is up.
+        A loop that waits for data ends at once with an `Error` in the stream; before the first event, the error is
+        raised. While a connection is being established, this takes until it is, at most `timeouts.connect`.
         """
         self._cancelled.set()
         self._connection.abort()
 
     def _read(self) -> Iterator[StreamChunk]:
-        told = self._told
+        unfolded = self._unfolded
         with closing(self._batches()) as batches:
             for chunks in batches:
                 for chunk in chunks:
-                    told.append(chunk)
+                    unfolded.append(chunk)
                     yield chunk
                 self._fold_many()
 
     def _batches(self) -> Generator[list[StreamChunk]]:
-        chunks, read, is_cancelled = self._first, self._connection.read, self._cancelled.is_set
+        chunks, read, is_cancelled = self._before_loop, self._connection.read, self._cancelled.is_set
         try:
             while chunks is not None:
                 if chunks:
@@ -236,8 +238,8 @@ class Stream(StreamedAnswer):
         return ConnectionFailed("the stream was cancelled", code="cancelled") if is_cancelled else None
 
 
-class AsyncStream(StreamedAnswer):
-    """An answer that is read in async code: `async with model.astream(...) as stream: async for chunk in stream: …`."""
+class AsyncStream(StreamedResponse):
+    """A response read in async code: `async with model.astream(...) as stream: async for chunk in stream: …`."""
 
     def __init__(self, exchange: Exchange, connection: AsyncConnection) -> None:
         super().__init__(exchange)
@@ -246,7 +248,7 @@ class AsyncStream(StreamedAnswer):
 
     async def __aenter__(self) -> Self:
         try:
-            self._first = await self._advance()
+            self._before_loop = await self._advance()
         except BaseException:
             await self.close()
             raise
@@ -256,7 +258,7 @@ class AsyncStream(StreamedAnswer):
         await self.close()
 
     def __aiter__(self) -> AsyncIterator[StreamChunk]:
-        self._begin()
+        self._begin_reading()
         return self._read()
 
     async def __anext__(self) -> StreamChunk:
@@ -269,25 +271,25 @@ class AsyncStream(StreamedAnswer):
 
         For callers that fold the chunks themselves: `turn` and the other properties stay empty.
         """
-        self._begin()
+        self._begin_reading()
         return self._batches()
 
     async def close(self) -> None:
-        """Close the connection; what has been told stays."""
+        """Close the connection; the properties keep what was read."""
         self._commands.close()
         await self._connection.close()
 
     async def _read(self) -> AsyncIterator[StreamChunk]:
-        told = self._told
+        unfolded = self._unfolded
         async with aclosing(self._batches()) as batches:
             async for chunks in batches:
                 for chunk in chunks:
-                    told.append(chunk)
+                    unfolded.append(chunk)
                     yield chunk
                 self._fold_many()
 
     async def _batches(self) -> AsyncGenerator[list[StreamChunk]]:
-        chunks = self._first
+        chunks = self._before_loop
         try:
             while chunks is not None:
                 if chunks:

@@ -44,10 +44,10 @@ class Replay:
         if not self._left:
             raise ReplayMissError(f"the recording has only {len(self.recordings)} responses, and all were used")
         for index, recording in enumerate(self._left):
-            if recording.asked.body == body:
+            if recording.request.body == body:
                 return self._play(self._left.pop(index))
         raise ReplayMissError(
-            f"the recording has no response for this request: {difference(self._left[0].asked.body, body)}"
+            f"the recording has no response for this request: {difference(self._left[0].request.body, body)}"
         )
 
     def _play(self, recording: Recording) -> Response:
@@ -59,7 +59,7 @@ class Replay:
             now = piece.at
         if not recording.is_whole:
             actions.append(Drop())
-        return Response(recording.began.status, recording.began.headers, tuple(recut(actions, self._cuts)))
+        return Response(recording.response.status, recording.response.headers, tuple(recut(actions, self._cuts)))
 
 
 def difference(recorded: Any, requested: Any, path: str = "$") -> str:
@@ -90,7 +90,7 @@ def _short(value: Any) -> str:
 def connector(path: str, wire: str | None) -> tuple[str, Provider, Replay]:
     """The recorded model, its provider, and the connector that plays the recording."""
     replay = Replay(path)
-    asked = replay.recordings[0].asked
+    asked = replay.recordings[0].request
     try:
         name, model = split_model(asked.model)
         _, row = find_provider(name)

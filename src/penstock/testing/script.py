@@ -74,10 +74,12 @@ def recorded(path: str | Path) -> Responder:
         if place >= len(recordings):
             return Status(400, f"the recording has {len(recordings)} responses, and this is request {place + 1}")
         recording = recordings[place]
-        if recording.asked.wire != request.wire:
-            return Status(400, f"the recording is of {recording.asked.wire}, but the request is on {request.wire}")
+        if recording.request.wire != request.wire:
+            return Status(400, f"the recording is of {recording.request.wire}, but the request is on {request.wire}")
         return Raw(
-            recording.body, recording.began.headers.get("content-type", "text/event-stream"), recording.began.status
+            recording.body,
+            recording.response.headers.get("content-type", "text/event-stream"),
+            recording.response.status,
         )
 
     return answer

@@ -69,11 +69,11 @@ def replay(speed: float, as_json: bool, file: Path) -> None:
     ended_well = True
     for recording in recordings:
         if not as_json:
-            title = f"{recording.asked.model} · {len(recording.body):,} bytes in {len(recording.pieces)} pieces\n"
+            title = f"{recording.request.model} · {len(recording.body):,} bytes in {len(recording.pieces)} pieces\n"
             console.print(escape(title), style="dim")
         try:
-            batches = decode_batches(Decoder(wire_name(recording.asked.wire)), paced(recording, speed))
-            ended_well = show_response(console, recording.asked.wire, batches, as_json=as_json) and ended_well
+            batches = decode_batches(Decoder(wire_name(recording.request.wire)), paced(recording, speed))
+            ended_well = show_response(console, recording.request.wire, batches, as_json=as_json) and ended_well
         except UsageError as error:  # an unknown wire
             raise CommandError(str(error)) from None
     raise SystemExit(0 if ended_well else UNSUCCESSFUL)
