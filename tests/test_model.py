@@ -307,9 +307,9 @@ def test_names_that_nothing_has_are_told_with_a_guess() -> None:
     line = Scripted(always("Hi."))
     with pytest.raises(penstock.UnknownProviderError, match="'antropic', did you mean 'anthropic'"):
         Model("antropic:claude")
-    with pytest.raises(penstock.UsageError, match="'gpt-5' names no provider: write provider:model"):
+    with pytest.raises(penstock.UsageError, match="'gpt-5' has no provider prefix; use provider:model"):
         Model("gpt-5")
-    with pytest.raises(penstock.UsageError, match="names no model: write openai:model"):
+    with pytest.raises(penstock.UsageError, match="has no model after the provider; use openai:model"):
         Model("openai:")
     with pytest.raises(penstock.UnknownWireError, match="'openai_chat', did you mean 'openai-chat'"):
         Model("openai:gpt", wire="openai_chat", via=line)  # type: ignore[arg-type]
@@ -525,14 +525,14 @@ def test_chat_declares_tools_and_shows_their_calls(tmp_path: Path) -> None:
     ("arguments", "code", "said"),
     [
         (["-m", "antropic:claude", "Hi."], 2, "did you mean 'anthropic'"),
-        (["-m", "gpt-5", "Hi."], 2, "names no provider"),
+        (["-m", "gpt-5", "Hi."], 2, "has no provider prefix"),
         (["-m", "sim:slow", "Hi."], 2, "unknown model 'sim:slow'"),
         (["-m", "sim:fast", "--wire", "smoke", "Hi."], 2, "unknown wire 'smoke'"),
         (["-m", "replay:nowhere.jsonl", "Hi."], 2, "cannot read the recording"),
         (["-m", "openai:gpt", "Hi."], 2, "OPENAI_API_KEY"),
         (["-m", "openai:gpt", "--base-url", "http://127.0.0.1:9", "Hi."], 2, "OPENAI_API_KEY"),
-        (["-m", "openai:gpt", "--base-url", "htp://x", "Hi."], 2, "is no base URL"),
-        (["-m", "vllm:m", "--base-url", "htp://x", "Hi."], 2, "is no base URL"),
+        (["-m", "openai:gpt", "--base-url", "htp://x", "Hi."], 2, "is not a base URL"),
+        (["-m", "vllm:m", "--base-url", "htp://x", "Hi."], 2, "is not a base URL"),
         (["-m", "sim:fast", "--record", "/nowhere/at/all", "Hi."], 2, "cannot write the recording"),
         (["-m", "sim:fast", "--calls", "hermez", "Hi."], 2, "did you mean 'hermes'"),
         (["-m", "sim:fast", "--timeout", "0", "Hi."], 2, "--timeout"),

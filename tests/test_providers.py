@@ -19,7 +19,7 @@ from penstock.providers import (
     ALIASES,
     PROVIDERS,
     ProviderName,
-    at,
+    complete_url,
     find_base_url,
     find_key,
     find_provider,
@@ -153,11 +153,11 @@ def test_both_spellings_of_a_model_are_read(given: str, provider: str, model: st
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("gpt-5", "'gpt-5' names no provider: write provider:model"),
-        ("", "names no provider"),
-        ("meta-llama/llama-3", "names no provider"),
-        ("openai:", "names no model: write openai:model"),
-        ("openai/", "names no model: write openai:model"),
+        ("gpt-5", "'gpt-5' has no provider prefix; use provider:model"),
+        ("", "has no provider prefix"),
+        ("meta-llama/llama-3", "has no provider prefix"),
+        ("openai:", "has no model after the provider; use openai:model"),
+        ("openai/", "has no model after the provider; use openai:model"),
     ],
 )
 def test_a_name_that_is_none_is_told(given: str, said: str) -> None:
@@ -283,10 +283,10 @@ def test_addresses_are_made_of_the_variables_that_people_have(name: str, environ
 @pytest.mark.parametrize(
     ("name", "environment", "said"),
     [
-        ("azure", {}, "azure needs AZURE_OPENAI_ENDPOINT"),
-        ("vertex", {"GOOGLE_CLOUD_PROJECT": "p"}, "vertex needs GOOGLE_CLOUD_LOCATION"),
-        ("bedrock", {}, "bedrock needs AWS_REGION"),
-        ("openai-compatible", {}, "no base URL of its own.*set OPENAI_COMPATIBLE_BASE_URL"),
+        ("azure", {}, "azure needs a base URL: set AZURE_OPENAI_ENDPOINT"),
+        ("vertex", {"GOOGLE_CLOUD_PROJECT": "p"}, "vertex needs a base URL: set GOOGLE_CLOUD_LOCATION"),
+        ("bedrock", {}, "bedrock needs a base URL: set AWS_REGION"),
+        ("openai-compatible", {}, "no default base URL.*set OPENAI_COMPATIBLE_BASE_URL"),
     ],
 )
 def test_what_an_address_lacks_is_told(name: str, environment: dict[str, str], said: str) -> None:
@@ -299,13 +299,13 @@ def test_what_an_address_lacks_is_told(name: str, environment: dict[str, str], s
     ["htp://x", "ftp://x/v1", "http://", "http://x:port/v1", "http://[::/v1", "https://x/v1?version=1", " ", "/v1"],
 )
 def test_an_address_that_is_none_is_told(url: str) -> None:
-    with pytest.raises(UsageError, match="is no base URL"):
+    with pytest.raises(UsageError, match="is not a base URL"):
         Model("openai:gpt", url, KEY)
 
 
 def test_an_address_is_told_without_its_password() -> None:
     with pytest.raises(UsageError) as raised:
-        at(PROVIDERS["openai"], f"https://ada:{KEY}@example.com:port/v1")
+        complete_url(PROVIDERS["openai"], f"https://ada:{KEY}@example.com:port/v1")
     assert KEY not in str(raised.value)
     assert without_secrets(f"https://ada:{KEY}@a.example/v1?key={KEY}&alt=sse") == "https://***@a.example/v1?alt=sse"
     assert without_secrets("https://a.example/v1/m@1") == "https://a.example/v1/m@1"

@@ -1,4 +1,4 @@
-"""The providers: a table. A row says what is spoken there, where it is, and which variables hold its key."""
+"""The registry of providers: for each its wire, its base URL, and the environment variables of its API key."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ProviderName = Literal[
 
 
 class Provider(Struct, frozen=True, kw_only=True):
-    """A provider: its wire, its address, and how it wants the key.
+    """A provider: its wire, its base URL, and how requests are authenticated.
 
-    `base_url` may have `{VARIABLE}`s in it, which are taken from the environment. `other_wires` are also spoken there.
-    `keys` and `urls` are the variables that may hold the key and another base URL, the usual one first. `version` is
-    the path of a base URL that came without one, as people are used to from the vendors' own clients; where it
-    `is_added`, those clients add it to any path.
+    `base_url` may contain `{VARIABLE}`s of the environment. `other_wires` are available too, with `Model(..., wire=)`.
+    `keys` and `urls` are the environment variables for the API key and another base URL, the usual one first. `version`
+    is the path for a base URL without one; where it `is_added`, it is added to other paths too, as the vendor's own
+    client does.
     """
 
     wire: str
@@ -48,7 +48,7 @@ class Provider(Struct, frozen=True, kw_only=True):
 
 
 def _local(port: int, *urls: str, keys: tuple[str, ...], quirks: frozenset[str]) -> Provider:
-    """A server of one's own that speaks Chat Completions; a key is sent if there is one."""
+    """A server on the user's machine that speaks Chat Completions; the key is optional."""
     base_url = f"http://localhost:{port}/v1"
     return Provider(
         wire="openai-chat", base_url=base_url, urls=urls, keys=keys, quirks=quirks, needs_key=False, version="/v1"
@@ -57,9 +57,9 @@ def _local(port: int, *urls: str, keys: tuple[str, ...], quirks: frozenset[str])
 
 PLAIN = frozenset({"refusal-as-text", "no-custom-tools"})
 COMPATIBLE = PLAIN | {"max-tokens"}
-"""What holds for nearly all that is compatible with Chat Completions and is not OpenAI; `requests/openai_chat.py`."""
+"""The quirks of nearly every provider that is compatible with Chat Completions: see `wires/openai_chat`."""
 LOCAL = COMPATIBLE | {"echo-reasoning", "system-only-first"}
-"""What holds for servers that put the messages through a model's own template."""
+"""The quirks of servers that render the messages with the chat template of a model."""
 
 PROVIDERS: dict[str, Provider] = {
     "openai": Provider(
@@ -188,80 +188,82 @@ REFUSED_BY: dict[str, frozenset[str]] = {
 
 
 def find_provider(name: str) -> tuple[ProviderName, Provider]:
-    """The provider of this name or alias, under its own name."""
-    found = ALIASES.get(name, name)
-    if found not in PROVIDERS:
+    """The own name and the row of the provider with this name or alias."""
+    known = ALIASES.get(name, name)
+    if known not in PROVIDERS:
         raise UnknownProviderError(name, (*PROVIDERS, *ALIASES))
-    return cast("ProviderName", found), PROVIDERS[found]
+    return cast("ProviderName", known), PROVIDERS[known]
 
 
-def split_model(given: str) -> tuple[str, str]:
-    """The provider and the model of `provider:model`, or of `provider/model` where the first part is a provider."""
+def split_model(name: str) -> tuple[str, str]:
+    """The provider and the model of `provider:model`, or of `provider/model` if the first part is a provider."""
     for delimiter in (":", "/"):
-        provider, found, model = given.partition(delimiter)
-        if found and (provider in PROVIDERS or provider in ALIASES):
+        provider, separator, model = name.partition(delimiter)
+        if separator and (provider in PROVIDERS or provider in ALIASES):
             if not model:
-                raise UsageError(f"{given!r} names no model: write {provider}:model")
+                raise UsageError(f"{name!r} has no model after the provider; use {provider}:model")
             return provider, model
-    provider, found, _ = given.partition(":")
-    if found:
+    provider, separator, _ = name.partition(":")
+    if separator:
         raise UnknownProviderError(provider, (*PROVIDERS, *ALIASES))
-    raise UsageError(f"{given!r} names no provider: write provider:model, as in openai:gpt-5")
+    raise UsageError(f"{name!r} has no provider prefix; use provider:model, for example openai:gpt-5")
 
 
 def find_key(name: str, provider: Provider, environment: Mapping[str, str] = os.environ) -> str:
-    """The key that is set for a provider; the empty string if it needs none."""
-    found = _first_set(provider.keys, environment)
-    if not found and provider.needs_key:
+    """The API key of a provider from the environment; empty if it needs none."""
+    key = _first_set(provider.keys, environment)
+    if not key and provider.needs_key:
         raise MissingKeyError(name, provider.keys)
-    return found
+    return key
 
 
 def _first_set(variables: tuple[str, ...], environment: Mapping[str, str]) -> str:
-    return next((found for variable in variables if (found := environment.get(variable, "").strip())), "")
+    return next((value for variable in variables if (value := environment.get(variable, "").strip())), "")
 
 
 def find_base_url(name: str, provider: Provider, environment: Mapping[str, str] = os.environ) -> str:
-    """Where a provider is: at the URL that is set for it, or at its own."""
-    if found := _first_set(provider.urls, environment):
-        return at(provider, found)
+    """The base URL of a provider: from the environment, or its own."""
+    if url := _first_set(provider.urls, environment):
+        return complete_url(provider, url)
     if not provider.base_url:
-        raise UsageError(f"{name} has no base URL of its own: give Model(..., base_url=...) or set {provider.urls[0]}")
+        raise UsageError(f"{name} has no default base URL; pass Model(..., base_url=...) or set {provider.urls[0]}")
     return _filled(name, provider.base_url, environment).rstrip("/")
 
 
-def at(provider: Provider, base_url: str) -> str:
-    """A base URL as it was given, with what people leave out of it: the scheme, a usual port, the version."""
+def complete_url(provider: Provider, base_url: str) -> str:
+    """A base URL with the parts that people leave out: the scheme, the usual port, the version."""
     url = base_url.strip()
     try:
-        parts = urlsplit(url) if "://" in url else _completed(provider, urlsplit(f"//{url}"))
-        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.query
+        parts = urlsplit(url) if "://" in url else _with_scheme(provider, urlsplit(f"//{url}"))
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.query
     except ValueError:
-        parts, is_one = urlsplit(""), False
-    if not is_one:
-        raise UsageError(f"{without_secrets(url)!r} is no base URL: give one as in http://localhost:8000/v1")
+        parts, is_valid = urlsplit(""), False
+    if not is_valid:
+        raise UsageError(f"{without_secrets(url)!r} is not a base URL; use one such as http://localhost:8000/v1")
     path = parts.path.rstrip("/")
-    is_without = not path or (provider.is_added and not _VERSION.search(path))
-    return parts._replace(path=path + provider.version if is_without else path).geturl()
+    lacks_version = not path or (provider.is_added and not _VERSION.search(path))
+    return parts._replace(path=path + provider.version if lacks_version else path).geturl()
 
 
 _VERSION = re.compile(r"/v\d+\w*$")
 
 
-def _completed(provider: Provider, parts: SplitResult) -> SplitResult:
-    """The address with a scheme, which is http where a server is near, and with a host and a port."""
+def _with_scheme(provider: Provider, parts: SplitResult) -> SplitResult:
+    """The URL with a scheme (http for a server that seems to be local), a host and a port."""
     usual = urlsplit(provider.base_url)
-    is_near = usual.scheme == "http" or bool(parts.port) or not re.search(r"\.[a-z]", parts.hostname or "")
+    is_local = usual.scheme == "http" or bool(parts.port) or not re.search(r"\.[a-z]", parts.hostname or "")
     host = f"localhost{parts.netloc}" if parts.port and not parts.hostname else parts.netloc
     port = f":{usual.port}" if usual.port and not parts.port else ""
-    return parts._replace(scheme="http" if is_near else "https", netloc=host + port)
+    return parts._replace(scheme="http" if is_local else "https", netloc=host + port)
 
 
 def _filled(name: str, template: str, environment: Mapping[str, str]) -> str:
-    """The URL, with its variables filled in."""
+    """The URL with the variables of the environment filled in."""
     values = {**environment, "AWS_REGION": environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION", "")}
     try:
         filled = template.format_map({key: value.rstrip("/") for key, value in values.items() if value})
     except KeyError as missing:
-        raise UsageError(f"{name} needs {missing.args[0]} in the environment, or Model(..., base_url=...)") from None
-    return filled.replace("//global-aiplatform", "//aiplatform")  # Vertex's one address without a place in it
+        raise UsageError(
+            f"{name} needs a base URL: set {missing.args[0]} in the environment, or pass Model(..., base_url=...)"
+        ) from None
+    return filled.replace("//global-aiplatform", "//aiplatform")  # the global address of Vertex has no region

@@ -1,1 +1,1 @@
-"""Models: a name, a provider and a connection; the stream of one response; recordings."""
+"""Models: requests to a provider, the stream of each response, and recordings."""

@@ -22,7 +22,7 @@ from penstock.model.endpoint import Endpoint
 from penstock.model.options import ModelOptions, RequestOptions
 from penstock.model.stream import AsyncStream, Stream
 from penstock.model.text_calls import find_calls, prompt_for_calls
-from penstock.providers import at, find_provider, split_model
+from penstock.providers import complete_url, find_provider, split_model
 from penstock.redaction import without_secrets
 from penstock.transport.commands import HTTPRequest
 from penstock.transport.exchange import Exchange, Recorder
@@ -79,7 +79,7 @@ class Model:
             prefix, self.model = split_model(name)
             self.provider, row = find_provider(prefix)
             self._connector = via or HTTPConnector(client)
-            url = at(row, base_url) if base_url else "" if via is None else "played://penstock"
+            url = complete_url(row, base_url) if base_url else "" if via is None else "played://penstock"
         self._endpoint = Endpoint(
             name=self.provider,
             provider=row,

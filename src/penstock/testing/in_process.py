@@ -120,7 +120,7 @@ class PlayedConnection(Playback):
         if self._aborted.wait(wait if seconds is None else min(wait, seconds)):
             raise ConnectionFailed("the connection broke", retryable=True)
         if seconds is not None and wait > seconds:
-            raise ReadTimedOut("nothing came in time")
+            raise ReadTimedOut("no data received in time")
         return data
 
     def abort(self) -> None:
@@ -144,7 +144,7 @@ class AsyncPlayedConnection(Playback):
         wait, data = self._next(seconds)
         await asyncio.sleep(wait if seconds is None else min(wait, seconds))
         if seconds is not None and wait > seconds:
-            raise ReadTimedOut("nothing came in time")
+            raise ReadTimedOut("no data received in time")
         return data
 
     async def close(self) -> None:
@@ -157,5 +157,5 @@ def _length_of(hang: Hang) -> float:
 
 def _end_of(hang: Hang, command: OpenRequest) -> ConnectionFailed | ReadTimedOut:
     if command.first_byte is not None and _length_of(hang) > command.first_byte:
-        return ReadTimedOut("nothing came in time")
+        return ReadTimedOut("no data received in time")
     return ConnectionFailed("the connection broke", retryable=True)

@@ -1,1 +1,1 @@
-"""The only part that does I/O: the rules of HTTP, and the two clients that carry them out."""
+"""HTTP: an exchange without I/O (retries, timeouts, error responses), and the sync and async connections."""

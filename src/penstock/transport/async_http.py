@@ -1,4 +1,4 @@
-"""HTTP for async code, on aiohttp, or on a client of the caller's: an aiohttp session, or an async httpx client."""
+"""HTTP for async code: with aiohttp, or with the caller's own aiohttp session or async httpx client."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from penstock.errors import UsageError
 from penstock.transport.commands import OpenRequest, ReadTimedOut, ResponseHead
 from penstock.transport.failures import client_error
 
-_keepers: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[Any, None]]] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[Any, None]]] = WeakKeyDictionary()
 
 
 async def shared_session() -> Any:
-    """The session of the running loop: connections are kept open and used again.
+    """The session of the running event loop, which keeps connections open for later requests.
 
-    It is held by an async generator, because a loop that shuts down closes those.
+    An async generator holds it, because an event loop closes its async generators when it shuts down.
     """
     loop = asyncio.get_running_loop()
-    if loop not in _keepers or _keepers[loop][0].closed:
-        keeper = _keep_session()
-        _keepers[loop] = await anext(keeper), keeper
-    return _keepers[loop][0]
+    if loop not in _sessions or _sessions[loop][0].closed:
+        holder = _hold_session()
+        _sessions[loop] = await anext(holder), holder
+    return _sessions[loop][0]
 
 
-async def _keep_session() -> AsyncGenerator[Any, None]:
+async def _hold_session() -> AsyncGenerator[Any, None]:
     import aiohttp
 
     connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
@@ -37,19 +37,21 @@ async def _keep_session() -> AsyncGenerator[Any, None]:
         try:
             yield session
         finally:
-            _keepers.pop(asyncio.get_running_loop(), None)  # which the session holds, and so would be held for ever
+            _sessions.pop(
+                asyncio.get_running_loop(), None
+            )  # the session refers to the loop, so that neither would be freed
 
 
 class AsyncHTTPConnection:
-    """The connection of one stream, which waits as long as it is told to.
+    """The HTTP connection of one stream, with a timeout for each read.
 
-    One timer minds the time of all reads: it looks when the last deadline was due, and goes to sleep again if there is
-    a later one by then.
+    One timer serves all reads, because setting one for each read is slow: when it fires, it expires the read, or waits
+    again if the deadline has moved by then.
     """
 
     def __init__(self, client: Any = None) -> None:
         if hasattr(client, "build_request") and not iscoroutinefunction(client.send):
-            raise UsageError(f"async code needs an async client, not {type(client).__module__}.Client; use stream()")
+            raise UsageError(f"astream() needs an async client, not {type(client).__module__}.Client; use stream()")
         self._client = client
         self._command: OpenRequest
         self._response: Any = None
@@ -60,7 +62,7 @@ class AsyncHTTPConnection:
         self._loop: asyncio.AbstractEventLoop
 
     async def open(self, command: OpenRequest) -> ResponseHead:
-        """Send a request; how its answer begins."""
+        """Send a request and return the head of the response."""
         self._command, self._loop = command, asyncio.get_running_loop()
         self._is_expired, self._deadline = False, None
         try:
@@ -70,13 +72,13 @@ class AsyncHTTPConnection:
             raise client_error(error, command) from error
         response = self._response
         if hasattr(response, "aiter_bytes"):
-            self._content = _Pieces(response.aiter_bytes())
+            self._content = _HTTPXContent(response.aiter_bytes())
             return ResponseHead(response.status_code, dict(response.headers))
         self._content = response.content
         return ResponseHead(response.status, dict(response.headers))
 
     async def read(self, seconds: float | None) -> bytes:
-        """The next bytes, none at the end."""
+        """The next bytes of the body, empty at its end."""
         if seconds is None:
             self._deadline = None
         else:
@@ -87,20 +89,20 @@ class AsyncHTTPConnection:
             data: bytes = await self._content.readany()
         except Exception as error:
             if self._is_expired:
-                raise ReadTimedOut("nothing came in time") from None
-            if getattr(self._content, "_buffer", None):  # what came before the error; it will be raised again
+                raise ReadTimedOut("no data received in time") from None
+            if getattr(self._content, "_buffer", None):  # data before the error, which the next read raises again
                 return bytes(self._content._read_nowait(-1))
             raise client_error(error, self._command) from error
         finally:
-            self._deadline = None  # what is done with the data may take its time
+            self._deadline = None  # the time between reads does not count
         return data
 
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if self._deadline is None else self._loop.call_at(self._deadline, self._look)
+        self._timer = None if self._deadline is None else self._loop.call_at(self._deadline, self._on_timer)
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         if self._deadline is not None and self._loop.time() < self._deadline:
             self._set_timer()
@@ -109,7 +111,7 @@ class AsyncHTTPConnection:
             self._content.set_exception(TimeoutError())
 
     async def close(self) -> None:
-        """Close the connection; one that was not read to its end is not used again."""
+        """Close the connection; it is reused only if the response was read to its end."""
         response, self._response, self._deadline = self._response, None, None
         self._set_timer()
         if response is not None and hasattr(response, "aclose"):
@@ -118,18 +120,18 @@ class AsyncHTTPConnection:
             response.close() if not response.content.at_eof() else response.release()
 
 
-class _Pieces:
-    """The pieces of an httpx response, read in the way of aiohttp's."""
+class _HTTPXContent:
+    """The body of an httpx response with the interface of aiohttp's."""
 
     def __init__(self, pieces: AsyncIterator[bytes]) -> None:
         self._pieces = pieces
-        self._waiting: asyncio.Task[Any] | None = None
+        self._read: asyncio.Task[Any] | None = None
         self._error: Exception | None = None
 
     async def readany(self) -> bytes:
-        self._waiting = asyncio.ensure_future(anext(self._pieces, b""))
+        self._read = asyncio.ensure_future(anext(self._pieces, b""))
         try:
-            data: bytes = await self._waiting
+            data: bytes = await self._read
         except asyncio.CancelledError:
             if self._error is not None:
                 raise self._error from None
@@ -138,14 +140,14 @@ class _Pieces:
 
     def set_exception(self, error: Exception) -> None:
         self._error = error
-        if self._waiting is not None:
-            self._waiting.cancel()
+        if self._read is not None:
+            self._read.cancel()
 
 
 def environment_proxy(url: str) -> str | None:
-    """The proxy that the environment names for an address, in `HTTPS_PROXY`, `ALL_PROXY` and so on, if any.
+    """The proxy for a URL from `HTTPS_PROXY`, `ALL_PROXY` and so on, if any.
 
-    aiohttp can look for it too, but then in `.netrc` as well, in a thread, for each request.
+    aiohttp can find it too, but then it also reads `.netrc`, in a thread, for each request.
     """
     parts, proxies = urlsplit(url), getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
@@ -153,9 +155,9 @@ def environment_proxy(url: str) -> str | None:
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     if not proxy.startswith(("http://", "https://")):
-        kind = proxy.partition(":")[0]
+        scheme = proxy.partition(":")[0]
         raise UsageError(
-            f"the environment names a proxy of the kind {kind}: give Model(..., client=...) one that has it"
+            f"the {scheme} proxy of the environment is not supported; pass Model(..., client=...) a client that has it"
         )
     return proxy
 
@@ -164,7 +166,7 @@ async def _send(client: Any, command: OpenRequest) -> Any:
     if client is None:
         client, proxy = await shared_session(), environment_proxy(command.request.url)
     else:
-        proxy = None  # the caller's client minds its own
+        proxy = None  # the caller's client has its own settings
     sent = command.request
     if hasattr(client, "build_request"):
         waits = {"connect": command.connect, "pool": command.connect}

@@ -1,4 +1,4 @@
-"""Requests to AWS signed with the credentials that AWS's own tools find, by AWS's own library."""
+"""AWS request signatures, made by botocore with the credentials that it finds."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def signature(url: str, body: bytes) -> dict[str, str]:
     credentials = session.get_credentials()
     if credentials is None:
         raise MissingKeyError("bedrock", ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"))
-    found = re.search(r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.", url)
-    region = found[1] if found else session.get_config_variable("region") or "us-east-1"
+    match = re.search(r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.", url)
+    region = match[1] if match else session.get_config_variable("region") or "us-east-1"
     request: Any = awsrequest.AWSRequest("POST", url, headers={"content-type": "application/json"}, data=body)
     auth.SigV4Auth(credentials, "bedrock", region).add_auth(request)
     return dict(request.headers)

@@ -29,50 +29,52 @@ _MAX_SHOWN = 500
 
 
 def response_error(status: int, headers: Mapping[str, str], body: bytes, now: float) -> ProviderError:
-    """The error that a refusal is, with the provider's words."""
+    """The error for an error response, with the provider's message."""
     value = _json(body)
-    code, words = _words(value)
-    words = words or _text(body, headers)
-    known: dict[str, Any] = {
+    code, text = _code_and_message(value)
+    text = text or _plain_text(body, headers)
+    fields: dict[str, Any] = {
         "status": status,
         "code": code,
         "request_id": _header(headers, "x-request-id", "request-id", "x-amzn-requestid", "cf-ray"),
-        "raw": value if value is not None else words,
+        "raw": value if value is not None else text,
     }
-    said = f"HTTP {status}: {words}" if words else f"HTTP {status}"
+    message = f"HTTP {status}: {text}" if text else f"HTTP {status}"
     match status:
         case 401 | 403:
-            return AuthenticationError(f"{said} (is the key right, and may it do this?)", **known)
+            return AuthenticationError(f"{message} (check the API key and its permissions)", **fields)
         case 404:
-            return NotFoundError(f"{said} (is the model's name right, and the base URL?)", **known)
+            return NotFoundError(f"{message} (check the name of the model and the base URL)", **fields)
         case 408 | 409 | 425:
-            return OverloadedError(said, retryable=True, **known)
+            return OverloadedError(message, retryable=True, **fields)
         case 429:
-            wait = retry_after(headers, now)
-            is_over = code in ("insufficient_quota", "billing_hard_limit_reached")
-            return RateLimitError(said, retryable=not is_over, retry_after=wait, **known)
+            delay = retry_after(headers, now)
+            is_final = code in ("insufficient_quota", "billing_hard_limit_reached")
+            return RateLimitError(message, retryable=not is_final, retry_after=delay, **fields)
         case 413:
-            return ContextLengthError(said, **known)
+            return ContextLengthError(message, **fields)
         case _ if 300 <= status < 400:
-            where = _header(headers, "location") or "nowhere"
-            return UnexpectedReplyError(f"{said}: redirected to {where}; set base_url to where it is", **known)
+            location = _header(headers, "location") or "nowhere"
+            return UnexpectedReplyError(
+                f"{message}: redirected to {location}; set base_url to the new address", **fields
+            )
         case _ if status >= 500:
-            return OverloadedError(said, retryable=True, retry_after=retry_after(headers, now), **known)
-        case _ if _TOO_LONG.search(words) or "context_length" in code:
-            return ContextLengthError(said, **known)
+            return OverloadedError(message, retryable=True, retry_after=retry_after(headers, now), **fields)
+        case _ if _TOO_LONG.search(text) or "context_length" in code:
+            return ContextLengthError(message, **fields)
         case _:
-            return BadRequestError(said, **known)
+            return BadRequestError(message, **fields)
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """The seconds that the provider asks to wait: `retry-after-ms`, or `Retry-After` in seconds or as a date."""
     if milliseconds := _number(_header(headers, "retry-after-ms")):
         return milliseconds / 1000
-    given = _header(headers, "retry-after")
-    if (seconds := _number(given)) is not None:
+    value = _header(headers, "retry-after")
+    if (seconds := _number(value)) is not None:
         return seconds
     try:
-        return max(0.0, parsedate_to_datetime(given).timestamp() - now) if given else None
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now) if value else None
     except ValueError:
         return None
 
@@ -97,11 +99,11 @@ def _json(body: bytes) -> Any:
         return None
 
 
-def _words(value: Any) -> tuple[str, str]:
-    """The code and the message of an error body, in the shapes that providers have."""
+def _code_and_message(value: Any) -> tuple[str, str]:
+    """The code and the message of an error body, in the shapes that providers use."""
     match value:
         case [first, *_]:  # Gemini
-            return _words(first)
+            return _code_and_message(first)
         case {"error": {"message": message, **rest}}:
             return str(rest.get("code") or rest.get("type") or rest.get("status") or ""), str(message)
         case {"error": str(message)} | {"message": str(message)} | {"detail": str(message)} | {"Message": str(message)}:
@@ -110,8 +112,8 @@ def _words(value: Any) -> tuple[str, str]:
             return "", json.dumps(value)[:_MAX_SHOWN] if value else ""
 
 
-def _text(body: bytes, headers: Mapping[str, str]) -> str:
-    """What a body that is no JSON says, without its markup."""
+def _plain_text(body: bytes, headers: Mapping[str, str]) -> str:
+    """The text of a body that is not JSON, without HTML markup."""
     text = body[:20_000].decode("utf-8", "replace")
     if "html" in _header(headers, "content-type") or text.lstrip().lower().startswith(("<!doctype", "<html")):
         text = unescape(re.sub(r"(?is)<(script|style)\b.*?(?:</\1>|$)|<!--.*?(?:-->|$)|<[^>]*>", " ", text))

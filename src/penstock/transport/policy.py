@@ -13,10 +13,10 @@ from penstock.errors import ProviderError, UsageError
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
-    """How many seconds to wait; None waits for ever.
+    """Timeouts in seconds; None waits without limit.
 
-    `connect` for a connection, `first_event` from the request to the first event of the answer, `idle` between two
-    pieces of it, `total` for all of it.
+    `connect` is for the connection, `first_event` from the request to the first event of the response, `idle` between
+    two reads, `total` for the whole exchange including retries.
     """
 
     connect: float | None = 10.0
@@ -32,11 +32,11 @@ class Timeouts(Struct, frozen=True, kw_only=True):
 
 
 class Retries(Struct, frozen=True, kw_only=True):
-    """How often to try again, and how long to wait before: `first_delay`, doubled each time, up to `longest_delay`.
+    """How often to retry, and how long to wait before: `first_delay`, doubled each time, up to `longest_delay`.
 
-    What the provider asks for in `Retry-After` counts, up to `longest_wait`; beyond, the error is raised at once. Until
-    the answer has begun, a retry is not seen. With `after_start` an answer that broke off is also begun anew, unless it
-    had a whole call in it, and a `Retry` event says that what was shown of it is void.
+    A `Retry-After` of the provider is honoured up to `longest_wait`; if it is longer, the error is raised at once. A
+    retry before the first event is not visible. With `after_start`, a response that broke off is requested again unless
+    it had a complete tool call, and a `Retry` event says that what came before is void.
     """
 
     attempts: int = 2
@@ -53,13 +53,13 @@ class Retries(Struct, frozen=True, kw_only=True):
                 raise UsageError(f"Retries.{name} must be {expected}, not {value!r}")
 
     def delay(self, attempt: int, error: ProviderError) -> float | None:
-        """How long to wait before the next attempt; None if there is to be none."""
+        """How long to wait before the next attempt; None if the error is not retried."""
         if not error.retryable or attempt >= self.attempts:
             return None
         if error.retry_after is not None:
             return error.retry_after if error.retry_after <= self.longest_wait else None
         delay: float = min(self.first_delay * 2**attempt, self.longest_delay)
-        return delay * random.uniform(0.75, 1.0)  # so that many clients do not come back at one time
+        return delay * random.uniform(0.75, 1.0)  # spread the retries of many clients
 
 
 def _is_count(value: Any) -> bool:

@@ -1,13 +1,13 @@
-"""A hold on the socket of a request from its first moment on, so that another thread can break it at any time.
+"""A hold on the socket of a request from its start, so that another thread can break it at any time.
 
-An HTTP client gives away the socket only with the response. Before that, it tells the request's `trace` of the stream
-that it connected. Of one that it uses again it tells nothing; but we saw that stream when it was new, and had its
-`write` say from then on for which request it writes.
+An HTTP client exposes the socket only with the response. Earlier, it reports a new connection to the `trace` of the
+request. It does not report a reused connection, so the `write` of each new connection is wrapped: it notes the request
+that it writes for.
 
-What this cannot reach: the search for an address, the making of a connection, and the wait for a free one in a client
-that limits them. There the wait ends with the client's own time (`timeouts.connect`), and the socket is broken as soon
-as it is there. A connection that was made without us, by a client of the caller's, is known from the first response
-on that we get over it. Requests that share a connection (HTTP/2) break together.
+Not reached are the address lookup, the connecting itself, and the wait for a free connection in a client that limits
+them. They end with the client's own timeout (`timeouts.connect`), and the socket is broken as soon as it exists. A
+connection that the caller's client opened before is known from the first response over it. Requests that share a
+connection (HTTP/2) break together.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 _STOPPABLE = {"connect_tcp", "connect_unix_socket", "send_request_headers", "receive_response_headers"}
-"""Steps before which there is no socket, or one that the client closes if we raise."""
+"""Steps before which raising is safe: there is no socket yet, or the client closes it."""
 
 
 class SocketHold:
-    """Holds the socket of one request while that is under way."""
+    """Holds the socket of one request."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,15 +33,15 @@ class SocketHold:
 
     @contextmanager
     def sending(self) -> Generator[None]:
-        """What this thread writes meanwhile belongs to this request."""
-        before, _current.hold = _current.hold, self
+        """Assign what this thread writes in the meantime to this request."""
+        previous, _current.hold = _current.hold, self
         try:
             yield
         finally:
-            _current.hold = before
+            _current.hold = previous
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """The client tells what it does; raises if that is not wanted any more."""
+        """The `trace` callback of the client; raises if the request was broken off."""
         match event.split(".")[1:]:
             case ["connect_tcp" | "connect_unix_socket", "complete"]:
                 self.hold(info["return_value"])
@@ -60,25 +60,25 @@ class SocketHold:
                 self.release()
 
     def hold(self, stream: Any) -> None:
-        """This is the stream that is used, now and maybe by later requests."""
-        with suppress(AttributeError):  # it is of another kind than those of httpcore
+        """Hold a stream, and watch its writes, so that later requests on it are known."""
+        with suppress(AttributeError):  # not a stream of httpcore
             if not isinstance(stream.write, _WatchedWrite):
                 stream.write = _WatchedWrite(stream)
         self.take(stream)
 
     def take(self, stream: Any) -> None:
-        """This is the stream that is used now."""
+        """Hold a stream."""
         with self._lock:
             self._stream = stream
             self._shut_down_if_broken()
 
     def release(self) -> None:
-        """The stream is not ours any more: another request may use it from here on."""
+        """Let go of the stream: another request may use it from here on."""
         with self._lock:
             self._stream = None
 
     def break_off(self) -> None:
-        """Break the connection, or the one that is still to come: a wait for it in another thread ends at once."""
+        """Break the connection, now or as soon as it exists: a wait for it in another thread ends at once."""
         with self._lock:
             self._is_broken = True
             self._shut_down_if_broken()
@@ -86,19 +86,19 @@ class SocketHold:
     def _shut_down_if_broken(self) -> None:
         if not self._is_broken:
             return
-        with suppress(OSError):  # it is closed already
-            if self._copy is not None:  # reading is enough, and TLS leaves a socket open that it finds not connected
+        with suppress(OSError):  # already closed
+            if self._copy is not None:  # only reading: TLS does not close a socket that is not connected
                 self._copy.shutdown(socket.SHUT_RD)
-            elif (held := self._socket) is not None:
-                socket.socket.shutdown(held, socket.SHUT_RDWR)  # that of TLS would also take away its state
+            elif (sock := self._socket) is not None:
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # `SSLSocket.shutdown` would also drop the TLS state
 
     @property
     def _socket(self) -> socket.socket | None:
-        found: socket.socket | None = None if self._stream is None else self._stream.get_extra_info("socket")
-        return found
+        sock: socket.socket | None = None if self._stream is None else self._stream.get_extra_info("socket")
+        return sock
 
     def _leave_if_broken(self) -> None:
-        """While it connects, a client does not close what it leaves."""
+        """Close the stream and raise: a client that is connecting does not close it."""
         if self._is_broken and self._stream is not None:
             self._stream.close()
         self._raise_if_broken()
@@ -108,10 +108,10 @@ class SocketHold:
             raise ConnectionAbortedError("the request was cancelled")
 
     def _make_copy(self) -> None:
-        """TLS takes the socket over and leaves an empty one, until it has agreed with the other side."""
-        with self._lock, suppress(OSError):  # too many are open
-            if (held := self._socket) is not None:
-                self._copy = socket.fromfd(held.fileno(), held.family, held.type)
+        """Copy the socket, which TLS detaches until the handshake is done."""
+        with self._lock, suppress(OSError):  # too many open files
+            if (sock := self._socket) is not None:
+                self._copy = socket.fromfd(sock.fileno(), sock.family, sock.type)
 
     def _close_copy(self) -> None:
         with self._lock:
@@ -121,7 +121,7 @@ class SocketHold:
 
 
 class _WatchedWrite:
-    """The `write` of a stream, which first tells the request that is being sent."""
+    """The `write` of a stream, which first assigns the stream to the request of this thread."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -134,7 +134,7 @@ class _WatchedWrite:
 
 
 class _CurrentRequest(threading.local):
-    """What a thread is about."""
+    """The request that a thread is sending."""
 
     hold: SocketHold | None = None
 

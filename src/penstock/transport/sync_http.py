@@ -1,4 +1,4 @@
-"""HTTP for code without a loop, on httpx2, or on a client of the caller's that is used the same way."""
+"""HTTP for sync code: with httpx2, or with the caller's own httpx2 or httpx client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _shared: list[Any] = []
 
 
 def shared_client() -> Any:
-    """The client of this process: connections are kept open and used again."""
+    """The client of this process, which keeps connections open for later requests."""
     with _lock:
         if not _shared:
             import httpx2
@@ -32,12 +32,12 @@ def shared_client() -> Any:
 
 
 class HTTPConnection:
-    """The connection of one stream, which waits as long as it is told to."""
+    """The HTTP connection of one stream, with a timeout for each read."""
 
     def __init__(self, client: Any = None) -> None:
         if client is not None and (not hasattr(client, "build_request") or iscoroutinefunction(client.send)):
             raise UsageError(
-                f"plain code needs a client of httpx2 or httpx, not {type(client).__name__}; use astream()"
+                f"stream() needs a sync client of httpx2 or httpx, not {type(client).__name__}; use astream()"
             )
         self.deadline: float | None = None
         self._client = client
@@ -49,7 +49,7 @@ class HTTPConnection:
         self._is_aborted = False
 
     def open(self, command: OpenRequest) -> ResponseHead:
-        """Send a request; how its answer begins."""
+        """Send a request and return the head of the response."""
         client = shared_client() if self._client is None else self._client
         self._command, sent, first = command, command.request, command.first_byte
         waits = {"connect": command.connect, "pool": command.connect, "read": first, "write": first}
@@ -65,14 +65,14 @@ class HTTPConnection:
             raise client_error(error, command) from error
         if "network_stream" in response.extensions and not response.is_closed:
             hold.hold(response.extensions["network_stream"])
-        waits["read"] = None  # from here on the watchdog minds the time
+        waits["read"] = None  # from here on the watchdog ends waits
         self._is_expired, self.deadline = False, None
         self._response, self._pieces = response, response.iter_bytes()
         watchdog.watch(self)
         return ResponseHead(response.status_code, dict(response.headers))
 
     def read(self, seconds: float | None) -> bytes:
-        """The next bytes, none at the end."""
+        """The next bytes of the body, empty at its end."""
         if seconds is not None:
             self.deadline = deadline = time.monotonic() + seconds
             if deadline < watchdog.next_check:
@@ -84,25 +84,26 @@ class HTTPConnection:
             if not self._is_expired:
                 raise client_error(error, self._command) from error
         finally:
-            self.deadline = None  # what is done with the data may take its time
-        if self._is_expired and not data:  # some answers end when the connection does, and we broke it
-            raise ReadTimedOut("nothing came in time")
+            self.deadline = None  # the time between reads does not count
+        if self._is_expired and not data:  # a body without a length ends with the connection, which `expire` broke
+            raise ReadTimedOut("no data received in time")
         return data
 
     def expire(self) -> None:
+        """Break the connection because a read exceeded its timeout."""
         self._is_expired = True
         self._hold.break_off()
 
     def abort(self) -> None:
-        """Break the connection for good, from whatever thread: a wait in another ends at once.
+        """Break the connection for good, from any thread; a wait in another thread ends at once.
 
-        One that is still being made is broken as soon as it is there (see `socket_hold`).
+        A connection that is still being established is broken as soon as it is (see `socket_hold`).
         """
         self._is_aborted = True
         self._hold.break_off()
 
     def close(self) -> None:
-        """Close the connection; one that was not read to its end is not used again."""
+        """Close the connection; it is reused only if the response was read to its end."""
         response, self._response = self._response, None
         if response is not None:
             watchdog.forget(self)
@@ -111,6 +112,6 @@ class HTTPConnection:
 
     def _new_hold(self) -> SocketHold:
         self._hold = SocketHold()
-        if self._is_aborted:  # after the new one was set: whoever aborts looks for it the other way round
+        if self._is_aborted:  # checked after the hold is set: `abort` does the two in the other order
             self._hold.break_off()
         return self._hold

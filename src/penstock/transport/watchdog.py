@@ -1,7 +1,6 @@
-"""A thread that ends waits that take too long, for connections that block.
+"""A thread that ends reads of blocking connections at their deadlines.
 
-A socket has a timeout of its own, but HTTP clients fix it when a request begins. Here each wait has the time that it
-should have, and a wait can be ended from another thread too.
+HTTP clients set the timeout of a socket once per request, but each read here has its own.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Protocol
 
 
 class Watched(Protocol):
-    """Something that waits until its `deadline`, in the time of `time.monotonic`, and can be woken before."""
+    """A connection with a `deadline` in the time of `time.monotonic`; `expire` ends its wait."""
 
     deadline: float | None
 
@@ -21,7 +20,7 @@ class Watched(Protocol):
 
 
 class Watchdog:
-    """Wakes what has waited too long. Its thread lives while there is something to watch."""
+    """Expires connections that exceed their deadline. Its thread runs while there is a connection to watch."""
 
     def __init__(self) -> None:
         self._watched: set[Watched] = set()
@@ -30,17 +29,17 @@ class Watchdog:
         self.next_check = inf
         """Until when it sleeps. Whoever sets an earlier deadline calls `wake`."""
 
-    def watch(self, one: Watched) -> None:
+    def watch(self, connection: Watched) -> None:
         with self._changed:
-            self._watched.add(one)
+            self._watched.add(connection)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="penstock-watchdog", daemon=True)
                 self._thread.start()
             self._changed.notify()
 
-    def forget(self, one: Watched) -> None:
+    def forget(self, connection: Watched) -> None:
         with self._changed:
-            self._watched.discard(one)
+            self._watched.discard(connection)
             self._changed.notify()
 
     def wake(self) -> None:
@@ -54,15 +53,15 @@ class Watchdog:
                 if not self._watched:
                     self._thread = None
                     return
-                late = self._look(time.monotonic())
-            for one in late:
-                one.expire()
+                late = self._check(time.monotonic())
+            for connection in late:
+                connection.expire()
 
-    def _look(self, now: float) -> set[Watched]:
-        """What has waited too long; if nothing has, sleep until something may have."""
-        self.next_check = inf  # first of all: a deadline that is set from here on wakes us, one set before is seen
-        due = [(deadline, one) for one in self._watched if (deadline := one.deadline) is not None]
-        late = {one for deadline, one in due if deadline <= now}
+    def _check(self, now: float) -> set[Watched]:
+        """The connections past their deadline; if there are none, sleeps until the next deadline."""
+        self.next_check = inf  # first: a deadline that is set later wakes this thread, an earlier one is read below
+        due = [(deadline, watched) for watched in self._watched if (deadline := watched.deadline) is not None]
+        late = {watched for deadline, watched in due if deadline <= now}
         self._watched -= late
         if not late:
             self.next_check = min((deadline for deadline, _ in due), default=inf)
