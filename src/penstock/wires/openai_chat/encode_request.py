@@ -52,23 +52,23 @@ NO_CUSTOM_TOOLS = "no-custom-tools"
 QUIRKS_IN_WORDS = {
     MAX_TOKENS: "The limit is called `max_tokens`; the newer `max_completion_tokens` is refused or ignored.",
     RANDOM_SEED: "The seed is called `random_seed`.",
-    REASONING_OBJECT: 'How much to reason is an object: `{"effort": …}` or `{"max_tokens": …}`.',
-    NO_STREAM_OPTIONS: "`stream_options` is refused; the usage comes without it.",
+    REASONING_OBJECT: 'The reasoning effort is an object: `{"effort": …}` or `{"max_tokens": …}`.',
+    NO_STREAM_OPTIONS: "`stream_options` is refused; the usage is sent without it.",
     NO_PARALLEL_SWITCH: "`parallel_tool_calls` is refused.",
-    NO_CUSTOM_TOOLS: "A tool that takes free text is declared as a function that takes it as `input`.",
-    NINE_LETTER_IDS: "Ids of calls are exactly nine letters and digits: others are rewritten.",  # QUIRKS 165
-    NAME_IN_RESULTS: "A result says which tool it is from.",
-    MEDIA_IN_RESULTS: "A result may hold pictures and files; elsewhere they follow in a message of the user.",
+    NO_CUSTOM_TOOLS: "Custom tools (free text) are declared as functions with an argument `input`.",
+    NINE_LETTER_IDS: "Call ids must have exactly nine letters and digits; others are rewritten.",  # QUIRKS 165
+    NAME_IN_RESULTS: "A result needs the name of its tool.",
+    MEDIA_IN_RESULTS: "A result may contain images and files; for other providers they follow in a user message.",
     ANSWER_AFTER_RESULTS:
-        "After results comes an answer, and never the user: where there was none, one that says so stands for it.",
-    SYSTEM_FIRST: "Only the first message may be one of the system: all of them are joined there.",
+        "Results must be followed by an assistant message; a placeholder is inserted if there is none.",
+    SYSTEM_FIRST: "Only the first message may be a system message; all system messages are joined there.",
     ECHO_REASONING:  # QUIRKS 84
-        "The model's reasoning goes back as `reasoning_content`, on a message with calls even if it is empty.",
-    ECHO_AS_REASONING: "The model's reasoning goes back as `reasoning`.",
-    REFUSAL_AS_TEXT: "`refusal` is refused: a refusal goes back as text.",
-    KNOWN_FIELDS: "A message with a field that is not OpenAI's own is refused: states of other providers are left out.",
+        "Reasoning is sent back as `reasoning_content`; on a message with calls even if it is empty.",
+    ECHO_AS_REASONING: "Reasoning is sent back as `reasoning`.",
+    REFUSAL_AS_TEXT: "The field `refusal` is not accepted; refusals are sent back as text.",
+    KNOWN_FIELDS: "Fields that are not OpenAI's own are refused; state of other providers is left out.",
 }  # fmt: skip
-"""What each quirk is, by its name; docs/providers.md is made of this."""
+"""The description of each quirk, for docs/providers.md."""
 QUIRKS = frozenset(QUIRKS_IN_WORDS)
 
 _OWN_FIELDS = ("name", "image_url")  # those of OpenAI's that our parts have no word for
