@@ -1,4 +1,4 @@
-"""What must hold of the events of any stream, good or bad."""
+"""Invariants of the events of any stream, well-formed or not."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from penstock.events import (
 )
 
 ANYWHERE = (Error, Unknown, Usage, Retry)
-"""Events that belong to no choice."""
+"""Events without a choice."""
 
 
 def assert_sane(stream: list[StreamChunk]) -> None:
-    """One finish a choice and nothing of it after that; calls announced, ended once and strict; JSON loses nothing."""
+    """One finish per choice and nothing after it; calls start, end once and are strict; events survive JSON."""
     finished: set[int] = set()
     for event in stream:
         if isinstance(event, Finish):
@@ -65,7 +65,7 @@ def assert_calls_are_sane(stream: Iterable[StreamChunk]) -> None:
 
 
 def assert_strict(call: ToolCall) -> None:
-    """A whole call is what its raw text strictly says (law 7)."""
+    """The arguments of a complete call are the strict JSON of its raw text (law 7)."""
     if call.kind == "custom":
         assert call.arguments == {"input": call.arguments_raw}
     elif call.arguments_raw.strip() not in ("", "null"):
@@ -74,18 +74,18 @@ def assert_strict(call: ToolCall) -> None:
         assert call.arguments == {}
 
 
-def said(stream: list[StreamChunk]) -> str:
-    """All visible text, a withdrawn attempt's included."""
+def visible_text(stream: list[StreamChunk]) -> str:
+    """All visible text, including that of withdrawn attempts."""
     return "".join(event.text for event in stream if isinstance(event, Text))
 
 
-def mended(value: Any) -> Any:
-    """Half characters replaced, as ours are."""
+def without_lone_surrogates(value: Any) -> Any:
+    """The value with lone surrogates replaced, as Penstock does."""
     match value:
         case str():
             return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         case list():
-            return [mended(item) for item in value]
+            return [without_lone_surrogates(item) for item in value]
         case dict():
-            return {mended(key): mended(item) for key, item in value.items()}
+            return {without_lone_surrogates(key): without_lone_surrogates(item) for key, item in value.items()}
     return value

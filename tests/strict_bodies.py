@@ -1,4 +1,4 @@
-"""Requests that the real providers take, and requests that they refuse, with a piece of the words in which they do.
+"""Requests that the real providers accept, and requests that they reject, with a part of the error message.
 
 A `*` stands for words that are left out.
 """

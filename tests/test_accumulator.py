@@ -31,7 +31,7 @@ def as_chunk(deltas: list[dict[str, Any]]) -> Any:
 
 
 @pytest.mark.parametrize("shape", [list, as_sdk_objects, as_chunk], ids=["dicts", "sdk-objects", "whole-chunks"])
-def test_deltas_of_any_shape_add_up_to_calls(shape: Any) -> None:
+def test_deltas_in_any_form_are_accumulated(shape: Any) -> None:
     calls = StreamingToolCallAccumulator()
     for deltas in DELTAS[:2]:
         calls.add_chunk(shape(deltas))
@@ -58,7 +58,7 @@ def test_deltas_of_any_shape_add_up_to_calls(shape: Any) -> None:
     ],
     ids=["no-id", "no-name", "no-arguments", "cut", "no-object"],
 )
-def test_a_call_that_lacks_anything_is_not_complete(delta: dict[str, Any]) -> None:
+def test_a_call_without_id_name_or_whole_arguments_is_not_complete(delta: dict[str, Any]) -> None:
     calls = StreamingToolCallAccumulator()
     calls.add_chunk([delta])
     assert not calls.has_complete_tool_calls()
@@ -78,13 +78,13 @@ def test_clear_forgets_everything_and_ignores_late_pieces() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, [], {}, {"choices": []}, {"choices": None}], ids=repr)
-def test_chunks_without_deltas_are_fine(nothing: Any) -> None:
+def test_chunks_without_deltas_are_accepted(nothing: Any) -> None:
     calls = StreamingToolCallAccumulator()
     calls.add_chunk(nothing)
     assert not calls.has_complete_tool_calls()
 
 
-def test_of_several_answers_the_first_counts() -> None:
+def test_only_the_first_choice_is_accumulated() -> None:
     calls = StreamingToolCallAccumulator()
     for choice in (0, 1):
         delta = {"tool_calls": [{"index": 0, "id": f"c{choice}", "function": {"name": "f", "arguments": "{}"}}]}

@@ -1,4 +1,4 @@
-"""Bytes that are no stream, or no good one: told in events and bounded by named limits, never raised."""
+"""Malformed input: reported as events, bounded by named limits, never raised."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.framing import frames as frame
 from penstock.wires import ALIASES, WIRES, WireName
 from penstock.wires.openai_chat import decode_response as openai_chat
 from tests import streams
-from tests.sanity import assert_sane, said
+from tests.sanity import assert_sane, visible_text
 from tests.support import aws_message, decode_pieces, frame_bytes, joined, pieces_of, random_pieces, vectors
 
 every_wire = pytest.mark.parametrize("wire", list(WIRES))
@@ -36,7 +36,7 @@ def frames_of(wire: str) -> list[Any]:
 
 
 def framed(wire: str, payload: bytes, event: str = "contentBlockDelta") -> bytes:
-    """Any payload, framed as the wire does it."""
+    """Any payload in the framing of the wire."""
     match wire:
         case "ollama":
             return payload + b"\n"
@@ -47,11 +47,11 @@ def framed(wire: str, payload: bytes, event: str = "contentBlockDelta") -> bytes
 
 
 def beginning(wire: str) -> bytes:
-    """A stream that has said its text and goes on."""
+    """The beginning of a stream, up to the end of its text."""
     data = b""
     for item in frames_of(wire):
         data += frame_bytes(wire, item)
-        if said(decode_pieces(wire, [data])) == streams.TEXT:
+        if visible_text(decode_pieces(wire, [data])) == streams.TEXT:
             return data
     raise AssertionError("the stream never says its text")
 
@@ -60,17 +60,17 @@ BEGINNINGS = {wire: beginning(wire) for wire in WIRES}
 
 
 def decoded(wire: str, pieces: Iterable[bytes]) -> list[StreamChunk]:
-    """The events of a stream, found to be sane."""
+    """The events of a stream, after checking that they are sane."""
     stream = decode_pieces(wire, pieces)
     assert_sane(stream)
     return stream
 
 
-def told(stream: list[StreamChunk]) -> list[Error | Unknown]:
+def problems(stream: list[StreamChunk]) -> list[Error | Unknown]:
     return [event for event in stream if isinstance(event, Error | Unknown)]
 
 
-# Bodies that are no stream
+# Bodies that are not streams
 
 NO_STREAMS = {
     "markup": b"<html>\r\n<head><title>504 Gateway Time-out</title></head>\r\n<body>nginx</body></html>",
@@ -89,9 +89,9 @@ NO_STREAMS = {
 
 @every_wire
 @pytest.mark.parametrize("body", NO_STREAMS.values(), ids=list(NO_STREAMS))
-def test_a_body_that_is_no_stream_is_told(wire: str, body: bytes) -> None:
+def test_a_body_that_is_not_a_stream_is_reported(wire: str, body: bytes) -> None:
     stream = decoded(wire, [body])
-    assert told(stream)
+    assert problems(stream)
     assert [type(event) for event in stream][-1] is Finish
     assert penstock.collect(stream).finish_reason in ("cut", "error")
     assert joined(decoded(wire, pieces_of(body, 1))) == joined(stream)
@@ -130,11 +130,11 @@ def test_an_unknown_wire_raises_at_once_with_a_suggestion_or_the_list(name: Any)
         assert "did you mean 'openai-chat'?" in message or all(wire in message for wire in WIRES)
 
 
-def test_every_alias_leads_to_a_wire() -> None:
+def test_every_alias_names_a_wire() -> None:
     assert set(ALIASES.values()) <= set(WIRES)
 
 
-# A stream that goes bad
+# Streams with garbage in the middle
 
 GARBAGE = {
     **NO_STREAMS,
@@ -150,24 +150,24 @@ GARBAGE = {
 
 @every_wire
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=list(GARBAGE))
-def test_what_was_said_before_stands(wire: str, garbage: bytes) -> None:
+def test_text_before_garbage_is_kept(wire: str, garbage: bytes) -> None:
     body = BEGINNINGS[wire] + garbage
     stream = decoded(wire, [body])
-    assert said(stream) == streams.TEXT
-    assert told(stream)
+    assert visible_text(stream) == streams.TEXT
+    assert problems(stream)
     for seed in range(3):
         assert joined(decoded(wire, random_pieces(body, seed))) == joined(stream)
 
 
 @every_wire
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=list(GARBAGE))
-def test_a_bad_frame_does_not_take_the_others_with_it(wire: str, garbage: bytes) -> None:
+def test_frames_after_a_malformed_one_are_decoded(wire: str, garbage: bytes) -> None:
     rest = streams.body(wire).removeprefix(BEGINNINGS[wire])
     line = garbage.replace(b"\r", b"").replace(b"\n", b"")
     if wire == "ollama" and line.startswith(b"{") and not line.endswith(b"}"):
-        line += b'"}'  # else the next lines would be taken for its continuation
+        line += b'"}'  # otherwise the next lines would continue it
     stream = decoded(wire, [BEGINNINGS[wire] + framed(wire, line) + rest])
-    assert said(stream) == streams.TEXT
+    assert visible_text(stream) == streams.TEXT
     assert [call.name for call in penstock.collect(stream).tool_calls] == [name for name, _ in streams.CALLS]
 
 
@@ -184,7 +184,7 @@ def small_cap(monkeypatch: pytest.MonkeyPatch) -> int:
 
 @every_wire
 @pytest.mark.parametrize("size", [1, 100, 5000, 10**6])
-def test_a_frame_beyond_the_limit_is_told_and_the_rest_goes_on(wire: str, size: int, small_cap: int) -> None:
+def test_a_frame_beyond_the_limit_is_reported_and_the_rest_is_decoded(wire: str, size: int, small_cap: int) -> None:
     rest = streams.body(wire).removeprefix(BEGINNINGS[wire])
     giant = framed(wire, b'{"type":"x","text":"' + b"x" * (5 * small_cap) + b'"}')
     stream = decoded(wire, pieces_of(BEGINNINGS[wire] + giant + rest, size))
@@ -197,7 +197,7 @@ def test_a_frame_beyond_the_limit_is_told_and_the_rest_goes_on(wire: str, size: 
 
 
 @every_wire
-def test_a_line_that_never_ends_takes_no_memory(wire: WireName, small_cap: int) -> None:
+def test_an_endless_line_uses_bounded_memory(wire: WireName, small_cap: int) -> None:
     decoder = penstock.Decoder(wire)
     stream = decoder.feed(BEGINNINGS[wire])
     stream += decoder.feed(framed(wire, b'{"text":"' + b"x" * 10 * MEBIBYTE)[:1000])
@@ -211,12 +211,12 @@ def test_a_line_that_never_ends_takes_no_memory(wire: WireName, small_cap: int) 
     assert peak < 20 * small_cap
     stream += decoder.close()
     assert_sane(stream)
-    assert said(stream) == streams.TEXT
+    assert visible_text(stream) == streams.TEXT
     assert any(isinstance(event, Error) and event.code == "frame_too_large" for event in stream)
 
 
-def test_a_frame_of_a_hundred_megabytes() -> None:
-    """With the real limit, and nothing patched."""
+def test_a_frame_of_a_hundred_megabytes_uses_bounded_memory() -> None:
+    """With the real limit."""
     decoder = penstock.Decoder("openai-chat")
     stream = decoder.feed(BEGINNINGS["openai-chat"] + b'data: {"choices":[{"delta":{"content":"')
     piece = b"x" * MEBIBYTE
@@ -231,11 +231,11 @@ def test_a_frame_of_a_hundred_megabytes() -> None:
     stream += decoder.feed(b'"}}]}\n\n' + frame_bytes("openai-chat", {"choices": [{"delta": {"content": " Done."}}]}))
     stream += decoder.close()
     assert_sane(stream)
-    assert said(stream) == streams.TEXT + " Done."
+    assert visible_text(stream) == streams.TEXT + " Done."
     assert [event.code for event in stream if isinstance(event, Error)] == ["frame_too_large"]
 
 
-def test_arguments_without_end_are_dropped_and_the_call_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_arguments_are_dropped_and_the_call_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("penstock.calls.growing", "penstock.wires.shared.open_call"):
         monkeypatch.setattr(f"{module}.MAX_ARGUMENTS", 10_000)
     head = {"index": 0, "id": "c", "function": {"name": "f", "arguments": '{"a": "'}}
@@ -256,7 +256,7 @@ def test_arguments_without_end_are_dropped_and_the_call_is_invalid(monkeypatch: 
     assert "MAX_ARGUMENTS" in turn.invalid_calls[0].message
 
 
-def test_state_without_end_is_told_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_state_is_reported_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openai_chat, "MAX_STATE", 10_000)
     detail = {"type": "reasoning.text", "text": "x" * 90}
     more = frame_bytes("openai-chat", chat_chunk(reasoning_details=[detail]))
@@ -295,30 +295,30 @@ DEEP = "@@deep@@"
 
 
 def payload_frames(wire: str) -> list[tuple[str, Any]]:
-    """The event name (where the framing bears it) and the payload of each JSON frame of a stream."""
+    """The event name (where the framing has one) and the payload of each JSON frame of a stream."""
     items = [item for item in frames_of(wire) if isinstance(item, dict)]
     return [next(iter(item.items())) for item in items] if wire == "bedrock" else [("", item) for item in items]
 
 
 @every_wire
 @pytest.mark.parametrize("shape", ["list", "object", "mixed"])
-def test_nesting_is_borne_wherever_it_stands(wire: str, shape: str) -> None:
+def test_deep_nesting_at_any_place_is_tolerated(wire: str, shape: str) -> None:
     texts = [nested(depth, shape) for depth in (100, 480, 700, 940, 1100)]
     for event, payload in payload_frames(wire):
         for path in paths_in(payload):
             template = json.dumps(changed(payload, path, DEEP))
             for text in texts:
                 bad = framed(wire, template.replace(f'"{DEEP}"', text).encode(), event)
-                assert said(decoded(wire, [BEGINNINGS[wire] + bad])).startswith(streams.TEXT)
+                assert visible_text(decoded(wire, [BEGINNINGS[wire] + bad])).startswith(streams.TEXT)
 
 
 @every_wire
 @pytest.mark.parametrize("shape", ["list", "object", "mixed"])
-def test_a_million_levels_are_borne(wire: str, shape: str) -> None:
+def test_a_million_levels_of_nesting_are_tolerated(wire: str, shape: str) -> None:
     deep = nested(1_000_000, shape)
     for text in (deep, '{"choices":[' + deep + "]}", '{"type":"error","error":' + deep + "}", deep[:1_500_000]):
         line = framed(wire, text.encode())
-        assert said(decoded(wire, [BEGINNINGS[wire] + line])) == streams.TEXT
+        assert visible_text(decoded(wire, [BEGINNINGS[wire] + line])) == streams.TEXT
 
 
 @pytest.mark.parametrize("depth", [100, 480, 900, 990, 1100, 100_000])
@@ -362,10 +362,10 @@ def written(value: Any) -> bytes:
 @every_wire
 @a_few
 @given(values=st.lists(json_values, max_size=4))
-def test_any_json_is_borne_as_a_frame(wire: str, values: list[Any]) -> None:
+def test_any_json_is_tolerated_as_a_frame(wire: str, values: list[Any]) -> None:
     body = BEGINNINGS[wire] + b"".join(framed(wire, written(value)) for value in values)
     stream = decoded(wire, [body])
-    assert said(stream).startswith(streams.TEXT)
+    assert visible_text(stream).startswith(streams.TEXT)
     assert joined(decoded(wire, random_pieces(body, len(body)))) == joined(stream)
 
 
@@ -374,7 +374,7 @@ VECTORS = {wire: [vector for vector in vectors() if ALIASES.get(vector.wire, vec
 
 @every_wire
 @given(data=st.data())
-def test_a_frame_with_a_wrong_field_is_borne(wire: str, data: st.DataObject) -> None:
+def test_a_frame_with_a_wrong_field_is_tolerated(wire: str, data: st.DataObject) -> None:
     vector = data.draw(st.sampled_from(VECTORS[wire]))
     frames = [
         item for item in vector.frames if isinstance(item, dict) and "$bytes" not in item and "exception" not in item
@@ -390,13 +390,13 @@ def test_a_frame_with_a_wrong_field_is_borne(wire: str, data: st.DataObject) -> 
     stream = decoded(wire, [body])
     assert joined(decoded(wire, random_pieces(body, at))) == joined(stream)
     if not any(isinstance(item, Retry) for item in stream):
-        assert said(stream).startswith(said(decode_pieces(wire, before[:at])))
+        assert visible_text(stream).startswith(visible_text(decode_pieces(wire, before[:at])))
 
 
 @every_wire
 @a_few
 @given(data=st.data())
-def test_frames_in_another_order_are_borne(wire: str, data: st.DataObject) -> None:
+def test_frames_in_another_order_are_tolerated(wire: str, data: st.DataObject) -> None:
     vector = data.draw(st.sampled_from(VECTORS[wire]))
     frames = data.draw(
         st.lists(st.sampled_from([frame_bytes(vector.wire, item) for item in vector.frames]), max_size=8)
@@ -405,7 +405,7 @@ def test_frames_in_another_order_are_borne(wire: str, data: st.DataObject) -> No
     assert joined(decoded(wire, random_pieces(body, len(body)))) == joined(decoded(wire, [body]))
 
 
-# What an error keeps
+# Errors
 
 
 def test_a_rejected_generation_is_kept() -> None:  # QUIRKS 95

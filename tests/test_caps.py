@@ -455,14 +455,14 @@ ELSEWHERE = {
     "cli.MAX_BYTES": "test_cli.py::test_detection_gives_up_after_a_megabyte",
     "run.MAX_AHEAD": "test_progress.py::test_a_tool_waits_for_a_reader_who_does_not_read",
     "agent.MAX_WAIT": "test_cancel.py::test_a_tool_that_does_not_listen_holds_nothing_up",
-    "calls.MAX_ARGUMENTS": ("test_bad_input.py::test_arguments_without_end_are_dropped_and_the_call_is_invalid"),
+    "calls.MAX_ARGUMENTS": ("test_bad_input.py::test_endless_arguments_are_dropped_and_the_call_is_invalid"),
     "cli.MAX_HELD": "test_cli.py::test_choices_wait_no_longer_than_memory_allows",
     "cli.MAX_UNKNOWN": "test_cli.py::test_a_flood_of_unknown_frames_is_counted",
     "dialects.MAX_HELD": "test_dialects.py::test_what_is_held_back_is_capped",
     "dialects.MAX_INDENT": "test_dialects_values.py::test_a_line_may_be_indented_so_far",
     "framing.MAX_FRAME_BYTES": "test_framing.py::test_a_frame_beyond_the_cap_is_skipped_and_told",
-    "tools.MAX_MEDIA": "test_tool_outcome.py::test_media_that_are_too_large_are_told_of",
-    "tools.MAX_RESULT": "test_tool_outcome.py::test_what_takes_no_end_is_cut_in_the_middle",
+    "tools.MAX_MEDIA": "test_tool_outcome.py::test_media_beyond_the_cap_become_a_note",
+    "tools.MAX_RESULT": "test_tool_outcome.py::test_long_text_is_truncated_in_the_middle",
 }
 """The tests that cover the other caps: a file of this folder, and a name in it."""
 

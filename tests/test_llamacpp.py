@@ -1,4 +1,4 @@
-"""A server that nobody here wrote: llama.cpp, with a tiny model, on its three endpoints."""
+"""A real server: llama.cpp with a tiny model, on its three endpoints."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENDPOINTS = {
 
 
 class Forecast(msgspec.Struct, forbid_unknown_fields=True):
-    """What the schema of the tool allows."""
+    """The arguments that the schema of the tool allows."""
 
     city: str
     days: int
@@ -57,7 +57,7 @@ Read = Callable[..., list[StreamChunk]]
 
 @pytest.fixture(scope="session")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where the server listens, which is a process of its own."""
+    """The address of the server, which is a process of its own."""
     pytest.importorskip("xllamacpp", reason="there is no wheel of llama.cpp for this platform", exc_type=ImportError)
     model = tmp_path_factory.mktemp("llamacpp") / "tiny.gguf"
     write_model(model)
@@ -90,12 +90,12 @@ def on(endpoint: str, address: str) -> Model:
     return Model(name, address, "none", wire=wire_name(wire), temperature=0, max_tokens=250)
 
 
-def in_plain_code(model: Model, messages: Any = PROMPT, **options: Any) -> list[StreamChunk]:
+def read_sync(model: Model, messages: Any = PROMPT, **options: Any) -> list[StreamChunk]:
     with model.stream(messages, **options) as stream:
         return list(stream)
 
 
-def in_async_code(model: Model, messages: Any = PROMPT, **options: Any) -> list[StreamChunk]:
+def read_async(model: Model, messages: Any = PROMPT, **options: Any) -> list[StreamChunk]:
     async def run() -> list[StreamChunk]:
         async with model.astream(messages, **options) as stream:
             return [chunk async for chunk in stream]
@@ -103,18 +103,18 @@ def in_async_code(model: Model, messages: Any = PROMPT, **options: Any) -> list[
     return asyncio.run(run())
 
 
-@pytest.fixture(params=[in_plain_code, in_async_code], ids=["plain", "async"])
+@pytest.fixture(params=[read_sync, read_async], ids=["sync", "async"])
 def read(request: pytest.FixtureRequest) -> Read:
     return request.param
 
 
-def told(turn: Turn) -> Any:
-    """What a turn says; ids are new each time, and what it cost depends on what the server still knew."""
+def content(turn: Turn) -> Any:
+    """The content of a turn without ids and usage, which differ each time."""
     calls = [(call.name, call.arguments) for call in turn.tool_calls]
     return turn.text, calls, turn.finish_reason, len(turn.invalid_calls), turn.error
 
 
-def test_a_whole_call_comes_out(model: Model, read: Read) -> None:
+def test_a_call_is_complete(model: Model, read: Read) -> None:
     chunks = read(model, **REQUIRED)
     turn = collect(chunks)
     assert turn.text == SENTENCE
@@ -122,11 +122,11 @@ def test_a_whole_call_comes_out(model: Model, read: Read) -> None:
     (call,) = turn.tool_calls
     assert call.name == "forecast"
     assert call.id
-    msgspec.convert(call.arguments, Forecast)  # raises if they do not fit
+    msgspec.convert(call.arguments, Forecast)  # raises if they are invalid
     assert msgspec.json.decode(call.arguments_raw) == call.arguments
 
 
-def test_the_call_is_seen_to_grow(model: Model, read: Read) -> None:
+def test_a_call_arrives_in_pieces(model: Model, read: Read) -> None:
     chunks = read(model, **REQUIRED)
     (call,) = [chunk for chunk in chunks if isinstance(chunk, ToolCall)]
     (start,) = [chunk for chunk in chunks if isinstance(chunk, ToolCallStart)]
@@ -136,7 +136,7 @@ def test_the_call_is_seen_to_grow(model: Model, read: Read) -> None:
     assert len(pieces) > 20
 
 
-def test_text_comes_word_by_word(model: Model, read: Read) -> None:
+def test_text_arrives_word_by_word(model: Model, read: Read) -> None:
     chunks = read(model)
     turn = collect(chunks)
     assert [chunk.text for chunk in chunks if isinstance(chunk, Text)] == [*WORDS, "."]
@@ -148,16 +148,16 @@ def test_text_comes_word_by_word(model: Model, read: Read) -> None:
 @pytest.mark.parametrize("options", [{}, REQUIRED], ids=["text", "call"])
 def test_streamed_equals_whole(model: Model, options: Any) -> None:
     streamed, whole = (model.stream_text_and_classify(PROMPT, **options, streaming=way) for way in (True, False))
-    assert told(streamed) == told(whole)
+    assert content(streamed) == content(whole)
 
 
-@pytest.mark.parametrize("endpoint", ["Chat Completions", "Responses"])  # the other one takes no seed
-def test_several_calls_keep_apart(endpoint: str, address: str) -> None:
+@pytest.mark.parametrize("endpoint", ["Chat Completions", "Responses"])  # the third endpoint has no seed
+def test_parallel_calls_stay_separate(endpoint: str, address: str) -> None:
     model = on(endpoint, address)
     asked = ({**REQUIRED, "temperature": 1, "extra": {"seed": seed}} for seed in range(50))
     answers = ((options, model.stream_text_and_classify(PROMPT, **options)) for options in asked)
     options, turn = next((options, turn) for options, turn in answers if len(turn.tool_calls) > 1)
-    assert told(turn) == told(model.stream_text_and_classify(PROMPT, **options, streaming=False))
+    assert content(turn) == content(model.stream_text_and_classify(PROMPT, **options, streaming=False))
     assert len({call.id for call in turn.tool_calls}) == len(turn.tool_calls)
     for call in turn.tool_calls:
         msgspec.convert(call.arguments, Forecast)
@@ -170,7 +170,7 @@ def test_a_call_that_was_cut_never_runs(model: Model) -> None:
     assert [(call.name, call.why) for call in turn.invalid_calls] == [("forecast", "cut")]
 
 
-def test_results_go_back(model: Model) -> None:
+def test_results_are_sent_back(model: Model) -> None:
     turn = model.stream_text_and_classify(PROMPT, **REQUIRED)
     history = [user(PROMPT), turn, tool_results(*(result(call, "Rain.") for call in turn.tool_calls))]
     assert model.stream_text_and_classify(history, tools=[TOOL]).text == SENTENCE
@@ -186,12 +186,12 @@ def test_streams_do_not_mix(model: Model) -> None:
     assert [len(turn.tool_calls) for turn in turns] == [0, 1] * 4
 
 
-def test_a_bad_request_is_told_in_the_servers_words(model: Model, read: Read) -> None:
+def test_a_bad_request_has_the_message_of_the_server(model: Model, read: Read) -> None:
     with pytest.raises(BadRequestError, match=r"'temperature'.*must be number") as caught:
         read(model, temperature="warm")
     assert caught.value.status == 400
 
 
-def test_a_prompt_that_is_too_long_is_told_as_such(model: Model) -> None:
+def test_a_prompt_that_is_too_long_is_a_context_length_error(model: Model) -> None:
     with pytest.raises(ContextLengthError, match="exceeds the available context size"):
         model.stream_text_and_classify("a" * CONTEXT)

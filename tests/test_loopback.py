@@ -1,4 +1,4 @@
-"""The provider in the box: what is scripted is what every wire's decoder gets, and what should go wrong does."""
+"""The scripted provider: decoding gives what was scripted on every wire, and faults occur as scripted."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ UNTOLD = {
     "mistral": {"reasoning_tokens"},
     "ollama": {"reasoning_tokens", "cached_tokens"},
 }
-"""The counts that a provider has no word for."""
+"""The counts that a provider does not report."""
 WEATHER = Reply(
     think("They ask about “Rome”. 日本語 😀"),
     say("Let me look…\n\n- first, the *weather* 🌤"),
@@ -100,7 +100,7 @@ def connect(server: Loopback, timeout: float = 10) -> http.client.HTTPConnection
 def post(
     server: Loopback, wire: str, body: Any = None, is_streaming: bool = True, timeout: float = 10
 ) -> tuple[http.client.HTTPResponse, bytes]:
-    """The response and what came of its body, also if the connection broke."""
+    """The response and its body, or the part that arrived before the connection broke."""
     path = (PATHS if is_streaming else WHOLE_PATHS)[wire]
     sent = {"model": "m", "stream": is_streaming, **(body or {})}
     connection = connect(server, timeout)
@@ -116,11 +116,11 @@ def post(
         connection.close()
 
 
-# What is scripted is what comes out.
+# Decoded replies.
 
 
 @every_wire
-def test_the_decoder_gets_what_is_scripted(wire: str) -> None:
+def test_decoding_a_scripted_reply_gives_its_text_and_calls(wire: str) -> None:
     events = events_of(wire, WEATHER)
     assert_sane(events)
     turn = penstock.collect(events)
@@ -133,7 +133,7 @@ def test_the_decoder_gets_what_is_scripted(wire: str) -> None:
 
 
 @every_wire
-def test_usage_is_what_is_scripted(wire: str) -> None:
+def test_scripted_usage_is_sent(wire: str) -> None:
     usage = turn_of(wire, WEATHER).usage
     assert usage is not None
     counts = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
@@ -142,7 +142,7 @@ def test_usage_is_what_is_scripted(wire: str) -> None:
 
 
 @every_wire
-def test_usage_is_counted_if_it_is_not_given(wire: str) -> None:
+def test_usage_is_estimated_if_the_script_has_none(wire: str) -> None:
     usage = turn_of(wire, Reply("Sunny, with a little wind.")).usage
     assert usage is not None
     assert (usage.input_tokens, usage.output_tokens) == (1, 7)
@@ -182,7 +182,7 @@ def test_streamed_equals_whole(wire: str, reply: Reply) -> None:
 
 
 @every_wire
-def test_thoughts_bear_the_state_that_must_go_back(wire: str) -> None:
+def test_reasoning_has_the_state_that_must_go_back(wire: str) -> None:
     parts = turn_of(wire, WEATHER).parts
     states = [part for part in parts if isinstance(part, Opaque)]
     signed = {"anthropic": Reasoning, "bedrock": Reasoning, "openai-responses": Reasoning, "gemini": ToolCall}
@@ -191,7 +191,7 @@ def test_thoughts_bear_the_state_that_must_go_back(wire: str) -> None:
 
 
 @every_wire
-def test_a_refusal_is_told_in_the_wire_s_own_way(wire: str) -> None:
+def test_a_refusal_has_the_format_of_the_wire(wire: str) -> None:
     turn = turn_of(wire, Reply(refuse("I'd rather not.")))
     assert "I'd rather not." in (turn.refusal, turn.text, turn.finish_message)
     assert turn.finish_reason == ("content_filter" if wire in ("anthropic", "bedrock", "gemini") else "stop")
@@ -199,14 +199,14 @@ def test_a_refusal_is_told_in_the_wire_s_own_way(wire: str) -> None:
 
 @every_wire
 @pytest.mark.parametrize("reason", ["stop", "length"])
-def test_finish_reasons_are_in_the_provider_s_words(wire: str, reason: str) -> None:
+def test_finish_reasons_are_translated_for_the_provider(wire: str, reason: str) -> None:
     turn = turn_of(wire, Reply("It is", finish=reason))
     assert turn.finish_reason == reason
     assert turn.raw_finish_reason in find_wire(wire).FINISH
 
 
 @every_wire
-def test_a_provider_s_own_word_is_sent_as_it_is(wire: str) -> None:
+def test_a_finish_reason_of_the_provider_is_sent_unchanged(wire: str) -> None:
     turn = turn_of(wire, Reply("It is", finish="pause_turn"))
     assert (turn.raw_finish_reason or "").removeprefix("incomplete:") == "pause_turn"
 
@@ -218,7 +218,7 @@ def test_a_drop_cuts_the_stream(wire: str) -> None:
 
 
 @every_wire
-def test_a_drop_in_the_middle_of_a_call_leaves_no_whole_call(wire: str) -> None:
+def test_a_drop_in_the_middle_of_a_call_leaves_no_complete_call(wire: str) -> None:
     turn = turn_of(wire, Reply(say("Let me look."), call("weather", '{"city": "Ro'), drop()))
     assert (turn.text, turn.tool_calls, turn.finish_reason) == ("Let me look.", [], "cut")
     is_whole_or_nothing = wire in ("gemini", "mistral", "ollama")
@@ -226,7 +226,7 @@ def test_a_drop_in_the_middle_of_a_call_leaves_no_whole_call(wire: str) -> None:
 
 
 @every_wire
-def test_a_failure_is_told_in_band(wire: str) -> None:
+def test_a_failure_is_sent_in_band(wire: str) -> None:
     turn = turn_of(wire, Reply(say("Let me look."), fail("overloaded_error", "Try later."), say("Never said.")))
     assert (turn.text, turn.finish_reason) == ("Let me look.", "error")
     assert turn.error is not None
@@ -234,7 +234,7 @@ def test_a_failure_is_told_in_band(wire: str) -> None:
 
 
 @every_wire
-def test_the_same_reply_has_the_same_bytes_and_another_request_other_ids(wire: WireName) -> None:
+def test_equal_replies_have_equal_bytes_and_other_requests_other_ids(wire: WireName) -> None:
     reply = Reply(call("now"))
     assert frames(wire, reply) == frames(wire, reply)
     first, second = (ReceivedRequest(wire, {"messages": ["…"] * turn}) for turn in (1, 2))
@@ -244,13 +244,13 @@ def test_the_same_reply_has_the_same_bytes_and_another_request_other_ids(wire: W
 
 
 @pytest.mark.parametrize("wire", ["gemini", "ollama"])
-def test_a_wire_that_sends_objects_cannot_send_half_of_one(wire: str) -> None:
+def test_a_wire_that_sends_objects_refuses_incomplete_arguments(wire: str) -> None:
     with pytest.raises(penstock.UsageError, match="complete arguments"):
         frames(wire, Reply(call("weather", '{"city": "Ro')))
 
 
 @every_wire
-def test_long_replies_come_in_many_pieces(wire: str) -> None:
+def test_long_replies_are_sent_in_many_pieces(wire: str) -> None:
     text = "One word after another, as they come. " * 20
     pieces = [event.text for event in events_of(wire, Reply(text)) if isinstance(event, Text)]
     assert "".join(pieces) == text
@@ -265,7 +265,7 @@ RECORDED = {"bedrock": "bedrock-converse"}
 
 @pytest.mark.skipif(not (SHARED / "corpus").exists(), reason="the recordings are not here")
 @every_wire
-def test_every_key_has_been_seen_in_a_recording(wire: str) -> None:
+def test_every_key_occurs_in_a_recording(wire: str) -> None:
     recorded: set[str] = set()
     for case in sorted((SHARED / "corpus" / "cases").glob(f"*__{RECORDED.get(wire, wire)}_*")):
         recorded |= keys_of(wire, (case / "body").read_bytes())
@@ -274,7 +274,7 @@ def test_every_key_has_been_seen_in_a_recording(wire: str) -> None:
 
 
 def keys_of(wire: str, data: bytes) -> set[str]:
-    """Where keys stand in the frames, by the type of frame."""
+    """The paths of the keys in the frames, by the type of the frame."""
 
     def paths(value: Any, at: str) -> Iterator[str]:
         match value:
@@ -301,7 +301,7 @@ def keys_of(wire: str, data: bytes) -> set[str]:
 # Scripts.
 
 
-def test_a_reply_is_made_of_parts_or_of_text() -> None:
+def test_a_reply_accepts_parts_and_text() -> None:
     assert Reply("Sunny.") == Reply(say("Sunny."))
     with pytest.raises(penstock.UsageError, match="parts of a reply must be"):
         Reply(3)  # type: ignore[arg-type]
@@ -309,7 +309,7 @@ def test_a_reply_is_made_of_parts_or_of_text() -> None:
         call("weather", {"city": object()})
 
 
-def test_a_script_is_made_of_replies() -> None:
+def test_a_script_accepts_only_replies() -> None:
     assert Script(["Sunny.", Status(429)]).steps == (Reply("Sunny."), Status(429))
     with pytest.raises(penstock.UsageError, match="wrap it, as in Reply"):
         Script([say("Sunny.")])  # type: ignore[list-item]
@@ -317,7 +317,7 @@ def test_a_script_is_made_of_replies() -> None:
         Script([3])  # type: ignore[list-item]
 
 
-def test_an_unknown_wire_is_told() -> None:
+def test_an_unknown_wire_is_refused() -> None:
     with pytest.raises(penstock.UnknownWireError, match="did you mean 'openai-chat'"):
         frames("openai_chat", Reply("Hi."))
 
@@ -338,7 +338,7 @@ def test_the_server_sends_the_frames(wire: WireName, is_streaming: bool) -> None
 
 
 @every_wire
-def test_content_types_are_right(wire: str) -> None:
+def test_responses_have_the_content_type_of_the_wire(wire: str) -> None:
     usual = {"ollama": "application/x-ndjson", "bedrock": "application/vnd.amazon.eventstream"}
     with Loopback(always("Hi.")) as server:
         assert post(server, wire)[0].headers["content-type"] == usual.get(wire, "text/event-stream")
@@ -346,7 +346,7 @@ def test_content_types_are_right(wire: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["bytes", 7])
-def test_the_server_cuts_bytes_without_regard_to_anything(how: Any) -> None:
+def test_the_server_cuts_bytes_anywhere(how: Any) -> None:
     async def pieces(url: str) -> list[bytes]:
         async with aiohttp.ClientSession() as session, session.post(url, json={"stream": True}) as response:
             return [piece async for piece, _ in response.content.iter_chunks()]
@@ -378,7 +378,7 @@ def test_requests_are_kept_with_their_keys_masked() -> None:
     )
 
 
-def test_a_list_is_played_in_order_and_then_is_over() -> None:
+def test_a_list_is_played_in_order_and_then_ends() -> None:
     with Loopback(["One.", "Two."]) as server:
         bodies = [post(server, "openai-chat", is_streaming=False) for _ in range(3)]
     texts = [json.loads(data)["choices"][0]["message"]["content"] for _, data in bodies[:2]]
@@ -387,7 +387,7 @@ def test_a_list_is_played_in_order_and_then_is_over() -> None:
     assert b"the script has 2 steps, and this is request 3" in bodies[2][1]
 
 
-def test_a_function_sees_what_is_asked() -> None:
+def test_a_function_gets_the_request() -> None:
     def echo(request: ReceivedRequest) -> str:
         return f"{request.prompt} ({', '.join(tool.name for tool in request.tools)})"
 
@@ -397,7 +397,7 @@ def test_a_function_sees_what_is_asked() -> None:
     assert json.loads(data)["content"][0]["text"] == "Hi! (weather)"
 
 
-def test_a_script_that_raises_is_an_error_that_says_so() -> None:
+def test_a_script_that_raises_gives_an_http_error() -> None:
     def broken(request: ReceivedRequest) -> Reply:
         raise KeyError("oops")
 
@@ -407,14 +407,14 @@ def test_a_script_that_raises_is_an_error_that_says_so() -> None:
     assert json.loads(data)["error"]["message"] == "the script failed: KeyError: 'oops'"
 
 
-def test_a_reply_that_cannot_be_written_is_an_error_that_says_so() -> None:
+def test_a_reply_that_cannot_be_encoded_gives_an_http_error() -> None:
     with Loopback(Reply(call("f", "{"))) as server:
         response, data = post(server, "gemini")
     assert response.status == 500
     assert b"complete arguments" in data
 
 
-def test_what_is_no_request_is_refused() -> None:
+def test_an_invalid_request_is_refused() -> None:
     with Loopback("Hi.") as server:
         connection = connect(server)
         connection.request("POST", "/v1/messages", "no JSON")
@@ -428,7 +428,7 @@ def test_what_is_no_request_is_refused() -> None:
         connection.close()
 
 
-def test_the_server_works_from_async_code_too() -> None:
+def test_the_server_works_in_async_code() -> None:
     async def run() -> str:
         async with Loopback("Hi.") as server, aiohttp.ClientSession() as session:
             body = {"model": "m", "stream": True}
@@ -438,12 +438,12 @@ def test_the_server_works_from_async_code_too() -> None:
     assert asyncio.run(run()) == "Hi."
 
 
-def test_a_wrong_cutting_is_told_at_once() -> None:
+def test_invalid_cuts_are_refused_at_once() -> None:
     with pytest.raises(penstock.UsageError, match="not 'lines'"):
         Loopback("Hi.", cuts="lines")  # type: ignore[arg-type]
 
 
-def test_the_server_is_there_only_while_it_is_entered() -> None:
+def test_the_server_runs_only_inside_with() -> None:
     server = Loopback("Hi.")
     with pytest.raises(penstock.UsageError, match="not running"):
         server.base_url("anthropic")
@@ -459,18 +459,18 @@ def test_the_server_is_there_only_while_it_is_entered() -> None:
         socket.create_connection(("127.0.0.1", port or 0), timeout=1)
 
 
-def test_a_pause_and_a_pace_change_nothing_but_the_time() -> None:
+def test_pauses_and_pace_change_only_the_time() -> None:
     with Loopback(Reply(say("Let me"), wait(0.001), say(" look.")), pace=0.0001) as server:
         _, data = post(server, "ollama")
     assert penstock.collect(penstock.decode(data, "ollama")).text == "Let me look."
 
 
-# What goes wrong.
+# Faults.
 
 
 @every_wire
 @pytest.mark.parametrize("status", [401, 404, 429, 500, 529])
-def test_http_errors_have_the_vendor_s_body(wire: WireName, status: int) -> None:
+def test_http_errors_have_the_body_of_the_provider(wire: WireName, status: int) -> None:
     with Loopback(Status(status, "The model is on leave.")) as server:
         response, data = post(server, wire)
     assert response.status == status
@@ -480,7 +480,7 @@ def test_http_errors_have_the_vendor_s_body(wire: WireName, status: int) -> None
     assert "retry-after" not in response.headers
 
 
-def test_http_errors_are_in_the_vendor_s_words() -> None:
+def test_http_errors_have_the_codes_of_the_provider() -> None:
     with Loopback(always(Status(429, retry_after=1.5))) as server:
         replies = {wire: post(server, wire) for wire in WIRES}
     bodies = {wire: json.loads(data) for wire, (_, data) in replies.items()}
@@ -495,7 +495,7 @@ def test_http_errors_are_in_the_vendor_s_words() -> None:
 
 
 @every_wire
-def test_a_failure_of_a_whole_reply_is_an_http_error(wire: str) -> None:
+def test_a_failure_without_streaming_is_an_http_error(wire: str) -> None:
     with Loopback(Reply(say("Let me"), fail("busy", "Try later."))) as server:
         response, data = post(server, wire, is_streaming=False)
     assert response.status == 500
@@ -504,7 +504,7 @@ def test_a_failure_of_a_whole_reply_is_an_http_error(wire: str) -> None:
 
 
 @every_wire
-def test_a_200_may_hold_an_error(wire: WireName) -> None:
+def test_a_response_with_status_200_may_be_an_error(wire: WireName) -> None:
     with Loopback(Status(200, "The model is on leave.")) as server:
         response, data = post(server, wire)
     assert (response.status, response.headers["content-type"]) == (200, "application/json")
@@ -513,7 +513,7 @@ def test_a_200_may_hold_an_error(wire: WireName) -> None:
     assert turn.finish_reason == "error"
 
 
-def test_a_page_a_redirect_and_anything_else() -> None:
+def test_faults_are_sent_as_scripted() -> None:
     steps: list[Step] = [
         HTMLPage(500),
         Redirect("/v1/elsewhere"),
@@ -542,14 +542,14 @@ def test_a_drop_breaks_the_connection(wire: str) -> None:
             connection.close()
 
 
-def test_a_clean_drop_ends_in_good_order() -> None:
+def test_a_clean_drop_closes_the_connection_in_good_order() -> None:
     with Loopback(Reply(say("Let me look."), drop(clean=True))) as server:
         _, data = post(server, "openai-chat")
     turn = penstock.collect(penstock.decode(data, "openai-chat"))
     assert (turn.text, turn.finish_reason) == ("Let me look.", "cut")
 
 
-def test_a_reset_and_a_hang_send_nothing_at_all() -> None:
+def test_a_reset_and_a_hang_send_nothing() -> None:
     with Loopback([Reset(), Hang(seconds=0.01), Hang()]) as server:
         for _ in range(2):
             with pytest.raises(ConnectionError):
@@ -573,14 +573,14 @@ def test_cuts_lose_nothing() -> None:
         cuts(data, "lines")  # type: ignore[arg-type]
 
 
-def test_importing_the_parts_does_not_import_the_server() -> None:
+def test_importing_testing_does_not_import_aiohttp() -> None:
     code = "import sys, penstock.testing as t; t.frames('anthropic', t.Reply('Hi.')); print('aiohttp' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "bedrock"])
-def test_a_recording_can_be_played(wire: str, tmp_path: Path) -> None:
+def test_a_recording_can_be_played_as_a_script(wire: str, tmp_path: Path) -> None:
     file = tmp_path / "recorded.jsonl"
     names = {"openai-chat": "openai-compatible:m", "anthropic": "anthropic:m", "bedrock": "bedrock:m"}
     reply = Reply(think("Hm."), say("Let me look."), call("weather", {"city": "Rome"}))

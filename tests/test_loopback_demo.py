@@ -1,4 +1,4 @@
-"""What `sim:` models say: requests are read on every wire, and whatever tools there are, the calls fit them."""
+"""`sim:` models: requests are parsed on every wire, and calls match the schemas of any tools."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 @every_wire
-def test_what_is_asked_is_read_on_every_wire(wire: str) -> None:
+def test_a_request_is_parsed_on_every_wire(wire: str) -> None:
     request = ReceivedRequest(wire, BODIES[wire])
     assert request.prompt == "Weather in Rome?"
     assert request.results == [ReceivedResult("weather", "sunny")]
@@ -99,7 +99,7 @@ def test_what_is_asked_is_read_on_every_wire(wire: str) -> None:
         ({}, ""),
     ],
 )
-def test_the_choice_of_a_tool_is_read_on_every_wire(body: dict[str, Any], choice: str) -> None:
+def test_the_tool_choice_is_parsed_on_every_wire(body: dict[str, Any], choice: str) -> None:
     assert ReceivedRequest("openai-chat", body).tool_choice == choice
 
 
@@ -125,7 +125,7 @@ TEXT = {"type": "string"}
 
 
 @every_wire
-def test_the_demo_calls_and_then_sums_up_on_every_wire(wire: str) -> None:
+def test_the_demo_calls_tools_and_then_summarises_on_every_wire(wire: str) -> None:
     body = BODIES[wire]
     key = next(key for key in ("messages", "contents", "input") if key in body)
     asked_first = next(at for at, entry in enumerate(body[key]) if entry.get("role") == "user")
@@ -143,7 +143,7 @@ def test_the_demo_answers_without_tools() -> None:
     assert len(ask("word " * 1000).text) < 300
 
 
-def test_the_demo_calls_the_tools_that_fit() -> None:
+def test_the_demo_calls_the_tools_that_match_the_prompt() -> None:
     weather = tool("get_weather", "The forecast of a city", city=TEXT)
     trains = tool("searchTrains", "Trains between two cities", origin=TEXT, destination=TEXT)
     mail = tool("send_mail", "Write to somebody", to={"type": "string", "format": "email"})
@@ -158,7 +158,7 @@ def test_the_demo_calls_the_tools_that_fit() -> None:
     ]
 
 
-def test_the_demo_asks_for_each_of_several_names() -> None:
+def test_the_demo_makes_one_call_per_name() -> None:
     weather = tool("weather", city=TEXT)
     assert arguments_of(ask("How is the weather in Rome, Oslo and New York?", weather)) == [
         ("weather", {"city": "Rome"}),
@@ -167,7 +167,7 @@ def test_the_demo_asks_for_each_of_several_names() -> None:
     ]
 
 
-def test_the_demo_is_the_same_each_time() -> None:
+def test_the_demo_is_deterministic() -> None:
     assert ask("Weather in Rome?", tool("weather", city=TEXT)) == ask("Weather in Rome?", tool("weather", city=TEXT))
 
 
@@ -200,12 +200,12 @@ def test_the_demo_is_the_same_each_time() -> None:
         (True, "Rome"),
     ],
 )  # fmt: skip
-def test_the_demo_s_arguments_fit_the_schema(schema: Any, expected: Any) -> None:
+def test_the_arguments_of_the_demo_match_the_schema(schema: Any, expected: Any) -> None:
     [(_, arguments)] = arguments_of(ask("Are 3 days in Rome hot in kelvin?", tool("hot_days", value=schema)))
     assert arguments == {"value": expected}
 
 
-def test_the_demo_follows_references_also_in_circles() -> None:
+def test_the_demo_follows_references_even_circular_ones() -> None:
     schema = {
         "type": "object",
         "properties": {"root": {"$ref": "#/$defs/Node"}},
@@ -223,7 +223,7 @@ def test_the_demo_follows_references_also_in_circles() -> None:
     assert arguments["root"]["label"] == arguments["root"]["next"]["label"] == "Rome"
 
 
-def test_the_demo_takes_the_whole_prompt_where_that_is_meant() -> None:
+def test_the_demo_uses_the_whole_prompt_for_a_query() -> None:
     assert arguments_of(ask("search for Rome", tool("search", query=TEXT))) == [
         ("search", {"query": "search for Rome"})
     ]

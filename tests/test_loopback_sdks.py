@@ -1,4 +1,4 @@
-"""The loopback's bytes are real: the vendors' own clients get the scripted text and calls out of it."""
+"""The vendors' SDKs read the scripted text and calls from the loopback server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOOL: dict[str, Any] = {
 
 
 def answer(request: ReceivedRequest) -> Reply | Status:
-    """The reply, unless a model is asked for that is not there."""
+    """The reply, or an error for an unknown model."""
     return Status(404) if request.model == "nowhere" else REPLY
 
 
@@ -108,7 +108,7 @@ def boto3(server: Loopback) -> Iterator[Any]:
 # OpenAI
 
 
-def test_openai_chat_stream(openai: Any) -> None:
+def test_the_openai_sdk_reads_a_chat_stream(openai: Any) -> None:
     options = {"include_usage": True}
     with openai.chat.completions.stream(model="m", messages=PROMPT, stream_options=options) as stream:
         completion = stream.get_final_completion()
@@ -119,7 +119,7 @@ def test_openai_chat_stream(openai: Any) -> None:
     assert completion.usage.completion_tokens > 0
 
 
-def test_openai_chat_sends_usage_only_if_it_is_asked_for(openai: Any) -> None:
+def test_openai_chat_sends_usage_only_on_request(openai: Any) -> None:
     chunks = list(openai.chat.completions.create(model="m", messages=PROMPT, stream=True))
     assert all(chunk.usage is None and chunk.choices for chunk in chunks)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == TEXT
@@ -127,7 +127,7 @@ def test_openai_chat_sends_usage_only_if_it_is_asked_for(openai: Any) -> None:
     assert "".join(thoughts) == THOUGHT
 
 
-def test_openai_chat_whole(openai: Any) -> None:
+def test_the_openai_sdk_reads_a_whole_chat_completion(openai: Any) -> None:
     completion = openai.chat.completions.create(model="m", messages=PROMPT)
     message = completion.choices[0].message
     assert message.content == TEXT
@@ -135,7 +135,7 @@ def test_openai_chat_whole(openai: Any) -> None:
     assert completion.usage.total_tokens == completion.usage.prompt_tokens + completion.usage.completion_tokens
 
 
-def test_openai_chat_async(server: Loopback) -> None:
+def test_the_async_openai_sdk_reads_a_chat_stream(server: Loopback) -> None:
     from openai import AsyncOpenAI
 
     async def run() -> str:
@@ -155,7 +155,7 @@ def assert_response(response: Any) -> None:
     assert response.usage.output_tokens > 0
 
 
-def test_openai_responses_stream(openai: Any) -> None:
+def test_the_openai_sdk_reads_a_responses_stream(openai: Any) -> None:
     tools = [{"type": "function", **TOOL}]
     with openai.responses.stream(model="m", input="?", tools=tools) as stream:
         kinds = [event.type for event in stream]
@@ -169,11 +169,11 @@ def test_openai_responses_events_are_numbered(openai: Any) -> None:
     assert [event.sequence_number for event in events] == list(range(len(events)))
 
 
-def test_openai_responses_whole(openai: Any) -> None:
+def test_the_openai_sdk_reads_a_whole_response(openai: Any) -> None:
     assert_response(openai.responses.create(model="m", input="?"))
 
 
-def test_openai_gets_its_error(openai: Any) -> None:
+def test_the_openai_sdk_raises_its_error(openai: Any) -> None:
     from openai import NotFoundError
 
     with pytest.raises(NotFoundError) as caught:
@@ -181,7 +181,7 @@ def test_openai_gets_its_error(openai: Any) -> None:
     assert caught.value.code == "model_not_found"
 
 
-def test_openai_lists_the_models(openai: Any) -> None:
+def test_the_openai_sdk_lists_the_models(openai: Any) -> None:
     assert [model.id for model in openai.models.list()] == ["sim"]
 
 
@@ -198,17 +198,17 @@ def assert_message(message: Any) -> None:
     assert message.usage.output_tokens > 1
 
 
-def test_anthropic_stream(anthropic: Any) -> None:
+def test_the_anthropic_sdk_reads_a_stream(anthropic: Any) -> None:
     with anthropic.messages.stream(model="m", max_tokens=9, messages=PROMPT) as stream:
         assert "".join(stream.text_stream) == TEXT
         assert_message(stream.get_final_message())
 
 
-def test_anthropic_whole(anthropic: Any) -> None:
+def test_the_anthropic_sdk_reads_a_whole_message(anthropic: Any) -> None:
     assert_message(anthropic.messages.create(model="m", max_tokens=9, messages=PROMPT))
 
 
-def test_anthropic_gets_its_error(anthropic: Any) -> None:
+def test_the_anthropic_sdk_raises_its_error(anthropic: Any) -> None:
     from anthropic import NotFoundError
 
     with pytest.raises(NotFoundError, match="not_found_error"):
@@ -229,15 +229,15 @@ def assert_candidates(responses: list[Any]) -> None:
     assert responses[-1].usage_metadata.candidates_token_count > 0
 
 
-def test_google_genai_stream(genai: Any) -> None:
+def test_the_google_sdk_reads_a_stream(genai: Any) -> None:
     assert_candidates(list(genai.models.generate_content_stream(model="m", contents="?")))
 
 
-def test_google_genai_whole(genai: Any) -> None:
+def test_the_google_sdk_reads_a_whole_response(genai: Any) -> None:
     assert_candidates([genai.models.generate_content(model="m", contents="?")])
 
 
-def test_google_genai_gets_its_error(genai: Any) -> None:
+def test_the_google_sdk_raises_its_error(genai: Any) -> None:
     from google.genai.errors import ClientError
 
     with pytest.raises(ClientError) as caught:
@@ -248,7 +248,7 @@ def test_google_genai_gets_its_error(genai: Any) -> None:
 # Ollama
 
 
-def test_ollama_stream(ollama: Any) -> None:
+def test_the_ollama_sdk_reads_a_stream(ollama: Any) -> None:
     lines = list(ollama.chat(model="m", messages=PROMPT, stream=True))
     assert "".join(line.message.content or "" for line in lines) == TEXT
     assert "".join(line.message.thinking or "" for line in lines) == THOUGHT
@@ -258,13 +258,13 @@ def test_ollama_stream(ollama: Any) -> None:
     assert (lines[-1].eval_count or 0) > 0
 
 
-def test_ollama_whole(ollama: Any) -> None:
+def test_the_ollama_sdk_reads_a_whole_response(ollama: Any) -> None:
     message = ollama.chat(model="m", messages=PROMPT).message
     assert (message.content, message.thinking) == (TEXT, THOUGHT)
     assert_calls((made.function.name, dict(made.function.arguments)) for made in message.tool_calls or ())
 
 
-def test_ollama_gets_its_error(ollama: Any) -> None:
+def test_the_ollama_sdk_raises_its_error(ollama: Any) -> None:
     from ollama import ResponseError
 
     with pytest.raises(ResponseError) as caught:
@@ -275,7 +275,7 @@ def test_ollama_gets_its_error(ollama: Any) -> None:
 # Cohere
 
 
-def test_cohere_stream(cohere: Any) -> None:
+def test_the_cohere_sdk_reads_a_stream(cohere: Any) -> None:
     events = list(cohere.chat_stream(model="m", messages=PROMPT))
     contents = [event.delta.message.content for event in events if event.type == "content-delta"]
     assert "".join(content.text or "" for content in contents) == TEXT
@@ -291,13 +291,13 @@ def test_cohere_stream(cohere: Any) -> None:
     assert events[-1].delta.usage.tokens.output_tokens > 0
 
 
-def test_cohere_whole(cohere: Any) -> None:
+def test_the_cohere_sdk_reads_a_whole_response(cohere: Any) -> None:
     response = cohere.chat(model="m", messages=PROMPT)
     assert [getattr(part, part.type) for part in response.message.content] == [THOUGHT, TEXT]
     assert_calls((made.function.name, made.function.arguments) for made in response.message.tool_calls)
 
 
-def test_cohere_gets_its_error(cohere: Any) -> None:
+def test_the_cohere_sdk_raises_its_error(cohere: Any) -> None:
     from cohere.errors import NotFoundError
 
     with pytest.raises(NotFoundError):
@@ -307,7 +307,7 @@ def test_cohere_gets_its_error(cohere: Any) -> None:
 # Mistral
 
 
-def test_mistralai_stream(mistral: Any) -> None:
+def test_the_mistral_sdk_reads_a_stream(mistral: Any) -> None:
     chunks = [event.data for event in mistral.chat.stream(model="m", messages=PROMPT)]
     deltas = [chunk.choices[0].delta for chunk in chunks]
     assert "".join(delta.content for delta in deltas if isinstance(delta.content, str)) == TEXT
@@ -320,7 +320,7 @@ def test_mistralai_stream(mistral: Any) -> None:
     assert chunks[-1].usage.completion_tokens > 0
 
 
-def test_mistralai_whole(mistral: Any) -> None:
+def test_the_mistral_sdk_reads_a_whole_response(mistral: Any) -> None:
     response = mistral.chat.complete(model="m", messages=PROMPT)
     message = response.choices[0].message
     assert message.content[0].thinking[0].text == THOUGHT
@@ -328,7 +328,7 @@ def test_mistralai_whole(mistral: Any) -> None:
     assert_calls((made.function.name, made.function.arguments) for made in message.tool_calls)
 
 
-def test_mistralai_gets_its_error(mistral: Any) -> None:
+def test_the_mistral_sdk_raises_its_error(mistral: Any) -> None:
     from mistralai.client.errors import SDKError
 
     with pytest.raises(SDKError) as caught:
@@ -341,7 +341,7 @@ def test_mistralai_gets_its_error(mistral: Any) -> None:
 BEDROCK_PROMPT = [{"role": "user", "content": [{"text": "?"}]}]
 
 
-def test_boto3_stream(boto3: Any) -> None:
+def test_boto3_reads_a_stream(boto3: Any) -> None:
     events = list(boto3.converse_stream(modelId="anthropic.some:0", messages=BEDROCK_PROMPT)["stream"])
     deltas = [event["contentBlockDelta"]["delta"] for event in events if "contentBlockDelta" in event]
     assert "".join(delta.get("text", "") for delta in deltas) == TEXT
@@ -360,7 +360,7 @@ def test_boto3_stream(boto3: Any) -> None:
     assert events[-1]["metadata"]["usage"]["outputTokens"] > 0
 
 
-def test_boto3_whole(boto3: Any) -> None:
+def test_boto3_reads_a_whole_response(boto3: Any) -> None:
     response = boto3.converse(modelId="m", messages=BEDROCK_PROMPT)
     thought, text, *tools = response["output"]["message"]["content"]
     assert thought["reasoningContent"]["reasoningText"]["text"] == THOUGHT
@@ -368,6 +368,6 @@ def test_boto3_whole(boto3: Any) -> None:
     assert_calls((block["toolUse"]["name"], block["toolUse"]["input"]) for block in tools)
 
 
-def test_boto3_gets_its_error(boto3: Any) -> None:
+def test_boto3_raises_its_error(boto3: Any) -> None:
     with pytest.raises(boto3.exceptions.ResourceNotFoundException):
         boto3.converse_stream(modelId="nowhere", messages=BEDROCK_PROMPT)

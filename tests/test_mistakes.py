@@ -1,4 +1,4 @@
-"""Mistakes that people make who come from elsewhere: each is told with what was probably meant."""
+"""Common mistakes of people who know other libraries: each error suggests what to use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def agent(**options: Any) -> penstock.Agent:
 
 
 @pytest.mark.parametrize(
-    ("made", "given", "meant"),
+    ("create", "option", "suggestion"),
     [
         (ask, "system", "system_prompt"),
         (ask, "instructions", "system_prompt"),
@@ -41,15 +41,15 @@ def agent(**options: Any) -> penstock.Agent:
         (agent, "tool", "tools"),
     ],
 )
-def test_an_option_that_is_called_otherwise_here_is_named(made: Any, given: str, meant: str) -> None:
-    with pytest.raises(penstock.UnknownOptionError, match=f"did you mean '{meant}'") as raised:
-        made(**{given: 1})
-    assert (raised.value.name, meant in raised.value.known) == (given, True)
+def test_an_option_named_as_in_other_libraries_gets_a_suggestion(create: Any, option: str, suggestion: str) -> None:
+    with pytest.raises(penstock.UnknownOptionError, match=f"did you mean '{suggestion}'") as raised:
+        create(**{option: 1})
+    assert (raised.value.name, suggestion in raised.value.known) == (option, True)
     again = pickle.loads(pickle.dumps(raised.value))
     assert str(again) == str(raised.value)
 
 
-def test_an_option_without_a_near_name_says_where_all_are_listed() -> None:
+def test_an_unknown_option_without_a_similar_name_says_where_all_are_listed() -> None:
     with pytest.raises(penstock.UnknownOptionError) as raised:
         ask(zzz=1)
     assert str(raised.value) == (
@@ -94,14 +94,14 @@ def test_a_missing_key_survives_pickling() -> None:
 
 
 @pytest.mark.parametrize("nothing", ["", [], ()])
-def test_a_model_is_not_asked_nothing(nothing: Any) -> None:
+def test_a_request_without_messages_is_refused(nothing: Any) -> None:
     model = penstock.Model("openai-compatible:m", via=Scripted(["Hi."]))
     with pytest.raises(penstock.UsageError, match="nothing to answer"):
         model.stream(nothing, system_prompt="Be brief.")
-    model.ask(nothing, extra={"previous_response_id": "r1"})  # which says what is answered
+    model.ask(nothing, extra={"previous_response_id": "r1"})  # it refers to the messages
 
 
-def test_the_end_of_a_tool_says_which_tool_it_was() -> None:
+def test_a_tool_end_names_its_tool() -> None:
     @penstock.tool
     def look() -> str:
         """Look."""
@@ -116,7 +116,7 @@ def test_the_end_of_a_tool_says_which_tool_it_was() -> None:
             assert name == "look"
 
 
-def test_async_events_are_not_folded_in_plain_code() -> None:
+def test_async_events_are_refused_by_sync_functions() -> None:
     async def events() -> AsyncIterator[StreamChunk]:
         yield penstock.Text(0, "Hi.")
 
@@ -136,7 +136,7 @@ def test_async_events_are_not_folded_in_plain_code() -> None:
         {"description": "Looks."},
     ],
 )
-def test_a_declaration_that_declares_nothing_is_refused(wrong: Any) -> None:
+def test_an_empty_declaration_is_refused(wrong: Any) -> None:
     with pytest.raises(penstock.UsageError, match="is not a tool declaration"):
         read_declarations([wrong])
 
@@ -154,6 +154,6 @@ def test_a_declaration_that_declares_nothing_is_refused(wrong: Any) -> None:
         {"cachePoint": {"type": "default"}},
     ],
 )
-def test_a_tool_of_the_vendors_own_is_taken_as_it_is(hosted: Any) -> None:
+def test_the_declaration_of_a_hosted_tool_is_kept_unchanged(hosted: Any) -> None:
     [found] = read_declarations([hosted])
     assert found.hosted == hosted

@@ -1,4 +1,4 @@
-"""The strict loopback refuses what the real providers refuse, in their words, and takes all else that we send."""
+"""The strict loopback rejects what the real providers reject, with their messages, and accepts what we send."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.strict_bodies import (
 )
 
 MODELS = {"bedrock": "eu.anthropic.claude-opus-4-6-v1", "gemini": "gemini-3-pro-preview"}
-"""Those of the wires that tell it in the path."""
+"""The models of the wires that have them in the path."""
 PATHS = {
     "anthropic": "/v1/messages", "bedrock": "/model/m/converse-stream", "cohere": "/v2/chat",
     "gemini": "/v1beta/models/gemini-3:streamGenerateContent", "mistral": "/mistral/v1/chat/completions",
@@ -53,8 +53,8 @@ PATHS = {
 }  # fmt: skip
 
 
-def told(wire: str, body: Json, model: str = "") -> str:
-    """Why a body is refused; empty if it is taken."""
+def rejection(wire: str, body: Json, model: str = "") -> str:
+    """The status and the message of a rejection; empty if the body is accepted."""
     found = find_rejection(ReceivedRequest(wire, body, model_in_path=model or MODELS.get(wire, "")))
     return "" if found is None else f"{found.status} {found.message}"
 
@@ -63,25 +63,27 @@ def told(wire: str, body: Json, model: str = "") -> str:
     ("wire", "claim", "body", "words"),
     [pytest.param(wire, *row, id=f"{wire}: {row[0]}") for wire, rows in BAD.items() for row in rows],
 )
-def test_what_the_provider_refuses_is_refused_in_its_words(wire: str, claim: str, body: Json, words: str) -> None:
-    said = told(wire, body)
-    assert said.startswith(("400 ", "404 ", "422 "))
+def test_an_invalid_request_is_rejected_with_the_providers_message(
+    wire: str, claim: str, body: Json, words: str
+) -> None:
+    message = rejection(wire, body)
+    assert message.startswith(("400 ", "404 ", "422 "))
     for piece in words.split("*"):
-        assert piece in said
+        assert piece in message
 
 
 @pytest.mark.parametrize(
     ("wire", "body"),
     [pytest.param(wire, body, id=f"{wire} {at}") for wire, bodies in GOOD.items() for at, body in enumerate(bodies)],
 )
-def test_what_the_provider_takes_is_taken(wire: str, body: Json) -> None:
-    assert told(wire, body) == ""
+def test_a_valid_request_is_accepted(wire: str, body: Json) -> None:
+    assert rejection(wire, body) == ""
 
 
-def test_older_geminis_check_neither_signatures_nor_names() -> None:
+def test_older_gemini_models_check_neither_signatures_nor_names() -> None:
     body = gemini(asks(), tells(calls()), asks(responds("see")))
-    assert told("gemini", body, "gemini-2.5-flash") == ""
-    assert told("gemini", body, "gemini-flash-latest")
+    assert rejection("gemini", body, "gemini-2.5-flash") == ""
+    assert rejection("gemini", body, "gemini-flash-latest")
 
 
 @pytest.mark.parametrize(
@@ -92,13 +94,13 @@ def test_older_geminis_check_neither_signatures_nor_names() -> None:
         (gemini(asks(), tells(SIGNED), asks(responds(), {"text": "?"})), "Request contains an invalid argument"),
     ],
 )
-def test_newer_geminis_take_less(body: Json, words: str) -> None:
-    assert told("gemini", body, "gemini-3-pro-preview") == ""
-    assert words in told("gemini", body, "gemini-3.7-flash")
-    assert words in told("gemini", body, "gemini-flash-latest")
+def test_newer_gemini_models_are_stricter(body: Json, words: str) -> None:
+    assert rejection("gemini", body, "gemini-3-pro-preview") == ""
+    assert words in rejection("gemini", body, "gemini-3.7-flash")
+    assert words in rejection("gemini", body, "gemini-flash-latest")
 
 
-def test_every_wire_has_a_judge_that_knows_nothing_of_our_requests() -> None:
+def test_every_wire_has_a_judge_that_imports_only_testing() -> None:
     assert set(JUDGES) == set(REPLY_ENCODERS)
     for path in Path(strict_package.__file__).parent.rglob("judge.py"):
         modules = [
@@ -108,7 +110,7 @@ def test_every_wire_has_a_judge_that_knows_nothing_of_our_requests() -> None:
 
 
 def odd(value: Any) -> Iterator[Any]:
-    """The JSON with each of its places, in turn, taken by what does not belong there."""
+    """The JSON with each of its values, in turn, replaced by one of a wrong type."""
     yield from (None, 7, "", "x", [], {}, [None], [[]], {"type": []})
     for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
         whole = copy.copy(value)
@@ -118,14 +120,14 @@ def odd(value: Any) -> Iterator[Any]:
 
 
 @every_wire
-def test_a_judge_takes_any_json(wire: str) -> None:
+def test_a_judge_tolerates_any_json(wire: str) -> None:
     for body in GOOD[wire]:
         for damaged in odd(body):
             if isinstance(damaged, dict) and damaged:
-                told(wire, damaged)
+                rejection(wire, damaged)
 
 
-def test_a_seal_knows_its_own() -> None:
+def test_a_checksum_is_verified() -> None:
     assert is_sealed(CLAUDES, CLAUDE)
     assert not is_sealed(CLAUDES, GEMINI)
     assert not any(is_sealed(CLAUDES[:at] + "?" + CLAUDES[at + 1 :], CLAUDE) for at in range(len(CLAUDES)))
@@ -137,14 +139,14 @@ def test_a_seal_knows_its_own() -> None:
     ("wire", "prefix"),
     [("anthropic", CLAUDE), ("bedrock", CLAUDE), ("gemini", GEMINI), ("openai-responses", OPENAI)],
 )
-def test_what_the_loopback_signs_it_knows_again(wire: str, prefix: str, is_streaming: bool) -> None:
+def test_the_loopback_verifies_its_own_signatures(wire: str, prefix: str, is_streaming: bool) -> None:
     body = b"".join(frames(wire, Reply(think("Hm."), "So."), is_streaming)).decode("latin-1")
     signatures = re.findall(rf'"({prefix}[A-Za-z0-9+/]{{90}})"', body)
     assert signatures
     assert all(is_sealed(signature, prefix) for signature in signatures)
 
 
-# Over HTTP, and within the process.
+# Over HTTP, and without a server.
 
 
 def posted(url: str, body: Json) -> tuple[int, Json]:
@@ -158,7 +160,7 @@ def posted(url: str, body: Json) -> tuple[int, Json]:
 
 
 @every_wire
-def test_a_refusal_uses_no_step_and_looks_like_the_providers(wire: str) -> None:
+def test_a_rejection_uses_no_step_and_has_the_format_of_the_provider(wire: str) -> None:
     _, bad, words = BAD[wire][0]
     with Loopback(["Sunny."], strict=True) as server:
         status, error = posted(server.url + PATHS[wire], bad)
@@ -170,12 +172,12 @@ def test_a_refusal_uses_no_step_and_looks_like_the_providers(wire: str) -> None:
 
 
 @every_wire
-def test_only_a_strict_one_refuses(wire: str) -> None:
+def test_only_a_strict_server_rejects(wire: str) -> None:
     with Loopback(["Sunny."]) as server:
         assert posted(server.url + PATHS[wire], BAD[wire][0][1])[0] == 200
 
 
-def test_the_envelopes_are_the_vendors() -> None:
+def test_rejections_have_the_error_body_of_the_provider() -> None:
     with Loopback([], strict=True) as server:
         _, chat_error = posted(server.url + PATHS["openai-chat"], chat(U, got("a")))
         _, secret = posted(server.url + PATHS["openai-responses"], responses(U, reasoning(secret="x"), A))
@@ -192,7 +194,7 @@ def test_the_envelopes_are_the_vendors() -> None:
     assert (status, fields["message"]["detail"][0]["loc"]) == (422, ["body", "messages", 1, "assistant", "refusal"])
 
 
-def test_a_strict_script_refuses_within_the_process() -> None:
+def test_a_strict_script_rejects_without_a_server() -> None:
     foreign = {"type": "thinking", "thinking": "Hm.", "signature": "WaUjzkyp"}
     script = Scripted(["Sunny."], strict=True)
     model = model_on("anthropic", via=script, retries=ONCE)
@@ -201,7 +203,7 @@ def test_a_strict_script_refuses_within_the_process() -> None:
     assert model.stream_text_and_classify("Go.").text == "Sunny."
 
 
-# What we send ourselves.
+# Our own requests.
 
 
 @tool
@@ -226,7 +228,7 @@ def steps() -> list[Reply]:
 
 
 @every_wire
-def test_a_run_and_what_follows_it_are_taken(wire: str) -> None:
+def test_the_requests_of_a_run_are_accepted(wire: str) -> None:
     script = Scripted([*steps(), *steps()], strict=True)
     agent = Agent(model_on(wire, via=script, retries=ONCE), [look, broken])
     first = agent.run("Go.")
@@ -236,7 +238,7 @@ def test_a_run_and_what_follows_it_are_taken(wire: str) -> None:
 
 
 @every_wire
-def test_a_conversation_goes_on_with_any_other_provider(wire: str) -> None:
+def test_a_conversation_can_continue_with_any_other_provider(wire: str) -> None:
     begun = Agent(model_on(wire, via=Scripted(steps(), strict=True), retries=ONCE), [look, broken]).run("Go.").messages
     for other in WIRES:
         agent = Agent(model_on(other, via=Scripted(steps(), strict=True), retries=ONCE), [look, broken])
@@ -244,6 +246,6 @@ def test_a_conversation_goes_on_with_any_other_provider(wire: str) -> None:
 
 
 @every_wire
-def test_our_requests_for_a_history_of_others_are_taken(wire: str) -> None:
+def test_our_requests_for_histories_of_others_are_accepted(wire: str) -> None:
     model = model_on(wire, via=Scripted(["Sunny."], strict=True), retries=ONCE)
     assert model.stream_text_and_classify(list(HISTORY), tools=[WEATHER]).text == "Sunny."

@@ -1,4 +1,4 @@
-"""What a model reads of what tools return and raise."""
+"""The results of tools: return values and exceptions converted to content."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ RETURNED = [
     (numpy.int64(3), "3"),
     (b"plain", "plain"),
     (bytearray(b"plain"), "plain"),
-    # What is not JSON.
+    # Not JSON.
     (float("nan"), "NaN"),
     ([float("inf"), -float("inf"), float("nan")], '["Infinity","-Infinity","NaN"]'),
     ({"a": float("nan")}, '{"a":"NaN"}'),
@@ -147,7 +147,7 @@ RETURNED = [
 
 
 @pytest.mark.parametrize(("value", "text"), RETURNED, ids=range(len(RETURNED)))
-def test_what_a_model_reads_of_a_value(value: Any, text: str) -> None:
+def test_a_return_value_becomes_text(value: Any, text: str) -> None:
     found = as_outcome(value)
     assert found.content == (Text(0, text),)
     assert found.text == text
@@ -157,17 +157,17 @@ def test_what_a_model_reads_of_a_value(value: Any, text: str) -> None:
     msgspec.json.encode(ToolResult("", "", found.content))
 
 
-def test_deep_values_have_an_end() -> None:
+def test_deeply_nested_values_are_truncated() -> None:
     assert "…" in as_outcome([nested(5_000), Empty()]).text
     assert as_outcome(nested(200)).text == "[" * 201 + "]" * 201
     assert len(as_outcome(nested(100_000)).text) < 1000
 
 
-def test_what_takes_no_end_is_cut_in_the_middle() -> None:
+def test_long_text_is_truncated_in_the_middle() -> None:
     text = "a" * 50_000_000 + "é" + "b" * 50_000_000
     began = time.perf_counter()
     found = as_outcome(text)
-    assert time.perf_counter() - began < 1, "only what is kept is looked at"
+    assert time.perf_counter() - began < 1, "only the kept text is processed"
     assert found.data is text
     assert len(found.text) <= MAX_RESULT
     assert found.text.startswith("aaa")
@@ -179,13 +179,13 @@ def test_what_takes_no_end_is_cut_in_the_middle() -> None:
     assert len(failure(ToolError("a" * 1_000_000)).text) <= MAX_RESULT
 
 
-def test_the_parts_of_one_result_share_the_room() -> None:
+def test_the_parts_of_a_result_share_the_limit() -> None:
     found = as_outcome([image(PNG), *["a" * MAX_RESULT] * 10])
     assert len(found.text) <= MAX_RESULT
     assert len(found.content) == 11
 
 
-def test_pictures_and_files_are_parts() -> None:
+def test_images_and_files_become_parts() -> None:
     jpeg, gif, webp = b"\xff\xd8\xff\xe0", b"GIF89a", b"RIFF\x04\x00\x00\x00WEBP"
     for data, kind in ((PNG, "image/png"), (jpeg, "image/jpeg"), (gif, "image/gif"), (webp, "image/webp")):
         [found] = as_outcome(data).content
@@ -204,14 +204,14 @@ def test_pictures_and_files_are_parts() -> None:
     assert as_outcome([Text(0, "a"), Text(0, "b")]).content == (Text(0, "a"), Text(0, "b"))
 
 
-def test_media_that_are_too_large_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_media_beyond_the_cap_become_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool_outcome, "MAX_MEDIA", 10)
     assert as_outcome(PNG).text == f"<{len(PNG)} bytes that are not text>"
 
 
-def test_pictures_of_pil_are_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pil_images_become_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     class Picture:
-        """As much of PIL's as is used."""
+        """The part of PIL.Image that is used."""
 
         def __init__(self, mode: str) -> None:
             self.mode = mode
@@ -232,7 +232,7 @@ def test_pictures_of_pil_are_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert as_outcome(Picture("broken")).text == '{"mode":"broken"}'
 
 
-def test_what_the_model_reads_and_what_the_program_keeps_may_differ() -> None:
+def test_content_and_data_may_differ() -> None:
     rows = [{"id": 1}]
     assert as_outcome(ToolOutput("1 row", data=rows)) == Outcome((Text(0, "1 row"),), rows)
     assert as_outcome(ToolOutput(["See:", PNG], is_error=True)) == Outcome((Text(0, "See:"), image(PNG)), None, True)
@@ -241,7 +241,7 @@ def test_what_the_model_reads_and_what_the_program_keeps_may_differ() -> None:
     assert as_outcome(as_outcome(rows)) == as_outcome(rows)
 
 
-def test_what_a_model_reads_of_an_error() -> None:
+def test_an_exception_becomes_an_error_text() -> None:
     class Odd(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no")
@@ -280,6 +280,6 @@ odd_values = st.recursive(
 
 @settings(max_examples=300)
 @given(odd_values)
-def test_whatever_a_tool_returns_can_be_told(value: Any) -> None:
+def test_any_return_value_can_be_converted(value: Any) -> None:
     found = as_outcome(value)
     msgspec.json.encode(ToolResult("", "", found.content, found.is_error))

@@ -1,4 +1,4 @@
-"""What a model is told of a typed function, and what becomes of what it says."""
+"""The schema of a typed function, and the validation of its arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ each_vector = pytest.mark.parametrize("vector", VECTORS.values(), ids=VECTORS)
 
 
 @each_vector
-def test_the_schema_of_a_type(vector: Vector) -> None:
+def test_a_type_has_the_expected_schema(vector: Vector) -> None:
     parameters = taking(vector.annotation).parameters
     definitions = {"$defs": vector.definitions} if vector.definitions else {}
     assert parameters == {
@@ -40,7 +40,7 @@ def test_the_schema_of_a_type(vector: Vector) -> None:
 
 
 @each_vector
-def test_what_fits_is_converted(vector: Vector) -> None:
+def test_valid_arguments_are_converted(vector: Vector) -> None:
     for given_value, wanted in vector.good + vector.near:
         checked = taking(vector.annotation).check({"x": given_value})
         assert checked == {"x": wanted}
@@ -48,7 +48,7 @@ def test_what_fits_is_converted(vector: Vector) -> None:
 
 
 @each_vector
-def test_what_does_not_fit_is_named(vector: Vector) -> None:
+def test_invalid_arguments_are_named(vector: Vector) -> None:
     for given_value, message in vector.bad:
         with pytest.raises(ArgumentsError) as caught:
             taking(vector.annotation).check({"x": given_value})
@@ -56,10 +56,10 @@ def test_what_does_not_fit_is_named(vector: Vector) -> None:
 
 
 @each_vector
-def test_the_schema_alone_lets_pass_what_fits(vector: Vector) -> None:
-    told = Tool.from_schema("f", "", taking(vector.annotation).parameters)
+def test_the_generated_schema_accepts_valid_arguments(vector: Vector) -> None:
+    declared = Tool.from_schema("f", "", taking(vector.annotation).parameters)
     for given_value, _ in vector.good:
-        assert told.check({"x": given_value}) == {"x": given_value}
+        assert declared.check({"x": given_value}) == {"x": given_value}
 
 
 # Signatures.
@@ -69,7 +69,7 @@ def schema_of(function: Callable[..., Any], **options: Any) -> Json:
     return tool(function, **options).parameters
 
 
-def test_defaults_are_told_if_json_can_carry_them() -> None:
+def test_defaults_are_in_the_schema_if_they_are_json() -> None:
     class Marker: ...
 
     def function(
@@ -89,16 +89,16 @@ def test_defaults_are_told_if_json_can_carry_them() -> None:
         "a": 3, "b": None, "c": "red", "d": {"x": 1, "y": 0.5}, "e": ..., "f": ..., "g": None, "h": "x", "i": [],
     }  # fmt: skip
     assert "required" not in parameters
-    assert tool(function).check({}) == {}, "the function knows its defaults"
+    assert tool(function).check({}) == {}, "the function applies its defaults"
 
 
-def test_null_for_what_has_a_default_leaves_it_out() -> None:
+def test_null_for_an_optional_argument_means_its_default() -> None:
     def function(a: int = 3, b: int | None = 4) -> None: ...
 
     assert tool(function).check({"a": None, "b": None}) == {"b": None}
 
 
-def test_defaults_in_a_field_are_filled_in() -> None:
+def test_defaults_of_fields_are_used() -> None:
     listed: Any = Field(default_factory=list, description="B.")
 
     def function(a: Annotated[int, Field(default=3)], b: list[int] = listed) -> None: ...
@@ -113,7 +113,7 @@ def test_defaults_in_a_field_are_filled_in() -> None:
     assert made.check({"a": 1, "b": [2]}) == {"a": 1, "b": [2]}
 
 
-def test_a_function_without_parameters_or_hints() -> None:
+def test_a_function_needs_neither_parameters_nor_hints() -> None:
     def nothing() -> None: ...
 
     def unhinted(a, b=2): ...
@@ -127,7 +127,7 @@ def test_a_function_without_parameters_or_hints() -> None:
     }
 
 
-def test_other_keywords_become_additional_properties() -> None:
+def test_kwargs_become_additional_properties() -> None:
     def some(a: int, **rest: int) -> dict[str, int]:
         return {"a": a, **rest}
 
@@ -150,14 +150,14 @@ def test_unknown_and_missing_arguments_are_named() -> None:
         tool(lambda: None, name="f").check({"a": 1})
 
 
-def test_a_message_about_many_or_large_values_stays_short() -> None:
+def test_a_message_about_many_or_large_values_is_short() -> None:
     with pytest.raises(ArgumentsError) as caught:
         taking(list[int]).check({"x": ["a" * 1000] * 1000})
     assert len(str(caught.value)) < 2000
     assert str(caught.value).endswith("… and 990 more")
 
 
-def test_positional_only_parameters_are_given_by_name() -> None:
+def test_positional_only_parameters_are_passed_by_name() -> None:
     def function(a: int, b: int = 2, /, c: int = 3, *, d: int = 4) -> tuple[int, ...]:
         return a, b, c, d
 
@@ -166,14 +166,14 @@ def test_positional_only_parameters_are_given_by_name() -> None:
     assert made(1, 9) == (1, 9, 3, 4)
 
 
-def test_names_that_pydantic_minds() -> None:
+def test_parameter_names_may_be_reserved_in_pydantic() -> None:
     def function(model_config: int, schema: str, json: bool, _hidden: int, self: int, validate: int = 1) -> None: ...
 
     given_values = {"model_config": 1, "schema": "a", "json": True, "_hidden": 2, "self": 3}
     assert tool(function).check(given_values) == given_values
 
 
-def test_two_types_of_one_name_are_kept_apart() -> None:
+def test_two_types_with_one_name_stay_separate() -> None:
     def inner() -> Any:
         @dataclasses.dataclass
         class Point:
@@ -189,7 +189,7 @@ def test_two_types_of_one_name_are_kept_apart() -> None:
     assert len(parameters["$defs"]) == 2
 
 
-def test_a_title_that_is_no_noise_stays() -> None:
+def test_a_property_called_title_is_kept() -> None:
     def function(title: str, default: str, discriminator: Person, extra: Any = {"title": "x"}) -> None:  # noqa: B006
         ...
 
@@ -199,14 +199,14 @@ def test_a_title_that_is_no_noise_stays() -> None:
     assert "title" in parameters["$defs"]["Person"]["properties"]
 
 
-def test_variadic_positions_are_refused() -> None:
+def test_variadic_positional_parameters_are_refused() -> None:
     def function(*names: str) -> None: ...
 
     with pytest.raises(UsageError, match=r"function: parameter `\*names`: .*a list"):
         tool(function)
 
 
-def test_unsupported_annotations_fail_at_definition_with_the_parameters_name() -> None:
+def test_unsupported_annotations_are_refused_with_the_name_of_the_parameter() -> None:
     class Plain: ...
 
     for annotation in (Plain, Callable[[int], int], type, io.StringIO, list[Plain], dict[str, Plain | None]):
@@ -219,17 +219,17 @@ def test_unsupported_annotations_fail_at_definition_with_the_parameters_name() -
         tool(min)
 
 
-# Where annotations find their names. This module's are all strings.
+# The namespace of annotations, which are all strings in this module.
 
 
-def test_annotations_that_are_no_strings() -> None:
+def test_annotations_need_not_be_strings() -> None:
     source = "def function(a: int, b: list[Point], c: 'Point | None' = None): ..."
     names: dict[str, Any] = {"Point": Point, "__name__": "elsewhere"}
     exec(compile(source, "elsewhere", "exec", dont_inherit=True), names)
     assert tool(names["function"]).check({"a": 1, "b": [{"x": 1}]}) == {"a": 1, "b": [Point(1)]}
 
 
-def test_local_types_work() -> None:
+def test_annotations_may_refer_to_local_types() -> None:
     @dataclasses.dataclass
     class Leaf:
         value: int
@@ -256,7 +256,7 @@ def test_local_types_work() -> None:
     }
 
 
-def test_types_of_the_functions_around_and_of_classes_work() -> None:
+def test_annotations_may_refer_to_types_of_enclosing_functions_and_classes() -> None:
     class Outer(enum.Enum):
         A = "a"
 
@@ -327,7 +327,7 @@ def test_docstrings_describe_tools_and_parameters(function: Callable[..., Any]) 
     }
 
 
-def test_docstrings_of_no_style_are_descriptions() -> None:
+def test_a_docstring_without_a_known_style_is_the_description() -> None:
     def function(a: int) -> None: ...
 
     for text in (
@@ -349,7 +349,7 @@ def test_docstrings_of_no_style_are_descriptions() -> None:
 # Strict schemas.
 
 
-def test_a_strict_schema_is_closed_and_wants_every_field() -> None:
+def test_a_strict_schema_is_closed_and_requires_every_field() -> None:
     class Node(BaseModel):
         value: Annotated[Point, Field(description="Where.")]
         next: Annotated[Node | None, Field(description="What follows.")] = None
@@ -389,7 +389,7 @@ def test_a_strict_schema_is_closed_and_wants_every_field() -> None:
     assert made.declaration.extra == {"strict": True}
 
 
-def test_a_strict_schema_has_only_words_that_providers_take() -> None:
+def test_a_strict_schema_has_only_supported_keywords() -> None:
     class Cat(BaseModel):
         kind: Literal["cat"]
         lives: int = 9
@@ -415,11 +415,11 @@ def test_a_strict_schema_has_only_words_that_providers_take() -> None:
         "tags": {"type": "array", "items": {"type": "string"}},
         "many": {"type": "integer"},
     }
-    assert "oneOf" in tool(function).parameters["properties"]["pet"], "without strict all is said"
+    assert "oneOf" in tool(function).parameters["properties"]["pet"], "without strict, all keywords are kept"
     assert "default" not in str(made.parameters)
 
 
-def test_a_strict_schema_of_a_type_that_speaks_of_itself_ends() -> None:
+def test_a_strict_schema_of_a_recursive_type_is_finite() -> None:
     class Node(BaseModel):
         next: Annotated[Node, Field(description="What follows.")] | None
 
@@ -428,7 +428,7 @@ def test_a_strict_schema_of_a_type_that_speaks_of_itself_ends() -> None:
     assert json.dumps(schema_of(function, strict=True))
 
 
-def test_what_cannot_be_strict_is_refused() -> None:
+def test_a_schema_that_cannot_be_strict_is_refused() -> None:
     def scores(scores: dict[str, int]) -> None: ...
 
     def rest(**rest: int) -> None: ...
@@ -438,7 +438,7 @@ def test_what_cannot_be_strict_is_refused() -> None:
             tool(function, strict=True)
 
 
-# Schemas that came with the tool.
+# Tools declared with a schema.
 
 
 @pytest.mark.parametrize(
@@ -469,7 +469,7 @@ def test_what_cannot_be_strict_is_refused() -> None:
         ),
     ],
 )
-def test_a_tool_with_a_schema_of_its_own_is_checked_by_it(arguments: Json, message: str) -> None:
+def test_arguments_are_validated_by_a_given_schema(arguments: Json, message: str) -> None:
     made = Tool.from_schema("f", "Do it.", PARAMETERS, lambda **given_values: given_values)
     assert made.parameters == PARAMETERS
     if not message:
@@ -480,14 +480,14 @@ def test_a_tool_with_a_schema_of_its_own_is_checked_by_it(arguments: Json, messa
     assert str(caught.value) == message
 
 
-def test_a_schema_that_makes_no_sense_lets_everything_pass() -> None:
+def test_a_malformed_schema_accepts_everything() -> None:
     odd = {"properties": {"a": {"type": 3, "enum": "x", "required": 1, "$ref": "http://x.test", "minimum": "one"},
                           "b": 7, "c": {"$ref": "#/$defs/c"}, "d": {"type": "thing"}}, "$defs": {"c": {"$ref": "#/$defs/c"}}}  # fmt: skip # noqa: E501
     given_values = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}
     assert Tool.from_schema("f", "", odd).check(given_values) == given_values
 
 
-def test_a_schema_that_is_none_is_refused() -> None:
+def test_parameters_that_are_not_a_schema_are_refused() -> None:
     schemas: list[Any] = [[], "x", {"type": "string"}, {"default": float("nan")}, {"x": object()}]
     for schema in schemas:
         with pytest.raises(UsageError, match="tool 'f'"):
@@ -527,7 +527,7 @@ TOOLS = {annotation: taking(annotation) for annotation in TYPES}
 
 
 @given(st.sampled_from(list(TYPES)).flatmap(lambda annotation: st.tuples(st.just(annotation), TYPES[annotation])))
-def test_json_survives_the_check_and_the_way_back(case: tuple[Any, Any]) -> None:
+def test_checked_arguments_dump_to_the_same_json(case: tuple[Any, Any]) -> None:
     annotation, value = case
     checked = TOOLS[annotation].check({"x": value})
     assert json.loads(as_outcome(checked).text) == {"x": value}
@@ -535,7 +535,7 @@ def test_json_survives_the_check_and_the_way_back(case: tuple[Any, Any]) -> None
 
 
 @given(st.sampled_from(list(TYPES)), st.dictionaries(st.sampled_from("xyz") | st.text(), json_values, max_size=3))
-def test_whatever_a_model_says_is_read_or_refused(annotation: Any, arguments: Json) -> None:
+def test_any_arguments_are_accepted_or_refused(annotation: Any, arguments: Json) -> None:
     try:
         TOOLS[annotation].check(arguments)
     except ArgumentsError:
@@ -543,7 +543,7 @@ def test_whatever_a_model_says_is_read_or_refused(annotation: Any, arguments: Js
 
 
 @given(json_values, st.dictionaries(st.sampled_from("ab") | st.text(), json_values, max_size=3))
-def test_whatever_a_schema_says_arguments_are_read_or_refused(schema: Any, arguments: Json) -> None:
+def test_with_any_schema_arguments_are_accepted_or_refused(schema: Any, arguments: Json) -> None:
     try:
         made = Tool.from_schema("f", "", {"properties": {"a": schema, "b": {"anyOf": [schema, {"type": "null"}]}}})
         made.check(arguments)

@@ -1,4 +1,4 @@
-"""What is a tool, what can be said of it, and what it is given."""
+"""Tools: what can be one, their options, declarations and context."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def rates(pair: str) -> float:
     return 1.5
 
 
-def test_the_decorated_function_stays_what_it_was() -> None:
+def test_a_decorated_function_can_still_be_called() -> None:
     assert_type(weather("Rome", days=2), dict[str, int])
     assert weather("Rome", days=2) == {"Rome": 2}
     assert asyncio.run(rates("EURUSD")) == 1.5
@@ -52,7 +52,7 @@ def test_the_decorated_function_stays_what_it_was() -> None:
     assert (made.cost, made.name) == (3, "function")
 
 
-def test_the_kinds_of_functions() -> None:
+def test_async_functions_and_generators_are_recognised() -> None:
     def plain() -> None: ...
     async def coroutine() -> None: ...
     def generator() -> Iterator[int]:
@@ -78,7 +78,7 @@ def test_the_kinds_of_functions() -> None:
         assert not made.is_deferred
 
 
-def test_options_have_these_defaults_and_are_kept() -> None:
+def test_options_have_defaults_and_are_stored() -> None:
     names = ("read_only", "start", "approval", "timeout", "retries", "parallel", "strict")
     assert [getattr(weather, name) for name in names] == [False, None, False, None, 3, True, None]
 
@@ -112,19 +112,19 @@ def test_options_have_these_defaults_and_are_kept() -> None:
         ({"name": "n" * 129}, "not a valid name"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: Any, message: str) -> None:
+def test_invalid_options_are_refused(options: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         tool(google, **options)
 
 
-def test_options_that_do_not_exist_are_refused() -> None:
+def test_unknown_options_are_refused() -> None:
     unfit: Any = tool
     for ask in (lambda: unfit(google, readonly=True), lambda: unfit(readonly=True), lambda: unfit(aproval=True)):
         with pytest.raises(UsageError, match=r"a tool has no option '\w+', did you mean '(read_only|approval)'"):
             ask()
 
 
-def test_methods_are_tools_of_their_objects() -> None:
+def test_a_bound_method_is_a_tool_and_an_unbound_one_is_not() -> None:
     class Shop:
         def __init__(self, factor: int) -> None:
             self.factor = factor
@@ -162,7 +162,7 @@ def test_methods_are_tools_of_their_objects() -> None:
         as_tool(Shop.price)
 
 
-def test_whatever_can_be_called_is_a_tool() -> None:
+def test_any_callable_can_be_a_tool() -> None:
     class Search:
         """Search the web."""
 
@@ -182,7 +182,7 @@ def test_whatever_can_be_called_is_a_tool() -> None:
 
     doubled = as_tool(functools.partial(scale, factor=2, secret="s"))
     assert (doubled.name, doubled.description, doubled.__doc__) == ("scale", "Scale it.", "Scale it.")
-    assert list(doubled.parameters["properties"]) == ["value"], "what a partial gives is not the model's to say"
+    assert list(doubled.parameters["properties"]) == ["value"], "arguments bound by a partial are not in the schema"
     assert doubled.function(**doubled.check({"value": 4})) == 8
     with pytest.raises(ArgumentsError):
         doubled.check({"value": 4, "secret": "mine"})
@@ -206,7 +206,7 @@ def test_whatever_can_be_called_is_a_tool() -> None:
     assert as_tool(lambda city: city, name="echo").function(city="Rome") == "Rome"
 
 
-def test_a_callable_that_is_empty_is_a_tool_all_the_same() -> None:
+def test_a_callable_object_that_is_falsy_can_be_a_tool() -> None:
     class Registry:
         def __len__(self) -> int:
             return 0
@@ -218,7 +218,7 @@ def test_a_callable_that_is_empty_is_a_tool_all_the_same() -> None:
     assert as_tool(OPENAI, Registry()).function(query="q") == "q"
 
 
-def test_a_tool_keeps_nothing_of_the_scope_it_was_made_in() -> None:
+def test_a_tool_does_not_keep_its_enclosing_scope_alive() -> None:
     class Large: ...
 
     def make() -> tuple[Tool[..., Any], weakref.ref[Large]]:
@@ -237,7 +237,7 @@ def test_a_tool_keeps_nothing_of_the_scope_it_was_made_in() -> None:
 
 
 @pytest.mark.parametrize("what", ["weather", 3, None, b"x", int, Person, lambda: None, classmethod(taking), json])
-def test_what_is_no_tool_is_refused(what: Any) -> None:
+def test_an_object_that_is_not_a_tool_is_refused(what: Any) -> None:
     with pytest.raises(UsageError):
         as_tool(what)
 
@@ -251,7 +251,7 @@ ANTHROPIC = {"name": "weather", "description": "Look.", "input_schema": PARAMETE
 
 
 @pytest.mark.parametrize("declaration", [OPENAI, RESPONSES, ANTHROPIC])
-def test_declarations_are_tools_with_a_function_or_deferred(declaration: Json) -> None:
+def test_a_declaration_becomes_a_tool_with_its_function_or_deferred(declaration: Json) -> None:
     def function(context: Context, city: str) -> str:
         return city
 
@@ -271,7 +271,7 @@ def test_declarations_are_tools_with_a_function_or_deferred(declaration: Json) -
         deferred(city="Rome")
 
 
-def test_the_tools_of_sdks_are_tools() -> None:
+def test_tools_of_sdks_are_accepted() -> None:
     @anthropic.beta_tool
     def lookup(city: str) -> str:
         """Look up.
@@ -290,7 +290,7 @@ def test_the_tools_of_sdks_are_tools() -> None:
     assert as_tool(listed).is_deferred
 
 
-def test_free_text_and_hosted_tools_keep_their_declaration() -> None:
+def test_custom_and_hosted_tools_keep_their_declaration() -> None:
     custom = as_tool({"type": "custom", "custom": {"name": "shell"}}, lambda **given_values: given_values["input"])
     assert custom.declaration.is_custom
     assert custom.function(**custom.check({"input": "ls"})) == "ls"
@@ -306,7 +306,7 @@ def test_one_declaration_may_hold_several_tools() -> None:
         as_tool(declaration)
 
 
-def test_two_tools_of_one_name_are_refused_and_named() -> None:
+def test_two_tools_with_one_name_are_refused() -> None:
     def lookup(city: str) -> None: ...
 
     assert list(tool_table([google, weather, OPENAI | {"function": {"name": "x"}}])) == ["google", "weather", "x"]
@@ -319,13 +319,15 @@ def test_two_tools_of_one_name_are_refused_and_named() -> None:
     with pytest.raises(UsageError, match="and the declaration of 'weather'"):
         tool_table([weather, OPENAI])
     hosted = {"type": "mcp", "server_label": "a"}
-    assert len(tool_table([hosted, hosted | {"server_label": "b"}, weather])) == 3, "a provider's are not called by us"
+    assert len(tool_table([hosted, hosted | {"server_label": "b"}, weather])) == 3, (
+        "hosted tools are not looked up by name"
+    )
     for wrong in ("weather", weather, OPENAI):
         with pytest.raises(UsageError, match="tools must be a list of tools"):
             tool_table(wrong)  # type: ignore[arg-type]
 
 
-def test_a_tool_is_taken_wherever_a_declaration_is() -> None:
+def test_a_tool_is_accepted_as_a_declaration() -> None:
     [found] = read_declarations([weather])
     assert (found.name, found.description, found.parameters) == (weather.name, weather.description, weather.parameters)
     [deferred] = read_declarations([Tool.from_schema("f", "", {"type": "object"})])
@@ -335,7 +337,7 @@ def test_a_tool_is_taken_wherever_a_declaration_is() -> None:
 # The context.
 
 
-def test_the_context_is_given_and_not_told() -> None:
+def test_the_context_is_passed_and_not_in_the_schema() -> None:
     class Deps(NamedTuple):
         key: str
 
@@ -345,7 +347,7 @@ def test_the_context_is_given_and_not_told() -> None:
     def last(city: str, *, context: Context[Deps] | None = None) -> str:
         return (context.deps.key if context else "") + city
 
-    def middle(city: str, context: Annotated[Context, "not told"], /, days: int = 1) -> str:
+    def middle(city: str, context: Annotated[Context, "not in the schema"], /, days: int = 1) -> str:
         return context.deps.key + city
 
     context = Context(Deps("k"), call_id="c1", tool="first", step=2)
@@ -361,7 +363,7 @@ def test_the_context_is_given_and_not_told() -> None:
     assert tool(google).with_context({"city": "a"}, context) == {"city": "a"}
 
 
-def test_a_context_cannot_be_smuggled_in_among_other_keywords() -> None:
+def test_a_model_cannot_pass_the_context() -> None:
     def function(context: Context, **rest: Any) -> None: ...
 
     with pytest.raises(ArgumentsError, match="`context`: unknown"):
@@ -369,7 +371,7 @@ def test_a_context_cannot_be_smuggled_in_among_other_keywords() -> None:
 
 
 @pytest.mark.parametrize("fed", [b"{", None, 5])
-def test_arguments_are_watched_as_text(fed: Any) -> None:
+def test_partial_json_accepts_only_text(fed: Any) -> None:
     with pytest.raises(UsageError, match=type(fed).__name__):
         PartialJSON().feed(fed)
 
@@ -381,7 +383,7 @@ def test_progress_is_reported_through_the_context() -> None:
     assert heard == [0.5]
 
 
-def test_the_import_is_light_and_the_first_tool_brings_the_rest() -> None:
+def test_pydantic_is_imported_with_the_first_tool() -> None:
     code = """
 import sys
 import penstock.tools.tool

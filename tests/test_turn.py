@@ -1,4 +1,4 @@
-"""The fold, the callbacks over it, and the ways to hand data in."""
+"""Turns, `consume`, and the input of `decode`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EVENTS: list[StreamChunk] = [
 ]
 
 
-def test_a_turn_holds_its_parts_in_the_order_of_their_blocks() -> None:
+def test_the_parts_of_a_turn_are_in_the_order_of_their_blocks() -> None:
     turn = penstock.collect(EVENTS)
     assert [part.type for part in turn.parts] == ["reasoning", "opaque", "text", "tool_call"]
     assert (turn.text, turn.reasoning) == ("I will look.", "hmm")
@@ -67,7 +67,7 @@ def test_a_turn_without_a_finish_was_cut_and_its_open_call_is_invalid() -> None:
     assert (call.name, call.arguments_raw, call.why) == ("f", '{"x":', "cut")
 
 
-def test_what_was_withdrawn_is_not_in_the_turn() -> None:
+def test_a_withdrawn_attempt_is_not_in_the_turn() -> None:
     turn = penstock.collect(
         [Text(0, "wrong"), Retry("the provider began anew"), Text(1, "right"), Finish("stop", "stop")]
     )
@@ -75,7 +75,7 @@ def test_what_was_withdrawn_is_not_in_the_turn() -> None:
     assert turn.finish_reason == "stop"
 
 
-def test_choices_are_folded_apart() -> None:
+def test_choices_are_folded_separately() -> None:
     events: list[StreamChunk] = [
         Text(0, "a"),
         Text(1, "b", choice=1),
@@ -87,7 +87,7 @@ def test_choices_are_folded_apart() -> None:
     assert (second.text, second.finish_reason) == ("b", "length")
 
 
-def test_a_call_takes_a_dict_or_json_text_and_keeps_the_text() -> None:
+def test_a_call_can_be_created_from_a_dict_or_json_text() -> None:
     by_dict = ToolCall("c", "f", {"a": [1]})
     by_text = ToolCall("c", "f", '{"a": [1]}')  # type: ignore[arg-type]  # that is the point
     assert by_dict.arguments == by_text.arguments == {"a": [1]}
@@ -100,7 +100,7 @@ def test_consume_calls_back_for_each_event_and_once_at_the_end() -> None:
     assert seen == [*EVENTS, turn]
 
 
-def test_consume_gives_an_error_in_band_to_on_error_and_keeps_what_came_before() -> None:
+def test_consume_passes_an_in_band_error_to_on_error_and_keeps_the_turn() -> None:
     error = Error("overloaded", "overloaded_error", retryable=True)
     seen: list[Any] = []
     turn = penstock.consume([Text(0, "so far"), error, Finish("error")], on_complete=never, on_error=seen.append)
@@ -113,7 +113,7 @@ def failing() -> Any:
     raise ConnectionResetError("gone")
 
 
-def test_consume_gives_what_the_stream_raised_to_on_error_or_raises_it() -> None:
+def test_consume_passes_an_exception_of_the_stream_to_on_error_or_raises_it() -> None:
     seen: list[Any] = []
     turn = penstock.consume(failing(), on_error=seen.append)
     assert isinstance(seen[0], ConnectionResetError)
@@ -122,7 +122,7 @@ def test_consume_gives_what_the_stream_raised_to_on_error_or_raises_it() -> None
         penstock.consume(failing())
 
 
-def test_an_error_of_a_callback_is_the_callers_and_is_raised() -> None:
+def test_an_exception_of_a_callback_is_raised() -> None:
     def on_message(event: StreamChunk) -> None:
         raise KeyError("mine")
 
@@ -161,12 +161,12 @@ BODY = (
         "message": {"role": "assistant", "content": "Hi you"}, "finish_reason": "stop"}]}],
     ids=["bytes", "bytearray", "memoryview", "text", "pieces", "dicts", "iterator", "whole-dict"],
 )  # fmt: skip
-def test_decode_takes_what_people_hold(data: Any) -> None:
+def test_decode_accepts_bytes_text_and_dicts(data: Any) -> None:
     turn = penstock.collect(penstock.decode(data, wire="openai-chat"))
     assert (turn.text, turn.finish_reason) == ("Hi you", "stop")
 
 
-def test_decode_takes_async_streams() -> None:
+def test_decode_accepts_async_streams() -> None:
     async def chunks() -> Any:
         for chunk in CHUNKS:
             yield chunk
@@ -177,7 +177,7 @@ def test_decode_takes_async_streams() -> None:
     assert asyncio.run(run()).text == "Hi you"
 
 
-def test_decode_says_at_once_what_it_cannot_take() -> None:
+def test_decode_refuses_other_types_and_unknown_wires() -> None:
     with pytest.raises(penstock.UsageError, match="openai-chat"):
         penstock.decode(BODY, wire="opnai")  # type: ignore[call-overload]
     with pytest.raises(penstock.UsageError, match="int"):
@@ -186,7 +186,7 @@ def test_decode_says_at_once_what_it_cannot_take() -> None:
         list(penstock.decode([7], wire="openai-chat"))
 
 
-def test_a_closed_decoder_gives_nothing_twice() -> None:
+def test_a_closed_decoder_returns_nothing_twice() -> None:
     decoder = penstock.Decoder("openai-chat")
     decoder.feed(BODY)
     assert [event.type for event in decoder.close()] == ["finish"]
@@ -199,7 +199,7 @@ def test_an_invalid_call_is_never_among_the_calls() -> None:
     assert (turn.tool_calls, turn.invalid_calls, turn.type) == ([], [invalid], "final_answer")
 
 
-def test_halves_of_a_character_in_dicts_are_joined() -> None:
+def test_surrogate_pairs_in_dicts_are_joined() -> None:
     chunks = [{"choices": [{"delta": {"content": half}}]} for half in ("\ud83d", "\ude00")]
     assert penstock.collect(penstock.decode(chunks, wire="openai-chat")).text == "\U0001f600"
 
@@ -214,25 +214,25 @@ def test_halves_of_a_character_in_dicts_are_joined() -> None:
     ],
     ids=["bytes for events", "one name for tools", "text for deltas", "a number for deltas"],
 )
-def test_usual_mistakes_are_told_in_words(mistake: Any) -> None:
+def test_common_mistakes_are_usage_errors(mistake: Any) -> None:
     with pytest.raises(penstock.UsageError):
         mistake()
 
 
-def test_a_closed_decoder_takes_no_more() -> None:
+def test_a_closed_decoder_refuses_more_bytes() -> None:
     decoder = penstock.Decoder("openai-chat")
     decoder.close()
     with pytest.raises(penstock.UsageError, match="new one"):
         decoder.feed(BODY)
 
 
-def test_lines_that_lost_their_ends_are_told() -> None:
+def test_lines_without_their_line_ends_are_reported() -> None:
     turn = penstock.collect(penstock.decode(BODY.splitlines(), wire="openai-chat"))
     assert turn.error is not None
     assert (turn.error.code, turn.finish_reason) == ("missing_line_ends", "error")
 
 
-def test_another_wires_stream_is_doubted() -> None:
+def test_the_stream_of_another_wire_is_reported() -> None:
     turn = penstock.collect(penstock.decode(BODY, wire="anthropic"))
     assert turn.error is not None
     assert turn.error.code == "not_understood"

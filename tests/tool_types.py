@@ -1,4 +1,4 @@
-"""The types that parameters have, with what a model is told of each and what fits it."""
+"""Types of parameters, with their schemas, valid values and invalid values."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Box(BaseModel, Generic[Item]):
 
 
 class Vector(msgspec.Struct, frozen=True):
-    """A type: the schema of a parameter of it, the types that this refers to, and what fits and what does not.
+    """A type: the schema of its parameter, the types that it refers to, valid values and invalid ones.
 
     What is `near` does not fit, and is taken all the same.
     """
@@ -372,7 +372,7 @@ VECTORS = {
             }
         },
     ),
-    "models told apart": Vector(
+    "a discriminated union": Vector(
         Annotated[Cat | Dog, Field(discriminator="kind")],
         {"oneOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}]},
         [({"kind": "cat", "lives": 9}, Cat(kind="cat", lives=9))],
@@ -400,8 +400,8 @@ VECTORS = {
 }
 
 
-def _raise(words: str) -> Any:
-    raise ValueError(words)
+def _raise(message: str) -> Any:
+    raise ValueError(message)
 
 
 def taking(annotation: Any) -> Tool[..., Any]:

@@ -1,4 +1,4 @@
-"""A language model of four megabytes, written by hand: what comes next depends on the last token alone.
+"""A handwritten language model of four megabytes: the next token depends only on the last one.
 
 It is a legal llama model of one layer that adds nothing. A token's embedding is a vector with a single one in it, so
 the output matrix is a table of the scores of each token after each other. Left to itself the model says `SENTENCE`;
@@ -34,11 +34,11 @@ KINDS = {
 }
 TOKENS = {token: kind for kind, tokens in KINDS.items() for token in tokens}
 PLACES = {token: place for place, token in enumerate(TOKENS)}
-"""The vocabulary: characters, bytes for what is none of them, marks, and the words of the sentence."""
+"""The vocabulary: characters, bytes for other characters, special tokens, and the words of the sentence."""
 
 
 def write_model(path: Path) -> None:
-    """Write the model, with its chat template, as a GGUF file."""
+    """Writes the model, with its chat template, as a GGUF file."""
     writer = gguf.GGUFWriter(path, "llama")
     _describe(writer)
     for name, values in _tensors().items():
@@ -87,7 +87,7 @@ def _tensors() -> dict[str, Any]:
 
 
 def _scores() -> Any:
-    """How much each token (a row) is liked after each other (a column)."""
+    """The score of each token (row) after each other token (column)."""
     scores = np.random.default_rng(0).normal(0, 0.5, (len(TOKENS),) * 2).astype(np.float32)
     for liked, tokens in {2: string.ascii_lowercase, 4: '"]'}.items():
         scores[[PLACES[token] for token in tokens]] += liked
@@ -98,7 +98,7 @@ def _scores() -> Any:
 
 
 def _sequences() -> dict[tuple[str, str], float]:
-    """What is liked above all after a token; what is liked less is said where a grammar forbids the other."""
+    """The scores of the likely next tokens; a lower score is used where a grammar forbids the higher one."""
     return {
         **dict.fromkeys(itertools.pairwise([LINE_END, *WORDS, ".", LAST]), 40),
         (".", CALL): 30,

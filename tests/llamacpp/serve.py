@@ -1,4 +1,4 @@
-"""A llama.cpp server on loopback, in a process of its own: `python -m tests.llamacpp.serve MODEL`.
+"""A llama.cpp server on loopback, in its own process: `python -m tests.llamacpp.serve MODEL`.
 
 Writes its address when it is ready, and ends with its standard input, so that it never outlives who started it.
 """
@@ -17,7 +17,7 @@ def main(model: str) -> None:
     parameters.hostnames = ["127.0.0.1"]
     parameters.port = 0
     parameters.n_parallel = 2
-    parameters.cpuparams.n_threads = 1  # more only get in each other's way
+    parameters.cpuparams.n_threads = 1  # more threads slow each other down
     parameters.use_jinja = True
     parameters.warmup = False
     server = xllamacpp.Server(parameters)
