@@ -1,7 +1,9 @@
 """Compare the events of this tree with those of another commit, for a refactoring that must not change any.
 
 `python -m tests.same_events REV` decodes every vector, text and recording with both versions, whole and in pieces, and
-lists the inputs whose events differ. The inputs are those of this tree; only the public API is used.
+lists the inputs whose events differ. With `--ignore-wording` it leaves out our own sentences: the `note` of `Unknown`,
+the `message` of `ToolCallInvalid` and `Error`, the `reason` of `Retry`. The inputs are those of this tree; only the
+public API is used.
 """
 
 from __future__ import annotations
@@ -25,7 +27,15 @@ def digest(parser, data):
     for start, end in data:
         events += parser.feed(content[start:end])
     events += parser.close()
-    return hashlib.sha256(msgspec.json.encode(events)).hexdigest(), len(events)
+    plain = msgspec.to_builtins(events)
+    if "--ignore-wording" in sys.argv:
+        for event in plain:
+            event.pop("note", None)
+            if event["type"] == "retry":
+                event.pop("reason")
+            if event["type"] in ("tool_call_invalid", "error"):
+                event.pop("message", None)
+    return hashlib.sha256(msgspec.json.encode(plain)).hexdigest(), len(events)
 
 for line in open(sys.argv[1], encoding="utf-8"):
     item = json.loads(line)
@@ -71,7 +81,11 @@ def dump(source: Path, data: Path) -> list[str]:
     """One line for each input and each way to cut it: the digest and the number of its events."""
     environment = {**os.environ, "PYTHONPATH": str(source)}
     run = subprocess.run(
-        [sys.executable, "-c", DUMP, str(data)], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", DUMP, str(data), *sys.argv[2:]],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if run.returncode:
         sys.exit(f"decoding with {source} failed:\n{run.stderr}")
