@@ -1,4 +1,4 @@
-"""Gemini's function calls: whole in one part, or begun by one part and continued by others (`partialArgs`)."""
+"""Gemini's function calls: whole in one part, or streamed in several parts (`partialArgs`)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from penstock.wires.shared.open_call import OpenCall
 
 SIGNATURE = "thought_signature"
 _SNAKE = re.compile(r"(?<=[a-z])_([a-z])")
-_NOTHING = ("", "{}", "null")  # how arguments that say nothing are written
-_ABSENT = Raw()  # one object, so that what is not there is known without a look at it
+_NOTHING = ("", "{}", "null")  # spellings of empty arguments
+_ABSENT = Raw()  # one object, so that a missing field is recognised by identity
 
 
 class PartialArg(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
-    """A value, or a piece of a string, at a place within the arguments."""
+    """A value, or a piece of a string, at a path of the arguments."""
 
     json_path: str = ""
     string_value: str | None = None
@@ -32,7 +32,7 @@ class PartialArg(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
 
 
 class FunctionCall(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
-    """A call, or a piece of one: with `will_continue` it goes on in another part."""
+    """A call, or a piece of one; with `will_continue` more parts follow."""
 
     name: str | None = None
     args: Raw = _ABSENT
@@ -41,22 +41,22 @@ class FunctionCall(Struct, gc=False, forbid_unknown_fields=True, rename="camel")
     will_continue: bool | None = None
 
 
-class Streamed:
-    """A call that goes on in the parts to come."""
+class StreamedCall:
+    """A call that is streamed in several parts."""
 
-    __slots__ = ("args", "call", "given_id", "is_at_rest", "is_over", "is_stated", "signature")
+    __slots__ = ("args", "call", "has_whole_args", "is_between_values", "is_ended", "provider_id", "signature")
 
-    def __init__(self, call: OpenCall, given_id: str) -> None:
+    def __init__(self, call: OpenCall, provider_id: str) -> None:
         self.call = call
-        self.given_id = given_id
+        self.provider_id = provider_id
         self.args = PartialArgs()
         self.signature: list[str] = []
-        self.is_at_rest = True  # whether the last value is complete
-        self.is_over = False  # whether its end mark came
-        self.is_stated = False  # whether the arguments were told as a whole after all
+        self.is_between_values = True  # the last value is complete
+        self.is_ended = False  # its end mark came
+        self.has_whole_args = False  # the arguments came as a whole after all
 
     def sign(self, signature: str) -> None:
-        """Large signatures come in pieces, others are sent again and again (QUIRKS 147)."""
+        """Adds a piece of the signature; small ones are repeated in every part (QUIRKS 147)."""
         if self.signature != [signature]:
             self.signature.append(signature)
 
@@ -67,15 +67,15 @@ class GeminiCalls:
     def __init__(self, answer: AnswerWriter, unknown: Callable[[Any, str], None]) -> None:
         self._answer = answer
         self._unknown = unknown
-        self._open: list[Streamed] = []  # those that go on; the last one does, others may have ended
-        self._by_id: dict[str, Streamed] = {}
-        self._last: Streamed | None = None  # of those that go on
-        self.doubtful: list[Streamed] = []  # those that ended without arguments: what comes next has a say
+        self._open: list[StreamedCall] = []  # the last one is open, others may have ended
+        self._by_id: dict[str, StreamedCall] = {}
+        self._last: StreamedCall | None = None  # of the open ones
+        self._doubtful: list[StreamedCall] = []  # calls that ended without arguments; what comes next decides
 
     def add(self, part: FunctionCall, signature: str) -> None:
-        """A part that is a call, or a piece of one."""
-        if self.doubtful and (part.name or part.id or part.partial_args):
-            self.settle()
+        """Adds a part: a call, or a piece of one."""
+        if self._doubtful and (part.name or part.id or part.partial_args):
+            self.decide_doubtful()
         streamed = self._last
         if streamed is None or part.name or part.id:
             streamed = self._continued(part, streamed)
@@ -86,37 +86,37 @@ class GeminiCalls:
         if signature:
             streamed.sign(signature)
         if part.partial_args:
-            self._put(streamed, part.partial_args)
+            self._add_values(streamed, part.partial_args)
         if part.args is not _ABSENT:
-            self._state(streamed, part)
+            self._set_whole_args(streamed, part)
         if part.will_continue:
-            self._answer.raw_reason = None  # there is more to come, so that was not the finish (QUIRKS 154)
+            self._answer.raw_reason = None  # an earlier finish reason was premature (QUIRKS 154)
         else:
             self._end(streamed)
 
     def end(self, is_stop: bool) -> None:
-        """The answer is over. A call that was to go on is whole only if the model stopped of itself, between values."""
+        """Ends the open calls: they are whole only if the model stopped normally and between values."""
         for streamed in self._open:
-            if streamed.is_over:
+            if streamed.is_ended:
                 continue
-            if is_stop and streamed.is_at_rest:
+            if is_stop and streamed.is_between_values:
                 self._seal(streamed, "finish")
             else:
-                self._cut(streamed, "the answer ended before the call did")
+                self._cut(streamed, "the response ended before the call did")
         self._open.clear()
 
-    def settle(self, is_interrupted: bool = False) -> None:
-        """The answer goes on, or has ended: calls without arguments are whole, unless it was broken off (QUIRKS 33)."""
-        for streamed in self.doubtful:
+    def decide_doubtful(self, is_interrupted: bool = False) -> None:
+        """Seals the calls without arguments, unless the response was interrupted (QUIRKS 33)."""
+        for streamed in self._doubtful:
             if is_interrupted:
-                self._cut(streamed, "the answer broke off before the call had any arguments")
+                self._cut(streamed, "the response was interrupted before the call had any arguments")
             else:
                 self._seal(streamed, "call_end")
-        self.doubtful.clear()
+        self._doubtful.clear()
 
     def _whole(self, part: FunctionCall, signature: str) -> None:
         arguments = text_of(part.args)
-        if not part.name and not part.id and arguments in _NOTHING:  # the end mark of a call that has ended already
+        if not part.name and not part.id and arguments in _NOTHING:  # the end mark of a call that has ended before
             if signature:
                 self._answer.opaque(SIGNATURE, signature)
             return
@@ -127,69 +127,72 @@ class GeminiCalls:
             call.add(arguments)
         self._answer.seal(call, "whole")
 
-    def _begin(self, part: FunctionCall) -> Streamed:
-        streamed = self._last = Streamed(self._answer.call(part.id or "", part.name or ""), part.id or "")
+    def _begin(self, part: FunctionCall) -> StreamedCall:
+        streamed = self._last = StreamedCall(self._answer.call(part.id or "", part.name or ""), part.id or "")
         self._open.append(streamed)
         if part.id:
             self._by_id[part.id] = streamed
         return streamed
 
-    def _end(self, streamed: Streamed) -> None:
-        streamed.is_over = True
-        if not streamed.is_at_rest:
+    def _end(self, streamed: StreamedCall) -> None:
+        streamed.is_ended = True
+        if not streamed.is_between_values:
             self._cut(streamed, "the call ended within a value")
-        elif not streamed.call.size and streamed.args.is_written and not streamed.args.fault:
-            self.doubtful.append(streamed)
+        elif not streamed.call.size and streamed.args.is_written and not streamed.args.error:
+            self._doubtful.append(streamed)
         else:
             self._seal(streamed, "call_end")
-        self._by_id.pop(streamed.given_id, None)
-        while self._open and self._open[-1].is_over:
+        self._by_id.pop(streamed.provider_id, None)
+        while self._open and self._open[-1].is_ended:
             self._open.pop()
         self._last = self._open[-1] if self._open else None
 
-    def _continued(self, part: FunctionCall, last: Streamed | None) -> Streamed | None:
-        """The open call that the part continues: by its id, else the last one, unless the part is plainly another."""
+    def _continued(self, part: FunctionCall, last: StreamedCall | None) -> StreamedCall | None:
+        """The open call that the part continues: by its id, else the last one, unless the part begins another."""
         if part.id and part.id in self._by_id:
             return self._by_id[part.id]
-        if last is None or (part.id and (last.given_id or part.name)):
+        if last is None or (part.id and (last.provider_id or part.name)):
             return None
         is_whole = not part.partial_args and not part.will_continue and text_of(part.args) not in _NOTHING
         if part.name and (is_whole or (last.call.name and part.name != last.call.name)):
-            return None  # QUIRKS 153: a call that is sent again is another call
+            return None  # QUIRKS 153: a repeated call is another call
         last.call.name = last.call.name or part.name or ""
         return last
 
-    def _put(self, streamed: Streamed, args: list[PartialArg]) -> None:
+    def _add_values(self, streamed: StreamedCall, args: list[PartialArg]) -> None:
         for arg in args:
             value = string = arg.string_value
-            streamed.is_at_rest = not arg.will_continue
+            streamed.is_between_values = not arg.will_continue
             if value is None and (value := literal_of(arg)) is None:
-                continue  # it only says that the value ends, or that one will come
+                continue  # it only marks the end of a value, or announces one
             text = streamed.args.put(arg.json_path, value, string is not None)
             if text:
                 streamed.call.add(text)
             elif text is None:
-                self._unknown({"jsonPath": arg.json_path, "value": value}, f"no place for it: {streamed.args.fault}")
+                self._unknown(
+                    {"jsonPath": arg.json_path, "value": value},
+                    f"a value without a place in the arguments: {streamed.args.error}",
+                )
 
-    def _state(self, streamed: Streamed, part: FunctionCall) -> None:
-        """The arguments as a whole, though they were to come in pieces: they count, if there is no doubt."""
+    def _set_whole_args(self, streamed: StreamedCall, part: FunctionCall) -> None:
+        """Sets arguments that came as a whole for a streamed call, unless pieces came too."""
         arguments, call = text_of(part.args), streamed.call
         if arguments in _NOTHING:
             return
         if part.partial_args or (call.size and part.will_continue):
             streamed.args.fail("the arguments came both as a whole and in pieces")
-            self._unknown({"args": arguments}, streamed.args.fault)
+            self._unknown({"args": arguments}, streamed.args.error)
         else:
             call.replace(arguments)
             call.is_damaged = False
-            streamed.is_stated = streamed.is_at_rest = True
+            streamed.has_whole_args = streamed.is_between_values = True
 
-    def _seal(self, streamed: Streamed, sealed_by: SealedBy) -> None:
+    def _seal(self, streamed: StreamedCall, sealed_by: SealedBy) -> None:
         args, call = streamed.args, streamed.call
-        rest = "" if streamed.is_stated and not args.fault else args.end()
+        rest = "" if streamed.has_whole_args and not args.error else args.end()
         self._sign(streamed)
         if rest is None:
-            call.fail(args.why, args.fault)
+            call.fail(args.why, args.error)
             return
         if rest and args.is_written:
             call.add(rest)
@@ -197,17 +200,17 @@ class GeminiCalls:
             call.replace(rest)
         self._answer.seal(call, sealed_by)
 
-    def _cut(self, streamed: Streamed, message: str) -> None:
+    def _cut(self, streamed: StreamedCall, message: str) -> None:
         self._sign(streamed)
         streamed.call.fail("cut", message)
 
-    def _sign(self, streamed: Streamed) -> None:
+    def _sign(self, streamed: StreamedCall) -> None:
         if streamed.signature:
             self._answer.opaque(SIGNATURE, "".join(streamed.signature), streamed.call.block)
 
 
 def literal_of(arg: PartialArg) -> str | None:
-    """A value that is no string, as JSON; None if there is none. Neither 0 nor false is none (QUIRKS 151)."""
+    """A value other than a string as JSON; None if there is none. 0 and false are values (QUIRKS 151)."""
     if (number := bytes(arg.number_value).decode("utf-8", "replace")) not in ("", "null"):
         return number
     if arg.bool_value is not None:
@@ -215,8 +218,8 @@ def literal_of(arg: PartialArg) -> str | None:
     return None if arg.null_value is UNSET else "null"
 
 
-def function_call_of(fields: dict[str, Any], unknown: Callable[[Any, str], None]) -> FunctionCall:
-    """A call that does not fit the usual shape, brought to it; `unknown` is told what is left over."""
+def read_function_call(fields: dict[str, Any], unknown: Callable[[Any, str], None]) -> FunctionCall:
+    """Converts a call of any shape to the narrow one; reports the rest to `unknown`."""
     id, args, partial_args = (fields.pop(key, None) for key in ("id", "args", "partialArgs"))
     call = FunctionCall(
         take(fields, "name", str),
@@ -231,8 +234,8 @@ def function_call_of(fields: dict[str, Any], unknown: Callable[[Any, str], None]
 
 
 def _partial_arg(value: Any, unknown: Callable[[Any, str], None]) -> PartialArg:
-    """A value of a kind that we have not met is JSON as it stands; one without a path will find no place."""
-    fields = camel(value) if isinstance(value, dict) else {"oddValue": value}
+    """Converts a partial argument of any shape: a value of an unknown kind is taken as JSON."""
+    fields = camel_case(value) if isinstance(value, dict) else {"unknownValue": value}
     arg = PartialArg(
         json_path=take(fields, "jsonPath", str) or "",
         string_value=take(fields, "stringValue", str),
@@ -248,6 +251,6 @@ def _partial_arg(value: Any, unknown: Callable[[Any, str], None]) -> PartialArg:
     return arg
 
 
-def camel(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields under the names that the wire uses; Python clients write `usage_metadata` for `usageMetadata`."""
-    return {_SNAKE.sub(lambda found: found[1].upper(), key): value for key, value in fields.items()}
+def camel_case(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields under camel-case names; Python clients write `usage_metadata` for `usageMetadata`."""
+    return {_SNAKE.sub(lambda match: match[1].upper(), key): value for key, value in fields.items()}

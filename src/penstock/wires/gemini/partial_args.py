@@ -1,10 +1,9 @@
-"""Arguments that come as values at paths (`$.recipe.steps[2]`), written as JSON text while they come.
+"""Converts arguments that come as values at paths (`$.recipe.steps[2]`) to JSON text as they arrive.
 
-The values mostly come in the order of the text that they make, and then each is written at once: brackets are closed
-and opened as the path moves, and a string stays open until the path moves away. What comes out of order (a path that
-was left and is named again, an item before its predecessor) cannot be written any more: from there on all is kept, and
-the whole is written at the end. Every value is put into a tree as well, so that nothing is merged by chance. The work
-is linear in what arrives.
+The values mostly come in the order of the JSON text, and then each is written at once: brackets are closed and opened
+as the path moves, and a string stays open until the path moves away. After a value out of order (a path that was left
+and comes again, an item before its predecessor) nothing more can be written: all is kept, and the whole text is written
+at the end. Every value is also put into a tree, which shows whether its path is free. The work is linear.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ from __future__ import annotations
 import re
 from io import StringIO
 from json.encoder import (
-    encode_basestring as _quoted,
-)  # lets halves of characters pass: they heal when pieces are joined
+    encode_basestring as _quote,
+)  # it accepts lone surrogates, which are joined later
 
 from penstock.calls.arguments import MAX_ARGUMENTS
 from penstock.events import Fault
 
 MAX_PATH_KEYS = 64
-"""How deep a path may lead; Google's own messages do not nest deeper."""
+"""How many keys a path may have; Google's own messages are not nested deeper."""
 
 Key = str | int
 Keys = tuple[Key, ...]
 
-_PLAIN = re.compile(r"\$?(?:\.[^.\[\]]++|\[[0-9]{1,9}\])++")  # what nearly all paths are
+_PLAIN = re.compile(r"\$?(?:\.[^.\[\]]++|\[[0-9]{1,9}\])++")  # nearly all paths
 _PLAIN_KEY = re.compile(r"\.([^.\[\]]++)|\[([0-9]++)\]")
 _KEY = re.compile(
     r"\.(?P<name>[^.\[\]]++)"
@@ -38,7 +37,7 @@ _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 class Leaf:
-    """A value that is not taken apart: a string, which may grow, or JSON as it came."""
+    """A value: a string, which may grow, or JSON as it came."""
 
     __slots__ = ("_text", "grow", "is_string")
 
@@ -50,32 +49,32 @@ class Leaf:
 
     def json(self) -> str:
         text = self._text.getvalue()
-        return _quoted(text) if self.is_string else text
+        return _quote(text) if self.is_string else text
 
 
-Container = dict[Key, "Leaf | Container"]  # a list is a dict too: then an index is only a key, however large it is
+Container = dict[Key, "Leaf | Container"]  # lists are dicts too, so that a large index is only a key
 
 
 class PartialArgs:
-    """The arguments of one call. `put` gives the text that can be written so far, `end` the text that completes it.
+    """The arguments of one call. `put` returns the text that can be written, `end` the text that completes it.
 
-    If a value has no place, `put` gives None, and `fault` says what is wrong from then on: such a call must not run.
+    If a value has no place, `put` returns None and sets `error`: the call must not run.
     """
 
-    __slots__ = ("_keys", "_leaf", "_path", "_root", "_size", "fault", "is_written", "why")
+    __slots__ = ("_keys", "_leaf", "_path", "_root", "_size", "error", "is_written", "why")
 
     def __init__(self) -> None:
-        self.fault = ""
+        self.error = ""
         self.why: Fault = "malformed"
-        self.is_written = True  # whether all that came was given out as text
+        self.is_written = True  # all values so far were written
         self._root: Container = {}
         self._path = ""
-        self._leaf: Leaf | None = None  # the last value that came, which is at `_path`
-        self._keys: Keys = ()  # how far the text has come: the place of the last value in it
+        self._leaf: Leaf | None = None  # the last value, which is at `_path`
+        self._keys: Keys = ()  # the keys of the last value that was written
         self._size = 0
 
     def put(self, path: str, text: str, is_string: bool) -> str | None:
-        """A value: a string, which continues the one at its path, or JSON, which replaces what is there."""
+        """Adds a value: a string, which continues the one at its path, or JSON, which replaces what is there."""
         leaf = self._leaf
         self._size = size = self._size + len(path) + len(text)
         if size > MAX_ARGUMENTS:
@@ -83,16 +82,16 @@ class PartialArgs:
             return self.fail(f"the arguments are longer than MAX_ARGUMENTS ({MAX_ARGUMENTS} characters)")
         if is_string and path == self._path and leaf is not None and leaf.is_string:
             leaf.grow(text)
-            return _quoted(text)[1:-1] if self.is_written else ""
+            return _quote(text)[1:-1] if self.is_written else ""
         keys = keys_of(path)
         if not keys or isinstance(keys[0], int):
-            return self.fail(f"a path that leads to no argument: {path[:100]!r}")
+            return self.fail(f"a path that is not the path of an argument: {path[:100]!r}")
         return self._put_at(keys, path, text, is_string)
 
     def end(self) -> str | None:
-        """The text that completes what was written, or the whole, if not all was; None if there is a fault."""
+        """The text that completes what was written, or the whole text if not all was written; None after an error."""
         text = _end_of(self._leaf) + _closing(self._keys) if self.is_written else self._json(self._root)
-        return None if self.fault else text
+        return None if self.error else text
 
     def _put_at(self, keys: Keys, path: str, text: str, is_string: bool) -> str | None:
         key = keys[-1]
@@ -103,35 +102,37 @@ class PartialArgs:
         if there is not None:
             return self._change(container, key, there, path, text, is_string)
         before, last = self._keys, self._leaf
-        is_here = not before or (fresh < len(before) and before[:fresh] == keys[:fresh])  # its container is open
+        is_here = not before or (
+            fresh < len(before) and before[:fresh] == keys[:fresh]
+        )  # the container is open in the text
         self.is_written = self.is_written and is_here and is_next and _comes_next(container, key)
         self._path = path
         self._leaf = container[key] = Leaf(text, is_string)
         if not self.is_written:
             return ""
         self._keys = keys
-        begin = _quoted(text)[:-1] if is_string else text
+        begin = _quote(text)[:-1] if is_string else text
         return f"{_end_of(last)}{_closing(before[fresh + 1 :])}{',' if before else '{'}{_opening(keys[fresh:])}{begin}"
 
     def _container(self, keys: Keys) -> tuple[Container | None, int, bool]:
-        """What holds the last key, from which key on the path is new, and whether that comes next in its list."""
+        """The container of the last key, the position of the first new key, and whether that is next in its list."""
         container, fresh, is_next = self._root, len(keys) - 1, True
-        for at, key in enumerate(keys[:-1]):
+        for position, key in enumerate(keys[:-1]):
             child = container.get(key)
             if isinstance(child, Leaf) or not _takes(container, key):
                 return None, 0, False
             if child is None:
-                fresh = min(fresh, at)
+                fresh = min(fresh, position)
                 is_next = is_next and _comes_next(container, key)
                 child = container[key] = {}
             container = child
         return container, fresh, is_next
 
     def _change(self, container: Container, key: Key, there: Leaf, path: str, text: str, is_string: bool) -> str:
-        """A path that was left is named again: unless that changes nothing, it cannot be written any more."""
+        """Changes a value that was left: unless it stays the same, it can no longer be written."""
         if is_string and there.is_string:
             there.grow(text)
-            if not text:  # the string is only said to have ended (QUIRKS 151)
+            if not text:  # only marks the end of the string (QUIRKS 151)
                 return ""
         elif is_string == there.is_string and there.json() == text:
             return ""
@@ -148,38 +149,38 @@ class PartialArgs:
             if sorted(node) != list(range(len(node))):
                 self.fail("a list has gaps")
             return f"[{','.join(self._json(child) for _, child in sorted(node.items()))}]"
-        return f"{{{','.join(f'{_quoted(str(key))}:{self._json(child)}' for key, child in node.items())}}}"
+        return f"{{{','.join(f'{_quote(str(key))}:{self._json(child)}' for key, child in node.items())}}}"
 
-    def fail(self, fault: str) -> str | None:
-        """Something is wrong with the arguments; the first fault counts."""
-        self.fault = self.fault or fault
+    def fail(self, error: str) -> str | None:
+        """Records an error; the first one counts."""
+        self.error = self.error or error
         return None
 
 
 def keys_of(path: str) -> Keys:
-    """The keys that a path names, or none if it is no plain path: `$.a.b[0]`, `$['a']["b"][0]`, `a.b`."""
+    """The keys of a path such as `$.a.b[0]`, `$['a']["b"][0]` or `a.b`; none if it has another form."""
     if _PLAIN.fullmatch(path):
-        plain = tuple([name or int(index) for name, index in _PLAIN_KEY.findall(path)])
-        return plain if len(plain) <= MAX_PATH_KEYS else ()
+        plain_keys = tuple([name or int(index) for name, index in _PLAIN_KEY.findall(path)])
+        return plain_keys if len(plain_keys) <= MAX_PATH_KEYS else ()
     rest = path[1:] if path.startswith("$") else path if path.startswith("[") else f".{path}"
-    keys, at = list[Key](), 0
-    while at < len(rest):
-        found = _KEY.match(rest, at)
-        if found is None or len(keys) == MAX_PATH_KEYS:
+    keys, position = list[Key](), 0
+    while position < len(rest):
+        match = _KEY.match(rest, position)
+        if match is None or len(keys) == MAX_PATH_KEYS:
             return ()
-        at = found.end()
-        keys.append(_key(found))
+        position = match.end()
+        keys.append(_key(match))
     return tuple(keys)
 
 
-def _key(found: re.Match[str]) -> Key:
-    match found.lastgroup:
+def _key(path_key: re.Match[str]) -> Key:
+    match path_key.lastgroup:
         case "index":
-            return int(found["index"])
+            return int(path_key["index"])
         case "name":
-            return found["name"]
+            return path_key["name"]
         case _:
-            return _ESCAPE.sub(_unescaped, found["single"] or found["double"] or "")
+            return _ESCAPE.sub(_unescaped, path_key["single"] or path_key["double"] or "")
 
 
 def _unescaped(escape: re.Match[str]) -> str:
@@ -187,7 +188,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def _takes(container: Container, key: Key) -> bool:
-    """Whether the key is of the container's kind: a name in an object, a number in a list."""
+    """Whether the key fits the container: a name in an object, an index in a list."""
     return not container or isinstance(next(iter(container)), type(key))
 
 
@@ -200,7 +201,7 @@ def _end_of(leaf: Leaf | None) -> str:
 
 
 def _closing(keys: Keys) -> str:
-    """The ends of the containers that hold these keys, the innermost first."""
+    """The closing brackets of the containers of these keys, the innermost first."""
     text = ""
     for key in keys:
         text = ("]" if isinstance(key, int) else "}") + text
@@ -208,8 +209,8 @@ def _closing(keys: Keys) -> str:
 
 
 def _opening(keys: Keys) -> str:
-    """The way down to a value: the first key stands in an open container, the others in new ones."""
-    text = f"{_quoted(keys[0])}:" if isinstance(keys[0], str) else ""
+    """The text before a value: the first key is in an open container, the others are in new ones."""
+    text = f"{_quote(keys[0])}:" if isinstance(keys[0], str) else ""
     for key in keys[1:]:
-        text += "[" if isinstance(key, int) else f"{{{_quoted(key)}:"
+        text += "[" if isinstance(key, int) else f"{{{_quote(key)}:"
     return text

@@ -1,7 +1,10 @@
-"""The OpenAI Responses API, and those who speak it: frames to events.
+"""Decodes the OpenAI Responses API: SSE events, and whole responses.
 
-Nearly all frames are deltas, decoded into a narrow struct and handed to the text or call that they add to, which is
-remembered from one delta to the next. All others, and whatever does not fit, are read as plain JSON.
+Nearly all frames are deltas: they are decoded into a narrow struct and added to a text or call, which is remembered
+from one delta to the next. All other frames are read as plain JSON.
+
+The loose path is the reference for `read_typed`, of which `read_typed_one` is the short path for one delta. test_laws
+decodes every vector loosely, whole and frame by frame.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from msgspec import Raw, Struct
 from penstock.events import Error, FinishReason
 from penstock.wires.openai_responses.item import CallItem, Item, id_of
 from penstock.wires.openai_responses.output import CONFIRMING, Output, index_of
-from penstock.wires.openai_responses.text import Channel, Part, text_of
+from penstock.wires.openai_responses.text_part import Channel, TextPart, text_of
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.loose import arguments_text, is_empty, items
 from penstock.wires.shared.open_call import OpenCall
@@ -23,7 +26,7 @@ from penstock.wires.shared.wire import UNREADABLE, Wire
 
 
 class Delta(Struct, gc=False, forbid_unknown_fields=True):
-    """A frame that adds a piece. The item's id may be another each time (QUIRKS 136); the last three mean nothing."""
+    """A frame that adds a piece. Its item id may differ each time (QUIRKS 136); the last three fields are ignored."""
 
     type: str = ""
     delta: str | None = None
@@ -37,11 +40,11 @@ class Delta(Struct, gc=False, forbid_unknown_fields=True):
 
 
 Place = tuple[str | None, int | None, int | None, int | None]
-"""What deltas are called, and the indexes that they bear."""
-# Where the last delta went: its place, the id of its item if that was announced (then it tells, and the index does
-# not), and what the delta was added to.
-Aim = tuple[Place, str | None, Part | OpenCall | None]
-NOWHERE: Aim = ((None, None, None, None), None, None)
+"""The type of a delta and its three indexes."""
+# Where the last delta went: its place, the id of its item if the item was added with it (then the id decides, not the
+# index), and what the delta was added to.
+Target = tuple[Place, str | None, TextPart | OpenCall | None]
+NO_TARGET: Target = ((None, None, None, None), None, None)
 
 _TEXTS: dict[str, tuple[str, Channel]] = {
     "output_text": ("message", "text"),
@@ -51,7 +54,7 @@ _TEXTS: dict[str, tuple[str, Channel]] = {
     "reasoning_summary_text": ("reasoning", "summary"),
     "reasoning_summary": ("reasoning", "summary"),
 }
-"""What frames of texts are called, the items that they belong to, and how they speak."""
+"""The names of text frames, with the type of their item and the kind of text."""
 
 _CALLS = {"function_call_arguments": "function_call", "custom_tool_call_input": "custom_tool_call"}
 _STATUSES = {"completed", "incomplete", "failed", "cancelled", "canceled"}
@@ -67,7 +70,7 @@ _KNOWN = _ADDRESS | {
 
 
 class OpenAIResponses(Wire):
-    """Responses events, or a whole response. An item's own end confirms a call."""
+    """The decoder of the Responses API. The end of its item confirms a call."""
 
     name = "openai-responses"
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
@@ -84,20 +87,20 @@ class OpenAIResponses(Wire):
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
         self._output = Output(self.answer_for(), self.unknown)
-        self._sinks: dict[Place, Part | OpenCall] = {}
-        self._aim = NOWHERE
+        self._sinks: dict[Place, TextPart | OpenCall] = {}
+        self._target = NO_TARGET
         self._response_id: str | None = None
 
     def end(self, by_mark: bool = False) -> None:
-        """End the answer. A `[DONE]` is no word of this protocol: it confirms nothing that is open (QUIRKS 113)."""
-        is_settled = self._output.is_settled
+        """Ends the answer. `[DONE]` is not part of this protocol and confirms no open item (QUIRKS 113)."""
+        is_complete = self._output.is_complete
         self._output.close(self.answer_for().raw_reason in CONFIRMING)
-        super().end(by_mark and is_settled)
+        super().end(by_mark and is_complete)
 
     def read_typed(self, values: list[Delta], payloads: list[bytes], event: str) -> None:
-        (type, output, content, summary), id, sink = self._aim
-        pieces: list[str] = []  # of the one that is being written
-        for at, delta in enumerate(values):
+        (type, output, content, summary), id, sink = self._target
+        pieces: list[str] = []  # for the present target
+        for position, delta in enumerate(values):
             piece = delta.delta
             if delta.item_id == id:
                 is_here = id or delta.output_index == output
@@ -110,13 +113,13 @@ class OpenAIResponses(Wire):
                 if sink and pieces:
                     sink.add_all(pieces)
                     pieces = []
-                self._elsewhere(delta, payloads[at], event)
-                (type, output, content, summary), id, sink = self._aim
+                self._read_elsewhere(delta, payloads[position], event)
+                (type, output, content, summary), id, sink = self._target
         if sink and pieces:
             sink.add_all(pieces)
 
     def read_typed_one(self, value: Delta, payload: bytes, event: str) -> None:
-        (type, output, content, summary), id, sink = self._aim
+        (type, output, content, summary), id, sink = self._target
         if value.item_id == id:
             is_here = id or value.output_index == output
         else:
@@ -127,14 +130,14 @@ class OpenAIResponses(Wire):
         else:
             self.read_typed([value], [payload], event)
 
-    def _elsewhere(self, delta: Delta, payload: bytes, event: str) -> None:
-        """A delta that does not go where the last one went: where some went before, or it is looked at closely."""
+    def _read_elsewhere(self, delta: Delta, payload: bytes, event: str) -> None:
+        """Reads a delta with another target than the last one: a known target, or it is read loosely."""
         place = (delta.type or event, delta.output_index, delta.content_index, delta.summary_index)
         owner = self._output.owner_of(delta.item_id)
         sink = self._sinks.get(place)
         if sink and owner is not None and not self._output.leads_to(delta.output_index, owner):
             sink = None
-        self._aim = (place, delta.item_id if owner else None, sink) if sink else NOWHERE
+        self._target = (place, delta.item_id if owner else None, sink) if sink else NO_TARGET
         if sink and delta.delta is not None:
             sink.add(delta.delta)
         elif self.is_ended:
@@ -156,8 +159,8 @@ class OpenAIResponses(Wire):
         stem, _, verb = type.removeprefix("response.").rpartition(".")
         self.has_known_frames |= type.startswith("response.")
         if verb != "delta":
-            self._aim = NOWHERE
-            self._sinks.clear()  # the frame may settle what they add to
+            self._target = NO_TARGET
+            self._sinks.clear()  # the frame may end what they add to
         match stem, verb:
             case _, "delta" | "done" if stem in _TEXTS:
                 self._text(frame, type, stem, verb)
@@ -179,51 +182,53 @@ class OpenAIResponses(Wire):
                 self._ending(frame, verb)
                 return
             case _:
-                self._foreign(frame, stem, verb)
+                self._read_other(frame, stem, verb)
                 return
-        self._tell_more(frame)
+        self._report_fields(frame)
 
-    # What an item says.
+    # Frames of items.
 
     def _text(self, frame: dict[str, Any], type: str, stem: str, verb: str) -> None:
         item_type, channel = _TEXTS[stem]
         index = index_of(frame, "summary_index" if channel == "summary" else "content_index")
         item = self._output.text_at(frame, item_type)
         part = item.part(channel, index)
-        said = _text_in(frame.get("delta" if verb == "delta" else "refusal" if channel == "refusal" else "text"))
-        if said is None:
-            self.unknown(frame, "a text that is none")
+        text = _text_in(frame.get("delta" if verb == "delta" else "refusal" if channel == "refusal" else "text"))
+        if text is None:
+            self.unknown(frame, "a text field that is not text")
         elif verb == "done":
-            item.settle(channel, index, said)
-        elif item.is_done or part.is_settled:
-            self._tell_late(frame, said)
-        elif said:
-            part.add(said)
+            item.set_final(channel, index, text)
+        elif item.is_done or part.is_final:
+            self._report_late(frame, text)
+        elif text:
+            part.add(text)
             self._remember(frame, type, item, part)
 
     def _call(self, frame: dict[str, Any], type: str, stem: str, verb: str) -> None:
         item = self._output.call_at(frame, _CALLS[stem])
         if verb == "done":
             if not item.is_done:
-                item.introduce(id_of(frame.get("call_id")), text_of(frame.get("name")))
-                item.state(arguments_text(frame.get("input" if stem == "custom_tool_call_input" else "arguments")))
+                item.identify(id_of(frame.get("call_id")), text_of(frame.get("name")))
+                item.set_arguments(
+                    arguments_text(frame.get("input" if stem == "custom_tool_call_input" else "arguments"))
+                )
             return
         piece = arguments_text(frame.get("delta"))
-        if item.is_done or item.is_stated:
-            self._tell_late(frame, piece)
+        if item.is_done or item.has_final_arguments:
+            self._report_late(frame, piece)
         elif piece:
             item.call.add(piece)
             self._remember(frame, type, item, item.call)
 
-    def _remember(self, frame: dict[str, Any], type: str, item: Item, sink: Part | OpenCall) -> None:
-        """Where the next delta of this kind goes, if the index says so."""
+    def _remember(self, frame: dict[str, Any], type: str, item: Item, sink: TextPart | OpenCall) -> None:
+        """Remembers where the next delta of this kind goes, if its index leads to the item."""
         index, content, summary = (index_of(frame, key) for key in ("output_index", "content_index", "summary_index"))
         if self._output.leads_to(index, item):
             self._sinks[type, index, content, summary] = sink
 
-    def _tell_late(self, frame: dict[str, Any], piece: str) -> None:
+    def _report_late(self, frame: dict[str, Any], piece: str) -> None:
         if piece:
-            self.unknown(frame, "a piece of something that has ended")  # QUIRKS 143
+            self.unknown(frame, "a piece of an item that has ended")  # QUIRKS 143
 
     def _item(self, frame: dict[str, Any], verb: str) -> None:
         data = frame.get("item")
@@ -245,55 +250,55 @@ class OpenAIResponses(Wire):
         else:
             item.end_part(part, index)
 
-    # What the response says.
+    # Frames of the response.
 
     def _created(self, frame: dict[str, Any]) -> None:
-        """A second response in one stream: the first attempt was given up (as in QUIRKS 123)."""
+        """Handles a second response in one stream: the first attempt is withdrawn (as in QUIRKS 123)."""
         response = frame.get("response")
         id = id_of(response.get("id")) if isinstance(response, dict) else ""
         if self._response_id not in (None, id) and (self._output.items or self._errors):
             self.answer_for().withdraw()
-            self.restart("the provider began the answer anew")
+            self.restart("the provider started the response again")
             self._output = Output(self.answer_for(), self.unknown)
         self._response_id = id
 
-    def _ending(self, frame: dict[str, Any], said: str) -> None:
+    def _ending(self, frame: dict[str, Any], verb: str) -> None:
         response = frame.get("response")
         if isinstance(response, dict) or not isinstance(frame.get("output"), list):
-            self._tell_more(frame)
+            self._report_fields(frame)
         else:
-            response = frame  # the event's name is all that was put around it
+            response = frame  # the response itself, without a wrapper
         if not isinstance(response, dict):
             if not is_empty(response):
                 self.unknown(frame, "a response that is not an object")
             response = {}
         missing = {key: frame.get(key) for key in ("usage", "error") if not response.get(key)}
-        self._response({**response, **missing}, said)
+        self._response({**response, **missing}, verb)
 
-    def _response(self, response: dict[str, Any], said: str) -> None:
-        """The response as it stands; `said` is what the frame is called, and empty for a body."""
-        reason = _raw_reason(response, said)
-        self._output.conclude(items(response.get("output")), reason)
-        self._usage_of(response.get("usage"))
+    def _response(self, response: dict[str, Any], verb: str) -> None:
+        """Reads a response; `verb` is the last word of its event's name, and empty for a body."""
+        reason = _raw_reason(response, verb)
+        self._output.reconcile(items(response.get("output")), reason)
+        self._read_usage(response.get("usage"))
         self._failure(response.get("error"), reason)
         if reason is not None:
             self.answer_for().finish(reason)
             self.end()
 
-    def _failure(self, said: Any, reason: str | None) -> None:
-        """The response's own error; mostly it has been told in a frame of its own before (QUIRKS 139)."""
-        error = error_in({"error": said}) if said else None
+    def _failure(self, raw: Any, reason: str | None) -> None:
+        """Reads the error of the response; mostly an event has reported it before (QUIRKS 139)."""
+        error = error_in({"error": raw}) if raw else None
         if error is None and reason == "failed" and not self._errors:
-            error = Error("the response failed", "failed", raw=said)
+            error = Error("the response failed", "failed", raw=raw)
         if error is not None and self._errors and error.message not in self._errors:
-            self.unknown({"error": said}, "the error that was told before, in other words")
+            self.unknown({"error": raw}, "an error that was reported before in other words")
         elif error is not None:
             self.error(error)
 
-    def _usage_of(self, usage: Any) -> None:
+    def _read_usage(self, usage: Any) -> None:
         if not isinstance(usage, dict):
             if not is_empty(usage):
-                self.unknown({"usage": usage}, "a usage that is not an object")
+                self.unknown({"usage": usage}, "usage that is not an object")
             return
         read, written = usage.get("input_tokens_details"), usage.get("output_tokens_details")
         self.usage(
@@ -304,24 +309,24 @@ class OpenAIResponses(Wire):
             reasoning_tokens=written.get("reasoning_tokens") if isinstance(written, dict) else None,
         )
 
-    # What else may arrive.
+    # Other frames.
 
-    def _foreign(self, frame: dict[str, Any], stem: str, verb: str) -> None:
-        """An error, a body, or a frame that we have no word for."""
+    def _read_other(self, frame: dict[str, Any], stem: str, verb: str) -> None:
+        """Reads an error, a whole response, or a frame of an unknown kind."""
         if verb == "error" and (self.report_error(frame) or self.report_error({"error": frame})):
             return
         type = text_of(frame.get("type"))
         if frame.get("object") == "response" or isinstance(frame.get("output"), list):
             self._response(frame, "")
         elif type.startswith("response.") or (type and "error" not in frame):
-            self._strange(frame, stem, verb)
+            self._read_hosted(frame, stem, verb)
         elif error := error_in(frame) or bare_message(frame):
             self.error(error)
         elif not is_empty(frame):
             self.unknown(frame, "a frame without any known content")
 
-    def _strange(self, frame: dict[str, Any], stem: str, verb: str) -> None:
-        """A frame about a tool that the provider runs: with nothing in it but its address it says nothing."""
+    def _read_hosted(self, frame: dict[str, Any], stem: str, verb: str) -> None:
+        """Reads a frame about a hosted tool; one with only an address has no content."""
         content = {key: value for key, value in frame.items() if key not in _ADDRESS and not is_empty(value)}
         match verb, list(content.values()):
             case _, []:
@@ -329,20 +334,20 @@ class OpenAIResponses(Wire):
             case "delta" | "done", [str(text)]:
                 item = self._output.hosted_at(frame)
                 if isinstance(item, CallItem):
-                    item.call.damage()  # it may have been a piece of the arguments
+                    item.call.damage()  # it may be a piece of the arguments
                 elif item is not None:
                     item.add(stem, text, is_whole=verb == "done")
                     return
         self.unknown(frame, "a frame of an unknown kind")
 
-    def _tell_more(self, frame: dict[str, Any]) -> None:
+    def _report_fields(self, frame: dict[str, Any]) -> None:
         for key, value in frame.items():
             if key not in _KNOWN and not is_empty(value):
                 self.unknown({key: value}, "an unknown field of the frame")
 
 
 def _text_in(value: Any) -> str | None:
-    """The text that a delta or a statement holds, empty if it holds nothing; None if it is something else."""
+    """The text of a delta or a final text, empty if there is none; None if it is not text."""
     match value:
         case None:
             return ""
@@ -351,16 +356,16 @@ def _text_in(value: Any) -> str | None:
     return None
 
 
-def _raw_reason(response: dict[str, Any], said: str) -> str | None:
-    """Why the response is over: what the frame is called, unless its status says worse; None if it is not over.
+def _raw_reason(response: dict[str, Any], verb: str) -> str | None:
+    """The reason for the end: the event's name, unless the status is worse; None if the response has not ended.
 
-    A body that has no status is over, but does not say why.
+    For a body without a status it is empty.
     """
     status, details = text_of(response.get("status")), response.get("incomplete_details")
-    reason = said if said in _STATUSES else ""
+    reason = verb if verb in _STATUSES else ""
     if reason in ("", "completed") and status in _STATUSES:
         reason = status
     cause = text_of(details.get("reason")) if isinstance(details, dict) else ""
     if cause and reason in ("completed", "incomplete"):
         return f"incomplete:{cause}"
-    return reason or said or (None if status else "")
+    return reason or verb or (None if status else "")

@@ -1,4 +1,4 @@
-"""A text within an output item of a Responses stream: what has been told of it, and what a final statement adds."""
+"""A text of an output item: its streamed pieces, and what its final version adds to them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from penstock.jsontext.surrogates import join_surrogates
 from penstock.wires.shared.answer_writer import AnswerWriter
 
 Channel = Literal["text", "refusal", "reasoning", "summary"]
-"""The ways in which an item speaks; each numbers its parts on its own."""
+"""The kinds of text of an item; each numbers its parts separately."""
 
 MAX_TEXT = 32 * 1024 * 1024
-"""How many characters of a text are remembered; a longer one is not compared with its final statement."""
+"""How many characters of a text are remembered; a longer one is not compared with its final version."""
 
 _EVENTS: dict[Channel, type[Text | Refusal | Reasoning]] = {
     "text": Text,
@@ -23,20 +23,20 @@ _EVENTS: dict[Channel, type[Text | Refusal | Reasoning]] = {
 }
 
 
-class Part:
-    """A text in the making, and what was told of it, for a final statement to be compared with."""
+class TextPart:
+    """A text in progress. It remembers what was streamed, to compare it with the final version."""
 
-    __slots__ = ("_emit", "_event", "_told", "_write", "annotations", "block", "is_settled", "size")
+    __slots__ = ("_emit", "_event", "_streamed_text", "_write", "annotations", "block", "is_final", "size")
 
     def __init__(self, answer: AnswerWriter, block: int, channel: Channel) -> None:
         self._emit = answer.out.append
         self._event = _EVENTS[channel]
-        self._told = StringIO()
-        self._write = self._told.write
+        self._streamed_text = StringIO()
+        self._write = self._streamed_text.write
         self.block = block
         self.size = 0
         self.annotations = 0
-        self.is_settled = False
+        self.is_final = False
 
     def add(self, piece: str) -> None:
         self.size += len(piece)
@@ -48,25 +48,25 @@ class Part:
         for piece in pieces:
             self.add(piece)
 
-    def settle(self, text: str) -> bool:
-        """Tell what the final text adds to what was told; whether the two agree."""
-        if self.is_settled or not text:
+    def set_final(self, text: str) -> bool:
+        """Emits what the final text adds to the streamed one; returns False if the two differ."""
+        if self.is_final or not text:
             return True
-        self.is_settled = True
+        self.is_final = True
         if self.size > MAX_TEXT:
             return True
-        told = join_surrogates(self._told.getvalue())
-        self._told.close()
-        if not text.startswith(told):
+        streamed = join_surrogates(self._streamed_text.getvalue())
+        self._streamed_text.close()
+        if not text.startswith(streamed):
             return False
-        if len(text) > len(told):
+        if len(text) > len(streamed):
             self.size = len(text)
-            self._emit(self._event(self.block, text[len(told) :]))
+            self._emit(self._event(self.block, text[len(streamed) :]))
         return True
 
 
-def reading(part: Any) -> tuple[Channel, str] | None:
-    """How a content part speaks, and what it says; None if we have no word for it."""
+def channel_and_text(part: Any) -> tuple[Channel, str] | None:
+    """The kind and the text of a content part; None if its type is unknown."""
     match part:
         case str(text) | {"type": "output_text" | "text" | "input_text", "text": str(text)}:
             return "text", text
