@@ -505,7 +505,7 @@ def test_without_a_loop_for_its_async_tools_a_run_comes_to_its_end(monkeypatch: 
 
     monkeypatch.setattr("penstock.agent.loop_thread.asyncio.run", no_loop)
     [told] = results(end_of(events_of(made([Reply(call("look")), Reply("Done.")], look), "sync")))
-    assert "no loop to be had" in told
+    assert "the event loop could not be started" in told
 
 
 def test_a_tool_that_leaves_the_program_leaves_the_loop_to_the_others() -> None:

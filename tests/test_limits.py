@@ -186,7 +186,7 @@ def test_a_tool_that_hangs_is_given_up(mode: str) -> None:
 
     events, running = drive(streaming(made([Reply(call("hang", {})), Reply("Done.")], hang)), mode)
     released.set()
-    assert "longer than 0.1 seconds" in running.messages[2].results[0].text
+    assert "timed out after 0.1 seconds" in running.messages[2].results[0].text
     assert end_of(events).reason == "answered"
 
 
@@ -202,4 +202,4 @@ def test_of_a_read_only_tool_nobody_says_that_it_may_have_had_an_effect(mode: st
 
     done = end_of(events_of(made([Reply(call("hang")), Reply("Done.")], hang), mode))
     released.set()
-    assert results(done) == ["The tool took longer than 0.1 seconds and was given up."]
+    assert results(done) == ["The tool timed out after 0.1 seconds."]

@@ -234,10 +234,10 @@ def test_a_history_that_has_gone_on_is_not_overwritten(folder: Path) -> None:
 MISTAKES: dict[str, tuple[list[str], bytes | None, str]] = {
     "a prompt": (["Pay."], b"{}", "a run waits in run.json: omit the prompt to continue it, or remove the file"),
     "no run": (["--yes"], None, "--yes and --no are for a run that waits: there is no run.json"),
-    "empty": ([], b"", "run.json: this is no stored run"),
-    "no JSON": ([], b"\xff\xfe", "run.json: this is no stored run"),
-    "another JSON": ([], b"[1, 2]", "run.json: this is no stored run"),
-    "cut": ([], b'{"penstock_run":1,"messages":[', "run.json: this is no stored run"),
+    "empty": ([], b"", "run.json: this is not a stored run"),
+    "no JSON": ([], b"\xff\xfe", "run.json: this is not a stored run"),
+    "another JSON": ([], b"[1, 2]", "run.json: this is not a stored run"),
+    "cut": ([], b'{"penstock_run":1,"messages":[', "run.json: this is not a stored run"),
 }
 
 

@@ -216,6 +216,6 @@ def test_what_is_no_stored_run_is_refused() -> None:
     agent = made([Reply("Hi.")])
     state = {"penstock_run": 99, "phase": "sleeping"}
     wrong: list[Any] = [None, {}, b"{", b'{"penstock_run": 0}']
-    for stored, told in [*((one, "no stored run") for one in wrong), (json.dumps(state), "a later version")]:
+    for stored, told in [*((one, "not a stored run") for one in wrong), (json.dumps(state), "a later version")]:
         with pytest.raises(UsageError, match=told):
             agent.resume(stored)

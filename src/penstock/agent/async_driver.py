@@ -73,7 +73,7 @@ class AsyncAgentRun(RunReader):
     async def close(self) -> None:
         """Cancel the run if it has not ended, and wait until its tasks have ended, at most `MAX_WAIT` seconds."""
         if self.done is None:
-            self.cancel("whoever read the run went away")
+            self.cancel("the reader closed the run")
         self._timers.close()
         left = {task for task in (*self._tools.values(), self._model_task) if task is not None and not task.done()}
         left.discard(asyncio.current_task())

@@ -1,4 +1,4 @@
-"""What is called as a run goes on, for those who would rather be called than loop."""
+"""The callbacks of an agent: functions to call for the events of a run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from penstock.run.events import Done, StreamEvent, ToolEnd, ToolStart
 
 
 class Callbacks(Struct, frozen=True):
-    """The functions to call.
+    """The callbacks; each may be async.
 
-    `on_tool_end` is called once for every `on_tool_start`, and for calls that came to their end without a start.
-    `on_error` is called when a run ends because the model could not be asked or its answer broke off.
+    `on_tool_end` is called once for every `on_tool_start`, and for calls that ended without a start. `on_error` is
+    called when a run ends because a request failed or a response was cut.
     """
 
     on_text: Callable[[str], Any] | None = None
@@ -27,17 +27,17 @@ class Callbacks(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            given: Any = getattr(self, name)
-            if given is not None and not callable(given):
-                raise UsageError(f"{name} is {given!r}: give a function")
+            callback: Any = getattr(self, name)
+            if callback is not None and not callable(callback):
+                raise UsageError(f"{name} is {callback!r}: give a function")
 
     @property
     def are_set(self) -> bool:
-        """Whether there is any."""
+        """Whether there is a callback at all."""
         return any(getattr(self, name) is not None for name in self.__struct_fields__)
 
     def call(self, event: StreamEvent) -> Any:
-        """Call what is to be called for an event; what it returned, which may want to be awaited."""
+        """Call the callback for an event; returns its result, which may be awaitable."""
         match event:
             case Text() if self.on_text:
                 return self.on_text(event.text)

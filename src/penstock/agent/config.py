@@ -1,4 +1,4 @@
-"""The configuration of an agent: what its runs are given, and the checks of what the caller passed."""
+"""The configuration of an agent, and the checks of its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop in a thread of its own, for what has to be awaited where the code itself is plain."""
+"""An event loop in a thread, for async tools and callbacks of a run in plain code."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Ended = tuple[Any, BaseException | None]
 
 
 class LoopThread:
-    """The loop of a run in plain code. All that is awaited there shares it, as it would in async code.
+    """The event loop of a run in plain code, shared by all its async tools and callbacks.
 
-    It is started when it is first needed; a `RuntimeError` says that there is none to be had.
+    It starts when it is first needed; a `RuntimeError` if it cannot.
     """
 
     def __init__(self) -> None:
@@ -26,24 +26,24 @@ class LoopThread:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is its thread, in which nothing may wait."""
+        """Whether this is the thread of the loop, which must not block."""
         return threading.current_thread() is self._thread
 
     def begin(self, work: Coroutine[Any, Any, Any], variables: Variables) -> LoopTask:
-        """Begin this on the loop, with these context variables."""
+        """Start a coroutine on the loop, with these context variables."""
         try:
             with self._lock:
                 if self._thread is None:
                     self._start()
-                begun = LoopTask(self._loop, work)
-                self._loop.call_soon_threadsafe(begun.begin, variables)
+                task = LoopTask(self._loop, work)
+                self._loop.call_soon_threadsafe(task.begin, variables)
         except RuntimeError:
             work.close()
             raise
-        return begun
+        return task
 
     def close(self) -> threading.Thread | None:
-        """End whatever still goes on there, and the loop; its thread, which may take a while."""
+        """Cancel the tasks of the loop and stop it; returns its thread, which may take a while to end."""
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is not None:
@@ -60,9 +60,9 @@ class LoopThread:
     def _run(self, started: Future[None]) -> None:
         try:
             asyncio.run(self._main(started))
-        except Exception as error:  # noqa: BLE001  # whoever waits for it must be told
+        except Exception as error:  # noqa: BLE001  # whoever waits for it gets the error
             if not started.done():
-                started.set_exception(RuntimeError(f"there is no loop to be had: {error}"))
+                started.set_exception(RuntimeError(f"the event loop could not be started: {error}"))
 
     async def _main(self, started: Future[None]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -70,44 +70,44 @@ class LoopThread:
         await self._stop.wait()
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
-            if not task.cancelling():  # else it is about to end, and may have something to put in order
+            if not task.cancelling():  # else it is being cancelled already, and may have to clean up
                 task.cancel()
         if left:
             await asyncio.wait(left)
 
 
 class LoopTask(Future[Any]):
-    """Something on the way on a loop; it can be waited for, and cancelled, from any thread."""
+    """A coroutine that runs on a loop in another thread; any thread can wait for it or cancel it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> None:
         super().__init__()
         self._loop = loop
         self._work = work
         self._task: asyncio.Task[Ended] | None = None
-        self._is_unwanted = False
+        self._is_cancelled = False
 
     def begin(self, variables: Variables) -> None:
         self._task = self._loop.create_task(self._guarded(), context=variables)
         self._task.add_done_callback(self._end)
-        if self._is_unwanted:
+        if self._is_cancelled:
             self._task.cancel()
 
     def stop(self) -> None:
         """Cancel it."""
-        self._is_unwanted = True
+        self._is_cancelled = True
         try:
             self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
-        except RuntimeError:  # the loop is closed: it has ended
+        except RuntimeError:  # the loop is closed, so the task has ended
             pass
 
     async def _guarded(self) -> Ended:
         try:
             return await self._work, None
-        except (KeyboardInterrupt, SystemExit) as error:  # which would end the loop, and all that shares it
+        except (KeyboardInterrupt, SystemExit) as error:  # which would end the loop and every other task on it
             return None, error
 
     def _end(self, task: asyncio.Task[Ended]) -> None:
-        self._work.close()  # one that was cancelled before its first step was never awaited
+        self._work.close()  # a task that was cancelled before its first step never awaited it
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         value: Any = None
         if error is None:

@@ -36,7 +36,7 @@ class RunReader:
         self._run = run
         self._deps = deps
         self._outbox = Outbox()
-        self._variables = copy_context()  # tools see the context variables of whoever began the run
+        self._variables = copy_context()  # which tools see: those of the code that began the run
         self._has_begun = False
         self._is_read = False
         self._line_breaks = LineBreaks() if config.separate_text else None
@@ -82,7 +82,7 @@ class RunReader:
 
     def _check_open(self) -> None:
         if self.done is not None and self.done.reason == "paused":
-            raise UsageError("the run is paused: go on with Agent.resume(run.dump()), and answer there")
+            raise UsageError("the run is paused: continue it with Agent.resume(run.dump()), and answer there")
 
     @property
     def _should_pause(self) -> bool:

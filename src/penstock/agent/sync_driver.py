@@ -94,7 +94,7 @@ class AgentRun(RunReader):
         A tool that is a plain function cannot be stopped: it may run on.
         """
         if self.done is None:
-            self.cancel("whoever read the run went away")
+            self.cancel("the reader closed the run")
         with self._lock:
             self._timers.close()
             threads = self._tools.close()

@@ -22,7 +22,7 @@ End = Callable[[str, Outcome], None]
 class SyncTools:
     """Starts tools and cancels them. `end` is called with the key of each execution and its outcome.
 
-    The driver holds its lock whenever it calls these methods, and so does whoever calls `end`.
+    The lock is the driver's: it is held during all these methods and during `end`.
     """
 
     def __init__(self, lock: threading.RLock, end: End) -> None:

@@ -1,4 +1,4 @@
-"""One execution of a tool: its arguments checked, its kind minded, and whatever comes of it an outcome."""
+"""One execution of a tool function: checks the arguments, calls it, and makes an outcome of its result or error."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ Room = Callable[[], Awaitable[None]]
 Awaited = Awaitable[Any] | AsyncGenerator[Any, Any]
 
 
-class Unwanted(Exception):
-    """Ends a generator whose run is over."""
+class Cancelled(Exception):
+    """Ends a generator whose execution was cancelled."""
 
 
 class ToolExecution:
-    """A tool about to be run with some arguments; it ends in an `Outcome`, whatever the tool does."""
+    """A call of a tool function with checked arguments. It ends with an `Outcome`, whatever the function does."""
 
     def __init__(self, tool: Tool[..., Any], start: StartTool, context: Context[Any]) -> None:
         self._tool = tool
         self._start = start
         self._context = context
         self._is_cancelled = threading.Event()
-        self._awaited: LoopTask | None = None  # what this thread waits for
+        self._awaited: LoopTask | None = None  # the task that its thread waits for
 
     def cancel(self) -> None:
-        """Nobody wants it any more: what can be stopped from another thread is, a coroutine or a generator."""
+        """Cancel it, if it can be stopped from another thread: a coroutine or a generator."""
         self._is_cancelled.set()
         if self._awaited is not None:
             self._awaited.stop()
 
     @property
     def can_stop(self) -> bool:
-        """Whether it ends soon when it is cancelled, as what is awaited does; a plain function cannot be told."""
+        """Whether it ends soon after `cancel`, as a coroutine does; a plain function cannot be stopped."""
         return self._awaited is not None
 
     def run_in_thread(self, begin: Callable[[Coroutine[Any, Any, Any]], LoopTask], room: Room) -> Outcome:
-        """Run it in this thread; what it gives that has to be awaited is begun elsewhere."""
+        """Run it in this thread; `begin` starts what it returns to be awaited on the loop."""
 
-        def waited(value: Awaited) -> Any:
+        def wait_for(value: Awaited) -> Any:
             if self._is_cancelled.is_set():
                 if inspect.iscoroutine(value):
                     value.close()
-                raise Unwanted("nobody wants the result any more")
+                raise Cancelled("the execution was cancelled")
             self._awaited = begin(_result(value, self._context.report, room))
             if self._is_cancelled.is_set():
                 self._awaited.stop()
@@ -63,11 +63,11 @@ class ToolExecution:
 
         value = self._plain(self._call)
         while not isinstance(value, Outcome):
-            value = self._plain(partial(waited, value))
+            value = self._plain(partial(wait_for, value))
         return value
 
     async def run_on_loop(self, room: Room) -> Outcome:
-        """Run it on this loop, or, if it is plain code, in a thread of its own; a generator awaits `room`."""
+        """Run it on this loop, or in a thread if it is plain code; a generator awaits `room` before each report."""
         try:
             value = self._call() if self._tool.is_async else await self._in_thread(self._call)
             while not isinstance(value, Outcome):
@@ -77,29 +77,29 @@ class ToolExecution:
                     value = await self._in_thread(partial(_drained, value, self._report))
                 else:
                     value = as_outcome(value)
-        except BaseException as error:  # whatever a tool does is its result
+        except BaseException as error:  # any error of a tool is its result
             if _is_from_outside(error):
                 raise
             return failure(error)
         return value
 
     def _plain(self, call: Callable[[], Any]) -> Outcome | Awaited:
-        """What a call in this thread comes to; what has to be awaited is given as it is."""
+        """Call this in this thread; returns its outcome, or its result if that must be awaited."""
         try:
             value = call()
             while isinstance(value, Generator):
                 value = _drained(value, self._report)
             return value if _is_awaited(value) else as_outcome(value)
-        except BaseException as error:  # noqa: BLE001  # whatever a tool does is its result
+        except BaseException as error:  # noqa: BLE001  # any error of a tool is its result
             return failure(error)
 
     def _report(self, data: Any) -> None:
         if self._is_cancelled.is_set():
-            raise Unwanted("nobody wants the result any more")
+            raise Cancelled("the execution was cancelled")
         self._context.report(data)
 
     def _call(self) -> Any:
-        # A copy, because the history holds the arguments too, and a tool may change what it is given.
+        # A copy, because the history holds the arguments too, and a tool may change them.
         arguments = self._tool.check(deep_copy(self._start.arguments))
         return self._tool.function(**self._tool.with_context(arguments, self._context))
 
@@ -115,7 +115,7 @@ class ToolExecution:
             value = self._plain(call)
             try:
                 loop.call_soon_threadsafe(settle, value)
-            except RuntimeError:  # the loop is gone, and with it whoever wanted to know
+            except RuntimeError:  # the loop is closed, and nobody waits for the value
                 pass
 
         in_thread(run, self._start.name, copy_context())
@@ -127,7 +127,7 @@ class ToolExecution:
 
 
 def in_thread(work: Callable[[], None], name: str, variables: Variables) -> threading.Thread:
-    """Run this in a thread, with these context variables; one that never ends does not keep the process alive."""
+    """Run this in a daemon thread, with these context variables."""
     thread = threading.Thread(target=variables.copy().run, args=(work,), name=f"penstock-{name}", daemon=True)
     thread.start()
     return thread
@@ -138,7 +138,7 @@ def _is_awaited(value: Any) -> TypeGuard[Awaited]:
 
 
 def _is_from_outside(error: BaseException) -> bool:
-    """Whether somebody ended the task, or the program, and not the tool itself."""
+    """Whether the task or the program was ended from outside, and not by the tool itself."""
     if isinstance(error, KeyboardInterrupt):
         return threading.current_thread() is threading.main_thread()
     task = asyncio.current_task()
@@ -146,7 +146,7 @@ def _is_from_outside(error: BaseException) -> bool:
 
 
 def _drained(generator: Generator[Any, Any, Any], report: Report) -> Any:
-    """What a generator comes to: what it returns, or else the last thing that it yields; all that it yields is told."""
+    """Run a generator to its end and report each value; returns what it returns, or else the last value."""
     last: Any = None
     while True:
         try:
@@ -157,7 +157,7 @@ def _drained(generator: Generator[Any, Any, Any], report: Report) -> Any:
 
 
 async def _result(value: Awaited, report: Report, room: Room) -> Any:
-    """What comes of something that has to be awaited; before each report of a generator there is to be room for it."""
+    """Await this; of an async generator, report each value when the reader has caught up."""
     if not isinstance(value, AsyncGenerator):
         return await value
     last: Any = None

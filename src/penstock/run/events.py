@@ -1,7 +1,4 @@
-"""What happens in a run besides what the model says: steps, tools, approvals, and the end.
-
-An agent yields `StreamEvent`s: every `StreamChunk` of the model, and these.
-"""
+"""The events of a run: steps, tools, approvals and the end. An agent yields them and its model's `StreamChunk`s."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ RequestKind = Literal["approval", "deferred"]
 
 
 class StepStart(Event, frozen=True, tag="step_start"):
-    """The model is asked; `step` counts from 1."""
+    """A request is sent to the model; `step` counts from 1."""
 
     step: int
     type: ClassVar[Literal["step_start"]] = "step_start"
 
 
 class StepEnd(Event, frozen=True, tag="step_end"):
-    """The model's answer is over, or there is to be none any more; tools may still be running."""
+    """The response of the model has ended, or the run was stopped before; tools may still be running."""
 
     step: int
     finish_reason: FinishReason
@@ -50,10 +47,10 @@ class ToolStart(Event, frozen=True, tag="tool_start"):
 
 
 class ToolProgress(Event, frozen=True, tag="tool_progress"):
-    """A tool reports how far it is.
+    """A tool reports its progress.
 
-    A tool waits for a reader who is slow. Where it cannot (plain async code, see `Context`), its newest report takes
-    the place of the last one that is unread.
+    A tool waits for a slow reader (back-pressure). Where it cannot wait (plain async code, see `Context`), its newest
+    report replaces the last unread one.
     """
 
     key: str
@@ -64,7 +61,7 @@ class ToolProgress(Event, frozen=True, tag="tool_progress"):
 
 
 class ToolEnd(Event, frozen=True, tag="tool_end"):
-    """A call came to its end, with what the model will read; what was `discarded` counts for nothing.
+    """A call has ended, with the result that the model reads; a `discarded` one is not in the history.
 
     There is one for every `ToolStart`, and one for every call that has a result in the history, also if it never ran.
     """
@@ -86,11 +83,8 @@ class ToolEnd(Event, frozen=True, tag="tool_end"):
 
 
 class ApprovalRequest(Event, frozen=True, tag="approval_request"):
-    """A call waits for somebody: its `kind` says for whom.
-
-    For `approval`, a person says yes or no (`run.decide`). A `deferred` call runs elsewhere, and waits for its result
-    (`run.provide`).
-    """
+    """A call waits: for a decision (`approval`, see `run.decide`) or for its result from elsewhere (`deferred`, see
+    `run.provide`)."""
 
     call_id: str
     name: str
@@ -100,11 +94,11 @@ class ApprovalRequest(Event, frozen=True, tag="approval_request"):
 
 
 class Done(Event, frozen=True, tag="done"):
-    """The run is over: the one last event. `output` is the final text, `why` says how it came to its end.
+    """The run is over: the last event, once. `output` is the final text, `why` the reason in a sentence.
 
-    In `messages` every call has a result, whatever the reason, so that another run can go on from them. After `paused`
-    the results of the calls that wait say only that: to go on when they are decided or have come, store the run
-    (`run.dump()`) and resume it (`Agent.resume`).
+    In `messages` every call has a result, whatever the reason, so that another run can continue from them. After
+    `paused` the results of the calls that wait only say so: to continue with them, store the run (`run.dump()`) and
+    resume it (`Agent.resume`).
     """
 
     reason: EndReason
@@ -118,20 +112,20 @@ class Done(Event, frozen=True, tag="done"):
 StreamEvent = StreamChunk | StepStart | StepEnd | ToolStart | ToolProgress | ToolEnd | ApprovalRequest | Done
 """An event of an agent's run: a chunk of a response, or one of the run's own."""
 
-_encoder = msgspec.json.Encoder(enc_hook=nearest_json)  # what a tool reports may be anything
+_encoder = msgspec.json.Encoder(enc_hook=nearest_json)  # a tool may report any object
 _decoder = msgspec.json.Decoder(StreamEvent)
 
 
 def encode(event: StreamEvent) -> bytes:
-    """An event of a run as one line of JSON; what is no JSON of a tool's data, as what comes closest to it."""
+    """An event as one line of JSON; data of a tool that JSON cannot hold is replaced by its closest equivalent."""
     try:
         return _encoder.encode(event)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        told = {name: nearest_json(getattr(event, name)) for name in ("data", "arguments") if hasattr(event, name)}
-        return _encoder.encode(msgspec.structs.replace(event, **told))
+        fields = {name: nearest_json(getattr(event, name)) for name in ("data", "arguments") if hasattr(event, name)}
+        return _encoder.encode(msgspec.structs.replace(event, **fields))
 
 
 def decode(line: bytes | str) -> StreamEvent:
-    """The event that `encode` wrote."""
+    """Read an event that `encode` wrote."""
     event: StreamEvent = _decoder.decode(line)
     return event

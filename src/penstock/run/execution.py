@@ -1,4 +1,4 @@
-"""One call on its way to a result, and what the machine knows of its tool."""
+"""The execution of one tool call, and the results of calls that did not end by themselves."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ STATES: tuple[State, ...] = get_args(State)
 
 
 class Execution(Struct):
-    """A call on its way. `key` is its name in the run; a call that runs again has another.
+    """A tool call until it has a result. `key` identifies it in the run; a call that runs again has another.
 
-    `fingerprint` is the same for calls that say the same; empty, if it cannot be run. `asks` is whether a
-    person is to be asked, None as long as that is not known. `note` tells the model, before the result, what was not
-    run as it had said it; `fault` is that of a damaged call that runs with repaired arguments.
+    `fingerprint` is equal for calls with the same name and arguments, and empty if the call cannot run.
+    `needs_approval` is None until it is known. `note` stands before the result if the arguments were changed; `fault`
+    is that of a damaged call that runs with repaired arguments.
     """
 
     key: str
@@ -35,68 +35,68 @@ class Execution(Struct):
     fingerprint: str = ""
     state: State = "held"
     is_confirmed: bool = False
-    asks: bool | None = None
+    needs_approval: bool | None = None
     note: str = ""
     fault: str = ""
     result: ToolResult | None = None
     ending: ToolEnding = "done"
-    data: Any = None  # what the program keeps; not stored
+    data: Any = None  # for the program; not stored
 
     @property
     def request(self) -> ApprovalRequest:
-        """The event that says what it waits for."""
+        """The event for a call that waits."""
         kind: RequestKind = "deferred" if self.state == "deferred" else "approval"
         return ApprovalRequest(self.call_id, self.name, deep_copy(self.arguments), kind)
 
     @property
     def end(self) -> ToolEnd:
-        """The event that says how it ended."""
+        """The event for its end."""
         assert self.result is not None
         return ToolEnd(self.key, self.result, self.ending, self.data)
 
     def finish(self, outcome: Outcome, ending: ToolEnding | None) -> None:
-        """It ended; in which way, the outcome says, unless it is given."""
+        """Set the result; the ending follows from the outcome unless it is given."""
         self.data = outcome.data
         self.ending = ending or ("failed" if outcome.is_error else "done")
         note = (Text(0, f"{self.note}\n"),) if self.note else ()
         self.result = ToolResult(self.call_id, self.name, (*note, *outcome.content), outcome.is_error)
 
     def identify(self, call_id: str) -> None:
-        """Its call is confirmed, under this id."""
+        """The call is confirmed, with this id."""
         self.is_confirmed, self.call_id = True, call_id
         if self.result is not None:
             self.result = ToolResult(call_id, self.name, self.result.content, self.result.is_error)
 
 
-def words(text: str) -> Outcome:
-    """An outcome that is a sentence to the model about what went wrong."""
+def error_outcome(text: str) -> Outcome:
+    """An outcome that tells the model what went wrong."""
     return Outcome((Text(0, text),), is_error=True)
 
 
 def no_such_tool(name: str, known: Iterable[str]) -> Outcome:
-    """What comes of a call of a tool that there is not."""
-    return words(f"There is no tool called {name!r}. There are: {', '.join(known) or 'none'}.")
+    """The outcome of a call of an unknown tool."""
+    return error_outcome(f"There is no tool called {name!r}. There are: {', '.join(known) or 'none'}.")
 
 
-def effect(policy: ToolPolicy | None) -> str:
-    """The end of a sentence about a tool that was started."""
+def effect_warning(policy: ToolPolicy | None) -> str:
+    """The end of a sentence about a tool that was started: it may have had a side effect."""
     return ", so it may have had an effect" if policy is None or policy.may_have_effect else ""
 
 
-def last_words(execution: Execution, policy: ToolPolicy | None, why: str) -> tuple[Outcome, ToolEnding]:
-    """What is said of a call that comes to no end of its own any more."""
+def abandoned_outcome(execution: Execution, policy: ToolPolicy | None, why: str) -> tuple[Outcome, ToolEnding]:
+    """The outcome of a call that has not ended when its run ends."""
     match execution.state:
         case "finished":
-            told = f"It ran, but the call was never confirmed, so its result was discarded: {why}."
-            return words(told), "discarded"
+            text = f"It ran, but the call was never confirmed, so its result was discarded: {why}."
+            return error_outcome(text), "discarded"
         case "running":
-            told = f"Cancelled after it had been started{effect(policy)}: {why}."
-            return words(told), "cancelled" if execution.is_confirmed else "discarded"
+            text = f"Cancelled after it had been started{effect_warning(policy)}: {why}."
+            return error_outcome(text), "cancelled" if execution.is_confirmed else "discarded"
         case "deferred":
-            told = "It was handed on to run elsewhere, so it may have an effect; nobody waits for it"
-            return words(f"{told}: {why}."), "cancelled"
+            text = "It was handed on to run elsewhere, so it may have an effect; nobody waits for it"
+            return error_outcome(f"{text}: {why}."), "cancelled"
         case "held" | "approval" | "ready":
-            return words(f"Not run: {why}."), "cancelled"
+            return error_outcome(f"Not run: {why}."), "cancelled"
 
 
 def result_so_far(execution: Execution, policy: ToolPolicy | None) -> ToolResult:
@@ -105,13 +105,13 @@ def result_so_far(execution: Execution, policy: ToolPolicy | None) -> ToolResult
         case "finished" if execution.is_confirmed and execution.result is not None:
             return execution.result
         case "finished":
-            told = "It ran, but its call was not confirmed yet when this was written."
+            text = "It ran, but its call was not confirmed yet when this was written."
         case "running":
-            told = f"It was still running when this was written{effect(policy)}."
+            text = f"It was still running when this was written{effect_warning(policy)}."
         case "deferred":
-            told = "It was handed on to run elsewhere, so it may have an effect; its result has not come yet."
+            text = "It was handed on to run elsewhere, so it may have an effect; its result has not come yet."
         case "approval":
-            told = "Not run yet: it waits for approval."
+            text = "Not run yet: it waits for approval."
         case _:
-            told = "Not run yet."
-    return ToolResult(execution.call_id, execution.name, (Text(0, told),), is_error=True)
+            text = "Not run yet."
+    return ToolResult(execution.call_id, execution.name, (Text(0, text),), is_error=True)

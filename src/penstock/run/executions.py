@@ -11,7 +11,7 @@ from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
 from penstock.jsontext.values import canonical_json, readable_json
 from penstock.messages import ToolResult
 from penstock.run.commands import CancelTool, Output
-from penstock.run.execution import Execution, effect, last_words, result_so_far, words
+from penstock.run.execution import Execution, abandoned_outcome, effect_warning, error_outcome, result_so_far
 from penstock.run.execution_table import ExecutionTable
 from penstock.run.limits import Tally
 from penstock.run.start_rules import RunRules, StartRules
@@ -44,7 +44,9 @@ class Executions:
         running = [execution for execution in self.table if execution.state == "running"]
         text = "It was running when the run was interrupted"
         return [
-            self.table.finish(execution, words(f"{text}{effect(self._policy(execution))}."), "cancelled")
+            self.table.finish(
+                execution, error_outcome(f"{text}{effect_warning(self._policy(execution))}."), "cancelled"
+            )
             for execution in running
         ]
 
@@ -80,7 +82,7 @@ class Executions:
         return outputs + self._start.start_ready()
 
     def invalid(self, call: ToolCallInvalid) -> list[Output]:
-        """A call is cut or malformed: its result says so, unless the caller wants such calls run as repaired."""
+        """A call is cut or malformed: its result says so, unless the caller opted in to repaired arguments."""
         fault = call.why.replace("_", " ")
         outputs = self._void(call.block, f"the call is {fault}")
         if call.repaired is not None and call.why != "cut" and call.why in self._rules.run_repaired:
@@ -94,7 +96,7 @@ class Executions:
         text = f"Not run: the call is {fault} ({call.message or 'no JSON object'})."
         if outputs:
             text += " What was started before that was known has been discarded."
-        return [*outputs, self.table.finish(execution, words(text)), *self._start.start_ready()]
+        return [*outputs, self.table.finish(execution, error_outcome(text)), *self._start.start_ready()]
 
     def release(self) -> list[Output]:
         """The turn ended well: what was held starts, or waits for approval."""
@@ -112,11 +114,11 @@ class Executions:
         execution = self.table.waiting[call_id]
         if not approved:
             text = f"The user declined this call{f': {reason}' if reason else ''}."
-            return [self.table.finish(execution, words(text), "declined")]
+            return [self.table.finish(execution, error_outcome(text), "declined")]
         if arguments is not None and (changed := _json(arguments)) != canonical_json(execution.arguments):
             execution.arguments = json.loads(changed)
             execution.note = f"The user changed the arguments to {readable_json(execution.arguments)}."
-        execution.asks = False
+        execution.needs_approval = False
         return self._start.queue(execution) + self._start.start_ready()
 
     def provide(self, call_id: str, outcome: Outcome) -> list[Output]:
@@ -137,8 +139,8 @@ class Executions:
         if execution is None:
             return []
         policy = self._rules.policies[execution.name]
-        text = f"The tool took longer than {policy.timeout:g} seconds and was given up{effect(policy)}."
-        return self.done(key, words(text))
+        text = f"The tool timed out after {policy.timeout:g} seconds{effect_warning(policy)}."
+        return self.done(key, error_outcome(text))
 
     def void_all(self, why: str) -> list[Output]:
         """The response was withdrawn."""
@@ -158,7 +160,7 @@ class Executions:
                 continue
             if execution.state == "running":
                 outputs.append(CancelTool(execution.key))
-            outputs.append(self.table.finish(execution, *last_words(execution, self._policy(execution), why)))
+            outputs.append(self.table.finish(execution, *abandoned_outcome(execution, self._policy(execution), why)))
             execution.is_confirmed = True  # no confirmation will come
         return outputs
 
@@ -207,7 +209,7 @@ class Executions:
         was_running = early.state == "running"
         is_open = was_running or early.state == "deferred" or (early.state == "finished" and not early.is_confirmed)
         early.state = "finished"  # so that it leaves the queue of those that may start
-        early.finish(words(f"Discarded: {why}."), "discarded")
+        early.finish(error_outcome(f"Discarded: {why}."), "discarded")
         return [*([CancelTool(early.key)] if was_running else []), *([early.end] if is_open else [])]
 
 

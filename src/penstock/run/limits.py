@@ -1,4 +1,4 @@
-"""What a run may use, and what it has used."""
+"""The limits of a run, and the tally of what it has used."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from penstock.run.execution import Execution
 from penstock.tools.policy import DEFAULT_RETRIES, ToolPolicy
 
 NO_TOOL = ""
-"""The name under which calls of tools that do not exist are counted, all together."""
+"""The name under which calls of unknown tools are counted, all together."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """When a run ends by itself; None means never.
+    """When a run ends by itself; None means no limit.
 
-    `steps` are requests to the model, `calls` executions of tools, `tokens` all that were used, `seconds` the time that
-    the run may take, `repeats` how often the same call with the same arguments may come.
+    `steps` counts requests to the model, `calls` executions of tools, `tokens` input and output together, `seconds` the
+    duration of the run, `repeats` how often a call with the same arguments may come.
     """
 
     steps: int | None = 50
@@ -32,25 +32,25 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            given: Any = getattr(self, name)
+            value: Any = getattr(self, name)
             kinds = int | float if name == "seconds" else int
-            if given is None or (isinstance(given, kinds) and not isinstance(given, bool) and 0 <= given < math.inf):
+            if value is None or (isinstance(value, kinds) and not isinstance(value, bool) and 0 <= value < math.inf):
                 continue
             wanted = "a number of seconds" if name == "seconds" else "a whole number"
-            raise UsageError(f"Limits: {name} is {given!r}: give {wanted} of 0 or more, or None")
+            raise UsageError(f"Limits: {name} is {value!r}: give {wanted} of 0 or more, or None")
 
     @property
-    def bars(self) -> str:
-        """Why the model is not to be asked at all; empty if it may be."""
+    def no_run(self) -> str:
+        """Why no request may be sent at all; empty if one may."""
         if self.steps == 0:
             return "the run may have no steps"
         return "the run may take no time" if self.seconds == 0 else ""
 
 
 class Tally(Struct):
-    """What a run has used so far; how often each call was `seen`, and how many `failures` in a row each tool had.
+    """What a run has used so far. `seen` counts calls by fingerprint, `failures` the failures in a row by tool.
 
-    `so_far` is what the answer that is coming has cost by now: it is not part of `usage` yet.
+    `so_far` is the usage of the response that is streaming, which is not part of `usage` yet.
     """
 
     usage: Usage = Usage()
@@ -60,21 +60,22 @@ class Tally(Struct):
     seen: dict[str, int] = {}
     failures: dict[str, int] = {}
 
-    def answered(self, times: Mapping[str, int]) -> None:
-        """The model has answered, with these calls."""
+    def answered(self, repeats: Mapping[str, int]) -> None:
+        """A response has ended; `repeats` are its calls by fingerprint."""
         self.paid()
-        for fingerprint, count in times.items():
+        for fingerprint, count in repeats.items():
             self.seen[fingerprint] = self.seen.get(fingerprint, 0) + count
 
     def paid(self) -> None:
-        """The answer that was coming has ended, or counts for nothing: it has been paid for in any case."""
+        """A response has ended or was withdrawn: its tokens count in both cases."""
         self.usage, self.so_far = _sum(self.usage, self.so_far), Usage()
 
     def tried(self, executions: Iterable[Execution], policies: Mapping[str, ToolPolicy]) -> None:
-        """Calls that come in one answer are one try: a tool failed if none of its calls went well."""
+        """The calls of one response are one try: a tool failed if none of its calls succeeded."""
         endings: dict[str, set[str]] = {}
-        for one in executions:
-            endings.setdefault(one.name if one.name in policies else NO_TOOL, set()).add(one.ending)
+        for execution in executions:
+            name = execution.name if execution.name in policies else NO_TOOL
+            endings.setdefault(name, set()).add(execution.ending)
         if NO_TOOL not in endings:
             self.failures.pop(NO_TOOL, None)
         for name, ways in endings.items():
@@ -84,10 +85,10 @@ class Tally(Struct):
                 self.failures[name] = self.failures.get(name, 0) + 1
 
     def over(self, limits: Limits, more_calls: int, repeats: int) -> str:
-        """Which limit so many more calls, one of which came so often, would break; empty if none."""
+        """Which limit this many more calls would exceed; `repeats` is the highest count of one call. Empty if none."""
         calls = self.calls + more_calls
-        spent = _sum(self.usage, self.so_far)
-        tokens = spent.input_tokens + spent.output_tokens
+        usage = _sum(self.usage, self.so_far)
+        tokens = usage.input_tokens + usage.output_tokens
         if limits.steps is not None and self.step >= limits.steps:
             return f"the run reached its limit of {limits.steps} steps"
         if limits.calls is not None and calls > limits.calls:
@@ -98,8 +99,8 @@ class Tally(Struct):
             return f"the same call came {repeats} times, and may come {limits.repeats} times"
         return ""
 
-    def worn_out(self, policies: Mapping[str, ToolPolicy]) -> str:
-        """Which tool failed more often in a row than it may; empty if none."""
+    def failing(self, policies: Mapping[str, ToolPolicy]) -> str:
+        """Which tool failed too often in a row; empty if none."""
         for name, count in self.failures.items():
             policy = policies.get(name)
             retries = DEFAULT_RETRIES if name == NO_TOOL else policy.retries if policy is not None else None

@@ -1,15 +1,22 @@
-"""The agent loop as a machine without I/O: told what happened, it says what to do.
+"""The agent loop as a state machine without I/O.
 
-`Run`'s methods are named for what happened: the model said something, its answer ended, a tool gave a result, a person
-decided, someone cancelled. Each returns commands, which a driver carries out without a say in them. Between any two
+The methods of `Run` are named for what happened: chunks came, the response ended, a tool is done, a person decided,
+somebody cancelled. Each returns commands, which a driver carries out; the driver decides nothing. Between any two
 inputs a run can be stored as JSON, loaded elsewhere and continued.
 
-When a tool may start depends on its policy. `closed`: as soon as the JSON of its arguments closes, before the protocol
-has confirmed the call; if the call then changes, what was started is thrown away and it runs again. `call`: when the
-call is confirmed. `turn`: when the whole answer ended in a way that lets tools run, so that a refusal, a filter or a
-broken connection cannot have fired a side effect. A call that needs approval waits for a person after that. A call of a
-tool that runs elsewhere is handed on when it would start, and waits for its result. A damaged call does not run, unless
-the caller wants its kind of damage mended, and then only after the turn.
+| phase | what happens | then |
+|---|---|---|
+| `new` | nothing yet | `begin` → `answer` |
+| `answer` | the model streams; tools may start early | `ended` → `tools` or `over` |
+| `tools` | tools run, or calls wait for somebody | the last one is done → `answer` |
+| `over` | nothing more | |
+
+A tool starts by its policy. `closed`: as soon as the JSON of its arguments closes, before the protocol has confirmed
+the call; if the call then changes, the execution is discarded and it runs again. `call`: when the call is confirmed.
+`turn`: when the response has ended with a reason that lets tools run, so that a refusal, a filter or a broken
+connection cannot cause a side effect. A call that needs approval waits for a person after that; a deferred call is
+handed over when it would start, and waits for its result. A damaged call does not run, unless the caller opted in to
+repaired arguments for its fault, and then only after the turn.
 """
 
 from __future__ import annotations
@@ -53,8 +60,8 @@ from penstock.tools.policy import ToolPolicy
 from penstock.turn import Turn, TurnBuilder
 
 ENDS: dict[str, tuple[EndReason, str]] = {
-    "content_filter": ("refused", "the model refused, or a filter ended its answer"),
-    "cut": ("cut", "the answer was cut off before the model had ended it"),
+    "content_filter": ("refused", "the model refused, or a filter ended its response"),
+    "cut": ("cut", "the response was cut off before its end"),
     "error": ("error", "the provider reported an error"),
 }
 """Finish reasons of a response after which no tool may start, and why."""
@@ -64,9 +71,9 @@ _CONSEQUENTIAL = frozenset({ToolCallClosed, ToolCall, ToolCallInvalid, Retry, Us
 
 
 class Run:
-    """A run of an agent: a history that goes on until the model has nothing more to call.
+    """A run of an agent: requests and tool calls until the model makes no more calls.
 
-    Calls with one of the faults in `run_repaired` are run with the arguments that were probably meant.
+    Calls with one of the faults in `run_repaired` run with repaired arguments.
     """
 
     def __init__(
@@ -76,7 +83,7 @@ class Run:
         limits: Limits | None = None,
         run_repaired: Collection[Fault] = (),
     ) -> None:
-        self.messages = list(messages)  # without what is still going on: see `history`
+        self.messages = list(messages)  # without the step under way: see `history`
         self.phase: Phase = "new"
         self.output = ""  # the text of the last response
         self.error: Error | None = None  # the last one that the model or the driver reported
@@ -93,8 +100,8 @@ class Run:
         """The run begins, or continues with what was stored."""
         match self.phase:
             case "new":
-                barred = self._rules.limits.bars
-                return as_commands(self._end("limit", barred) if barred else self._ask())
+                why = self._rules.limits.no_run
+                return as_commands(self._end("limit", why) if why else self._ask())
             case "answer":
                 return as_commands(self._ask_again())
             case "tools":
@@ -197,20 +204,20 @@ class Run:
 
     @property
     def step(self) -> int:
-        """How often the model was asked."""
+        """How many requests were sent to the model."""
         return self._tally.step
 
     @property
     def usage(self) -> Usage:
-        """What all answers together have cost."""
+        """The tokens of all responses together."""
         return self._tally.usage
 
     @property
     def history(self) -> list[Message]:
-        """The history as it would be if the run ended now, good for every provider; the run is not changed by it.
+        """The history as it would be if the run ended now; every provider accepts it. The run itself does not change.
 
-        What the model has said so far is in it, as an answer that was cut. A call without a result has one that says
-        so, and why: it is running, it waits for approval, it runs elsewhere.
+        The response so far is in it as one that was cut. A call without a result has one that says why: it is running,
+        it waits for approval, it runs elsewhere.
         """
         if self.phase not in ("answer", "tools"):
             return list(self.messages)
@@ -235,14 +242,14 @@ class Run:
         return execution is not None and execution.state == kind
 
     def expect(self, call_id: str, kind: RequestKind) -> None:
-        """Raise a `UsageError` unless a call of this id waits for that."""
+        """Raise a `UsageError` unless the call with this id waits for that."""
         if not self.waits_for(call_id, kind):
-            wanted = "a decision" if kind == "approval" else "a result from elsewhere"
-            waiting = ", ".join(f"{one.call_id} ({one.kind})" for one in self.waiting) or "none"
-            raise UsageError(f"no call with the id {call_id!r} waits for {wanted}; waiting: {waiting}")
+            missing = "a decision" if kind == "approval" else "a result from elsewhere"
+            waiting = ", ".join(f"{request.call_id} ({request.kind})" for request in self.waiting) or "none"
+            raise UsageError(f"no call with the id {call_id!r} waits for {missing}; waiting: {waiting}")
 
     def expect_decision(self, call_id: str, approved: bool, arguments: dict[str, Any] | None) -> None:
-        """Raise unless a call of this id waits for a decision; an `ArgumentsError` if it cannot run with these."""
+        """Raise unless the call waits for a decision; an `ArgumentsError` if it cannot run with these arguments."""
         self.expect(call_id, "approval")
         if approved and arguments is not None:
             self._executions.check(call_id, arguments)
@@ -328,7 +335,7 @@ class Run:
             return outputs
         self._tally.tried(self._executions.table, self._rules.policies)
         outputs += self._settle("")
-        over = self._tally.worn_out(self._rules.policies)
+        over = self._tally.failing(self._rules.policies)
         return outputs + (self._end("limit", over) if over else self._ask())
 
     def _settle(self, why: str) -> list[Output]:

@@ -19,7 +19,7 @@ from penstock.tools.policy import ToolPolicy
 
 
 class RunRules(Struct, frozen=True):
-    """What a run is given: the policies of its tools, its limits, and the faults with which a call still runs."""
+    """The rules of a run: the policies of its tools, its limits, and the faults with which a call still runs."""
 
     policies: Mapping[str, ToolPolicy]
     limits: Limits = Limits()
@@ -97,7 +97,7 @@ class StartRules:
         return [execution.request]
 
     def queue(self, execution: Execution) -> list[Output]:
-        """It starts when the tools that run allow it; a deferred one is handed to whoever runs it."""
+        """It starts when the tools that run allow it; a deferred one is announced, to run elsewhere."""
         policy = self._rules.policies.get(execution.name)
         if policy is None:
             return [self._end_unknown(execution)]
@@ -134,12 +134,12 @@ class StartRules:
 
     def _needs_approval(self, execution: Execution, policy: ToolPolicy) -> bool | Outcome:
         """Whether a person must approve it, or why it cannot run; the predicate is called once."""
-        if execution.asks is None:
+        if execution.needs_approval is None:
             answer = policy.requires_approval(execution.arguments)
             if isinstance(answer, Outcome):
                 return answer
-            execution.asks = answer
-        return execution.asks
+            execution.needs_approval = answer
+        return execution.needs_approval
 
     def _is_within_limits(self, execution: Execution) -> bool:
         """Whether it may start before the turn has ended: not if a limit will end the run with this turn."""

@@ -45,4 +45,4 @@ def decode(data: bytes | str) -> StoredRun:
             raise UsageError(f"the run was stored by a later version ({version}; this one reads {VERSION})")
         return msgspec.json.decode(data, type=StoredRun)
     except (TypeError, msgspec.MsgspecError) as error:
-        raise UsageError(f"this is no stored run: {error}") from None
+        raise UsageError(f"this is not a stored run: {error}") from None
