@@ -86,7 +86,7 @@ class TestGuesses:
     def test_one_ambiguous_doubt_prevents_a_repair(self) -> None:
         out: list[StreamChunk] = []
         call = TextCall(out, 0, "1", "mail", "text:xml", Tools([MAIL]).schema("mail"))
-        call.doubt("first", is_plain=True)
+        call.doubt("first", is_unambiguous=True)
         call.doubt("second")
         call.end_keys()
         call.seal()

@@ -23,11 +23,11 @@ class Dialect(Struct, frozen=True, kw_only=True):
 
     - `block` reads what follows an opening mark.
     - `opens` are the opening marks, or a function that returns them for the declared tools.
-    - `closes` are the closing marks. After the first call they are removed from the text even where they stand alone.
+    - `closes` are the closing marks. After the first call they are removed from the text, wherever they are.
     - `tokens` are control tokens, which are always removed from the text.
     - `think` are the pairs of marks around reasoning, the most frequent first.
-    - `begins_inside`: the text may start inside a block whose opening mark was in the prompt. At the start, `block` is
-      tried with an empty mark.
+    - `begins_inside`: the text may start inside a block, because the prompt ended with the opening mark. At the start,
+      `block` is tried with an empty mark.
     - `call_ends_reasoning`: a call inside reasoning is a call, and ends the reasoning.
     """
 

@@ -34,4 +34,4 @@ class Rescue(TextCalls):
         tools = list(tools)
         super().__init__(dialects, tools, only_declared=True, id_prefix=id_prefix)
         if not Tools(tools):
-            raise UsageError("Rescue needs the declared tools: without them a call cannot be told from prose")
+            raise UsageError("Rescue needs declared tools: without them, a call cannot be distinguished from prose")

@@ -169,7 +169,7 @@ def is_answer(source: Source, keys: BareKeys, fields: EarlyFields) -> bool:
 
 
 def late_arguments(source: Source, fields: EarlyFields, *, is_text: bool) -> Reading[None]:
-    """Reads the rest of a call object, the name of which is known, from the value of its arguments."""
+    """Reads the rest of a call object after its name, from the value of its arguments."""
     emit_thought(source, fields.thought)
     call = source.begin(fields.name, fields.id)
     yield from (one_argument if is_text else arguments)(source, call)

@@ -42,7 +42,7 @@ def key_of(source: Source, call: TextCall) -> Reading[tuple[Writer, str]]:
 
 
 def writer(schema: Schema, is_string: str | None) -> Writer:
-    """Returns the writer of a value, the tag of which may have the attribute `string` (`true` or `false`).
+    """Returns the writer of a value. The tag may have the attribute `string` (`true` or `false`).
 
     The attribute counts unless the schema contradicts it.
     """

@@ -24,7 +24,7 @@ def name_ahead(source: Source) -> Reading[str]:
 
 
 def named_call(source: Source, name: str, id: str = "", ends: tuple[str, ...] = ()) -> Reading[None]:
-    """Reads the arguments of a call, the name of which is known. If one of the `ends` comes at once, it has none."""
+    """Reads the arguments of a call with this name. If one of the `ends` comes at once, it has none."""
     call = source.begin(name, id)
     yield from json_arguments(source, call, *ends)
     source.end()

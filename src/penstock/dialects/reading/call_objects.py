@@ -163,7 +163,7 @@ def end_object(source: Source, call: TextCall, others: OtherFields, *, is_empty:
         call.fail("malformed", why)
         source.call = None
     elif beside:
-        call.doubt(why, is_plain=True)
+        call.doubt(why, is_unambiguous=True)
     source.end()
 
 

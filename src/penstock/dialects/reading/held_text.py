@@ -8,7 +8,7 @@ of it:
 | `hold(mark)` | an opening mark was read | from here on, everything that is read is kept |
 | `release()` | it is not a call | it is emitted as text |
 | `drop()` | it is the markup of a call | it is discarded |
-| `rewind()` | another grammar shall try | it is put back, to be read again |
+| `rewind()` | another grammar is tried | it is put back, to be read again |
 
 If more than MAX_HELD characters are held, that is a `Mismatch`: what is held comes out as text.
 """

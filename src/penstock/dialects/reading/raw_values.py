@@ -21,7 +21,7 @@ Writer = Callable[[str], str] | None
 ReadText = Callable[[Sink], Reading[str]]
 """Reads text, passes it to a sink as it arrives, and returns the mark that ended it."""
 Ends = Mapping[str, tuple[str, ...]]
-"""The marks at which a value may end, and the marks of which one must follow, after white space; () if none must."""
+"""The marks at which a value may end. Each maps to the marks that may follow it, after white space; () for any text."""
 
 
 def raw_text(source: Source, sink: Sink, ends: Ends) -> Reading[str]:

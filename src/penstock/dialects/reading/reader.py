@@ -10,7 +10,7 @@ from penstock.dialects.reading.marks import Marks, marks_of
 from penstock.dialects.reading.source import Source
 from penstock.events import Reasoning, StreamChunk, Text
 
-_CONTROL = ("<|", "<｜", "]<]", "[TOOL_CALLS]")  # how control tokens begin that nobody quotes in code
+_CONTROL = ("<|", "<｜", "]<]", "[TOOL_CALLS]")  # how control tokens begin; they are markup even in code
 
 
 class Reader:
@@ -77,7 +77,7 @@ class Reader:
         self._source.output.code.add_mark()
 
     def _start(self) -> Reading[None]:
-        """Reads the start of the text, the opening mark of which may have been in the prompt."""
+        """Reads the start of the text, if the prompt ended with an opening mark."""
         source = self._source
         if self._starts_inside:
             yield from source.accept_spaced(*self._marks.think)

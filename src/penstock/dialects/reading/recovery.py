@@ -2,7 +2,7 @@
 
 | the model writes | what we do |
 |---|---|
-| a tag that cannot stand there | `expected`: the error message names the two usual tags, not all that are possible |
+| a tag in the wrong place | `expected`: the error message names the two usual tags, not all that are possible |
 | a tag of a call that breaks inside the tag | `header`: the tag is part of the call's raw arguments, up to its end |
 | a Python call that breaks in its arguments | `rest_of_call`: the rest is part of the call, up to its closing bracket |
 | a malformed call, and more calls after it | `give_up`: the call ends as invalid, and the grammar continues |

@@ -68,7 +68,7 @@ class KeyTags(Struct, frozen=True):
     """The tags with an argument's key: how they begin and end, and the pattern of the key in them.
 
     `awaited` are the keys that the tool has and the call lacks; None if the tool's keys are not known, so that any
-    counts. Tags that are control tokens (`is_token`) end a value wherever they stand, whatever the key.
+    counts. Tags that are control tokens (`is_token`) end a value at any position and with any key.
     """
 
     begin: tuple[str, ...]
@@ -90,7 +90,7 @@ def tagged_value(source: Source, call: TextCall, write: Writer, ends: ValueEnds)
     mark = yield from write_value(call, write, text.read)
     guess = f"where the value of {call.argument!r} ends is a guess, as {{}}: end it with {next(iter(ends.own))!r}"
     if mark in ends.keys.begin:
-        call.doubt(guess.format("the next one begins in it"), is_plain=not text.is_guess)
+        call.doubt(guess.format("the next one begins in it"), is_unambiguous=not text.is_guess)
     elif text.is_guess:
         call.doubt(guess.format("it has tags in it"))
     for key in text.mentioned:

@@ -67,10 +67,10 @@ class TextCall(GrowingCall):
                 self.doubt(message)
         self.add("}" if self.keys else "{}")
 
-    def doubt(self, message: str, *, is_plain: bool = False) -> None:
-        """Marks the call as a guess: it will be invalid. `is_plain` if the guess has only one reading."""
+    def doubt(self, message: str, *, is_unambiguous: bool = False) -> None:
+        """Marks the call as a guess: it will be invalid. `is_unambiguous` if the guess has only one reading."""
         self._doubt = self._doubt or message
-        self._is_unambiguous = self._is_unambiguous and is_plain
+        self._is_unambiguous = self._is_unambiguous and is_unambiguous
 
     def seal(self) -> None:
         """Ends the call: it is valid if its arguments are a strict JSON object and nothing is doubtful."""

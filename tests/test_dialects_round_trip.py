@@ -1,4 +1,4 @@
-"""What the prompt side of a dialect writes, its reader reads: nasty values, text around the calls, cuts anywhere."""
+"""Round trip: a dialect parses the calls that its prompt writes, with any values, text around them, and cuts."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from tests.texts import calls_of, parse
 DIALECTS = sorted(prompts())
 a_few = settings(max_examples=settings().max_examples // 2)  # for each dialect
 
-# -- what the dialects cannot carry --------------------------------------------------------------------------------
+# -- limits of the dialects ----------------------------------------------------------------------------------------
 
 
 class Limit(NamedTuple):
-    """Strings that a dialect cannot carry: why, which they are, and one of them."""
+    """Strings that a dialect cannot represent: the reason, a pattern, and an example."""
 
     why: str
     pattern: str
     example: str
 
 
-CLOSED = "a value ends at its closing tag, if what may come next follows"
+CLOSED = "a value ends at its closing tag if a tag follows that may follow it"
 QUOTED = "text ends at the quote token, which has no escape"
 
 
 def tagged(prefix: str, block: str) -> Limit:
-    """The limit of the dialects that have `<parameter …>` in `<invoke …>` in a block, all with a prefix."""
+    """Returns the limit of dialects with `<parameter …>` in `<invoke …>` in a block, all with a prefix."""
     after_call = rf"(<{prefix}invoke |</?{block}>)"
     pattern = (
         rf"</{prefix}parameter>\s*(<{prefix}parameter |</{prefix}invoke>|{after_call})|</{prefix}invoke>\s*{after_call}"
@@ -47,7 +47,7 @@ def tagged(prefix: str, block: str) -> Limit:
 
 
 def keyed(block: str) -> Limit:
-    """The limit of the dialects that have `<parameter=…>` in `<function=…>` in a block."""
+    """Returns the limit of dialects with `<parameter=…>` in `<function=…>` in a block."""
     after_call = rf"(<function=|</?{block}>)"
     pattern = rf"</parameter>\s*(<parameter=|</function>|{after_call})|</function>\s*{after_call}|<parameter=\w+>"
     return Limit(CLOSED, pattern, "a</parameter></function>")
@@ -89,7 +89,7 @@ LIMITS: dict[str, list[Limit]] = {
     "minimax_m2": [tagged("", "minimax:tool_call")],
     "minimax_m3": [Limit(CLOSED, r"\]<\]minimax\[>\[</\w+>\s*(\]<\]minimax\[>\[|\Z)", "a]<]minimax[>[</path>")],
     "muse_glimmer": [tagged("atem:", "atem:function_calls")],
-    "qwen3_coder": [keyed("tool_call"), Limit("a line break at each side of a value is layout", r"\r\Z", "a\r")],
+    "qwen3_coder": [keyed("tool_call"), Limit("a line break at each end of a value is layout", r"\r\Z", "a\r")],
     "seed_oss": [keyed("seed:tool_call")],
     "step3": [
         Limit(
@@ -100,30 +100,30 @@ LIMITS: dict[str, list[Limit]] = {
         )
     ],
 }
-"""JSON and Python literals carry every string; raw values do not."""
+"""JSON and Python literals can represent every string; raw values cannot."""
 TEXT_LIMITS = {
-    "functionary_v32": Limit("its mark `>>>` counts where it begins first", r">\Z", "a >"),
-    "harmony": Limit("the text may begin within a header", r"\A\s*to=", " to=g<|message|>"),
-    "llama3_json": Limit("a semicolon stands between calls", r"\A\s*;\s*\Z", ";"),
+    "functionary_v32": Limit("its mark `>>>` begins at the first `>`", r">\Z", "a >"),
+    "harmony": Limit("the text may begin inside a header", r"\A\s*to=", " to=g<|message|>"),
+    "llama3_json": Limit("a semicolon separates calls", r"\A\s*;\s*\Z", ";"),
     "react": Limit("its labels are words", r"(?m)^\s*(Thought|Action|Observation|Final Answer):", "Observation: a"),
 }
-"""Text that cannot stand before, between or after calls, besides the marks of the dialect itself and open code."""
+"""Text that cannot come before, between or after calls, besides the dialect's own marks and open code."""
 TYPED_BY_SCHEMA = {
     "anthropic_legacy", "anthropic_xml", "cline_xml", "dots", "glm45", "hunyuan_v3", "minicpm5", "minimax_m2",
     "minimax_m3", "qwen3_coder", "seed_oss", "step3",
 }  # fmt: skip
-"""Where only the tool's schema says that 2 is a number."""
+"""Dialects in which only the schema of the tool says that 2 is a number."""
 LINE_BY_LINE = {"cohere_r_plus", "gemma_tool_code", "md_json_fence", "react"}
-"""Where a call begins on a new line and ends its last."""
+"""Dialects in which a call occupies whole lines."""
 WITH_IDS = {"cohere_action", "kimi_k2", "solar_open"}
-"""Where the model's own id comes before the call has begun, and is kept."""
+"""Dialects in which the model writes the id of a call before its name, so that it is kept."""
 
 
-def carries(dialect: str, text: str) -> bool:
+def can_represent(dialect: str, text: str) -> bool:
     return not any(re.search(limit.pattern, text, re.DOTALL) for limit in LIMITS.get(dialect, ()))
 
 
-# -- tools whose arguments have all types, and names that are words of the dialects ---------------------------------
+# -- tools with arguments of all types, and with names that occur in dialects ---------------------------------------
 
 STRING, INTEGER, NUMBER, FLAG = {"type": "string"}, {"type": "integer"}, {"type": "number"}, {"type": "boolean"}
 POINT = {"type": "object", "properties": {"x": NUMBER, "label": STRING}}
@@ -148,7 +148,7 @@ def own_marks(dialect: str, names: tuple[str, ...]) -> set[str]:
 
 
 def markup(dialect: str) -> list[str]:
-    """What the dialect writes around values: all of it, by lines, and by tags."""
+    """Returns what the dialect writes around values: in whole, by line, and by tag."""
     sample = find_prompt(dialect).calls([ToolCall("id0", "f", {"path": "@", "content": "@"}), ToolCall("id1", "f", {})])
     return [*sample.split("@"), *sample.splitlines(), *re.findall(r"</?[^<>@]*>|\[/?[A-Z_]+\]", sample)]
 
@@ -160,7 +160,7 @@ PIECES = [
     "(", ")", "]]>", "<![CDATA[", "</parameter>", "</invoke>", "<|message|>", '<|"|>', "Observation:", "\nObservation:",
 ]  # fmt: skip
 
-# -- what they are called with -------------------------------------------------------------------------------------
+# -- arguments -----------------------------------------------------------------------------------------------------
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 texts = st.lists(st.sampled_from(PIECES) | st.sampled_from(MARKS) | words, max_size=4).map("".join)
@@ -169,7 +169,7 @@ texts = st.lists(st.sampled_from(PIECES) | st.sampled_from(MARKS) | words, max_s
 @cache
 def strings(dialect: str) -> st.SearchStrategy[str]:
     pieces = st.sampled_from(PIECES) | st.sampled_from(MARKS) | st.sampled_from(markup(dialect)) | words
-    return st.lists(pieces, max_size=5).map("".join).filter(lambda text: carries(dialect, text))
+    return st.lists(pieces, max_size=5).map("".join).filter(lambda text: can_represent(dialect, text))
 
 
 def values(dialect: str, schema: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -214,8 +214,8 @@ def arguments(dialect: str, shape: str) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional={key: values(dialect, schema) for key, schema in SHAPES[shape].items()})
 
 
-class Written(NamedTuple):
-    """Calls, those of a group written at once, and the texts before, between and after the groups."""
+class Example(NamedTuple):
+    """Groups of calls, and the texts before, between and after the groups. A group is written as one block."""
 
     tools: list[dict[str, Any]]
     groups: list[list[ToolCall]]
@@ -226,20 +226,20 @@ class Written(NamedTuple):
         return [call for group in self.groups for call in group]
 
     def text(self, dialect: str) -> str:
-        """The text that all of it is in a dialect."""
+        """Returns the example in a dialect."""
         write = find_prompt(dialect).calls
         pairs = zip(self.groups, self.texts[1:], strict=True)
         return self.texts[0] + "".join(write(group) + text for group, text in pairs)
 
     def gaps(self) -> list[str]:
-        found = [self.texts[0]]
+        gaps = [self.texts[0]]
         for group, text in zip(self.groups, self.texts[1:], strict=True):
-            found += [""] * (len(group) - 1) + [text]
-        return [plain(gap) for gap in found]
+            gaps += [""] * (len(group) - 1) + [text]
+        return [without_layout(gap) for gap in gaps]
 
 
 @st.composite
-def examples(draw: st.DrawFn, dialect: str) -> Written:
+def examples(draw: st.DrawFn, dialect: str) -> Example:
     shapes = draw(st.lists(st.sampled_from(shapes_of(dialect)), min_size=1, max_size=3, unique=True))
     names = draw(st.lists(st.sampled_from(NAMES), min_size=len(shapes), max_size=len(shapes), unique=True))
     tools = dict(zip(names, shapes, strict=True))
@@ -253,11 +253,11 @@ def examples(draw: st.DrawFn, dialect: str) -> Written:
         else:
             groups.append([call])
     around = [draw(texts_of(dialect, tuple(names))) for _ in range(len(groups) + 1)]
-    return Written([declaration(*pair) for pair in tools.items()], groups, placed(dialect, around))
+    return Example([declaration(*pair) for pair in tools.items()], groups, placed(dialect, around))
 
 
 def placed(dialect: str, around: list[str]) -> list[str]:
-    """The texts such that calls may stand between them."""
+    """Returns the texts with the line breaks that calls between them need."""
     if dialect not in LINE_BY_LINE:
         return around
     return [around[0] and f"{around[0]}\n", *(f"\n{text}\n" for text in around[1:])]
@@ -276,30 +276,30 @@ def texts_of(dialect: str, names: tuple[str, ...]) -> st.SearchStrategy[str]:
     return texts.filter(lambda text: not any(mark in text for mark in marks) and not re.search(pattern, text))
 
 
-# -- what comes out ------------------------------------------------------------------------------------------------
+# -- comparison ----------------------------------------------------------------------------------------------------
 
 
 def gaps(events: list[StreamChunk]) -> list[str]:
-    """The text before, between and after the calls."""
-    found = [""]
+    """Returns the text before, between and after the calls."""
+    texts = [""]
     for event in events:
         match event:
             case Text():
-                found[-1] += event.text
+                texts[-1] += event.text
             case ToolCall():
-                found.append("")
+                texts.append("")
             case _:
                 pass
-    return [plain(gap) for gap in found]
+    return [without_layout(gap) for gap in texts]
 
 
-def plain(gap: str) -> str:
-    """White space alone may be layout between calls, and counts as nothing."""
+def without_layout(gap: str) -> str:
+    """Returns "" for white space, which may be layout between calls."""
     return "" if gap.isspace() else gap
 
 
 def exact(value: Any) -> Any:
-    """The value such that a flag is not equal to a number."""
+    """Returns the value with booleans as strings, so that they are not equal to numbers."""
     match value:
         case bool():
             return str(value)
@@ -311,18 +311,18 @@ def exact(value: Any) -> Any:
             return value
 
 
-def is_read(dialect: str, example: Written) -> bool:
+def is_read(dialect: str, example: Example) -> bool:
     events = parse(TextParser(dialect, example.tools), [example.text(dialect)])
     calls = [(call.name, call.arguments) for call in example.calls]
     return calls_of(events) == calls and trimmed(dialect, gaps(events)) == trimmed(dialect, example.gaps())
 
 
-def trimmed(dialect: str, found: list[str]) -> list[str]:
-    return [gap.strip() for gap in found] if dialect == "react" else found  # line breaks are part of its marks
+def trimmed(dialect: str, texts: list[str]) -> list[str]:
+    return [gap.strip() for gap in texts] if dialect == "react" else texts  # line breaks are part of its marks
 
 
 def cut(text: str, seed: int) -> list[str]:
-    """The text in pieces of a few characters; of one each if the seed is 0."""
+    """Returns the text in pieces of a few characters; of one character if the seed is 0."""
     rng, at, pieces = random.Random(seed), 0, []
     while at < len(text):
         size = rng.randint(1, 9) if seed else 1
@@ -334,14 +334,14 @@ def cut(text: str, seed: int) -> list[str]:
 # -- tests ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_dialect_is_written_or_says_why_not() -> None:
+def test_every_dialect_has_a_prompt_or_a_reason_for_having_none() -> None:
     assert set(DIALECTS) | set(NO_PROMPT) == set(dialects())
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @a_few
 @given(data=st.data())
-def test_what_is_written_is_read(dialect: str, data: st.DataObject) -> None:
+def test_a_dialect_parses_what_its_prompt_writes(dialect: str, data: st.DataObject) -> None:
     example = data.draw(examples(dialect))
     text = example.text(dialect)
     whole = parse(TextParser(dialect, example.tools), [text])
@@ -355,24 +355,24 @@ def test_what_is_written_is_read(dialect: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(("dialect", "limit"), [(dialect, limit) for dialect in LIMITS for limit in LIMITS[dialect]])
-def test_a_string_beyond_the_limits_is_not_carried(dialect: str, limit: Limit) -> None:
+def test_a_string_beyond_the_limits_does_not_round_trip(dialect: str, limit: Limit) -> None:
     assert re.search(limit.pattern, limit.example)
     tools = [declaration("f", "texts")]
-    assert is_read(dialect, Written(tools, [[ToolCall("call00000", "f", {"path": "a"})]], ["", ""]))
-    assert not is_read(dialect, Written(tools, [[ToolCall("call00000", "f", {"path": limit.example})]], ["", ""]))
+    assert is_read(dialect, Example(tools, [[ToolCall("call00000", "f", {"path": "a"})]], ["", ""]))
+    assert not is_read(dialect, Example(tools, [[ToolCall("call00000", "f", {"path": limit.example})]], ["", ""]))
 
 
 @pytest.mark.parametrize("dialect", TEXT_LIMITS)
-def test_a_text_beyond_the_limits_is_not_carried(dialect: str) -> None:
+def test_a_text_beyond_the_limits_does_not_round_trip(dialect: str) -> None:
     limit, groups = TEXT_LIMITS[dialect], [[ToolCall("call00000", "f", {})], [ToolCall("call00001", "f", {})]]
     assert re.search(limit.pattern, limit.example)
     tools = [declaration("f", "nothing")]
-    assert is_read(dialect, Written(tools, groups, placed(dialect, ["a", "b", "c"])))
-    assert not is_read(dialect, Written(tools, groups, placed(dialect, [limit.example] * 3)))
+    assert is_read(dialect, Example(tools, groups, placed(dialect, ["a", "b", "c"])))
+    assert not is_read(dialect, Example(tools, groups, placed(dialect, [limit.example] * 3)))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_number_is_one_without_a_schema_unless_the_dialect_has_no_types(dialect: str) -> None:
+def test_a_number_without_a_schema_stays_a_number_if_the_dialect_has_types(dialect: str) -> None:
     text = find_prompt(dialect).calls([ToolCall("call00000", "f", {"value": 2})])
-    [(_, found)] = calls_of(parse(TextParser(dialect, ["f"]), [text]))
-    assert found == {"value": "2" if dialect in TYPED_BY_SCHEMA else 2}
+    [(_, arguments)] = calls_of(parse(TextParser(dialect, ["f"]), [text]))
+    assert arguments == {"value": "2" if dialect in TYPED_BY_SCHEMA else 2}
