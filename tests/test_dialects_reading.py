@@ -174,7 +174,7 @@ def test_an_invalid_call_contains_flat_arguments() -> None:
     [invalid] = [event for event in parse(TextParser("hermes"), [text]) if isinstance(event, ToolCallInvalid)]
     assert invalid.arguments_raw == '{"city": "Rome", "days": [1, 2]}'
     assert invalid.repaired == {"city": "Rome", "days": [1, 2]}
-    assert invalid.message == "write all arguments as one object: 'city', 'days' stood beside it"
+    assert invalid.message == "write all arguments into one object; outside of it: 'city', 'days'"
 
 
 def test_an_invalid_call_contains_an_argument_beside_the_others() -> None:
@@ -183,7 +183,7 @@ def test_an_invalid_call_contains_an_argument_beside_the_others() -> None:
         event for event in parse(TextParser("hermes", [tool("f")]), [text]) if isinstance(event, ToolCallInvalid)
     ]
     assert invalid.arguments_raw == '{}{"what": "Rome"}'
-    assert invalid.message == "write all arguments as one object: 'what' stood beside it"
+    assert invalid.message == "write all arguments into one object; outside of it: 'what'"
 
 
 def test_repaired_arguments_contain_only_those_of_the_tool() -> None:
@@ -192,7 +192,7 @@ def test_repaired_arguments_contain_only_those_of_the_tool() -> None:
         event for event in parse(TextParser("hermes", [tool("f")]), [text]) if isinstance(event, ToolCallInvalid)
     ]
     assert invalid.repaired == {"what": "Rome"}
-    assert invalid.message == "write all arguments as one object: 'what' stood beside it"
+    assert invalid.message == "write all arguments into one object; outside of it: 'what'"
 
 
 def test_a_field_that_is_too_long_to_be_compared_counts_as_different(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ class TestGuesses:
     def test_the_message_says_what_to_write(self) -> None:
         call = invalid_call("xml", '<invoke name="mail"><parameter name="to">ann</parameter><prm>2</prm></invoke>')
         assert (
-            call.message == "where the value of 'to' ends is a guess, as it has tags in it: end it with '</parameter>'"
+            call.message == "it is unclear where the value of 'to' ends, because it contains tags: end it with '</parameter>'"
         )
         assert call.repaired is None
 
@@ -57,8 +57,8 @@ class TestGuesses:
         call = invalid_call(
             "xml", '<invoke name="mail"><parameter name="to">ann<parameter name="copies">2</parameter></invoke>'
         )
-        why = "the tag of 'copies' is in it and nowhere else"
-        assert call.message == f"where the value of 'to' ends is a guess, as {why}: end it with '</parameter>'"
+        why = "the tag of 'copies' occurs only in it"
+        assert call.message == f"it is unclear where the value of 'to' ends, because {why}: end it with '</parameter>'"
         assert call.repaired is None
 
     @pytest.mark.parametrize(("blanks", "to"), [(MAX_INDENT - 1, "ann"), (MAX_INDENT, None)])

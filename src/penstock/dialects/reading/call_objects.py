@@ -156,7 +156,7 @@ def end_object(source: Source, call: TextCall, others: OtherFields, *, is_empty:
     `is_empty`: the object had no field with the arguments.
     """
     beside = arguments_beside(source, call, others, is_empty=is_empty)
-    why = f"write all arguments as one object: {', '.join(map(repr, beside))} stood beside it"
+    why = f"write all arguments into one object; outside of it: {', '.join(map(repr, beside))}"
     if is_empty or beside:
         call.add("{" + ", ".join(f"{quote(key)}: {raw}" for key, raw in beside.items()) + "}")
     if beside and not is_empty:

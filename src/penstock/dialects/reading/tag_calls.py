@@ -233,7 +233,7 @@ def attributes(source: Source) -> Reading[tuple[str, dict[str, str], str]]:
             yield from source.space()
             values[key] = yield from attribute(source)
     if not (name := values.get("name")):
-        raise Mismatch(f"a tag that should have a name has none, but {values}")
+        raise Mismatch(f"a tag has no name attribute, only {values}")
     return name, values, end
 
 

@@ -88,16 +88,17 @@ def tagged_value(source: Source, call: TextCall, write: Writer, ends: ValueEnds)
     """Reads a raw value of a call, and returns the mark that ended it. If that is a guess, the call will be invalid."""
     text = ValueText(source, ends)
     mark = yield from write_value(call, write, text.read)
+    end_tag = next(iter(ends.own))
 
-    def guess(why: str) -> str:
-        return f"where the value of {call.argument!r} ends is a guess, as {why}: end it with {next(iter(ends.own))!r}"
+    def message(why: str) -> str:
+        return f"it is unclear where the value of {call.argument!r} ends, because {why}: end it with {end_tag!r}"
 
     if mark in ends.keys.begin:
-        call.doubt(guess("the next one begins in it"), is_unambiguous=not text.is_guess)
+        call.doubt(message("the next argument begins in it"), is_unambiguous=not text.is_guess)
     elif text.is_guess:
-        call.doubt(guess("it has tags in it"))
+        call.doubt(message("it contains tags"))
     for key in text.mentioned:
-        call.mention(key, guess(f"the tag of {key!r} is in it and nowhere else"))
+        call.mention(key, message(f"the tag of {key!r} occurs only in it"))
     return mark
 
 
