@@ -49,7 +49,8 @@ class TestGuesses:
     def test_the_message_says_what_to_write(self) -> None:
         call = invalid_call("xml", '<invoke name="mail"><parameter name="to">ann</parameter><prm>2</prm></invoke>')
         assert (
-            call.message == "it is unclear where the value of 'to' ends, because it contains tags: end it with '</parameter>'"
+            call.message
+            == "it is unclear where the value of 'to' ends, because it contains tags: end it with '</parameter>'"
         )
         assert call.repaired is None
 
