@@ -380,3 +380,10 @@ def test_the_readme_of_the_package_index_has_no_relative_link(monkeypatch: pytes
     assert "163 numbered quirks of real servers" in plain
     assert "](https://forge.example/us/penstock/blob/main/docs/quirks.md)" in linked
     assert "](https://forge.example/us/penstock/raw/main/docs/demo.svg)" in linked
+
+
+def test_the_source_distribution_has_what_its_build_reads() -> None:
+    sdist = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"][
+        "sdist"
+    ]
+    assert {"/README.md", "/hatch_build.py"} <= set(sdist["include"])
