@@ -29,13 +29,13 @@ def checked(content: bytes | str, *options: str) -> subprocess.CompletedProcess[
     return subprocess.run(command, input=data, capture_output=True, check=False, timeout=60)
 
 
-def test_nothing_wrong() -> None:
+def test_a_valid_history_has_no_problems() -> None:
     done = checked(encode_messages(GOOD))
     assert (done.returncode, done.stdout, done.stderr) == (0, b"no problems found\n", b"")
     assert checked(encode_messages(GOOD), "--provider", "gemini").stdout == b"no problems found for gemini\n"
 
 
-def test_something_wrong() -> None:
+def test_a_problem_is_printed_with_its_place() -> None:
     done = checked(json.dumps(ORPHAN))
     assert done.returncode == 1
     assert done.stdout.decode().splitlines() == [
@@ -47,7 +47,7 @@ def test_something_wrong() -> None:
     assert "anthropic" in problem["providers"]
 
 
-def test_a_history_is_mended_and_says_how() -> None:
+def test_a_repaired_history_is_printed_with_its_changes() -> None:
     done = checked(json.dumps(ORPHAN), "--repair")
     assert done.returncode == 0
     assert b"gave the call 'c1' a result" in done.stderr
@@ -61,14 +61,14 @@ def test_a_history_is_mended_and_says_how() -> None:
     assert [message.role for message in decode_messages(ours)] == ["user", "assistant", "tool"]
 
 
-def test_a_history_in_another_shape() -> None:
+def test_a_history_can_be_printed_for_another_wire() -> None:
     body = json.loads(checked(json.dumps(ORPHAN), "--repair", "--to", "anthropic").stdout)
     assert [block["type"] for block in body["messages"][2]["content"]] == ["tool_result", "text"]
     done = checked(json.dumps({"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}), "--to", "openai-chat")
     assert json.loads(done.stdout) == {"messages": [{"role": "user", "content": "Hi"}]}
 
 
-def test_what_is_wrong_is_told_beside_a_body() -> None:
+def test_problems_go_to_standard_error_beside_a_body() -> None:
     done = checked(encode_messages([ASKED, CALLED]), "--to", "gemini")
     assert done.returncode == 1
     assert b"call_without_result" in done.stderr
@@ -93,7 +93,7 @@ def test_what_is_wrong_is_told_beside_a_body() -> None:
         ('{"penstock_history": 1, "messages": [{"role": "user", "parts": [{"type": "smell"}]}]}', "smell"),
     ],
 )
-def test_a_file_that_is_no_history_is_refused_with_the_place(content: bytes | str, why: str) -> None:
+def test_a_file_that_is_not_a_history_is_refused(content: bytes | str, why: str) -> None:
     done = checked(content)
     assert done.returncode == 2
     assert why in done.stderr.decode()
@@ -101,7 +101,7 @@ def test_a_file_that_is_no_history_is_refused_with_the_place(content: bytes | st
     assert done.stdout == b""
 
 
-def test_mistakes_in_the_command(tmp_path: Path) -> None:
+def test_wrong_options_of_check_are_refused(tmp_path: Path) -> None:
     good = encode_messages([user("Hi"), assistant(ROME), tool_results(result(ROME, "sunny"))])
     for options, why in ((["--provider", "nobody"], "nobody"), (["--to", "smoke-signals"], "smoke-signals")):
         done = checked(good, *options)
@@ -127,20 +127,20 @@ CHAT = json.loads(json.dumps(ORPHAN).replace('"c1"', json.dumps(NASTY)).replace(
     ["--repair", "--to", "openai-chat"], ["--provider", NASTY], ["--to", NASTY],
 ])  # fmt: skip
 @pytest.mark.parametrize("history", [NATIVE, CHAT], ids=["ours", "chat"])
-def test_nothing_in_the_file_acts_on_the_terminal(history: Any, options: list[str]) -> None:
+def test_control_characters_in_a_history_are_escaped(history: Any, options: list[str]) -> None:
     done = checked(json.dumps(history), *options)
-    told = done.stdout.decode() + done.stderr.decode()
+    output = done.stdout.decode() + done.stderr.decode()
     assert b"Traceback" not in done.stderr
-    assert "title" in told
-    assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\u2066]", told) == []
+    assert "title" in output
+    assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\u2066]", output) == []
 
 
-def test_what_is_mended_is_the_same_though_it_is_spelled_out() -> None:
+def test_escaping_does_not_change_a_repaired_history() -> None:
     [first, *_] = decode_messages(checked(json.dumps(NATIVE), "--repair").stdout)
     assert first == user(NASTY)
 
 
-def test_problems_and_a_mended_history_are_not_asked_for_at_once() -> None:
+def test_repair_and_json_exclude_each_other() -> None:
     done = checked(json.dumps(ORPHAN), "--repair", "--json")
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"use one of them" in done.stderr

@@ -1,4 +1,4 @@
-"""The command line, as a person and as a script sees it."""
+"""The command line: decode, its output for people and for scripts, and how commands end."""
 
 from __future__ import annotations
 
@@ -75,21 +75,21 @@ def decode(body: str | bytes, *arguments: str) -> str:
 
 def odd(body: str) -> list[str]:
     """The last list, without its bullets."""
-    _, _, told = decode(body).partition("odd about this stream\n")
-    return [line.removeprefix("  • ") for line in told.splitlines()]
+    _, _, output = decode(body).partition("odd about this stream\n")
+    return [line.removeprefix("  • ") for line in output.splitlines()]
 
 
 # --json: for scripts.
 
 
-def test_json_is_an_event_a_line() -> None:
+def test_json_has_one_event_per_line() -> None:
     result = run("decode", "--wire", WIRE, "--json")
     assert [events.decode(line) for line in result.stdout.splitlines()] == decode_pieces(WIRE, [GOOD.encode()])
     assert result.exit_code == 0
     assert result.stderr == ""
 
 
-def test_json_keeps_what_a_terminal_would_obey() -> None:
+def test_json_escapes_control_characters_and_keeps_their_value() -> None:
     nasty = "a\x1b[2Jb\x9b31mc\x7fd\u2028e"
     result = run("decode", "--wire", WIRE, "--json", body=chunk({"content": nasty}))
     assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f]", result.stdout) == []
@@ -98,13 +98,13 @@ def test_json_keeps_what_a_terminal_would_obey() -> None:
     assert first.text == nasty
 
 
-def test_a_file_reads_like_standard_input(tmp_path: Path) -> None:
+def test_a_file_is_decoded_like_standard_input(tmp_path: Path) -> None:
     file = tmp_path / "body.sse"
     file.write_text(GOOD)
     assert run("decode", "--wire", WIRE, str(file)).stdout == run("decode", "--wire", WIRE, "-").stdout == decode(GOOD)
 
 
-def test_tools_settle_a_name_that_comes_in_pieces() -> None:
+def test_tools_complete_a_name_that_arrives_in_pieces() -> None:
     body = piece(0, "", id="a", name="get") + piece(0, "{}", id="a", name="_weather") + chunk({}, "tool_calls") + DONE
     names = [event.name for line in decode(body, "--json", "--tools", "get_weather, get").splitlines()
              if isinstance(event := events.decode(line), ToolCallStart)]  # fmt: skip
@@ -192,16 +192,16 @@ def test_a_file_that_cannot_be_read_is_named(file: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("decode", "--help"), ("demo", "--help"), ("--version",)])
-def test_help_is_there(arguments: tuple[str, ...]) -> None:
+def test_every_help_names_the_command(arguments: tuple[str, ...]) -> None:
     result = run(*arguments)
     assert result.exit_code == 0
     assert "penstock" in result.stdout
 
 
 def test_decode_help_lists_the_wires_and_the_exit_codes() -> None:
-    told = run("decode", "--help").stdout
-    assert all(wire in told for wire in WIRES)
-    assert "Exit code" in told
+    output = run("decode", "--help").stdout
+    assert all(wire in output for wire in WIRES)
+    assert "Exit code" in output
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
@@ -217,7 +217,7 @@ def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
 # The readable view.
 
 
-def test_the_view_reads_well() -> None:
+def test_a_response_is_rendered_block_by_block() -> None:
     assert decode(GOOD) == (
         "┊ Look it up.\n"
         "\n"
@@ -231,47 +231,47 @@ def test_the_view_reads_well() -> None:
     )
 
 
-def test_one_token_is_one() -> None:
+def test_one_token_is_singular() -> None:
     usage = data({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
     assert "■ stop · 1 token in, 1 out\n" in decode(chunk({"content": "Hi"}, "stop") + usage + DONE)
 
 
-def test_a_call_that_must_not_run_says_why_and_what_was_meant() -> None:
-    told = decode(piece(0, '{"a": 1}{"a": 1}', id="x", name="f") + chunk({}, "tool_calls") + USAGE + DONE)
-    assert '╰─ ✗ duplicated: the arguments were sent 2 times\n   probably meant: {"a":1}\n' in told
-    assert "  • 1 call that must not run: f (duplicated)\n" in told
+def test_an_invalid_call_shows_its_reason_and_its_repair() -> None:
+    output = decode(piece(0, '{"a": 1}{"a": 1}', id="x", name="f") + chunk({}, "tool_calls") + USAGE + DONE)
+    assert '╰─ ✗ duplicated: the arguments were sent 2 times\n   probably meant: {"a":1}\n' in output
+    assert "  • 1 call that must not run: f (duplicated)\n" in output
 
 
 def test_interleaved_calls_are_shown_one_after_the_other() -> None:
     body = piece(0, '{"a"', id="x", name="f") + piece(1, "{", id="y", name="g") + piece(0, ": 1}") + piece(1, "}")
-    told = decode(body + chunk({}, "tool_calls") + USAGE + DONE)
+    output = decode(body + chunk({}, "tool_calls") + USAGE + DONE)
     whole = "╰─ ✓ whole  the finish confirmed it\n"
-    assert told.startswith(f'╭─ f  x\n│  {{"a": 1}}\n{whole}╭─ g  y\n│  {{}}\n{whole}')
-    assert "2 jumps between calls whose pieces are interleaved" in told
+    assert output.startswith(f'╭─ f  x\n│  {{"a": 1}}\n{whole}╭─ g  y\n│  {{}}\n{whole}')
+    assert "2 jumps between interleaved calls" in output
 
 
 def test_refusals_errors_and_state_are_shown() -> None:
-    told = decode(
+    output = decode(
         chunk({"refusal": "Not that."})
         + piece(0, "{}", id="x", name="f", extra_content={"signature": "abc"})
         + data({"error": {"message": "Overloaded\nagain", "code": "overloaded_error"}})
     )
-    assert "▌ refusal: Not that.\n" in told
-    assert "· extra_content: 19 bytes of state to send back untouched\n" in told
-    assert "✗ error overloaded_error: Overloaded\\nagain  can be retried\n" in told
-    assert "\n■ error\n" in told
+    assert "▌ refusal: Not that.\n" in output
+    assert "· extra_content: 19 bytes of state to send back untouched\n" in output
+    assert "✗ error overloaded_error: Overloaded\\nagain  can be retried\n" in output
+    assert "\n■ error\n" in output
 
 
-def test_choices_stand_one_after_the_other() -> None:
+def test_choices_are_shown_one_after_the_other() -> None:
     pieces = [("One", "Uno"), (" two", " dos"), (" three", " tres")]
     body = "".join(chunk({"content": first}) + chunk({"content": second}, choice=1) for first, second in pieces)
-    told = decode(body + chunk({}, "stop") + chunk({}, "stop", 1) + USAGE + DONE)
-    assert told == (
+    output = decode(body + chunk({}, "stop") + chunk({}, "stop", 1) + USAGE + DONE)
+    assert output == (
         "One two three\n\n■ stop\n\n── choice 1 ──\n\nUno dos tres\n\n■ stop\n  usage  1,200 tokens in, 7 out\n"
     )
 
 
-def test_choices_wait_no_longer_than_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_back_choices_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.cli.screen.choices.MAX_HELD", 2)
     choices = Choices()
     assert choices.feed(Text(0, "a")) == [Text(0, "a")]
@@ -285,7 +285,7 @@ def test_choices_wait_no_longer_than_memory_allows(monkeypatch: pytest.MonkeyPat
 NASTY = "\x1b]0;title\x07 \x1b[2J \x9b31m \r \x00 \x7f \u202e"
 
 
-def test_nothing_in_the_stream_acts_on_the_terminal() -> None:
+def test_control_characters_in_a_response_are_escaped() -> None:
     body = (
         chunk({"reasoning_content": NASTY})
         + chunk({"content": f"{NASTY}\n\tend"})
@@ -296,9 +296,9 @@ def test_nothing_in_the_stream_acts_on_the_terminal() -> None:
         + data({"error": {"message": NASTY, "code": NASTY}})
         + chunk({}, NASTY)
     )
-    told = decode(body)
-    assert re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", told) == []
-    assert "\\x1b]0;title\\x07 \\x1b[2J \\x9b31m \\r \\x00 \\x7f \\u202e\n\tend\n" in told
+    output = decode(body)
+    assert re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", output) == []
+    assert "\\x1b]0;title\\x07 \\x1b[2J \\x9b31m \\r \\x00 \\x7f \\u202e\n\tend\n" in output
 
 
 def test_markup_in_text_is_text() -> None:
@@ -308,16 +308,16 @@ def test_markup_in_text_is_text() -> None:
 
 
 def test_a_long_unknown_frame_is_shortened() -> None:
-    told = decode(data({"beat": "x" * 5000}))
-    assert "? a frame without any known content: {" in told
-    assert "more characters)" in told
-    assert max(map(len, told.splitlines())) < 250
+    output = decode(data({"beat": "x" * 5000}))
+    assert "? a frame without any known content: {" in output
+    assert "more characters)" in output
+    assert max(map(len, output.splitlines())) < 250
 
 
 def test_a_flood_of_unknown_frames_is_counted() -> None:
-    told = decode(data({"beat": 1}) * 50)
-    assert told.count("? a frame without any known content") == 10
-    assert "50 unknown frames; the first: a frame without any known content: " in told
+    output = decode(data({"beat": 1}) * 50)
+    assert output.count("? a frame without any known content") == 10
+    assert "50 unknown frames; the first: a frame without any known content: " in output
 
 
 # What is odd about a stream.
@@ -328,7 +328,7 @@ END = chunk({}, "tool_calls") + USAGE + DONE
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [
         (GOOD, []),
         (CALL + chunk({}, "stop") + USAGE + DONE, ['the finish reason was "stop", although calls are present']),
@@ -347,44 +347,44 @@ END = chunk({}, "tool_calls") + USAGE + DONE
          ["1 piece with a broken character (U+FFFD): in the text"]),
     ],
 )  # fmt: skip
-def test_what_is_odd_is_summed_up(body: str, told: list[str]) -> None:
-    assert odd(body) == told
+def test_oddities_are_listed_at_the_end(body: str, expected: list[str]) -> None:
+    assert odd(body) == expected
 
 
-def test_a_wire_that_fits_nothing_is_doubted() -> None:
+def test_a_wire_that_understands_nothing_is_questioned() -> None:
     doubt = "1 error: not_understood nothing in this body was understood: is it really openai-chat?"
     assert doubt in odd(data({"type": "message_start"}))
 
 
-def test_a_wire_without_a_word_for_calls_may_say_stop() -> None:
+def test_a_wire_without_a_finish_reason_for_calls_may_send_stop() -> None:
     oddities = Oddities({"STOP": "stop"})
     for event in (events.ToolCall("x", "f", {}), events.Usage(1, 1), Finish("tool_calls", "STOP")):
         oddities.add(event)
     assert oddities.build() == []
 
 
-def test_a_retry_voids_what_was_shown() -> None:
-    told = shown([Text(0, "Hel"), Retry("overloaded"), Text(1, "Hello"), Finish("stop", "stop")])
-    assert told.startswith("Hel\n\n↻ retry (overloaded): ignore the response above\n\nHello\n")
-    assert "1 retry: the response was withdrawn: overloaded" in told
+def test_a_retry_withdraws_the_response_above() -> None:
+    output = rendered([Text(0, "Hel"), Retry("overloaded"), Text(1, "Hello"), Finish("stop", "stop")])
+    assert output.startswith("Hel\n\n↻ retry (overloaded): ignore the response above\n\nHello\n")
+    assert "1 retry: the response was withdrawn: overloaded" in output
 
 
-def test_calls_that_were_never_announced_are_shown() -> None:
-    told = shown([ToolCallInvalid(0, "x", "", '{"a"', "unnamed", "the call has no name"), Finish("stop", "stop")])
-    assert told.startswith('╭─ (no name)  x\n│  {"a"\n╰─ ✗ unnamed: the call has no name\n')
+def test_calls_without_a_start_event_are_shown() -> None:
+    output = rendered([ToolCallInvalid(0, "x", "", '{"a"', "unnamed", "the call has no name"), Finish("stop", "stop")])
+    assert output.startswith('╭─ (no name)  x\n│  {"a"\n╰─ ✗ unnamed: the call has no name\n')
 
 
 def test_arguments_that_the_provider_changes_at_the_end_are_odd() -> None:
     oddities = Oddities({})
     oddities.add(ToolCallDelta(0, '{"a": 1'))
     oddities.add(events.ToolCall("x", "f", {"a": 2}, '{"a": 2}', sealed_by="call_end"))
-    assert "1 call whose arguments were changed at its end: f" in oddities.build()
+    assert "1 call with arguments that changed at its end: f" in oddities.build()
 
 
 # Laws.
 
 
-def shown(stream: Sequence[events.StreamChunk], wire: str = WIRE, width: int = 0, *, is_batch: bool = True) -> str:
+def rendered(stream: Sequence[events.StreamChunk], wire: str = WIRE, width: int = 0, *, is_batch: bool = True) -> str:
     """What is printed: plain text, or, with a width, what a terminal of that width gets."""
     file = io.StringIO()
     is_terminal = bool(width)
@@ -394,20 +394,20 @@ def shown(stream: Sequence[events.StreamChunk], wire: str = WIRE, width: int = 0
 
 
 @pytest.mark.parametrize("vector", vectors(), ids=lambda vector: vector.name)
-def test_every_vector_can_be_shown(vector: Vector) -> None:
+def test_every_vector_renders_the_same_in_any_batches_and_any_width(vector: Vector) -> None:
     whole = decode_pieces(vector.wire, [vector.body()], vector.tools)
-    told = shown(whole, vector.wire)
-    assert re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f]", told) == []
-    assert shown(decode_pieces(vector.wire, pieces_of(vector.body(), 1), vector.tools), vector.wire) == told
-    assert shown(whole, vector.wire, is_batch=False) == told
-    narrow = shown(whole, vector.wire, width=40)
-    assert re.sub(r"[\s┊│▌]", "", narrow) == re.sub(r"[\s┊│▌]", "", told)
+    output = rendered(whole, vector.wire)
+    assert re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f]", output) == []
+    assert rendered(decode_pieces(vector.wire, pieces_of(vector.body(), 1), vector.tools), vector.wire) == output
+    assert rendered(whole, vector.wire, is_batch=False) == output
+    narrow = rendered(whole, vector.wire, width=40)
+    assert re.sub(r"[\s┊│▌]", "", narrow) == re.sub(r"[\s┊│▌]", "", output)
 
 
 def test_lines_break_at_words() -> None:
     words = ["The", " quick", " brown", " fox", " jumps over", " the lazy", " dog", "ged person", " W" + "o" * 30]
-    told = shown([*(Text(0, word) for word in words), Unknown("x")], width=23)
-    assert told.startswith(
+    output = rendered([*(Text(0, word) for word in words), Unknown("x")], width=23)
+    assert output.startswith(
         "The quick brown fox \njumps over the lazy \ndogged person Wooooooo\noooooooooooooooooooooo\no\n"
     )
 
@@ -494,13 +494,13 @@ def test_in_a_terminal_a_call_grows_in_colour() -> None:
             assert b"\x1b[" in read_until(screen, expected)
 
 
-def test_no_color_is_obeyed() -> None:
+def test_no_color_turns_colours_off() -> None:
     with terminal("decode", "--wire", WIRE, NO_COLOR="1") as (child, screen):
         assert child.stdin is not None
         child.stdin.write(GOOD.encode())
         child.stdin.close()
-        told = read_until(screen, b"7 out\x1b[K\r\n")
-        assert re.findall(b"\x1b\\[[\\d;]*m", told) == []
+        output = read_until(screen, b"7 out\x1b[K\r\n")
+        assert re.findall(b"\x1b\\[[\\d;]*m", output) == []
 
 
 @pytest.mark.parametrize("flag", [(), ("--json",)])
@@ -531,12 +531,12 @@ def test_a_reader_that_goes_away_ends_it_quietly(flag: tuple[str, ...], tmp_path
         assert child.stderr.read() == b""
 
 
-def test_a_terminal_that_knows_only_ascii_still_works() -> None:
+def test_symbols_become_ascii_in_an_ascii_pipe() -> None:
     result = piped(PLAIN | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
     assert result.returncode == 0
     assert b"\n'- + whole  the finish confirmed it\n" in result.stdout
 
 
-def test_import_penstock_leaves_the_command_line_alone() -> None:
+def test_import_penstock_imports_neither_click_nor_rich() -> None:
     code = "import sys, penstock, penstock.cli; sys.exit(bool({'click', 'rich'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""The command line where its streams are closed, poor or piped, and where what is shown is long or strange."""
+"""The command line with closed, piped or poorly encoded streams, and with long or hostile content."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ PENSTOCK = [sys.executable, "-m", "penstock.cli"]
 
 
 @pytest.mark.parametrize("command", [["decode", "--wire", "anthropic"], ["check", "-"], ["chat", "-m", "sim:fast"]])
-def test_without_an_input_nothing_breaks(command: list[str]) -> None:
+def test_a_closed_standard_input_is_no_traceback(command: list[str]) -> None:
     shell = 'exec "$@" <&-'
     done = subprocess.run(["sh", "-c", shell, "sh", *PENSTOCK, *command], capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1, 2)
     assert "Traceback" not in done.stderr
 
 
-def test_without_an_output_nothing_breaks() -> None:
+def test_a_closed_standard_output_is_no_traceback() -> None:
     shell = ["sh", "-c", 'exec "$@" >&-', "sh", *PENSTOCK, "demo", "--json", "--speed", "50"]
     done = subprocess.run(shell, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -46,7 +46,7 @@ def test_without_an_output_nothing_breaks() -> None:
 
 @pytest.mark.parametrize("command", [["--help"], ["check", "--help"], ["demo", "--help"], ["models"]])
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
-def test_a_poor_encoding_breaks_nothing(command: list[str], encoding: str) -> None:
+def test_an_encoding_without_our_symbols_is_no_error(command: list[str], encoding: str) -> None:
     env = {**os.environ, "PYTHONIOENCODING": encoding}
     done = subprocess.run([*PENSTOCK, *command], capture_output=True, env=env, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -61,7 +61,7 @@ def logged(*events: Any) -> str:
     return out.getvalue()
 
 
-def test_a_log_has_the_whole_answer_line_by_line() -> None:
+def test_a_log_has_all_lines_of_the_answer() -> None:
     shown = logged(Text(0, "one\ntwo\n\n"), Text(0, "x" * 10_000))
     lines = shown.splitlines()
     assert lines[0].endswith("one")
@@ -70,7 +70,7 @@ def test_a_log_has_the_whole_answer_line_by_line() -> None:
 
 
 class Strange:
-    """What has no JSON."""
+    """A value without JSON."""
 
     def __repr__(self) -> str:
         return "something strange"
@@ -88,36 +88,36 @@ def test_a_tool_may_report_anything(data: Any) -> None:
 
 @pytest.mark.parametrize("done", [float("inf"), float("nan"), 0, 3, -1])
 @pytest.mark.parametrize("total", [float("inf"), float("nan"), 0, 3])
-def test_a_bar_is_drawn_of_what_can_be_drawn(done: float, total: float) -> None:
+def test_a_progress_bar_accepts_any_numbers(done: float, total: float) -> None:
     card = CallCard("c", "look")
     card.progress.report = {"done": done, "total": total}
     card.progress.phase = "running"
     assert card.rows(80, 0.0)
 
 
-def test_where_nothing_moves_a_long_argument_costs_what_it_is_long() -> None:
-    def told(pieces: int) -> None:
+def test_without_a_live_terminal_a_long_argument_costs_linear_time() -> None:
+    def output_of(pieces: int) -> None:
         with Renderer(Console(file=io.StringIO(), width=80, force_terminal=True), RunPage()) as show:
             show.add(ToolCallStart(0, "c", "write"))
             show.add(ToolCallDelta(0, '{"text": "'))
             for _ in range(pieces):
                 show.add(ToolCallDelta(0, "word "))
 
-    assert_linear(lambda pieces: lambda: told(pieces), 500, 8)
+    assert_linear(lambda pieces: lambda: output_of(pieces), 500, 8)
 
 
-def test_json_for_a_terminal_turns_nothing_around() -> None:
+def test_json_escapes_bidirectional_controls() -> None:
     assert escape_json("a\u202eb\u2066c\x7f\x85".encode()) == b"a\\u202eb\\u2066c\\u007f\\u0085"
 
 
 @pytest.mark.parametrize("command", [["demo", "--speed", "nan"], ["replay", "--speed", "nan", __file__]])
-def test_what_is_no_number_is_no_speed(command: list[str]) -> None:
+def test_nan_is_not_a_speed(command: list[str]) -> None:
     done = subprocess.run([*PENSTOCK, *command], capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 2
     assert "nan is not a number" in done.stderr
 
 
-def test_the_words_of_a_server_do_not_act_on_the_terminal() -> None:
+def test_control_characters_in_a_server_error_are_escaped() -> None:
     with Loopback([Status(400, "A\x1b]0;gotcha\x07B")]) as server:
         command = [*PENSTOCK, "chat", "-m", "openai-compatible:m", "--base-url", server.base_url("openai-chat"), "Hi"]
         done = subprocess.run(command, capture_output=True, check=False, timeout=30)
@@ -127,7 +127,7 @@ def test_the_words_of_a_server_do_not_act_on_the_terminal() -> None:
     assert b"\x07" not in done.stderr
 
 
-def test_a_signal_ends_a_command_in_good_order(tmp_path: Path) -> None:
+def test_sigterm_saves_the_history_and_exits(tmp_path: Path) -> None:
     (tmp_path / "slow_agent.py").write_text(SLOW)
     command = [*PENSTOCK, "run", "slow_agent.py", "Hi", "--history", "talk.json"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
@@ -160,7 +160,7 @@ agent = penstock.Agent(penstock.Model("openai-compatible:m", via=script), [slow]
 '''
 
 
-def test_events_of_a_chat_do_not_act_on_the_terminal() -> None:
+def test_control_characters_in_json_events_are_escaped() -> None:
     with Loopback(["a\u202eb\x9bc"]) as server:
         command = [*PENSTOCK, "chat", "-m", "openai-compatible:m", "--base-url", server.base_url("openai-chat"), "Hi"]
         done = subprocess.run([*command, "--json"], capture_output=True, check=True, timeout=30)
@@ -171,8 +171,8 @@ NASTY = "\x1b]0;gotcha\x07\x1b[2J\x9b\u202e"
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
 
 
-def told(*arguments: str, cwd: Path, **env: str) -> str:
-    """All that a command prints."""
+def output_of(*arguments: str, cwd: Path, **env: str) -> str:
+    """Everything that a command prints."""
     command = [*PENSTOCK, *arguments]
     done = subprocess.run(command, capture_output=True, check=False, timeout=30, cwd=cwd, env={**os.environ, **env})
     assert b"Traceback" not in done.stderr
@@ -180,11 +180,11 @@ def told(*arguments: str, cwd: Path, **env: str) -> str:
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_recorded_name_does_not_act_on_the_terminal(tmp_path: Path, options: list[str]) -> None:
+def test_control_characters_in_a_recorded_name_are_escaped(tmp_path: Path, options: list[str]) -> None:
     file = tmp_path / "kept.jsonl"
-    told("record", "-m", "sim:fast", "-o", str(file), "Hi.", cwd=tmp_path)
+    output_of("record", "-m", "sim:fast", "-o", str(file), "Hi.", cwd=tmp_path)
     file.write_text(file.read_text().replace('"sim:fast"', json.dumps(f"gotcha{NASTY}")))
-    shown = told("replay", "--speed", "0", *options, str(file), cwd=tmp_path)
+    shown = output_of("replay", "--speed", "0", *options, str(file), cwd=tmp_path)
     assert ACTING.findall(shown) == []
     assert options or "gotcha\\x1b]0;gotcha" in shown
 
@@ -207,20 +207,20 @@ agent = penstock.Agent(penstock.Model("openai-compatible:m", via=Scripted(answer
 """
 
 
-def test_the_name_of_a_file_does_not_act_on_the_terminal(tmp_path: Path) -> None:
+def test_control_characters_in_a_file_name_are_escaped(tmp_path: Path) -> None:
     file = f"kept{NASTY}.jsonl"
-    assert ACTING.findall(told("record", "-m", "sim:fast", "-o", file, "Hi.", cwd=tmp_path)) == []
-    assert ACTING.findall(told("replay", "--speed", "0", file, cwd=tmp_path)) == []
-    assert ACTING.findall(told("chat", "-m", f"replay:{file}", "Other.", cwd=tmp_path)) == []
+    assert ACTING.findall(output_of("record", "-m", "sim:fast", "-o", file, "Hi.", cwd=tmp_path)) == []
+    assert ACTING.findall(output_of("replay", "--speed", "0", file, cwd=tmp_path)) == []
+    assert ACTING.findall(output_of("chat", "-m", f"replay:{file}", "Other.", cwd=tmp_path)) == []
     (tmp_path / "agents.py").write_text(LEAVING)
     for option in ("--history", "--state"):
         (tmp_path / f"kept{NASTY}").mkdir()
-        shown = told("run", "agents.py", "Hi.", option, f"kept{NASTY}/talk.json", cwd=tmp_path)
+        shown = output_of("run", "agents.py", "Hi.", option, f"kept{NASTY}/talk.json", cwd=tmp_path)
         assert "could not be saved in" in shown
         assert ACTING.findall(shown) == []
 
 
-def test_the_name_of_a_model_does_not_act_on_the_terminal(tmp_path: Path) -> None:
+def test_control_characters_in_a_model_name_are_escaped(tmp_path: Path) -> None:
     name = f"openai-compatible:m{NASTY}"
     (tmp_path / "agents.py").write_text(f"import penstock\nagent = penstock.Agent({name!r})\n")
     for command in (["run", "agents.py"], ["chat", "-m", name, "--base-url", "http://127.0.0.1:9"]):
@@ -232,7 +232,7 @@ def test_the_name_of_a_model_does_not_act_on_the_terminal(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_an_address_in_the_environment_does_not_act_on_the_terminal(tmp_path: Path, options: list[str]) -> None:
-    shown = told("models", *options, cwd=tmp_path, AZURE_OPENAI_ENDPOINT=f"https://gotcha{NASTY}", COLUMNS="400")
+def test_control_characters_in_an_address_are_escaped(tmp_path: Path, options: list[str]) -> None:
+    shown = output_of("models", *options, cwd=tmp_path, AZURE_OPENAI_ENDPOINT=f"https://gotcha{NASTY}", COLUMNS="400")
     assert "gotcha" in shown
     assert ACTING.findall(shown) == []

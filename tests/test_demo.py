@@ -1,4 +1,4 @@
-"""The demo: a real run on every wire and in every dialect, shown in a terminal, in a pipe and as events."""
+"""The demo on every wire and in every dialect: in a terminal, in a pipe and as JSON; and how runs are rendered."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ SAVED = re.compile(
 NAMES = [tool.name for tool in TOOLS]
 
 
-def performed(wire: str = "anthropic", dialect: str | None = None) -> tuple[list[StreamEvent], Timeline]:
-    """The events of a run in this process, and when what happened."""
+def run_demo(wire: str = "anthropic", dialect: str | None = None) -> tuple[list[StreamEvent], Timeline]:
+    """The events of a run in this process, and its timeline."""
     events: list[StreamEvent] = []
     with open_demo(wire, dialect, FAST) as (agent, watch), agent.stream(PROMPT, deps=watch) as run:
         timeline = Timeline(watch.spans)
@@ -77,7 +77,7 @@ def performed(wire: str = "anthropic", dialect: str | None = None) -> tuple[list
 
 
 def check(events: list[StreamEvent]) -> None:
-    """All that the demo promises happens."""
+    """Checks that everything that the demo promises happens."""
     done = events[-1]
     assert isinstance(done, Done)
     assert (done.reason, done.output) == ("answered", ANSWER)
@@ -91,21 +91,21 @@ def check(events: list[StreamEvent]) -> None:
 
 
 @pytest.mark.parametrize("wire", [*WIRES, *ALIASES])
-def test_it_works_on_every_wire(wire: str) -> None:
-    check(performed(wire)[0])
+def test_the_demo_works_on_every_wire(wire: str) -> None:
+    check(run_demo(wire)[0])
 
 
 @pytest.mark.parametrize("dialect", sorted(prompts()))
-def test_it_works_in_every_dialect(dialect: str) -> None:
+def test_the_demo_works_in_every_dialect(dialect: str) -> None:
     wires = sorted(WIRES)
-    events, timeline = performed(wires[len(dialect) % len(wires)], dialect)
+    events, timeline = run_demo(wires[len(dialect) % len(wires)], dialect)
     check(events)
     assert not any(isinstance(event, ToolCall) and event.origin == "native" for event in events)
     assert len(timeline.waits) == (3 if prompts()[dialect].is_single else 1)
 
 
-def test_the_answer_says_what_the_tools_found() -> None:
-    results = "\n".join(event.result.text for event in performed()[0] if isinstance(event, ToolEnd))
+def test_the_answer_of_the_demo_matches_its_tool_results() -> None:
+    results = "\n".join(event.result.text for event in run_demo()[0] if isinstance(event, ToolEnd))
     for fact in ("4812", "12:04", "tax per item", "1,404", "1,362", "tax-api", "frozen until 18:00"):
         assert fact in results
         assert fact in ANSWER
@@ -134,7 +134,7 @@ def timed() -> Timeline:
     return timeline
 
 
-def test_a_tool_took_as_long_as_it_ran_and_not_until_that_was_told() -> None:
+def test_a_bar_ends_when_its_tool_ended_not_when_that_was_reported() -> None:
     bars = {bar.name: (bar.closed, bar.begin, bar.end, bar.lane) for bar in timed().bars}
     assert bars == {
         "response 1": (None, 0, 6, "response"),
@@ -144,7 +144,7 @@ def test_a_tool_took_as_long_as_it_ran_and_not_until_that_was_told() -> None:
     }
 
 
-def test_a_call_is_closed_before_its_tool_begins_even_if_the_reader_hears_of_it_later() -> None:
+def test_a_call_closes_before_its_tool_begins_even_if_its_event_arrives_later() -> None:
     timeline = Timeline({"a": Span(101.9, 105.0)})
     for event, at in happened():
         timeline.add(event, at)
@@ -152,32 +152,32 @@ def test_a_call_is_closed_before_its_tool_begins_even_if_the_reader_hears_of_it_
     assert look.closed == look.begin == pytest.approx(1.9)
 
 
-def test_what_was_saved_is_reckoned_from_the_longest_tool() -> None:
+def test_the_time_saved_is_computed_from_the_longest_tool() -> None:
     [wait] = timed().waits
     assert (wait.longest, wait.longest_seconds, wait.response_end, wait.left, wait.late) == ("look", 3, 6, 7.25, 9)
     assert wait.saved == 1.75
-    told = "".join(text for row in savings([wait], 200) for text, _ in row)
-    assert "The early start saved 1.75 s." in told
-    assert "6.00 + 3.00 (look, the longest) = 9.00 s" in told
+    output = "".join(text for row in savings([wait], 200) for text, _ in row)
+    assert "The early start saved 1.75 s." in output
+    assert "6.00 + 3.00 (look, the longest) = 9.00 s" in output
 
 
-def test_nothing_saved_is_said_to_be_nothing() -> None:
+def test_a_run_that_saved_nothing_says_so() -> None:
     wait = timed().waits[0]
     late = type(wait)(wait.response_end, wait.longest, 1.0, 7.25, 2.0)
     assert savings([late], 80)[0][0][0] == "The early start saved nothing in this run."
 
 
-def test_little_saved_is_explained_by_calls_that_came_late() -> None:
+def test_a_small_saving_is_explained_by_late_calls() -> None:
     wait = timed().waits[0]
     assert (wait.closed, wait.lead) == (2, 4)
     late = type(wait)(wait.response_end, wait.longest, 3.0, 8.9, 5.9)
-    told = {of: "".join(text for row in savings([of], 400) for text, _ in row) for of in (wait, late)}
-    assert "little to save" not in told[wait]
-    assert "the calls came at the very end, 0.10 s before the response ended" in told[late]
+    output = {of: "".join(text for row in savings([of], 400) for text, _ in row) for of in (wait, late)}
+    assert "little to save" not in output[wait]
+    assert "the calls came at the very end, 0.10 s before the response ended" in output[late]
 
 
 @pytest.mark.parametrize("width", [1, 10, 39, 79, 119])
-def test_the_chart_fits(width: int) -> None:
+def test_the_chart_fits_any_width(width: int) -> None:
     rows = ["".join(text for text, _ in row) for row in chart(timed(), width)]
     assert len(rows) == (6 if width > 60 else 5), "the signs are explained where there is room for it"
     assert all(len(row.rstrip()) <= max(width, 4) for row in rows)
@@ -190,7 +190,7 @@ def test_the_chart_shows_when_a_call_waited() -> None:
     assert re.search(r"◆┄+┿━+✗", rows[3])
 
 
-def test_a_line_goes_down_from_the_end_of_an_answer_to_the_next() -> None:
+def test_a_line_connects_the_end_of_a_response_with_the_next_one() -> None:
     axis, first, look, write, second, *_ = ("".join(text for text, _ in row) for row in chart(timed(), 79))
     at = first.index("┑")
     assert set(first[at + 1 : at + 10]) == {" "}, "it is the end of the bar"
@@ -198,7 +198,7 @@ def test_a_line_goes_down_from_the_end_of_an_answer_to_the_next() -> None:
     assert "│" not in axis
 
 
-def test_the_signs_that_were_drawn_are_explained_and_no_others() -> None:
+def test_the_legend_has_the_signs_of_the_chart_and_no_others() -> None:
     legend = _text(chart(timed(), 79)[-1])
     assert legend.strip().split("   ") == ["◆ arguments complete", "┄ waiting", "│ end of the response"]
     timeline = Timeline()
@@ -218,37 +218,37 @@ def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, check=False, capture_output=True, env=BARE | env, timeout=PATIENCE)
 
 
-def test_in_a_pipe_each_thing_is_a_line_and_the_saving_adds_up() -> None:
+def test_in_a_pipe_the_demo_is_a_log_and_the_saving_adds_up() -> None:
     done = run("--speed", "4")
     assert (done.returncode, done.stderr) == (0, b"")
-    told = done.stdout.decode()
-    assert "\x1b" not in told
-    found = SAVED.search(" ".join(told.split()))
+    output = done.stdout.decode()
+    assert "\x1b" not in output
+    found = SAVED.search(" ".join(output.split()))
     assert found is not None
     saved, left, response_end, again, longest, name, late = found.groups()
     assert (name, again) == ("search_logs", response_end)
     assert round(float(response_end) + float(longest), 2) == float(late)
     assert round(float(late) - float(left), 2) == float(saved) > 0
-    lines = {what: float(at) for at, what in re.findall(r"^ +(\d+\.\d\d)  (\w+ +\w+)", told, re.MULTILINE)}
+    lines = {what: float(at) for at, what in re.findall(r"^ +(\d+\.\d\d)  (\w+ +\w+)", output, re.MULTILINE)}
     spaced = {" ".join(what.split()): at for what, at in lines.items()}
     assert spaced["asked request"] == float(left)
     assert spaced["answered tool_calls"] == float(response_end)
     assert spaced["result search_logs"] - spaced["started search_logs"] == pytest.approx(float(longest), abs=0.25)
 
 
-def test_a_pipe_has_no_edge_and_the_title_is_the_wire_that_was_asked_for() -> None:
-    told = run("--speed", "20", "--wire", "mistral", "--dialect", "hermes", COLUMNS="40").stdout.decode().splitlines()
-    assert re.fullmatch(r"penstock demo · mistral at \S+ · calls in the text, as hermes", told[0])
-    assert told[2] == f"› {PROMPT}"
-    assert any(line.startswith("Request 2 was sent at") and line.endswith(" s.") for line in told)
+def test_lines_are_not_broken_in_a_pipe_and_the_title_names_the_wire() -> None:
+    output = run("--speed", "20", "--wire", "mistral", "--dialect", "hermes", COLUMNS="40").stdout.decode().splitlines()
+    assert re.fullmatch(r"penstock demo · mistral at \S+ · calls in the text, as hermes", output[0])
+    assert output[2] == f"› {PROMPT}"
+    assert any(line.startswith("Request 2 was sent at") and line.endswith(" s.") for line in output)
 
 
-@pytest.mark.parametrize(("path", "scripts", "told"), [
+@pytest.mark.parametrize(("path", "scripts", "expected"), [
     ("bin", "here/venv/bin", "penstock"), ("", "here/venv/bin", "venv/bin/penstock"),
     ("", "bin", "python -m penstock.cli"), ("", "here/empty", "python -m penstock.cli"),
 ])  # fmt: skip
-def test_the_last_words_name_a_command_that_can_be_started_from_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, scripts: str, told: str
+def test_the_next_steps_name_a_command_that_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, scripts: str, expected: str
 ) -> None:
     for folder in ("here/venv/bin", "bin"):
         (tmp_path / folder).mkdir(parents=True)
@@ -256,48 +256,48 @@ def test_the_last_words_name_a_command_that_can_be_started_from_here(
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("PATH", str(tmp_path / path) if path else "")
     monkeypatch.setattr("penstock.cli.demo.performance.get_path", lambda _: str(tmp_path / scripts))
-    assert command_name() == told
+    assert command_name() == expected
 
 
-def test_json_is_an_event_a_line() -> None:
+def test_json_has_one_event_per_line() -> None:
     done = run("--speed", "20", "--json", "--wire", "gemini", "--dialect", "hermes")
     assert (done.returncode, done.stderr) == (0, b"")
     check([decode(line) for line in done.stdout.splitlines()])
 
 
-def test_a_proxy_is_not_asked() -> None:
+def test_the_demo_uses_no_proxy() -> None:
     nowhere = "http://127.0.0.1:9"
     done = run("--speed", "20", http_proxy=nowhere, HTTP_PROXY=nowhere, ALL_PROXY=nowhere)
     assert done.returncode == 0, done.stdout
 
 
-def test_ascii_is_enough() -> None:
+def test_the_demo_renders_in_ascii() -> None:
     done = run("--speed", "20", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert done.returncode == 0
     assert b"\\u" not in done.stdout
     assert re.search(rb"search_logs +\*[=|]+\+", done.stdout)
 
 
-def test_colours_can_be_kept_in_a_pipe_and_nothing_is_drawn_anew() -> None:
-    told = run("--speed", "20", FORCE_COLOR="1").stdout.decode()
-    assert "\x1b[1;36msearch_logs" in told
-    assert set(re.findall("\x1b\\[[\\d;?]*([A-Za-z])", told)) == {"m"}
+def test_force_color_colours_a_pipe_without_redrawing() -> None:
+    output = run("--speed", "20", FORCE_COLOR="1").stdout.decode()
+    assert "\x1b[1;36msearch_logs" in output
+    assert set(re.findall("\x1b\\[[\\d;?]*([A-Za-z])", output)) == {"m"}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("--wire", "antropic"), "unknown wire 'antropic', did you mean 'anthropic'?\n"),
         (("--dialect", "herms"), "unknown dialect 'herms', did you mean 'hermes'?\n"),
         (("--dialect", "foo"), "unknown dialect 'foo'; use 'xml', which any model can write\n"),
-        (("--dialect", "plain"), "'xml' has them"),
+        (("--dialect", "plain"), "use 'xml' instead"),
         (("--speed", "0"), "speed"),
     ],
 )
-def test_a_mistake_says_what_there_is(arguments: tuple[str, ...], told: str) -> None:
+def test_a_wrong_option_of_the_demo_gets_a_suggestion(arguments: tuple[str, ...], expected: str) -> None:
     done = run(*arguments)
     assert done.returncode == 2
-    assert told in done.stderr.decode()
+    assert expected in done.stderr.decode()
     assert "Traceback" not in done.stderr.decode()
 
 
@@ -317,14 +317,14 @@ def terminal(*arguments: str, **env: str) -> Generator[tuple[subprocess.Popen[by
 
 
 def read(source: int, until: bytes = b"") -> bytes:
-    """What a terminal gets, to the end, or until this was seen."""
+    """What a terminal receives, to the end or until this."""
     seen, deadline = b"", time.monotonic() + PATIENCE
     while not until or until not in seen:
         ready, _, _ = select.select([source], [], [], max(0.0, deadline - time.monotonic()))
         assert ready, f"{until!r} did not come, only {seen!r}"
         try:
             new = os.read(source, 65536)
-        except OSError:  # how a terminal says that nobody is at its other end any more
+        except OSError:  # the other end of the terminal is closed
             new = b""
         if not new:
             break
@@ -335,40 +335,40 @@ def read(source: int, until: bytes = b"") -> bytes:
 
 def test_in_a_terminal_calls_grow_and_tools_run_side_by_side() -> None:
     with terminal("--speed", "2") as (child, screen):
-        told = read(screen).decode()
+        output = read(screen).decode()
         assert child.wait(PATIENCE) == 0
-    half_written = set(re.findall("│  .*▌", re.sub("\x1b\\[[\\d;]*m", "", told)))
+    half_written = set(re.findall("│  .*▌", re.sub("\x1b\\[[\\d;]*m", "", output)))
     assert len(half_written) > 2
-    assert "writing" in told
-    assert "started early" in told
-    assert "of 7 shards" in told
-    assert "\x1b[36m" in told
-    assert "The early start saved" in told
-    assert told.index("\x1b[?25l") < told.rindex("\x1b[?25h")
+    assert "writing" in output
+    assert "started early" in output
+    assert "of 7 shards" in output
+    assert "\x1b[36m" in output
+    assert "The early start saved" in output
+    assert output.index("\x1b[?25l") < output.rindex("\x1b[?25h")
 
 
-def test_no_color_is_obeyed_in_a_terminal() -> None:
+def test_no_color_turns_colours_off_in_a_terminal() -> None:
     with terminal("--speed", "20", NO_COLOR="1") as (child, screen):
-        told = read(screen).decode()
+        output = read(screen).decode()
         assert child.wait(PATIENCE) == 0
-    assert re.findall("\x1b\\[[\\d;]*m", told) == []
-    assert "The early start" in told
+    assert re.findall("\x1b\\[[\\d;]*m", output) == []
+    assert "The early start" in output
 
 
 @pytest.mark.parametrize(("arguments", "env"), [(("--plain",), {}), ((), {"TERM": "dumb"})])
-def test_plain_neither_colours_nor_moves(arguments: tuple[str, ...], env: dict[str, str]) -> None:
+def test_plain_output_has_no_colours_and_no_redrawing(arguments: tuple[str, ...], env: dict[str, str]) -> None:
     with terminal(*arguments, "--speed", "20", **env) as (child, screen):
-        told = read(screen)
+        output = read(screen)
         assert child.wait(PATIENCE) == 0
-    assert b"\x1b" not in told
-    assert b"started    search_logs early" in told
+    assert b"\x1b" not in output
+    assert b"started    search_logs early" in output
 
 
 def test_nothing_is_wider_than_a_narrow_terminal() -> None:
     with terminal("--speed", "20", COLUMNS="40") as (child, screen):
-        told = read(screen).decode()
+        output = read(screen).decode()
         assert child.wait(PATIENCE) == 0
-    lines = re.sub("\x1b\\[[\\d;?]*[A-Za-z]", "", told).replace("\r", "").splitlines()
+    lines = re.sub("\x1b\\[[\\d;?]*[A-Za-z]", "", output).replace("\r", "").splitlines()
     assert max(map(len, lines)) <= 40
 
 
@@ -377,11 +377,11 @@ def test_ctrl_c_ends_it_quietly(arguments: tuple[str, ...]) -> None:
     with terminal(*arguments) as (child, screen):
         seen = read(screen, b"recent_deploys")
         child.send_signal(signal.SIGINT)
-        told = seen + read(screen)
+        output = seen + read(screen)
         assert child.wait(PATIENCE) == 130
         assert child.stderr is not None
         assert child.stderr.read() == b""
-    assert told.rfind(b"\x1b[?25h") >= told.rfind(b"\x1b[?25l")
+    assert output.rfind(b"\x1b[?25h") >= output.rfind(b"\x1b[?25l")
 
 
 @pytest.mark.parametrize("argument", ["--plain", "--json"])
@@ -408,53 +408,54 @@ def console(width: int = 40, height: int = 12) -> Console:
     return Console(file=Terminal(), force_terminal=True, color_system=None, width=width, height=height)
 
 
-def page(*events: StreamEvent, width: int = 60) -> tuple[list[str], list[str]]:
-    """What stands and what moves after these events, which came a second apart."""
-    made = RunPage()
+def rows_after(*events: StreamEvent, width: int = 60) -> tuple[list[str], list[str]]:
+    """The final and the moving rows after these events, which arrive a second apart."""
+    page = RunPage()
     for at, event in enumerate(events):
-        made.add(event, float(at))
-    standing, moving = made.take(width, float(len(events))), made.moving(width, float(len(events)))
-    return [_text(row) for row in standing], [_text(row) for row in moving]
+        page.add(event, float(at))
+    final, moving = page.take(width, float(len(events))), page.moving(width, float(len(events)))
+    return [_text(row) for row in final], [_text(row) for row in moving]
 
 
 def _text(row: Any) -> str:
     return "".join(text for text, _ in row)
 
 
-def test_full_lines_stand_and_the_last_one_moves() -> None:
+def test_full_lines_are_final_and_the_last_one_is_redrawn() -> None:
     words = [Text(0, f"word{number} ") for number in range(20)]
-    standing, moving = page(StepStart(1), *words, width=30)
-    assert " ".join([*standing, *moving]).split() == [f"word{number}" for number in range(20)]
+    final, moving = rows_after(StepStart(1), *words, width=30)
+    assert " ".join([*final, *moving]).split() == [f"word{number}" for number in range(20)]
     assert len(moving) == 1
 
 
-def test_text_after_a_call_stands_below_it_when_the_tool_has_ended() -> None:
+def test_text_after_a_call_becomes_final_when_the_tool_has_ended() -> None:
     call = ToolCall("a", "look", {"city": "Rome"})
     started = ToolStart("1.1", "a", "look", {}, True)
     events: list[StreamEvent] = [StepStart(1), Text(0, "First."), call, started, Text(2, "Then.")]
-    standing, moving = page(*events)
-    assert standing == ["First."]
+    final, moving = rows_after(*events)
+    assert final == ["First."]
     assert moving[1:4] == ["╭─ look", "│  city      Rome", f"╰─ {moving[3][3]} 2.0 s  started early"]
     assert moving[-1] == "Then."
-    standing, moving = page(*events, ToolEnd("1.1", result(call, "Sunny.")), StepEnd(1, "tool_calls"))
-    assert standing == ["First.", "", "╭─ look", "│  city      Rome", "╰─ ✓ 2.0 s  Sunny.", "", "Then."]
+    final, moving = rows_after(*events, ToolEnd("1.1", result(call, "Sunny.")), StepEnd(1, "tool_calls"))
+    assert final == ["First.", "", "╭─ look", "│  city      Rome", "╰─ ✓ 2.0 s  Sunny.", "", "Then."]
     assert moving == []
 
 
-def test_a_call_that_waits_says_for_what() -> None:
+def test_a_waiting_call_names_its_reason() -> None:
     call = ToolCall("a", "pay", {})
-    assert page(StepStart(1), call)[1] == ["╭─ pay", "╰─ · waits for the end of the response"]
-    assert page(call, ApprovalRequest("a", "pay", {}))[1][-1] == "╰─ ? waits for your approval"
-    assert page(call, ApprovalRequest("a", "pay", {}, "deferred"))[1][-1] == "╰─ ? waits for its result from elsewhere"
+    assert rows_after(StepStart(1), call)[1] == ["╭─ pay", "╰─ · waits for the end of the response"]
+    assert rows_after(call, ApprovalRequest("a", "pay", {}))[1][-1] == "╰─ ? waits for your approval"
+    deferred = ApprovalRequest("a", "pay", {}, "deferred")
+    assert rows_after(call, deferred)[1][-1] == "╰─ ? waits for its result from elsewhere"
 
 
-def test_a_call_that_is_left_open_is_not_broken_off() -> None:
-    made = RunPage()
-    made.add(ApprovalRequest("a", "pay", {"amount": 5}), 0.0)
-    made.add(ToolCall("b", "look", {}, block=7), 0.0)
-    made.settle("interrupted")
-    standing, moving = made.take(60, 1.0), made.moving(60, 1.0)
-    assert [_text(row) for row in standing] == [
+def test_a_call_that_waits_for_approval_is_not_interrupted_at_the_end() -> None:
+    page = RunPage()
+    page.add(ApprovalRequest("a", "pay", {"amount": 5}), 0.0)
+    page.add(ToolCall("b", "look", {}, block=7), 0.0)
+    page.settle("interrupted")
+    final, moving = page.take(60, 1.0), page.moving(60, 1.0)
+    assert [_text(row) for row in final] == [
         "╭─ pay", "│  amount    5", "╰─ ? waits for your approval", "╭─ look", "╰─ ■ interrupted",
     ]  # fmt: skip
     assert moving == []
@@ -462,37 +463,37 @@ def test_a_call_that_is_left_open_is_not_broken_off() -> None:
 
 def test_a_resumed_call_is_shown_with_its_arguments() -> None:
     call = ToolCall("a", "pay", {"amount": 5})
-    standing, _ = page(ToolStart("1.0", "a", "pay", {"amount": 5}), ToolEnd("1.0", result(call, "Paid.")))
-    assert standing == ["╭─ pay", "│  amount    5", "╰─ ✓ 1.0 s  Paid."]
+    final, _ = rows_after(ToolStart("1.0", "a", "pay", {"amount": 5}), ToolEnd("1.0", result(call, "Paid.")))
+    assert final == ["╭─ pay", "│  amount    5", "╰─ ✓ 1.0 s  Paid."]
 
 
-def test_errors_and_restarts_are_shown() -> None:
-    standing, _ = page(
+def test_errors_and_retries_are_shown() -> None:
+    final, _ = rows_after(
         Text(0, "Hal"), Retry("overloaded"), Error("it broke", "500"), Done("error", "", (), Usage(), "no")
     )
-    assert standing == [
+    assert final == [
         "Hal", "", "↻ retry (overloaded): ignore the response above", "", "✗ error 500: it broke", "",
         "■ error: no",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("is_plain", [True, False])
-def test_what_an_error_said_is_not_said_again_at_the_end(is_plain: bool) -> None:
+def test_the_end_of_a_run_does_not_repeat_its_error(is_plain: bool) -> None:
     screen = console(width=100)
     with render_run(screen, is_plain=is_plain) as see:
         see(Error("no key", "MissingKeyError"), 0.0)
         see(Done("error", "", (), Usage(), "no key"), 0.0)
     assert isinstance(screen.file, io.StringIO)
-    told = screen.file.getvalue()
-    assert told.count("no key") == 1
-    assert re.search(r"(■|done +) ?error(\n|\x1b)", told)
+    output = screen.file.getvalue()
+    assert output.count("no key") == 1
+    assert re.search(r"(■|done +) ?error(\n|\x1b)", output)
 
 
-def test_the_model_is_waited_for_in_sight() -> None:
-    assert page(StepStart(1))[1][0].endswith(" 1.0 s  waiting for the model")
+def test_waiting_for_the_model_shows_a_timer() -> None:
+    assert rows_after(StepStart(1))[1][0].endswith(" 1.0 s  waiting for the model")
 
 
-def test_a_long_argument_shows_where_it_is_written() -> None:
+def test_a_long_argument_shows_its_last_lines_while_it_grows() -> None:
     card = CallCard("a", "write")
     card.write('{"text": "' + "\\n".join(f"line {number}" for number in range(50)))
     rows = [_text(row) for row in card.rows(40, 0.0)]
@@ -500,19 +501,19 @@ def test_a_long_argument_shows_where_it_is_written() -> None:
     assert len(rows) == 8
 
 
-def test_what_a_tool_or_a_model_says_cannot_act_on_the_terminal() -> None:
+def test_control_characters_of_models_and_tools_are_escaped() -> None:
     nasty = "\x1b]0;title\x07\x1b[2J\x9b31m\r"
     call = ToolCall("a", nasty, {nasty: nasty})
     events: list[StreamEvent] = [
         StepStart(1), Reasoning(0, nasty), Text(1, nasty), ToolCallStart(2, "a", nasty),
         ToolCallDelta(2, '{"a": "\x1b'), call, ToolStart("1.2", "a", nasty, {}), ToolProgress("1.2", "a", nasty, nasty),
     ]  # fmt: skip
-    standing, moving = page(*events)
-    ended, _ = page(*events, ToolEnd("1.2", result(call, nasty)), Error(nasty))
-    assert re.findall("[\x00-\x1f\x7f-\x9f]", "".join([*standing, *moving, *ended])) == []
+    final, moving = rows_after(*events)
+    ended, _ = rows_after(*events, ToolEnd("1.2", result(call, nasty)), Error(nasty))
+    assert re.findall("[\x00-\x1f\x7f-\x9f]", "".join([*final, *moving, *ended])) == []
 
 
-def test_only_what_changed_is_written_again() -> None:
+def test_only_changed_rows_are_redrawn() -> None:
     screen = console()
     region = LiveRegion(screen)
     region.draw([], [(("one", ""),), (("two", ""),)])
@@ -522,14 +523,14 @@ def test_only_what_changed_is_written_again() -> None:
     assert screen.file.getvalue() == "one\x1b[K\ntwo\x1b[K\n\x1b[J" + "\x1b[1A\rthree\x1b[K\n\x1b[J"
 
 
-def test_a_region_is_never_higher_than_the_terminal() -> None:
+def test_a_live_region_is_never_higher_than_the_terminal() -> None:
     screen = console(height=5)
     LiveRegion(screen).draw([], [((f"row {number}", ""),) for number in range(20)])
     assert isinstance(screen.file, io.StringIO)
     assert re.findall(r"row (\d+)", screen.file.getvalue()) == ["16", "17", "18", "19"]
 
 
-def test_the_cursor_comes_back_whatever_happens() -> None:
+def test_the_cursor_is_shown_again_after_an_exception() -> None:
     screen = console()
 
     def break_off() -> None:
@@ -540,8 +541,8 @@ def test_the_cursor_comes_back_whatever_happens() -> None:
     with pytest.raises(ZeroDivisionError):
         break_off()
     assert isinstance(screen.file, io.StringIO)
-    told = screen.file.getvalue()
-    assert told.endswith("╰─ ■ interrupted\x1b[K\n\x1b[J\x1b[?25h")
+    output = screen.file.getvalue()
+    assert output.endswith("╰─ ■ interrupted\x1b[K\n\x1b[J\x1b[?25h")
 
 
 def test_lines_break_at_words_and_lose_nothing() -> None:

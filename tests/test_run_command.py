@@ -74,10 +74,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *arguments: str, piped: str = "") -> subprocess.CompletedProcess[str]:
     command = [*PENSTOCK, "run", *arguments]
     return subprocess.run(
-        command, cwd=folder, input=given, capture_output=True, text=True, check=False, timeout=PATIENCE
+        command, cwd=folder, input=piped, capture_output=True, text=True, check=False, timeout=PATIENCE
     )
 
 
@@ -92,20 +92,20 @@ def test_an_agent_in_a_file_is_run(folder: Path) -> None:
 @pytest.mark.parametrize(
     "target", ["agents.py:agent", "agents", "agents:agent", "agents:factory", "./agents.py:factory"]
 )
-def test_ways_to_name_an_agent(folder: Path, target: str) -> None:
-    done = run(folder, target, given="Oslo\n")
+def test_an_agent_can_be_named_by_file_module_or_factory(folder: Path, target: str) -> None:
+    done = run(folder, target, piped="Oslo\n")
     assert (done.returncode, done.stderr) == (0, "")
     assert "sunny in Oslo" in done.stdout
 
 
-def test_events_as_json(folder: Path) -> None:
+def test_a_run_can_be_printed_as_json(folder: Path) -> None:
     done = run(folder, "agents.py", "Rome", "--json")
     events = [decode(line) for line in done.stdout.splitlines()]
     assert isinstance(events[-1], Done)
     assert events[-1].output == "I was told: sunny in Rome"
 
 
-def test_a_history_is_kept_and_gone_on_from(folder: Path) -> None:
+def test_a_history_is_saved_and_continued(folder: Path) -> None:
     for count, city in enumerate(("Rome", "Oslo"), 1):
         assert run(folder, "agents.py", city, "--history", "talk.json").returncode == 0
         assert sum(message.role == "user" for message in decode_messages((folder / "talk.json").read_bytes())) == count
@@ -116,15 +116,18 @@ def test_a_history_is_kept_and_gone_on_from(folder: Path) -> None:
     assert (folder / "talk.json").read_text() == '{"half":', "what could not be read is not overwritten"
 
 
-def test_a_history_that_cannot_be_kept_is_told_before_anything_is_asked(folder: Path) -> None:
-    for place, told in (("nowhere/talk.json", "there is no directory nowhere"), ("/dev/null", "is not a regular file")):
+def test_a_history_file_that_cannot_be_written_is_reported_before_the_run(folder: Path) -> None:
+    for place, output in (
+        ("nowhere/talk.json", "there is no directory nowhere"),
+        ("/dev/null", "is not a regular file"),
+    ):
         done = run(folder, "agents.py", "Rome", "--history", place)
         assert (done.returncode, done.stdout) == (2, "")
-        assert told in done.stderr
+        assert output in done.stderr
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_history_that_could_not_be_kept_in_the_end_is_told_in_a_line(folder: Path) -> None:
+def test_a_history_that_could_not_be_saved_is_reported_in_one_line(folder: Path) -> None:
     (folder / "talks").mkdir()
     done = run(folder, "agents.py:clearer", "Go.", "--history", "talks/talk.json")
     assert "Cleared." in done.stdout
@@ -134,7 +137,7 @@ def test_a_history_that_could_not_be_kept_in_the_end_is_told_in_a_line(folder: P
 
 @pytest.mark.parametrize("arguments", [["run", "agents.py"], ["chat", "-m", "sim:demo"], ["record", "-m", "sim:demo"]])
 @pytest.mark.parametrize("prompt", ["", " \n"])
-def test_nothing_is_not_asked(folder: Path, arguments: list[str], prompt: str) -> None:
+def test_an_empty_prompt_is_refused(folder: Path, arguments: list[str], prompt: str) -> None:
     output = ["-o", "kept.jsonl"] if arguments[0] == "record" else []
     given = [([prompt], "")] if output else [([prompt], ""), ([], prompt)]
     for words, piped in given:
@@ -144,29 +147,31 @@ def test_nothing_is_not_asked(folder: Path, arguments: list[str], prompt: str) -
         assert done.stderr == "Error: there is nothing to ask: give a prompt\n"
 
 
-def test_quiet_is_the_answer_and_nothing_else(folder: Path) -> None:
+def test_quiet_prints_only_the_answer(folder: Path) -> None:
     done = run(folder, "agents.py", "Rome", "--quiet")
     assert (done.returncode, done.stdout, done.stderr) == (0, "I was told: sunny in Rome\n", "")
 
 
-@pytest.mark.parametrize(("target", "code", "said", "told"), [
+@pytest.mark.parametrize(("target", "code", "said", "expected"), [
     ("agents.py:cut", 1, "So\n", "length"), ("agents.py:busy", 3, "", "wrong key"),
     ("agents.py:payer", 4, "I pay.\n", "waits for approval"),
 ])  # fmt: skip
-def test_quiet_says_elsewhere_what_is_no_answer(folder: Path, target: str, code: int, said: str, told: str) -> None:
+def test_quiet_reports_a_missing_answer_on_standard_error(
+    folder: Path, target: str, code: int, said: str, expected: str
+) -> None:
     done = run(folder, target, "Go.", "-q")
     assert (done.returncode, done.stdout) == (code, said)
     assert done.stderr.startswith("Error: ")
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
-@pytest.mark.parametrize(("target", "code", "told"), [
+@pytest.mark.parametrize(("target", "code", "expected"), [
     ("agents.py:cut", 1, "length"), ("agents.py:busy", 3, "wrong key"), ("agents.py:payer", 4, "waits for approval"),
 ])  # fmt: skip
-def test_the_exit_code_says_how_it_ended(folder: Path, target: str, code: int, told: str) -> None:
+def test_the_exit_code_says_how_it_ended(folder: Path, target: str, code: int, expected: str) -> None:
     done = run(folder, target, "Go.")
     assert done.returncode == code
-    assert told in done.stdout + done.stderr
+    assert expected in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -195,7 +200,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("target", MISTAKES)
-def test_mistakes_are_told_in_a_line(folder: Path, target: str) -> None:
+def test_a_wrong_target_is_reported_in_one_line(folder: Path, target: str) -> None:
     (folder / "broken.py").write_text("import penstock\nnothing\n")
     (folder / "syntax.py").write_text("def def\n")
     (folder / "empty.py").write_text("import penstock\n")
@@ -217,7 +222,7 @@ def test_mistakes_are_told_in_a_line(folder: Path, target: str) -> None:
 
 
 class Terminal:
-    """A process at a terminal of its own."""
+    """A process with a terminal of its own."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.ours, theirs = pty.openpty()
@@ -245,32 +250,32 @@ class Terminal:
         return before + words
 
     def interrupt(self) -> None:
-        """Ctrl-C, until something comes of it: one that falls between a prompt and the reading waits for the next."""
+        """Ctrl-C, repeated until there is output: one between a prompt and the read has no effect until the next."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             self.child.send_signal(signal.SIGINT)
             if select.select([self.ours], [], [], 1.0)[0]:
                 return
-        raise AssertionError("nothing came of it")
+        raise AssertionError("Ctrl-C had no effect")
 
     def type(self, text: str) -> None:
         os.write(self.ours, text.encode())
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("typed", "expected"),
     [("y\n", "paid 5"), ("n\n", "declined"), ("no, too much\n", "too much"), ("yes please\n", "paid 5")],
 )
-def test_a_person_is_asked_at_a_terminal(folder: Path, typed: str, told: str) -> None:
+def test_an_approval_is_asked_for_at_a_terminal(folder: Path, typed: str, expected: str) -> None:
     with Terminal(folder, "run", "agents.py:payer", "Pay.") as terminal:
         terminal.expect("pay(amount=5): run it? [y/N] ")
         terminal.type(typed)
         seen = terminal.expect("All is paid.")
-        assert told in seen
+        assert expected in seen
         assert terminal.child.wait(PATIENCE) == 0
 
 
-def test_a_call_waits_for_the_person_and_then_shows_what_it_was(folder: Path) -> None:
+def test_a_call_that_waited_is_shown_again_with_its_arguments(folder: Path) -> None:
     with Terminal(folder, "run", "agents.py:payer", "Pay.") as terminal:
         seen = terminal.expect("run it? ")
         assert "waits for your approval" in seen
@@ -281,7 +286,7 @@ def test_a_call_waits_for_the_person_and_then_shows_what_it_was(folder: Path) ->
         assert "amount" in seen
 
 
-def test_ctrl_c_leaves_a_call_open(folder: Path) -> None:
+def test_ctrl_c_at_an_approval_ends_the_run_with_a_valid_history(folder: Path) -> None:
     with Terminal(folder, "run", "agents.py:payer", "Pay.", "--history", "talk.json") as terminal:
         terminal.expect("run it? ")
         terminal.interrupt()
@@ -291,7 +296,7 @@ def test_ctrl_c_leaves_a_call_open(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--plain"], ["-q"]])
-def test_a_missing_key_is_told_once(folder: Path, options: list[str]) -> None:
+def test_a_missing_key_is_reported_once(folder: Path, options: list[str]) -> None:
     (folder / "keyless.py").write_text("import penstock\nagent = penstock.Agent('openai:gpt-5')\n")
     env = {**os.environ, "OPENAI_API_KEY": ""}
     command = [*PENSTOCK, "run", "keyless.py", "Hi.", *options]
@@ -300,12 +305,12 @@ def test_a_missing_key_is_told_once(folder: Path, options: list[str]) -> None:
     assert (done.stdout + done.stderr).count("set OPENAI_API_KEY") == 1
 
 
-def test_of_two_manners_the_last_counts(folder: Path) -> None:
+def test_of_two_output_options_the_last_counts(folder: Path) -> None:
     assert run(folder, "agents.py", "Rome", "--json", "-q").stdout == "I was told: sunny in Rome\n"
     assert run(folder, "agents.py", "Rome", "-q", "--json").stdout.startswith('{"type":"step_start"')
 
 
-def test_a_server_here_that_is_not_reached_may_not_be_running(folder: Path) -> None:
+def test_a_local_server_that_is_down_gets_a_question(folder: Path) -> None:
     near = "penstock.Model('vllm:m', 'http://127.0.0.1:9', retries=penstock.Retries(attempts=1))"
     (folder / "near.py").write_text(f"import penstock\nagent = penstock.Agent({near})\n")
     done = run(folder, "near.py", "Hi.")
@@ -318,7 +323,7 @@ def test_a_server_here_that_is_not_reached_may_not_be_running(folder: Path) -> N
 
 
 @pytest.mark.parametrize("command", [["chat", "Hi."], ["record", "-o", "kept.jsonl", "Hi."]])
-def test_without_a_model_one_is_named_that_needs_no_key(folder: Path, command: list[str]) -> None:
+def test_a_missing_model_gets_an_example_without_a_key(folder: Path, command: list[str]) -> None:
     done = subprocess.run([*PENSTOCK, *command], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "Missing option '-m' / '--model'. Name a model, as in -m sim:demo, which needs no key." in done.stderr
@@ -328,7 +333,7 @@ TOOLS = [{"name": "weather", "parameters": {"type": "object", "properties": {"ci
 
 
 @pytest.mark.parametrize("prompt", [["Rome"], []])
-def test_ctrl_c_at_a_result_ends_the_answer(folder: Path, prompt: list[str]) -> None:
+def test_ctrl_c_at_a_result_ends_the_response(folder: Path, prompt: list[str]) -> None:
     (folder / "tools.json").write_text(json.dumps(TOOLS))
     with Terminal(folder, "chat", "-m", "sim:fast", "--tools", "tools.json", *prompt) as terminal:
         if not prompt:
@@ -348,8 +353,8 @@ agent = penstock.Agent(penstock.Model("sim:fast", record="kept.jsonl"), {TOOLS!r
 """
 
 
-@pytest.mark.parametrize(("typed", "told"), [("fine\n", "fine"), ("\n", "(no answer)"), ("\x04", "(no answer)")])
-def test_what_a_call_gives_is_asked_in_one_way(folder: Path, typed: str, told: str) -> None:
+@pytest.mark.parametrize(("typed", "expected"), [("fine\n", "fine"), ("\n", "(no answer)"), ("\x04", "(no answer)")])
+def test_chat_and_run_ask_for_a_result_in_the_same_way(folder: Path, typed: str, expected: str) -> None:
     (folder / "tools.json").write_text(json.dumps(TOOLS))
     (folder / "declared.py").write_text(DECLARED)
     kept = folder / "kept.jsonl"
@@ -360,7 +365,7 @@ def test_what_a_call_gives_is_asked_in_one_way(folder: Path, typed: str, told: s
             terminal.expect("returns › ")
             terminal.type(typed)
             assert terminal.child.wait(PATIENCE) == 0
-        assert f'"content":"{told}"' in kept.read_text()
+        assert f'"content":"{expected}"' in kept.read_text()
 
 
 @pytest.mark.parametrize(("answer", "decision"), [
@@ -369,7 +374,7 @@ def test_what_a_call_gives_is_asked_in_one_way(folder: Path, typed: str, told: s
     ("no, too much", (False, "too much")), ("n: not today", (False, "not today")), ("don't", (False, "")),
     *[(neither, None) for neither in ("maybe", "too much", "yes but only 3", "yesterday", "okra", "?")],
 ])  # fmt: skip
-def test_an_approval_is_a_yes_or_a_no_or_asked_again(answer: str, decision: tuple[bool, str] | None) -> None:
+def test_an_approval_is_parsed_as_yes_no_or_unclear(answer: str, decision: tuple[bool, str] | None) -> None:
     assert parse_approval(answer) == decision
 
 
@@ -427,7 +432,7 @@ def test_a_chat_continues_its_history(folder: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "Error: there is no directory nowhere to save the history in\n")
 
 
-def test_a_conversation_at_a_terminal(folder: Path) -> None:
+def test_a_conversation_alternates_until_ctrl_d(folder: Path) -> None:
     with Terminal(folder, "run", "agents.py") as terminal:
         terminal.expect("› ")
         for city in ("Rome", "Oslo"):
@@ -440,7 +445,7 @@ def test_a_conversation_at_a_terminal(folder: Path) -> None:
 # All commands.
 
 
-def test_the_help_says_what_each_command_says_of_itself() -> None:
+def test_the_list_of_commands_has_the_short_help_of_each() -> None:
     context = click.Context(penstock)
     for name in penstock.list_commands(context):
         command = penstock.get_command(context, name)
@@ -479,21 +484,21 @@ def test_shells_complete_names(words: list[str], offered: list[str]) -> None:
     assert set(found.split()) == set(offered)
 
 
-@pytest.mark.parametrize(("name", "told"), [
+@pytest.mark.parametrize(("name", "expected"), [
     ("openai:gpt-5", "no API key for openai: set OPENAI_API_KEY in the environment"),
     ("openai-compatible:x", "give --base-url or set OPENAI_COMPATIBLE_BASE_URL"),
 ])  # fmt: skip
-def test_advice_is_for_the_command_line(name: str, told: str) -> None:
+def test_errors_name_options_and_not_python_arguments(name: str, expected: str) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI")}
     command = [*PENSTOCK, "chat", "-m", name, "Hi."]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert expected in done.stderr
     assert "Model(" not in done.stderr
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_models_can_be_copied_from_a_terminal_of_any_width(width: int) -> None:
+def test_models_truncates_nothing_at_any_width(width: int) -> None:
     env = {**os.environ, "COLUMNS": str(width)}
     shown = subprocess.run([*PENSTOCK, "models"], capture_output=True, text=True, check=True, env=env).stdout
     assert "…" not in shown
@@ -501,34 +506,34 @@ def test_models_can_be_copied_from_a_terminal_of_any_width(width: int) -> None:
 
 
 def models(width: int, **settings: str) -> dict[str, str]:
-    """What the column of the keys says of each provider, where this is set and nothing else."""
+    """The key column of each provider, with only these variables set."""
     mine = ("OPENAI", "AZURE", "AWS", "GOOGLE", "BEDROCK")
     env = {name: value for name, value in os.environ.items() if not name.startswith(mine)}
     env |= {"COLUMNS": str(width), **settings}
-    told = subprocess.run([*PENSTOCK, "models"], capture_output=True, text=True, check=True, env=env).stdout
-    begin, end = told.index(" key") - told.index(" provider"), re.search("key +", told)
+    output = subprocess.run([*PENSTOCK, "models"], capture_output=True, text=True, check=True, env=env).stdout
+    begin, end = output.index(" key") - output.index(" provider"), re.search("key +", output)
     assert end is not None
     keys: dict[str, str] = {}
-    for line in told.splitlines()[3:-2]:
+    for line in output.splitlines()[3:-2]:
         name = line[:begin].strip() or list(keys)[-1]
         keys[name] = f"{keys.get(name, '')} {line[begin : begin + len(end[0])].strip()}".strip()
     return keys
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_models_say_what_is_missing_for_an_address_that_is_not_shown(width: int) -> None:
-    told = models(width)
-    assert told["openai-compatible"] == "set OPENAI_COMPATIBLE_BASE_URL"
-    assert told["azure"] == "set AZURE_OPENAI_API_KEY, AZURE_OPENAI_ENDPOINT"
-    assert told["vertex"] == "set GOOGLE_ACCESS_TOKEN, GOOGLE_CLOUD_LOCATION, GOOGLE_CLOUD_PROJECT"
-    assert told["bedrock"] == "set AWS_BEARER_TOKEN_BEDROCK (or AWS credentials), AWS_REGION"
-    told = models(width, AZURE_OPENAI_API_KEY="k", GOOGLE_CLOUD_LOCATION="global")
-    assert told["azure"] == "✓ AZURE_OPENAI_API_KEY, set AZURE_OPENAI_ENDPOINT"
-    assert told["vertex"] == "set GOOGLE_ACCESS_TOKEN, GOOGLE_CLOUD_PROJECT"
+def test_models_names_the_variables_of_an_address_that_is_not_shown(width: int) -> None:
+    output = models(width)
+    assert output["openai-compatible"] == "set OPENAI_COMPATIBLE_BASE_URL"
+    assert output["azure"] == "set AZURE_OPENAI_API_KEY, AZURE_OPENAI_ENDPOINT"
+    assert output["vertex"] == "set GOOGLE_ACCESS_TOKEN, GOOGLE_CLOUD_LOCATION, GOOGLE_CLOUD_PROJECT"
+    assert output["bedrock"] == "set AWS_BEARER_TOKEN_BEDROCK (or AWS credentials), AWS_REGION"
+    output = models(width, AZURE_OPENAI_API_KEY="k", GOOGLE_CLOUD_LOCATION="global")
+    assert output["azure"] == "✓ AZURE_OPENAI_API_KEY, set AZURE_OPENAI_ENDPOINT"
+    assert output["vertex"] == "set GOOGLE_ACCESS_TOKEN, GOOGLE_CLOUD_PROJECT"
 
 
 @pytest.mark.parametrize("width", [80, 140])
-def test_models_say_that_bedrock_wants_a_key(width: int) -> None:
+def test_models_names_the_key_of_bedrock(width: int) -> None:
     region = {"AWS_DEFAULT_REGION": "eu-north-1"}
     assert models(width, **region)["bedrock"] == "set AWS_BEARER_TOKEN_BEDROCK (or AWS credentials)"
     for variable in ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"):
@@ -536,22 +541,22 @@ def test_models_say_that_bedrock_wants_a_key(width: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["gemini", "google:gemini-3"])
-def test_models_show_one_provider_with_how_to_name_its_models(name: str) -> None:
+def test_models_shows_how_to_name_the_models_of_one_provider(name: str) -> None:
     shown = subprocess.run([*PENSTOCK, "models", name], capture_output=True, text=True, check=True).stdout
     assert "google:MODEL" in shown
     assert "GEMINI_API_KEY or GOOGLE_API_KEY" in shown
     assert "anthropic" not in shown
 
 
-def test_models_suggest_a_provider() -> None:
+def test_models_suggests_a_similar_provider() -> None:
     done = subprocess.run([*PENSTOCK, "models", "opnai"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "Error: unknown provider 'opnai', did you mean 'openai'?\n")
 
 
 def test_a_provider_without_an_address_has_none_in_json() -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "AZURE"))}
-    told = subprocess.run([*PENSTOCK, "models", "--json"], capture_output=True, check=True, env=env).stdout
-    urls = {row["provider"]: row["url"] for row in json.loads(told)}
+    output = subprocess.run([*PENSTOCK, "models", "--json"], capture_output=True, check=True, env=env).stdout
+    urls = {row["provider"]: row["url"] for row in json.loads(output)}
     assert (urls["openai-compatible"], urls["azure"]) == (None, None)
     assert urls["openai"] == "https://api.openai.com/v1"
 

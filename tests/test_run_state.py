@@ -95,7 +95,7 @@ def paid(folder: Path) -> list[str]:
     return book.read_text().split() if book.exists() else []
 
 
-def test_a_run_that_waits_is_kept_and_told_with_its_calls(folder: Path) -> None:
+def test_a_run_that_waits_is_saved_and_its_calls_are_reported(folder: Path) -> None:
     done = run(folder, "payer", "Pay.")
     assert done.returncode == 4
     assert done.stderr == (
@@ -107,7 +107,7 @@ def test_a_run_that_waits_is_kept_and_told_with_its_calls(folder: Path) -> None:
     assert paid(folder) == []
 
 
-def test_without_a_file_it_is_said_that_nothing_is_kept(folder: Path) -> None:
+def test_without_state_a_run_that_waits_is_reported_as_not_saved(folder: Path) -> None:
     command = [*PENSTOCK, "run", "agents.py:payer", "Pay.", "-q"]
     done = subprocess.run(command, cwd=folder, input="", capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (4, "I pay.\n")
@@ -120,7 +120,7 @@ def test_without_a_file_it_is_said_that_nothing_is_kept(folder: Path) -> None:
 @pytest.mark.parametrize(("verdict", "answer", "book"), [
     ("--yes", "I was told: paid 5\n", ["5"]), ("--no", "declined", []),
 ])  # fmt: skip
-def test_a_kept_run_goes_on_by_a_verdict(folder: Path, verdict: str, answer: str, book: list[str]) -> None:
+def test_a_saved_run_continues_with_a_verdict(folder: Path, verdict: str, answer: str, book: list[str]) -> None:
     assert run(folder, "payer", "Pay.").returncode == 4
     done = run(folder, "payer", verdict, "-q")
     assert (done.returncode, done.stderr) == (0, "")
@@ -129,7 +129,7 @@ def test_a_kept_run_goes_on_by_a_verdict(folder: Path, verdict: str, answer: str
     assert not (folder / "run.json").exists(), "the run is over"
 
 
-def test_without_a_verdict_a_kept_run_waits_on(folder: Path) -> None:
+def test_without_a_verdict_a_saved_run_still_waits(folder: Path) -> None:
     run(folder, "payer", "Pay.")
     kept = (folder / "run.json").read_bytes()
     done = run(folder, "payer")
@@ -138,7 +138,7 @@ def test_without_a_verdict_a_kept_run_waits_on(folder: Path) -> None:
     assert (folder / "run.json").read_bytes() == kept
 
 
-def test_a_verdict_is_on_what_waited_and_on_nothing_later(folder: Path) -> None:
+def test_a_verdict_does_not_apply_to_later_calls(folder: Path) -> None:
     run(folder, "again", "Pay.")
     done = run(folder, "again", "--yes")
     assert done.returncode == 4
@@ -148,7 +148,7 @@ def test_a_verdict_is_on_what_waited_and_on_nothing_later(folder: Path) -> None:
     assert paid(folder) == ["5", "6"]
 
 
-def test_what_was_handed_on_waits_for_its_result(folder: Path) -> None:
+def test_a_deferred_call_waits_for_its_result(folder: Path) -> None:
     done = run(folder, "porter", "Go.")
     assert done.returncode == 4
     assert "deliver(to='Rome') waits for its result; continue with --state run.json at a terminal\n" in done.stderr
@@ -156,7 +156,7 @@ def test_what_was_handed_on_waits_for_its_result(folder: Path) -> None:
     assert (folder / "run.json").exists()
 
 
-def test_a_verdict_leaves_the_call_that_was_handed_on(folder: Path) -> None:
+def test_a_verdict_does_not_answer_a_deferred_call(folder: Path) -> None:
     run(folder, "shipper", "Go.")
     done = run(folder, "shipper", "--yes")
     assert done.returncode == 4
@@ -170,18 +170,18 @@ def test_a_verdict_leaves_the_call_that_was_handed_on(folder: Path) -> None:
     assert paid(folder) == ["5"], "it was paid once"
 
 
-@pytest.mark.parametrize(("typed", "told"), [("y\n", "paid 5"), ("n too much\n", "too much")])
-def test_at_a_terminal_the_person_is_asked(folder: Path, typed: str, told: str) -> None:
+@pytest.mark.parametrize(("typed", "expected"), [("y\n", "paid 5"), ("n too much\n", "too much")])
+def test_a_saved_run_asks_for_approval_at_a_terminal(folder: Path, typed: str, expected: str) -> None:
     run(folder, "payer", "Pay.")
     with Terminal(folder, "run", "agents.py:payer", "--state", "run.json") as terminal:
         terminal.expect("pay(amount=5): run it? [y/N] ")
         terminal.type(typed)
-        assert told in terminal.expect("I was told:")
+        assert expected in terminal.expect("I was told:")
         assert terminal.child.wait(PATIENCE) == 0
     assert not (folder / "run.json").exists()
 
 
-def test_ctrl_c_at_the_question_keeps_the_run(folder: Path) -> None:
+def test_ctrl_c_at_an_approval_keeps_the_saved_run(folder: Path) -> None:
     with Terminal(folder, "run", "agents.py:payer", "Pay.", "--state", "run.json") as terminal:
         terminal.expect("run it? ")
         terminal.interrupt()
@@ -190,7 +190,7 @@ def test_ctrl_c_at_the_question_keeps_the_run(folder: Path) -> None:
     assert paid(folder) == ["5"]
 
 
-def test_what_was_begun_is_not_begun_again_after_a_crash(folder: Path) -> None:
+def test_a_call_that_was_approved_does_not_run_again_after_a_crash(folder: Path) -> None:
     run(folder, "payer", "Pay.")
     with (folder / "agents.py").open("a") as file:
         file.write('\n\n@penstock.tool(approval=True)\ndef pay(amount: int) -> str:\n    """Pay."""\n')
@@ -199,7 +199,7 @@ def test_what_was_begun_is_not_begun_again_after_a_crash(folder: Path) -> None:
     assert not (folder / "run.json").exists()
 
 
-def test_a_run_that_ends_otherwise_leaves_no_file(folder: Path) -> None:
+def test_a_run_that_does_not_wait_leaves_no_state_file(folder: Path) -> None:
     run(folder, "payer", "Pay.")
     env = {"OPENAI_API_KEY": "", "PATH": "/usr/bin:/bin"}
     command = [*PENSTOCK, "run", "agents.py:poor", "--state", "run.json", "--yes"]
@@ -210,7 +210,7 @@ def test_a_run_that_ends_otherwise_leaves_no_file(folder: Path) -> None:
     assert paid(folder) == ["5"]
 
 
-def test_a_history_is_kept_beside_it(folder: Path) -> None:
+def test_a_history_is_saved_beside_the_state(folder: Path) -> None:
     history = folder / "talk.json"
     assert run(folder, "payer", "Pay.", "--history", "talk.json").returncode == 4
     assert run(folder, "payer", "--yes", "--history", "talk.json").returncode == 0
@@ -219,7 +219,7 @@ def test_a_history_is_kept_beside_it(folder: Path) -> None:
     assert "paid 5" in history.read_text()
 
 
-def test_a_history_that_has_gone_on_is_not_overwritten(folder: Path) -> None:
+def test_a_history_that_was_continued_is_not_overwritten(folder: Path) -> None:
     run(folder, "payer", "Pay.", "--history", "talk.json")
     longer = [*decode_messages((folder / "talk.json").read_bytes()), user("Well?")]
     (folder / "talk.json").write_bytes(encode_messages(longer))
@@ -242,25 +242,25 @@ MISTAKES: dict[str, tuple[list[str], bytes | None, str]] = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_told_in_a_line(folder: Path, name: str) -> None:
-    arguments, content, told = MISTAKES[name]
+def test_a_wrong_target_is_reported_in_one_line(folder: Path, name: str) -> None:
+    arguments, content, output = MISTAKES[name]
     if content is not None:
         (folder / "run.json").write_bytes(content)
     done = run(folder, "payer", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
-    assert told in done.stderr
+    assert output in done.stderr
     assert done.stderr.count("\n") == 1
     assert content is None or (folder / "run.json").read_bytes() == content, "what could not be read is not removed"
 
 
-def test_a_verdict_wants_a_file(folder: Path) -> None:
+def test_a_verdict_needs_a_state_file(folder: Path) -> None:
     command = [*PENSTOCK, "run", "agents.py:payer", "--yes", "Pay."]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 2
     assert done.stderr == "Error: --yes and --no are for a run that waits: name its file with --state\n"
 
 
-def test_the_run_of_another_agent_is_told(folder: Path) -> None:
+def test_the_run_of_another_agent_is_refused(folder: Path) -> None:
     run(folder, "payer", "Pay.")
     done = run(folder, "stranger", "--yes")
     assert done.returncode == 2
@@ -268,14 +268,17 @@ def test_the_run_of_another_agent_is_told(folder: Path) -> None:
     assert (folder / "run.json").exists()
 
 
-def test_a_place_where_nothing_can_be_kept_is_told_before_anything_is_asked(folder: Path) -> None:
-    for place, told in (("nowhere/run.json", "there is no directory nowhere"), ("/dev/null", "is not a regular file")):
+def test_a_state_file_that_cannot_be_written_is_reported_before_the_run(folder: Path) -> None:
+    for place, output in (
+        ("nowhere/run.json", "there is no directory nowhere"),
+        ("/dev/null", "is not a regular file"),
+    ):
         done = run(folder, "payer", "Pay.", "--state", place)
         assert (done.returncode, done.stdout) == (2, "")
-        assert told in done.stderr
+        assert output in done.stderr
 
 
-def test_a_run_that_could_not_be_kept_is_lost_and_that_is_said(folder: Path) -> None:
+def test_a_run_that_could_not_be_saved_is_reported(folder: Path) -> None:
     (folder / "runs").mkdir()
     with (folder / "agents.py").open("a") as file:
         file.write("\n\ndef leaving(asked):\n    import os\n    os.rmdir('runs')\n    return once(asked)\n")
@@ -287,16 +290,16 @@ def test_a_run_that_could_not_be_kept_is_lost_and_that_is_said(folder: Path) -> 
     assert second.endswith("waits for approval; the run is not saved")
 
 
-def test_a_call_that_waits_cannot_act_on_the_terminal(folder: Path) -> None:
+def test_control_characters_in_a_waiting_call_are_escaped(folder: Path) -> None:
     done = run(folder, "sly", "Pay.")
     assert (done.returncode, "waits for approval" in done.stderr) == (4, True)
     assert set("\x1b\x9b\u202e").isdisjoint(done.stderr + done.stdout)
 
 
-def test_the_help_says_what_it_is_for() -> None:
-    told: Any = subprocess.run(
+def test_the_help_explains_state() -> None:
+    output: Any = subprocess.run(
         [sys.executable, "-m", "penstock.cli", "run", "--help"], capture_output=True, text=True, check=True
     )
-    words = " ".join(told.stdout.split())
+    words = " ".join(output.stdout.split())
     assert "Save a run that waits for a person in this file; without PROMPT, continue that run." in words
     assert "--yes / --no" in words

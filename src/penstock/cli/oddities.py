@@ -55,12 +55,12 @@ COUNTED: dict[Oddity, tuple[str, str]] = {
     "invalid": ("call that must not run", "calls that must not run"),
     "generated_id": ("call id was generated, as none was sent", "call ids were generated, as none were sent"),
     "repeated_id": ("call id was sent again for another call", "call ids were sent again for other calls"),
-    "jump": ("jump between calls whose pieces are interleaved", "jumps between calls whose pieces are interleaved"),
+    "jump": ("jump between interleaved calls", "jumps between interleaved calls"),
     "continued": (
         "call continued after the JSON of its arguments had closed",
         "calls continued after their JSON had closed",
     ),
-    "changed": ("call whose arguments were changed at its end", "calls whose arguments were changed at their end"),
+    "changed": ("call with arguments that changed at its end", "calls with arguments that changed at their end"),
     "control": ("piece with control characters, shown escaped", "pieces with control characters, shown escaped"),
     "broken": ("piece with a broken character (U+FFFD)", "pieces with broken characters (U+FFFD)"),
 }

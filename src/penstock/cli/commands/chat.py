@@ -47,7 +47,11 @@ def chat(
       penstock chat -m anthropic:claude-sonnet-5 --history talk.json
 
     \b
-    Exit code: 0 answered, 1 a response was cut or failed, 2 the command is wrong, 3 the provider failed
+    Exit code:
+      0  answered
+      1  a response was cut or failed
+      2  the command is wrong
+      3  the provider failed
     """
     model = open_model(name, wire, base_url, timeout, record)
     tools = read_tools(tool_file)

@@ -38,7 +38,10 @@ def check(file: IO[bytes], provider: str | None, is_repair: bool, wire: WireName
       penstock check history.json --repair --to gemini > body.json
 
     \b
-    Exit code: 0 nothing is wrong, 1 there are problems, 2 the file is not a history
+    Exit code:
+      0  nothing is wrong
+      1  there are problems
+      2  the file is not a history
     """
     if is_repair and as_json:
         raise CommandError("--json prints problems and --repair prints the history: use one of them")

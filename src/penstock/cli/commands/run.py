@@ -45,7 +45,12 @@ def run(
       penstock run agent.py --state run.json --yes
 
     \b
-    Exit code: 0 answered, 1 ended otherwise, 2 the command is wrong, 3 the provider failed, 4 a call waits for a person
+    Exit code:
+      0  answered
+      1  ended otherwise
+      2  the command is wrong
+      3  the provider failed
+      4  a call waits for a person
     """
     from penstock.cli.agent_target import find_agent
 

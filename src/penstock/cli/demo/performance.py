@@ -1,4 +1,4 @@
-"""Runs the demo: an agent whose model is a server on this machine, shown as it runs."""
+"""Runs the demo: an agent with a simulated provider on this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NEXT_STEPS = "Try --wire gemini, --dialect hermes or --json; then {} chat -m sim
 
 @contextmanager
 def open_demo(wire: str, dialect: str | None = None, speed: float = 1.0) -> Generator[tuple[Agent, Watch]]:
-    """The agent, whose model is a server on this machine, and the dependencies of its tools."""
+    """The agent, with a provider that is simulated on this machine, and the dependencies of its tools."""
     pace = PACE / speed
     server = Loopback(script(wire, dialect, pace), pace=pace, strict=True)
     with server, httpx2.Client(trust_env=False) as client:  # not through a proxy

@@ -114,7 +114,7 @@ def script(wire: str, dialect: str | None, pace: float) -> Callable[[ReceivedReq
     replies = iter(
         [*(_calling_reply(wire, dialect, pace, calls, at == 0) for at, calls in enumerate(rounds)), Reply(ANSWER)]
     )
-    return lambda asked: next(replies)
+    return lambda _request: next(replies)
 
 
 def _calling_reply(wire: str, dialect: str | None, pace: float, calls: Sequence[ToolCall], is_first: bool) -> Reply:

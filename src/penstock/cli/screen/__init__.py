@@ -1,1 +1,1 @@
-"""What is shown in a terminal: a fold over events."""
+"""The output of commands: pages of blocks that events fill, and the renderer that draws them."""

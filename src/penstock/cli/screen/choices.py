@@ -12,7 +12,7 @@ class Choices:
     """Passes the events of one choice on, and holds those of the others back until that choice has finished."""
 
     def __init__(self) -> None:
-        self.seen: set[int] = set()
+        self.numbers: set[int] = set()
         self._current: int | None = None
         self._held: dict[int, list[StreamChunk]] = {}
 
@@ -20,7 +20,7 @@ class Choices:
         """The events that can be shown now."""
         if isinstance(event, Error | Retry | Unknown | Usage):
             return [event]
-        self.seen.add(event.choice)
+        self.numbers.add(event.choice)
         if self._current is None:
             self._current = event.choice
         if event.choice == self._current:

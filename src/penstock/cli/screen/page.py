@@ -50,7 +50,7 @@ class Page(ABC, Generic[AnyEvent]):
         """Adds an event."""
 
     def close(self) -> None:
-        """The events are over: adds what is to be said at the end."""
+        """Adds what follows the last event."""
 
     @abstractmethod
     def _add_detail(self, event: ToolCallClosed | ToolCall | Unknown | Opaque | Usage | Finish) -> None:

@@ -110,7 +110,7 @@ class ResponsePage(Page[StreamChunk]):
         raw = event.raw_reason
         details = [f'the provider sent "{one_line(raw, 60)}"' if raw is not None and raw != event.reason else ""]
         details.append(one_line(event.message))
-        if self._usage and len(self._choices.seen) == 1:  # otherwise it counts all choices, and is shown at the end
+        if self._usage and len(self._choices.numbers) == 1:  # otherwise it counts all choices, and is shown at the end
             details.append(_tokens(self._usage))
             self._usage = None
         style = FINISH_STYLES.get(event.reason, "odd")
