@@ -1,1 +1,1 @@
-"""What penstock costs, as ratios measured in one run. `python -m benchmarks --help`, and README.md."""
+"""Benchmarks of penstock, as ratios measured in one run: see `python -m benchmarks --help` and README.md."""

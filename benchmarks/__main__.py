@@ -1,4 +1,4 @@
-"""Measure penstock: `python -m benchmarks [WHAT …]`; without a word, all that is quick. See README.md."""
+"""Runs benchmarks: `python -m benchmarks [NAME …]`; without a name, all quick ones. See README.md."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "peers": peers.measure,
 }
 DEFAULT = ("decode", "partial", "text", "import", "agent", "concurrent")
-"""What takes about a minute and installs nothing."""
+"""The benchmarks that take about a minute and install nothing."""
 
 
 def main() -> int:
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def _summary(title: str, lines: dict[str, list[str]]) -> bool:
-    """Print all lines under the title; whether there are any."""
+    """Prints the lines under a title; returns whether there are any."""
     found = [f"  {name}: {line}" for name, many in lines.items() for line in many]
     print("\n".join([f"{title}:", *found]) if found else f"{title}: nothing")
     return bool(found)

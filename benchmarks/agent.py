@@ -1,4 +1,4 @@
-"""The agent: how early its tools start, what a step costs, and whether many runs at once stay fair."""
+"""The agent: how early its tools start, the CPU time of a step, and the fairness of many concurrent runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _line(steps: int) -> Scripted:
 
 
 def _steps(report: Report) -> Table:
-    """What a step of an agent costs beyond the asking: the model alone is asked the same, and that is taken off."""
+    """The CPU time of a step of an agent, without that of the same request to the model alone."""
     say(f"agent, {STEPS} steps of small turns")
     history = list(_agent(_line(STEPS)).run("Go.").messages)
     requests = [history[: 1 + 2 * at] for at in range(STEPS + 1)]
@@ -101,7 +101,7 @@ def _ask_async(requests: list[list[Message]]) -> None:
 
 
 def _crowd(report: Report) -> Table:
-    """Many runs in one process, each of which mostly waits: none is to wait for the others."""
+    """Many runs in one process, each mostly waiting: none should wait for the others."""
     say(f"agent, {AGENTS} runs at once")
     times: list[float] = []
 

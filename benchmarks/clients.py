@@ -1,7 +1,7 @@
-"""How each peer is used: as its documentation says to stream, and then what is needed to get the text and the calls.
+"""The clients of the peers: each streams as its documentation says, and collects the text and the calls.
 
-Every client is given the stream that will come, prepares what a program prepares once, and returns a function that
-reads one response. Each runs in its peer's environment, so each imports its peer itself.
+A client gets the stream that it will read, does what a program does once, and returns a function that reads one
+response. It runs in the environment of its peer, and imports the peer itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Read = Callable[[], Answer | None]
 
 
 def httpx2_alone(stream: Stream) -> Read:
-    """The transport that most peers stand on, and nothing else: the bytes are thrown away."""
+    """Only the transport that most peers use: the bytes are discarded."""
     import httpx2
 
     client = httpx2.Client()
@@ -200,7 +200,7 @@ def anthropic_stream(stream: Stream) -> Read:
 
 
 def _read_chunks(chunks: Iterable[Any]) -> Answer:
-    """What people write who take the raw chunks: the pieces of each call by its index."""
+    """A typical loop over raw chunks: joins the pieces of each call by index."""
     texts: list[str] = []
     calls: dict[int, list[str]] = {}
     for chunk in chunks:

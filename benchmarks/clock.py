@@ -1,7 +1,7 @@
-"""How time is taken: as CPU time of the process, in turns, and the least of many.
+"""Measures the CPU time of the process: the minimum of many runs, with the runners in turns.
 
-On a machine that others use too, a single time says little and a mean says less. What disturbs a run only ever adds to
-it, so the least of many is nearest to the truth; and taking turns lets a slow minute slow all runners alike.
+Disturbances on a shared machine only add time, so the minimum is the best estimate; taking turns makes a slow minute
+affect all runners alike.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def race(
     laps: Mapping[Name, int] | None = None,
     budget: float = 3600.0,
 ) -> dict[Name, float]:
-    """The least CPU seconds of each runner.
+    """The minimum of the CPU seconds of each runner.
 
     In each round each runner runs once, or as often as `laps` says (short ones want more tries). After `budget` seconds
     no new round begins.
@@ -38,7 +38,7 @@ def race(
 
 
 def cpu_seconds(run: Callable[[], object]) -> float:
-    """The CPU time of one run. The garbage collector stays on, as it is where people use this, but starts out clean."""
+    """The CPU time of one run. The garbage collector stays enabled, as in real programs, but is run before."""
     gc.collect()
     begin = time.process_time()
     run()

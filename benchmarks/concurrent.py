@@ -1,4 +1,4 @@
-"""Many streams at once: the CPU time of `Model.astream` for a chunk, as a multiple of raw aiohttp on the same bytes."""
+"""Many concurrent streams: the CPU time of `Model.astream` per chunk, as a multiple of raw aiohttp's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STREAMS = 1000
 CHUNKS = 100
 CPU = 1.4
 LAG = 2.0
-"""The targets: CPU time for a chunk, and the mean lag of the loop, as multiples of raw aiohttp's."""
+"""The targets: CPU time per chunk, and the mean lag of the event loop, as multiples of those of raw aiohttp."""
 RAW, OURS = "aiohttp_alone", "penstock_astream"
 LABELS = {
     RAW: "aiohttp alone, no decoding",
@@ -51,7 +51,7 @@ def measure() -> Report:
 
 
 def measure_peers() -> Report:
-    """The peers on the same bytes, each in its environment."""
+    """The peers on the same bytes, each in its own environment."""
     report = measure()
     if report.skipped:
         return report
@@ -93,7 +93,7 @@ _FILES = 2 * STREAMS + 100  # in one process
 
 
 def _allows_files() -> bool:
-    """Let this process, and so those that it starts, have as many open files as are needed, if the system allows it."""
+    """Raises the limit of open files of this process and its children, if the system allows it."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if now < _FILES and (most == resource.RLIM_INFINITY or most >= _FILES):
         resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, most))
@@ -103,17 +103,17 @@ def _allows_files() -> bool:
 
 @contextmanager
 def _server() -> Iterator[int]:
-    """The port of a server, in a process of its own."""
+    """The port of a server in its own process."""
     command = [sys.executable, "-m", "benchmarks.crowd_server", str(CHUNKS)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout is not None
         yield int(process.stdout.readline())
-        process.communicate()  # with its input it ends
+        process.communicate()  # it ends when its input is closed
 
 
 def _crowd(python: str | Path, port: int, *names: str) -> dict[str, Costs]:
-    """What the streams of these clients cost, in one process of that Python."""
+    """The CPU time of the streams of these clients, in one process of that Python."""
     found: dict[str, Costs] = ask(python, "crowd", port, STREAMS, CHUNKS, *names)
     return found
 

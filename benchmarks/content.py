@@ -1,4 +1,4 @@
-"""What the synthetic models say: prose, and the arguments of tool calls. The same on every run."""
+"""The content of the synthetic responses: prose, and arguments of tool calls. The same on every run."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Many streams at once: what `Model.astream` costs a chunk beside raw aiohttp on the same bytes, and how late it is.
+"""Many concurrent streams: the CPU time of `Model.astream` per chunk compared to raw aiohttp, and the lag of the loop.
 
-Each client has all of its streams open at one time. They take turns: for a moment only the streams of one advance, then
-those of the next, so that whatever else the machine does slows them alike. Runs as a process of its own, which prints a
-line of JSON: for each client the CPU time, how late the loop was with other work, and how many streams did not come
-whole. A peer's client runs in the environment of that peer, so each imports what it needs itself.
+Each client has all of its streams open at once. The clients take turns: only the streams of one advance at a time, so
+that disturbances affect all alike. Runs as its own process, which prints a line of JSON: for each client the CPU time,
+the lag of the event loop, and the number of incomplete streams. The client of a peer runs in the environment of that
+peer, and imports the peer itself.
 
     python -m benchmarks.crowd PORT STREAMS CHUNKS CLIENT...
 """
@@ -24,23 +24,23 @@ from benchmarks.content import words
 from benchmarks.crowd_server import GROUPS
 from benchmarks.streams import Stream, openai_chat_text
 
-LIMIT = 300  # seconds for all; then the process ends by SIGALRM
-INTERVAL = 0.01  # seconds between two ticks
+LIMIT = 300  # seconds in total, then SIGALRM ends the process
+INTERVAL = 0.01  # seconds between ticks
 GATE = 50  # requests that are sent at once
-TURN = 8  # frames of each stream, before it is another client's turn
-PAUSE = 0.05  # seconds at the end of a turn, in which what is under way comes in
-JOB = 0.004  # seconds between the small jobs by which the lag is measured
+TURN = 8  # frames of each stream per turn of a client
+PAUSE = 0.05  # seconds at the end of a turn, for frames in transit
+JOB = 0.004  # seconds between the small jobs that measure the lag
 MODEL = "gpt-4o"
 MESSAGES: Any = [{"role": "user", "content": "Go on."}]
 
 Ask = Callable[[], Awaitable[bool]]
-"""Ask once, and read the answer; whether all of it came."""
+"""Sends one request and reads the response; returns whether it was complete."""
 Client = Callable[[str, Stream], AbstractAsyncContextManager[Ask]]
 
 
 @asynccontextmanager
 async def aiohttp_alone(url: str, stream: Stream) -> AsyncIterator[Ask]:
-    """The transport, and nothing else: the bytes are counted and thrown away."""
+    """Only the transport: the bytes are counted and discarded."""
     import aiohttp
 
     connector = aiohttp.TCPConnector(limit=0)
@@ -102,7 +102,7 @@ async def litellm_acompletion(url: str, stream: Stream) -> AsyncIterator[Ask]:
 
 
 class Lane:
-    """The streams of one client, and what they cost while it is their turn."""
+    """The streams of one client, and their CPU time during its turns."""
 
     def __init__(self, ask: Ask, mark: str, control: asyncio.StreamWriter) -> None:
         self._ask = ask
@@ -121,12 +121,12 @@ class Lane:
         return sum(stream.exception() is not None or not stream.result() for stream in self._streams)
 
     async def open(self, count: int) -> None:
-        """Ask so many times more."""
+        """Opens more streams."""
         async with self._measured():
             self._streams += (asyncio.ensure_future(self._ask()) for _ in range(count))
 
     async def advance(self) -> None:
-        """Let every stream advance by some frames."""
+        """Advances every stream by some frames."""
         async with self._measured():
             for _ in range(TURN * GROUPS):
                 self._control.write(self._tick)
@@ -136,7 +136,7 @@ class Lane:
     async def _measured(self) -> AsyncIterator[None]:
         begin = time.process_time()
         watch = asyncio.ensure_future(_note_delays(self.delays))
-        await asyncio.sleep(0)  # it begins before the work does
+        await asyncio.sleep(0)  # start it before the work
         yield
         await asyncio.sleep(PAUSE)
         watch.cancel()
@@ -144,7 +144,7 @@ class Lane:
 
 
 async def run(names: Sequence[str], port: int, count: int, stream: Stream) -> dict[str, dict[str, float]]:
-    """What it costs each client to read so many streams at once, in turns."""
+    """The CPU time of each client for this many concurrent streams, in turns."""
     _, control = await asyncio.open_connection("127.0.0.1", port)
     url = f"http://127.0.0.1:{port}"
     async with AsyncExitStack() as stack:
@@ -152,11 +152,13 @@ async def run(names: Sequence[str], port: int, count: int, stream: Stream) -> di
         for name in names:
             client: Client = globals()[name]
             async with client(f"{url}/at-once/v1", stream) as ask:
-                await ask()  # warms what a client prepares late
+                await ask()  # warms up lazy imports
             ask = await stack.enter_async_context(client(f"{url}/{name}/v1", stream))
             lanes[name] = Lane(ask, name, control)
         gc.collect()
-        for begin in range(0, count, GATE):  # by turns too, because the heap that the collector walks grows with each
+        for begin in range(
+            0, count, GATE
+        ):  # in turns too: the heap that the garbage collector traverses grows with each
             for lane in lanes.values():
                 await lane.open(min(GATE, count - begin))
         while waiting := [lane for lane in lanes.values() if not lane.is_done]:
@@ -175,7 +177,7 @@ async def run(names: Sequence[str], port: int, count: int, stream: Stream) -> di
 
 
 async def _note_delays(delays: list[float]) -> None:
-    """Note how late the loop is with each of the small jobs that it also has."""
+    """Records the delay of each of the small jobs on the event loop."""
     while True:
         due = time.perf_counter() + JOB
         await asyncio.sleep(JOB)
@@ -184,7 +186,7 @@ async def _note_delays(delays: list[float]) -> None:
 
 def main(port: int, streams: int, chunks: int, *names: str) -> None:
     signal.alarm(LIMIT)
-    with redirect_stdout(sys.stderr):  # some clients like to talk
+    with redirect_stdout(sys.stderr):  # some clients print
         results = asyncio.run(run(names, port, streams, openai_chat_text(words(chunks))))
     print(json.dumps(results), flush=True)
 

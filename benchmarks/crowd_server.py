@@ -1,9 +1,9 @@
-"""A cheap server of one answer, in a process of its own: `python -m benchmarks.crowd_server CHUNKS`.
+"""A cheap server with one response, in its own process: `python -m benchmarks.crowd_server CHUNKS`.
 
-It speaks just enough HTTP to be asked, and has all that it will say encoded beforehand. The first part of a path names
-the lane of a stream; whoever writes `TICK lane` lets a part of the streams of that lane advance by a frame. So the
-streams run no faster than they are read, and frames never pile up to be read at one go. What is asked in the lane
-`at-once` is answered at once. Prints its port; ends with its standard input.
+It implements a minimum of HTTP, and its response is encoded in advance. The first part of a path names the lane of a
+stream; the line `TICK lane` on a connection advances a group of the streams of that lane by one frame. So streams are
+not faster than their readers, and frames do not pile up. Requests in the lane `at-once` get the whole response at once.
+Prints its port; ends when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from benchmarks.content import words
 from benchmarks.streams import openai_chat_text
 
 GROUPS = 8
-"""Into so many groups the streams of a lane fall; at a tick, one of them advances."""
+"""The number of groups of a lane; each tick advances one of them."""
 BACKLOG = 4096
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 class Lane:
-    """Streams that are under way, and what each has still to say."""
+    """The open streams, with the rest of each."""
 
     def __init__(self) -> None:
         self._groups = deque[dict[asyncio.WriteTransport, Iterator[bytes]]]({} for _ in range(GROUPS))
@@ -43,7 +43,7 @@ class Lane:
 
 
 class Connection(asyncio.Protocol):
-    """A connection, on which one request after another is answered, or the ticks come."""
+    """A connection with requests, or with ticks."""
 
     def __init__(self, writes: list[bytes], lanes: defaultdict[bytes, Lane]) -> None:
         self._writes = writes
@@ -80,7 +80,7 @@ def _length(head: bytes) -> int:
 
 
 def _in_chunks(frames: tuple[bytes, ...]) -> list[bytes]:
-    """What goes over the wire: each frame as a chunk of its own, and the end with the last."""
+    """The encoded response: one HTTP chunk per frame, and the end with the last."""
     *others, last = (b"%x\r\n%s\r\n" % (len(frame), frame) for frame in frames)
     return [*others, last + b"0\r\n\r\n"]
 

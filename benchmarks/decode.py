@@ -14,7 +14,7 @@ from benchmarks.wires import known
 
 TARGETS = {READS: 1.6, FRAMES: 2.5}
 JUDGED = ("openai-chat", "openai-responses", "anthropic")
-"""The wires on which the targets hold; the others are shown."""
+"""The wires with targets; the others are only reported."""
 ROUNDS = 30
 
 

@@ -1,6 +1,6 @@
-"""The early start: when an agent's tools start, and when its next request leaves, while three calls stream in.
+"""The early start: when the tools of an agent start, and when its next request is sent, while three calls stream.
 
-The server is here; every agent, ours and the peers', runs in a process of its own (`early_agents`).
+The server runs here; each agent, ours and those of the peers, runs in its own process (`early_agents`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from penstock.testing import Loopback, ReceivedRequest, Reply, call, wait
 
 WIRE = "openai-chat"
 CLOSED = (0.2, 0.4, 0.6)
-"""When the arguments of each call close, in seconds after the answer began."""
+"""When the arguments of each call are complete, in seconds after the start of the response."""
 END = 1.0
-"""When the answer ends."""
+"""When the response ends."""
 ENDED = (END,) * len(CLOSED)
 
 LATE = 0.02
@@ -60,7 +60,7 @@ PEERS = (
 
 @dataclass(frozen=True)
 class Policy:
-    """One way to let our agent start its tools: from when it may, and by when the second request is to leave."""
+    """A start policy of our agent: when tools may start, and when the second request should have been sent."""
 
     function: str
     label: str
@@ -77,40 +77,40 @@ OURS = (
 
 
 class Trial:
-    """One run against the server, and when things happened in it, in seconds after the answer began."""
+    """One run against the server, with its times in seconds after the start of the response."""
 
     def __init__(self, python: str | Path, function: str) -> None:
-        self._began = self._asked = 0.0
+        self._began = self._second_request = 0.0
         with Loopback(self._answer) as server:
             starts = process.ask(python, "early_agents", function, server.base_url(WIRE))
         if not len(starts) == len(server.requests[-1].results) == len(CLOSED):
             raise ProcessFailed("it did not run every call once, or did not send every result")
         self.starts = [start - self._began for start in starts]
-        self.second = self._asked - self._began
+        self.second = self._second_request - self._began
 
-    def _answer(self, asked: ReceivedRequest) -> Reply:
-        """The answer to a request. An agent comes twice, and the moments of its second run stay."""
-        if asked.results:
-            self._asked = time.monotonic()
+    def _answer(self, request: ReceivedRequest) -> Reply:
+        """The response to a request. An agent runs twice, and the times of its second run are kept."""
+        if request.results:
+            self._second_request = time.monotonic()
             return Reply("Done.")
         self._began = time.monotonic()
-        name = asked.tools[0].name
+        name = request.tools[0].name
         gaps = [CLOSED[0], *(later - sooner for sooner, later in pairwise(CLOSED))]
         parts = [part for at, gap in enumerate(gaps) for part in (wait(gap), call(name, {"place": str(at)}))]
         return Reply(*parts, wait(END - CLOSED[-1]))
 
     def delays(self, moments: Sequence[float]) -> list[float]:
-        """How long after these moments the tools started."""
+        """The seconds between these times and the starts of the tools."""
         return [start - moment for start, moment in zip(self.starts, moments, strict=True)]
 
 
 def table(report: Report) -> Table:
-    """Ours: a loop that waits for the end of the stream takes at least `END` + `TOOL`."""
+    """Our agent: a loop that waits for the end of the stream takes at least `END` + `TOOL`."""
     return _table([_our_line(policy, report) for policy in OURS])
 
 
 def measure_peers() -> Report:
-    """Ours and the peers, each peer in its environment."""
+    """Our agent and those of the peers, each in its own environment."""
     report = Report(notes=["the ms of a peer are counted from the end of the stream"])
     lines = list(table(report).rows)
     for peer in PEERS:

@@ -1,8 +1,8 @@
-"""Agents with one tool, each run in a process of its own: when does the tool start?
+"""Agents with one tool, each in its own process: when does the tool start?
 
-Every agent is used as its documentation says to stream, with its calls in parallel, and is run twice, because the
-first run warms what it prepares late. Each runs in its peer's environment, so each imports its peer itself. Prints a
-line of JSON: the moments at which the tool started in the second run, on the clock that all processes share.
+Each agent streams as its documentation says, with parallel calls, and runs twice, because the first run warms up lazy
+imports. It runs in the environment of its peer, and imports the peer itself. Prints a line of JSON: the times at which
+the tool started in the second run, on the clock that all processes share.
 
     python -m benchmarks.early_agents AGENT URL
 """
@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import penstock
 
-TOOL = 0.5  # seconds that the tool takes
-LIMIT = 60  # seconds for all; then the process ends by SIGALRM
+TOOL = 0.5  # seconds per call of the tool
+LIMIT = 60  # seconds in total, then SIGALRM ends the process
 MODEL = "gpt-4o"
 
 STARTS: list[float] = []
 Go = Callable[[str], Any]
-"""Run the agent to its end, or give back the coroutine that does."""
+"""Runs the agent to its end, or returns the coroutine that does."""
 
 
 def look(place: str) -> str:
@@ -159,7 +159,7 @@ def _langchain(url: str, function: Any) -> Any:
 def main(name: str, url: str) -> None:
     signal.alarm(LIMIT)
     go: Go = globals()[name](url)
-    with redirect_stdout(sys.stderr), asyncio.Runner() as runner:  # some agents like to talk
+    with redirect_stdout(sys.stderr), asyncio.Runner() as runner:  # some agents print
         for _ in range(2):
             STARTS.clear()
             if inspect.iscoroutine(running := go("Go.")):

@@ -1,4 +1,4 @@
-"""An environment of its own for each peer, because they ask for different versions of the same things."""
+"""A virtual environment per peer, because they require different versions of the same packages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ HOME = ROOT / ".bench"
 
 
 class InstallFailed(Exception):
-    """An environment could not be made; the message is what the installer said last."""
+    """An environment could not be created; the message is the last output of the installer."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment under `.bench`, made when it is first wanted and again when its requirements change."""
+    """A virtual environment under `.bench`, created on first use and again when its requirements change."""
 
     name: str
     requirements: Sequence[str]
@@ -40,7 +40,7 @@ class Environment:
 
     @property
     def _stamp(self) -> Path:
-        """Written last, so that half an environment is never taken for a whole one."""
+        """Written last, so that an incomplete environment is not used."""
         return HOME / self.name / "requirements.txt"
 
     @property
@@ -51,6 +51,6 @@ class Environment:
 def _run(*command: str) -> None:
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     if result.returncode:
-        said = (result.stderr or result.stdout).strip().splitlines()
-        errors = [line for line in said if line.startswith("ERROR")] or said[-1:] or [f"exit {result.returncode}"]
+        output = (result.stderr or result.stdout).strip().splitlines()
+        errors = [line for line in output if line.startswith("ERROR")] or output[-1:] or [f"exit {result.returncode}"]
         raise InstallFailed(errors[0])

@@ -1,4 +1,4 @@
-"""The floor: the least that anyone who reads a stream must do, which is to split the frames and parse each once."""
+"""The floor: the minimum work of any reader of a stream, which is to split the frames and parse each once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import orjson
 
 
 def floor(body: bytes) -> int:
-    """Split a whole SSE body and parse the JSON of each frame; the number of frames."""
+    """Splits an SSE body and parses the JSON of each frame; returns the number of frames."""
     loads = orjson.loads
     count = 0
     for frame in body.split(b"\r\n\r\n" if body.endswith(b"\r\n\r\n") else b"\n\n"):

@@ -1,6 +1,6 @@
-"""What `import penstock` costs, next to the one library that it needs, and what it brings along.
+"""The CPU time of `import penstock` compared to the only library that it needs, and the modules that it loads.
 
-Names are imported on first use, so the import alone says little: what a program pays that decodes is told too.
+Names are imported on first use, so the first use of the decoder is measured too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ JUDGED = "import penstock"
 TARGET = 1.5
 SHOWN = ("from penstock import Decoder", 'import penstock; penstock.Decoder("openai-chat")')
 UNWANTED = ("aiohttp", "click", "httpx", "httpx2", "pydantic", "rich")
-"""What a program that only decodes should not have to load."""
+"""Modules that a program that only decodes should not load."""
 ROUNDS = 15
 
 _PROBE = """\
@@ -34,7 +34,7 @@ print(json.dumps({{"seconds": seconds, "modules": modules}}))
 
 @dataclass(frozen=True)
 class Import:
-    """An import in an interpreter of its own: its CPU time, without that interpreter's start, and what it loaded."""
+    """An import in a new interpreter: its CPU time without the start of the interpreter, and the loaded modules."""
 
     seconds: float
     modules: tuple[str, ...]
@@ -77,7 +77,7 @@ def _line(statement: str, best: dict[str, Import], report: Report) -> list[str]:
 
 
 def _race(*statements: str) -> dict[str, Import]:
-    """The cheapest run of each, taken in turns. The first round only warms the caches."""
+    """The fastest run of each, in turns. The first round only warms the caches."""
     say(f"import, {len(statements)} statements, {ROUNDS} times each")
     tries: dict[str, list[Import]] = {statement: [] for statement in statements}
     for _ in range(ROUNDS + 1):

@@ -1,4 +1,4 @@
-"""Arguments while they are written: how time and memory grow when `PartialJSON.value` is read after every piece."""
+"""Partial arguments: how time and memory grow when `PartialJSON.value` is read after every piece."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 SHAPES = {"many fields": edits, "one long field": document}
 EXPONENT = 1.1
 MEMORY = 4.0
-"""The targets: the exponent of the time, and the peak of memory over the length of the largest text."""
+"""The targets: the exponent of the time, and the peak memory relative to the length of the largest text."""
 ROUNDS = 2
 LAPS = {size: max(1, 200_000 // size) for size in SIZES}
 
@@ -30,7 +30,7 @@ Run = Callable[[], object]
 
 @dataclass(frozen=True)
 class Scenario:
-    """Arguments of one shape, read straight or `through` a wire's decoder."""
+    """Arguments of one shape, parsed directly or `through` the decoder of a wire."""
 
     shape: str
     through: str = ""
@@ -40,11 +40,11 @@ class Scenario:
 
     @property
     def is_memory_judged(self) -> bool:
-        """Not where two trees of many small values are alive by right: the reader's view, and the call's arguments."""
+        """False where two trees of many small values exist: the partial view, and the arguments of the call."""
         return not self.through
 
     def prepare(self, size: int) -> Run:
-        """The run at this size; its input is made now, so that it costs the run nothing."""
+        """The run at this size; its input is created now, outside of the measurement."""
         arguments = SHAPES[self.shape](size)
         if self.through:
             return partial(_read_response, self.through, CALL_STREAMS[self.through]("one tool", [arguments]).frames)
@@ -85,7 +85,7 @@ def _line(scenario: Scenario, report: Report) -> list[str]:
 
 
 def exponent(seconds: Mapping[int, float]) -> float:
-    """The slope of the line through (log size, log time) with the least squares: 1 is linear, 2 is quadratic."""
+    """The least-squares slope of log time over log size: 1 is linear, 2 is quadratic."""
     xs = [math.log(size) for size in seconds]
     ys = [math.log(time) for time in seconds.values()]
     x_mean, y_mean = sum(xs) / len(xs), sum(ys) / len(ys)
@@ -94,7 +94,7 @@ def exponent(seconds: Mapping[int, float]) -> float:
 
 
 def peak(run: Run) -> int:
-    """The most bytes that were in use at once, beyond those in use before."""
+    """The peak of allocated bytes, relative to the start."""
     gc.collect()
     tracemalloc.start()
     try:

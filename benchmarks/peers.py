@@ -1,4 +1,4 @@
-"""The peers on the same bytes: their CPU time, as a multiple of the floor that was measured beside them."""
+"""The CPU time of the peers on the same bytes, as a multiple of the floor measured in the same process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FLOOR = ("orjson==3.13.0",)
 
 @dataclass(frozen=True)
 class Client:
-    """One way to use a peer: the function of that name in `clients`, and what the tables call it."""
+    """One way to use a peer: a function of `clients`, and its label in the tables."""
 
     wire: str
     function: str
@@ -34,7 +34,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Peer:
-    """A library, what to install to have it, and the ways to use it."""
+    """A library, its requirements, and the ways to use it."""
 
     name: str
     requirements: Sequence[str]
@@ -108,7 +108,7 @@ def measure() -> Report:
 
 
 def python_of(peer: Peer) -> Path:
-    """The Python of a peer's environment, which is made if need be."""
+    """The Python of a peer's environment, which is created if necessary."""
     requirements = (*peer.requirements, *FLOOR)
     environment = Environment(peer.name, requirements)
     if not environment.is_ready:
@@ -118,7 +118,7 @@ def python_of(peer: Peer) -> Path:
 
 
 def _trial(peer: Peer, client: Client, python: Path) -> Iterator[dict[str, Any]]:
-    """A row for each stream and way of reading it, and one for what went wrong."""
+    """One row per stream and way to use the peer, and one for a failure."""
     say(f"peers, {peer.name}: {client.label}, {client.wire}, starting")
     command = [str(python), "-m", "benchmarks.trial", client.function, client.wire]
     with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
@@ -132,8 +132,8 @@ def _trial(peer: Peer, client: Client, python: Path) -> Iterator[dict[str, Any]]
                 yield _row(peer, client, **result, fault="a wrong result" if result["is_right"] is False else "")
         if status := process.wait():
             errors.seek(0)
-            said = errors.read().strip().splitlines()[-1:]
-            why = "took too long" if status == -signal.SIGALRM else " ".join(said) or f"exit {status}"
+            output = errors.read().strip().splitlines()[-1:]
+            why = "took too long" if status == -signal.SIGALRM else " ".join(output) or f"exit {status}"
             yield _row(peer, client, fault=f"failed: {why}")
 
 

@@ -1,4 +1,4 @@
-"""A part of the benchmarks that runs as a process of its own, maybe in a peer's environment."""
+"""Runs a module of the benchmarks in its own process, possibly in the environment of a peer."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ QUIET = {
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
     "PYTHONWARNINGS": "ignore",
 }
-"""What keeps the peers from looking around the network."""
+"""Settings that keep the peers from using the network."""
 
 
 class ProcessFailed(Exception):
-    """A process did not end well; the message is what it said last."""
+    """A process failed; the message is the last line of its output."""
 
 
 def variables() -> dict[str, str]:
-    """The environment variables of such a process."""
+    """The environment variables of the process."""
     return {**os.environ, **QUIET, "PYTHONPATH": str(ROOT / "src")}
 
 
 def ask(python: str | Path, module: str, *words: object) -> Any:
-    """The JSON that a module of ours prints, run by that Python with these words."""
+    """Runs a module of the benchmarks with these arguments, and returns the JSON that it prints."""
     command = [str(python), "-m", f"benchmarks.{module}", *map(str, words)]
     with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
         result = subprocess.run(
             command, cwd=ROOT, env=variables(), stdout=subprocess.PIPE, stderr=errors, text=True, check=False
         )
         errors.seek(0)
-        said = errors.read().strip().splitlines()[-1:]
+        output = errors.read().strip().splitlines()[-1:]
     if result.returncode == -signal.SIGALRM:
         raise ProcessFailed("it took too long")
     if result.returncode:
-        raise ProcessFailed(" ".join(said) or f"exit {result.returncode}")
+        raise ProcessFailed(" ".join(output) or f"exit {result.returncode}")
     return json.loads(result.stdout)

@@ -1,4 +1,4 @@
-"""What a measurement has to say: tables for people, rows for programs, and the targets that were missed."""
+"""The report of a measurement: tables for people, rows for programs, and missed targets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass
 class Report:
-    """The outcome of one measurement."""
+    """The results of one measurement."""
 
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -19,7 +19,7 @@ class Report:
     skipped: list[str] = field(default_factory=list)
 
     def judge(self, what: str, value: float, target: float | None) -> str:
-        """The value and its target, if it has one, as a table shows them; a miss is remembered."""
+        """Formats a value and its target, if any; records a missed target."""
         if target is None:
             return f"{value:.2f} no target"
         if value <= target:
@@ -36,7 +36,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Table:
-    """A titled table; the first `labels` columns are words, the others numbers."""
+    """A table with a title; the first `labels` columns are text, the others numbers."""
 
     title: str
     columns: Sequence[str]
@@ -58,5 +58,5 @@ class Table:
 
 
 def say(step: str) -> None:
-    """Tell the person who waits what is being done."""
+    """Prints what is being done."""
     print(f"==> {step}", file=sys.stderr, flush=True)

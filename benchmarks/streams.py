@@ -1,7 +1,7 @@
-"""Synthetic responses of the providers, frame by frame, with what a right decoder makes of them.
+"""Synthetic responses of the providers, frame by frame, with the expected text and calls.
 
 The frames have the fields that the providers send, but none of the padding that some add (OpenAI's `obfuscation`,
-Anthropic's trailing spaces): padding would make the floor dearer and every ratio look better.
+Anthropic's trailing spaces): padding would make the floor slower and every ratio look better.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TOOL_PARAMETERS = {
 
 @dataclass(frozen=True)
 class Stream:
-    """A response: its frames, and the text and the arguments of each call that they carry."""
+    """A response: its frames, its text, and the arguments of each call."""
 
     wire: str
     name: str
@@ -42,18 +42,18 @@ class Stream:
 
     @property
     def ways(self) -> dict[str, Sequence[bytes]]:
-        """The ways in which the body may arrive: as a slow model writes it, and as a fast network hands it over."""
+        """The pieces in which the body arrives: one frame at a time, or large reads."""
         body = self.body
         return {FRAMES: self.frames, READS: [body[start : start + READ] for start in range(0, len(body), READ)]}
 
     def is_answered_by(self, text: str, calls: Iterable[str | dict[str, Any]]) -> bool:
-        """Whether someone who read this stream got it right; arguments may be given as text or parsed."""
+        """Whether the result of a reader is right; arguments may be text or parsed."""
         parsed = [orjson.loads(call) if isinstance(call, str) else call for call in calls]
         return text == self.text and parsed == [orjson.loads(call) for call in self.calls]
 
 
 def standard() -> list[Stream]:
-    """What `decode` and `peers` measure."""
+    """The streams that `decode` and `peers` measure."""
     sizes = {"one tool": [10_000], "eight tools": [2_000] * 8}
     return [
         openai_chat_text(words(2000)),
@@ -178,7 +178,9 @@ def openai_responses_text(pieces: Sequence[str]) -> Stream:
     text = "".join(pieces)
     item = {"id": "msg_04041325ab8ae30400698c51c5468c81", "type": "message", "role": "assistant"}
     place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
-    empty, whole = ({"type": "output_text", "annotations": [], "logprobs": [], "text": said} for said in ("", text))
+    empty, whole = (
+        {"type": "output_text", "annotations": [], "logprobs": [], "text": content} for content in ("", text)
+    )
     done = {**item, "status": "completed", "content": [whole]}
     events = [
         {
@@ -268,7 +270,7 @@ CALL_STREAMS: dict[str, Callable[[str, Sequence[str]], Stream]] = {
     "openai-chat": openai_chat_calls,
     "anthropic": anthropic_calls,
 }
-"""By wire, a response that calls tools: its name, and the arguments of each call."""
+"""By wire, a response with tool calls: its name, and the arguments of each call."""
 
 
 # Frames

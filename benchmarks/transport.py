@@ -1,4 +1,4 @@
-"""HTTP from memory: whatever client asks, it gets the reads of a tape, and no socket is opened.
+"""HTTP from memory: every client gets the same reads, and no socket is opened.
 
 The transports of httpx and httpx2 are replaced at the class, because the peers build their clients themselves.
 """
@@ -15,14 +15,14 @@ HEADERS = {"content-type": "text/event-stream; charset=utf-8"}
 
 
 class Tape:
-    """The reads that every response is made of."""
+    """The reads of every response."""
 
     def __init__(self) -> None:
         self.reads: Sequence[bytes] = ()
 
     def install(self) -> None:
-        """Answer all requests of this process from here on."""
-        socket.socket.connect = _refuse  # type: ignore[method-assign]  # so that nothing else gets out
+        """Responds to all requests of this process from now on."""
+        socket.socket.connect = _refuse  # type: ignore[method-assign]  # so that nothing else connects
         for name in ("httpx", "httpx2"):
             try:
                 self._replace(importlib.import_module(name))

@@ -1,6 +1,6 @@
 """One client over the streams of one wire, in its peer's environment: `python -m benchmarks.trial CLIENT WIRE`.
 
-Prints a line of JSON for each stream and way of reading it. The floor is measured in the same process, in turns.
+Prints a line of JSON per stream and chunk size. The floor is measured in the same process, in turns.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from benchmarks.streams import Stream, standard
 from benchmarks.transport import Tape
 
 ROUNDS = 15
-BUDGET = 6.0  # seconds for a stream and a way of reading it
-LIMIT = 300  # seconds for all; then the process ends by SIGALRM
+BUDGET = 6.0  # seconds per stream and chunk size
+LIMIT = 300  # seconds in total, then SIGALRM ends the process
 
 
 def main(name: str, wire: str) -> None:
@@ -27,7 +27,7 @@ def main(name: str, wire: str) -> None:
     results = sys.stdout
     tape = Tape()
     tape.install()
-    with redirect_stdout(sys.stderr):  # some clients like to talk
+    with redirect_stdout(sys.stderr):  # some clients print
         for stream in standard():
             if stream.wire == wire:
                 for way, reads in stream.ways.items():
@@ -38,7 +38,7 @@ def main(name: str, wire: str) -> None:
 
 def _measure(name: str, stream: Stream) -> dict[str, object]:
     read: clients.Read = getattr(clients, name)(stream)
-    answer = read()  # this also warms what the client prepares late
+    answer = read()  # this also warms up lazy imports
     best = race({"floor": partial(floor, stream.body), "client": read}, rounds=ROUNDS, budget=BUDGET)
     count = len(stream.frames)
     return {

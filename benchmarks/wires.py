@@ -1,4 +1,4 @@
-"""Which wires there are to measure."""
+"""The wires that are measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.errors import UnknownWireError
 
 
 def known(wires: Iterable[str], report: Report) -> list[str]:
-    """Those of the wires that can be decoded, each once; the report says which were left out."""
+    """The wires that can be decoded; the report names those that were skipped."""
     faults = {wire: _fault(wire) for wire in wires}
     report.skipped += [f"{wire}, because {fault}" for wire, fault in faults.items() if fault]
     return [wire for wire, fault in faults.items() if not fault]

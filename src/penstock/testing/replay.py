@@ -90,10 +90,10 @@ def _short(value: Any) -> str:
 def connector(path: str, wire: str | None) -> tuple[str, Provider, Replay]:
     """The recorded model, its provider, and the connector that plays the recording."""
     replay = Replay(path)
-    asked = replay.recordings[0].request
+    request = replay.recordings[0].request
     try:
-        name, model = split_model(asked.model)
+        name, model = split_model(request.model)
         _, row = find_provider(name)
     except UnknownProviderError:
-        model, row = asked.model.partition(":")[2], Provider(wire=asked.wire)
-    return model, msgspec.structs.replace(row, wire=wire or asked.wire), replay
+        model, row = request.model.partition(":")[2], Provider(wire=request.wire)
+    return model, msgspec.structs.replace(row, wire=wire or request.wire), replay

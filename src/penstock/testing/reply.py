@@ -127,9 +127,9 @@ class Reply:
 
         Reply(say("Let me look."), call("weather", {"city": "Rome"}))
 
-    Text may stand as it is: `Reply("Sunny.")`. `finish` is one of penstock's reasons ("stop", "length", ...), which
-    every provider says in its own word, or a provider's word; if it is empty, the parts tell. `usage` is counted if it
-    is not given. How text is cut into pieces depends on `seed`.
+    Text may be a plain string: `Reply("Sunny.")`. `finish` is one of penstock's finish reasons ("stop", "length", ...),
+    which is translated for the provider, or one of the provider's; by default it depends on the parts. Without `usage`,
+    tokens are estimated. `seed` determines how text is split into pieces.
     """
 
     parts: tuple[ReplyPart, ...]

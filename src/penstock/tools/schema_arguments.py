@@ -86,9 +86,9 @@ class SchemaArguments:
         for member in _list(schema.get("allOf")):
             yield from self._problems(member, value, place, depth + 1)
         for keyword in ("anyOf", "oneOf"):
-            found = [list(self._problems(one, value, place, depth + 1)) for one in _list(schema.get(keyword))]
-            if all(found):
-                yield from (problem for problems in found for problem in problems)
+            members = [list(self._problems(one, value, place, depth + 1)) for one in _list(schema.get(keyword))]
+            if all(members):
+                yield from (problem for problems in members for problem in problems)
 
     def _object(
         self, schema: Mapping[str, Any], value: dict[str, Any], place: Place, depth: int

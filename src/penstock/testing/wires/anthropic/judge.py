@@ -310,10 +310,10 @@ def _hosted(turns: list[RoleTurn]) -> Rejections:
             if block.type in _HOSTED:
                 waiting[text(block.json, "id")] = block
             elif block.type.endswith("_tool_result") and waiting.pop(id, None) is None:
-                asked = "mcp_tool_use" if block.type == "mcp_tool_result" else "server_tool_use"
+                call_type = "mcp_tool_use" if block.type == "mcp_tool_result" else "server_tool_use"
                 yield Rejection(
                     f"{block.at}: unexpected `tool_use_id` found in `{block.type}` blocks: {id}. Each `{block.type}` "
-                    f"block must have a corresponding `{asked}` block before it."
+                    f"block must have a corresponding `{call_type}` block before it."
                 )
             elif turn.role == "user" and block.type != "tool_result" and waiting:
                 yield _unanswered(next(iter(waiting.values())))

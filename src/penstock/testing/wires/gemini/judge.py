@@ -130,8 +130,8 @@ def _separate(contents: list[Json]) -> Rejections:
 
 
 def _signed(contents: list[Json]) -> Rejections:
-    asked = [at for at, content in enumerate(contents) if _is_asked(content)]
-    current = asked[-1] if asked else 0
+    prompts = [at for at, content in enumerate(contents) if _is_prompt(content)]
+    current = prompts[-1] if prompts else 0
     for at, content in enumerate(contents):
         calls = [part for part in objects(content["parts"]) if "functionCall" in part]
         if at > current and calls and not calls[0].get("thoughtSignature"):
@@ -143,7 +143,7 @@ def _signed(contents: list[Json]) -> Rejections:
             )
 
 
-def _is_asked(content: Json) -> bool:
+def _is_prompt(content: Json) -> bool:
     """Whether this is user content without responses."""
     return content.get("role") in ("user", None) and not _names(content, "functionResponse")
 

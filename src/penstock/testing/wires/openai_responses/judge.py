@@ -35,12 +35,12 @@ def judge(body: Json, model: str) -> Rejections:
     items = objects(body.get("input"))
     for at, item in enumerate(items):
         yield from _item(f"input[{at}]", item)
-    is_kept_there = bool(body.get("previous_response_id") or body.get("conversation"))
+    is_stored = bool(body.get("previous_response_id") or body.get("conversation"))
     for id in repeated([text(item, "id") for item in items if item.get("id")]):
         problem = f"Duplicate item found with id {id}. Remove duplicate items from your input and try again."
         yield invalid(problem, "input", None)
     yield from _reasoned(items, is_stored=body.get("store", True) is not False)
-    yield from _answered(items, is_kept_there)
+    yield from _answered(items, is_stored)
 
 
 def _kind(item: Json) -> str:
@@ -174,13 +174,13 @@ def _is_from_model(item: Json) -> bool:
     return item.get("role") == "assistant" if kind == "message" else not kind.endswith("_output")
 
 
-def _answered(items: list[Json], is_kept_there: bool) -> Rejections:
+def _answered(items: list[Json], is_stored: bool) -> Rejections:
     for at, item in enumerate(items):
         kind, id = _kind(item), text(item, "call_id")
-        asked = kind.removesuffix("_output")
+        call_kind = kind.removesuffix("_output")
         if kind in _PAIRS and not _has(items[at + 1 :], f"{kind}_output", id):
             yield invalid(f"No tool output found for {_in_words(kind)} {id}.", "input", None)
-        if kind != asked and asked in _PAIRS and not is_kept_there and not _has(items[:at], asked, id):
+        if kind != call_kind and call_kind in _PAIRS and not is_stored and not _has(items[:at], call_kind, id):
             yield invalid(f"No tool call found for {_in_words(kind)} with call_id {id}.", "input", None)
 
 
