@@ -50,7 +50,7 @@ def test_a_problem_is_printed_with_its_place() -> None:
 def test_a_repaired_history_is_printed_with_its_changes() -> None:
     done = checked(json.dumps(ORPHAN), "--repair")
     assert done.returncode == 0
-    assert b"gave the call 'c1' a result" in done.stderr
+    assert b"gave the call 'c1' an error" in done.stderr
     mended = json.loads(done.stdout)
     assert [message["role"] for message in mended] == ["user", "assistant", "tool", "user"]
     assert mended[:2] == ORPHAN[:2], "it stays in its own shape"
@@ -80,7 +80,7 @@ def test_problems_go_to_standard_error_beside_a_body() -> None:
     [
         ("", "it is empty"),
         ("{", "line 1, column 2"),
-        ('[{"role": "user", "content": "Hi"}, {"role": "ass', "the JSON ends in its middle"),
+        ('[{"role": "user", "content": "Hi"}, {"role": "ass', "the JSON is truncated"),
         ("hello", "this is not JSON"),
         ("17", "it is a int"),
         (b"\xff\xfe\x00", "not UTF-8"),

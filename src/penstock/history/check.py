@@ -7,7 +7,7 @@ from typing import Any
 from penstock.history.problem import Problem
 from penstock.history.provider_rules import find_problems
 from penstock.history.repair import read_again
-from penstock.history.rules import History
+from penstock.history.rules import CheckedHistory
 from penstock.providers import ProviderName
 
 
@@ -18,4 +18,4 @@ def check(messages: Any, provider: ProviderName | None = None) -> list[Problem]:
     history that is not a list of `Message`s and may be sent as it stands, ids, names, missing signatures and its own
     rules of order. (`Message`s are encoded for each provider.)
     """
-    return find_problems(History(read_again(messages)), provider)
+    return find_problems(CheckedHistory(read_again(messages)), provider)

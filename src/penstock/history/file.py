@@ -1,4 +1,4 @@
-"""A history from a file: our own, one in any shape that is known, a whole request, or a message a line."""
+"""Reads a history from a file: JSON in any known shape, a request body, or JSON lines with one message per line."""
 
 from __future__ import annotations
 
@@ -15,56 +15,56 @@ _ADVICE = "expected JSON (a list of messages, a request body, or what encode_mes
 
 
 def read_history(data: bytes) -> list[Message]:
-    """The messages that a file holds; a file that is no history is refused, with the place and the reason."""
+    """The messages in a file; raises with the place and the reason if it is not a history."""
     return as_messages(parse_history(data))
 
 
 def parse_history(data: bytes) -> Any:
-    """What stands in a file that holds a history, in whatever shape it is there: a list, or an object."""
+    """The JSON of a history file, a list or an object, in whatever shape the history is."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _no_history(f"byte {error.start} is not UTF-8") from None
     if not text.strip():
         raise _no_history("it is empty")
-    found = _parsed(text)
-    if not isinstance(found, list | dict):
-        raise _no_history(f"it is a {type(found).__name__}")
-    if isinstance(found, list):
-        return _items("messages", found)
-    return {join_surrogates(key): _items(key, inner) for key, inner in found.items()}
+    value = _parse(text)
+    if not isinstance(value, list | dict):
+        raise _no_history(f"it is a {type(value).__name__}")
+    if isinstance(value, list):
+        return _clean("messages", value)
+    return {join_surrogates(key): _clean(key, inner) for key, inner in value.items()}
 
 
-def _items(field: str, value: Any) -> Any:
-    """What stands in a field; if it is a list, whatever is wrong with an item is told with its place."""
+def _clean(field: str, value: Any) -> Any:
+    """The clean value of a field; an error in an item of a list has the place of the item."""
     if not isinstance(value, list):
         return clean_value(value, field)
     return [clean_value(item, f"{field}[{at}]") for at, item in enumerate(value)]
 
 
-def _parsed(text: str) -> Any:
-    """The JSON of a file, or of each of its lines."""
+def _parse(text: str) -> Any:
+    """The JSON of a file, or the list of the JSON of its lines."""
     try:
         return json.loads(text)
     except ValueError as error:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         if len(lines) < 2 or not _is_object(lines[0][1]):
-            raise _no_history(_place(error)) from None
+            raise _no_history(_describe(error)) from None
     except RecursionError:
         raise _no_history("it is nested too deeply") from None
-    return [_line(number, line) for number, line in lines]
+    return [_parse_line(number, line) for number, line in lines]
 
 
-def _line(number: int, line: str) -> Any:
+def _parse_line(number: int, line: str) -> Any:
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except ValueError as error:
-        raise _no_history(_place(error, number)) from None
+        raise _no_history(_describe(error, number)) from None
     except RecursionError:
         raise _no_history(f"line {number} is nested too deeply") from None
-    if not isinstance(found, dict):
-        raise _no_history(f"line {number} is a {type(found).__name__}, not a message")
-    return found
+    if not isinstance(value, dict):
+        raise _no_history(f"line {number} is a {type(value).__name__}, not a message")
+    return value
 
 
 def _is_object(line: str) -> bool:
@@ -74,11 +74,11 @@ def _is_object(line: str) -> bool:
         return False
 
 
-def _place(error: ValueError, line: int = 0) -> str:
+def _describe(error: ValueError, line: int = 0) -> str:
     if not isinstance(error, json.JSONDecodeError):
         return str(error)
     is_cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
-    why = "the JSON ends in its middle" if is_cut else f"this is not JSON ({error.msg})"
+    why = "the JSON is truncated" if is_cut else f"this is not JSON ({error.msg})"
     return f"line {line or error.lineno}, column {error.colno}: {why}"
 
 

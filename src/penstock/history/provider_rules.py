@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from penstock.errors import UsageError
 from penstock.history.problem import Problem
-from penstock.history.rules import AS_IT_STANDS, RULES, History
+from penstock.history.rules import AS_IT_STANDS, RULES, CheckedHistory
 from penstock.messages import File, Image, Message, Part
 from penstock.providers import REFUSED_BY, find_provider
 from penstock.wires import find_encoder, find_facts
@@ -18,7 +18,7 @@ from penstock.wires.shared.ids import fit_id, fit_name, id_rules
 from penstock.wires.shared.request import Request
 
 
-def find_problems(history: History, provider: str | None) -> list[Problem]:
+def find_problems(history: CheckedHistory, provider: str | None) -> list[Problem]:
     """The problems of a history, in its order; with a provider, those for which that one refuses it."""
     problems = [problem for rule in RULES for problem in rule(history)]
     if provider is not None:
@@ -37,7 +37,7 @@ class Target(Struct, frozen=True):
     quirks: frozenset[str]
 
     @classmethod
-    def of(cls, history: History, provider: str) -> Target:
+    def of(cls, history: CheckedHistory, provider: str) -> Target:
         """The target; a provider with several wires is sent a history on the wire that it was written for."""
         name, row = find_provider(provider)
         return cls(name, history.wire if history.wire in row.other_wires else row.wire, row.quirks)
@@ -60,7 +60,7 @@ class Target(Struct, frozen=True):
         return ""
 
 
-def _of_provider(history: History, target: Target) -> Iterator[Problem]:
+def _of_provider(history: CheckedHistory, target: Target) -> Iterator[Problem]:
     """The problems that depend on the provider; if messages are ours, its encoder takes care of most of them."""
     yield from _refused_media(history, target)
     if history.is_ours:
@@ -71,30 +71,30 @@ def _of_provider(history: History, target: Target) -> Iterator[Problem]:
     yield from _refused_ids_and_names(history, target)
 
 
-def _refused_ids_and_names(history: History, target: Target) -> Iterator[Problem]:
+def _refused_ids_and_names(history: CheckedHistory, target: Target) -> Iterator[Problem]:
     rules, name = id_rules(find_facts(target.wire), target.quirks), target.name
     for pair in history.pairs:
         id = pair.call.id
         if id and name in REFUSED_BY["refused_id"] and fit_id(id, rules) != id:
-            yield history.problem("refused_id", pair.place, f"{name} does not take the id {id!r}", frozenset({name}))
+            yield history.problem("refused_id", pair.place, f"{name} does not accept the id {id!r}", frozenset({name}))
         if pair.call.name != target.fit_name(pair.call.name):
-            what = f"{name} does not take the name {pair.call.name!r}"
+            what = f"{name} does not accept the name {pair.call.name!r}"
             yield history.problem("refused_name", pair.place, what, frozenset({name}))
 
 
-def _refused_media(history: History, target: Target) -> Iterator[Problem]:
+def _refused_media(history: CheckedHistory, target: Target) -> Iterator[Problem]:
     for at, message in enumerate(history.messages):
         for number, part in enumerate(message.parts):
             if why := target.refusal(part, message):
                 yield history.problem("refused_media", (at, number), why, frozenset({target.name}))
 
 
-def _media_in_results(history: History, target: Target) -> Iterator[Problem]:
+def _media_in_results(history: CheckedHistory, target: Target) -> Iterator[Problem]:
     """Images and files in results, where the provider accepts only text."""
     if not find_facts(target.wire).text_results or MEDIA_IN_RESULTS in target.quirks:
         return
     for pair in history.pairs:
         for place, result in pair.results:
             if any(isinstance(part, Image | File) for part in result.content):
-                what = f"{target.name} takes only text in results"
+                what = f"{target.name} accepts only text in results"
                 yield history.problem("refused_media", place, what, frozenset({target.name}))

@@ -1,7 +1,7 @@
-"""What people already hold, as messages: strings, turns, and the dicts and objects of the vendors' SDKs.
+"""Reads histories of any shape as messages: strings, turns, dicts and objects of the vendors' SDKs, request bodies.
 
-The shapes may be mixed in one list. What has no place in a message is refused, with where it stands, or kept as state
-of its vendor: nothing is dropped in silence.
+The shapes may be mixed in one list. What a message has no place for raises an error with its place, or is kept as
+vendor state: nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from penstock.wires.shared.fields import Json, clean_value, too_deep, unreadable
 from penstock.wires.shared.message_reader import ReadContext
 from penstock.wires.shared.places import PlacedMessage, Places, join_placed, place_message
 
-Given = tuple[str, Any]
-"""Something that is to be read, and where it stands."""
+PlacedItem = tuple[str, Any]
+"""An item of a history that is to be read, and its place."""
 
 _OURS = ("user", "assistant", "tool", "system")
 
 
 class Reading(Struct, frozen=True):
-    """What was read: the messages, and where each stood in what was given.
+    """The messages that were read from a history, and the place of each.
 
-    `wire` is the shape that it was in; it is empty if that is ours, or several. `is_ours` says that there was nothing
-    in it but strings, turns and messages of ours, also as they are stored. `is_continued` says that the history goes on
-    from one that the provider keeps, so that results may belong to calls which are not here.
+    `wire` is the wire that the history was written for; empty if it is our own form, or a mixture. `is_ours` is true if
+    it has only strings, turns and `Message`s, also stored ones. `is_continued` is true if it continues a history that
+    the provider keeps, so that results may belong to calls which are not in it.
     """
 
     messages: list[Message]
@@ -53,29 +53,29 @@ class Reading(Struct, frozen=True):
     is_continued: bool = False
 
 
-def as_messages(what: Any) -> list[Message]:
-    """The messages that these are: one of a kind that is known (a string is the user's), a list of such, or a request.
+def as_messages(history: Any) -> list[Message]:
+    """The messages of a history: a string (of the user), a message of any shape, a list of these, or a request body.
 
-    Of a request's body the history is taken, what the system says first; its settings and tools are not part of it.
+    Of a request body the history is read, system messages first; its options and tools are not.
     """
-    if isinstance(what, list | tuple) and all(isinstance(message, Message) for message in what):
-        return [*what]  # as it is with every step of an agent: nobody asks where they stood
-    return read(what).messages
+    if isinstance(history, list | tuple) and all(isinstance(message, Message) for message in history):
+        return [*history]  # the case of every step of an agent
+    return read(history).messages
 
 
-def read(what: Any) -> Reading:
-    """The messages that these are, as `as_messages` gives them, and where they come from."""
-    if isinstance(what, Sequence | Iterator) and not isinstance(what, str | bytes | bytearray):
-        return _read(_numbered("messages", what))
-    body = None if isinstance(what, str | Message | Turn) else as_mapping(what)
+def read(history: Any) -> Reading:
+    """The messages of a history, as `as_messages` returns them, with their places."""
+    if isinstance(history, Sequence | Iterator) and not isinstance(history, str | bytes | bytearray):
+        return _read(_numbered("messages", history))
+    body = None if isinstance(history, str | Message | Turn) else as_mapping(history)
     if body is None or "role" in body or "parts" in body:
-        return _read([("message", what)])
+        return _read([("message", history)])
     if MARK in body:
         return _read(_numbered("messages", restore_history(clean_value(body, "messages"))))
-    return _read_request(body) if history_fields(body) else _read([("message", what)])
+    return _read_request(body) if history_fields(body) else _read([("message", history)])
 
 
-def _numbered(field: str, items: Iterable[Any]) -> list[Given]:
+def _numbered(field: str, items: Iterable[Any]) -> list[PlacedItem]:
     return [(f"{field}[{at}]", item) for at, item in enumerate(items)]
 
 
@@ -87,72 +87,69 @@ def _read_request(body: Json) -> Reading:
     return _read(items, request_wire(body), [*read_system_fields(body)], is_continued=is_continued(body))
 
 
-# Messages.
-
-
 def _read(
-    given: list[Given], wire: str = "", told: Sequence[PlacedMessage] = (), *, is_continued: bool = False
+    given: list[PlacedItem], wire: str = "", systems: Sequence[PlacedMessage] = (), *, is_continued: bool = False
 ) -> Reading:
-    """The messages of what is given; `wire` is the one that the request tells, `told` what it says in other fields."""
-    items = [(place, _opened(item, place)) for place, item in given]
+    """The messages of the items; `wire` and `systems` are the wire and the system messages of a request."""
+    items = [(place, _open(item, place)) for place, item in given]
     dicts = [item for _, item in items if isinstance(item, Mapping)]
     family = wire or find_family(dicts)
     shapes = [_shape(item, family, wire) for _, item in items]
-    found = [*told, *_in_turns(items, shapes, family)]
+    found = [*systems, *_in_turns(items, shapes, family)]
     vendors = {shape for shape in shapes if shape} or {wire}
     return Reading(
         messages=[placed.message for placed in found],
         places=[placed.places for placed in found],
         wire=vendors.pop() if len(vendors) == 1 else "",
-        is_ours=not any((wire, told, *shapes)),
+        is_ours=not any((wire, systems, *shapes)),
         is_continued=is_continued,
     )
 
 
-def _in_turns(items: list[Given], shapes: list[str], family: str) -> list[PlacedMessage]:
-    """The messages of the items, of which several may be one."""
+def _in_turns(items: list[PlacedItem], shapes: list[str], family: str) -> list[PlacedMessage]:
+    """The messages of the items, of which several may be joined."""
     context = new_context()
     groups: list[list[PlacedMessage]] = []
     for (place, item), shape in zip(items, shapes, strict=True):
-        for found in _told(item, place, context, shape, family):
-            if groups and found.continues(groups[-1][-1]):
-                groups[-1].append(found)
+        for placed in _read_item(item, place, context, shape, family):
+            if groups and placed.continues(groups[-1][-1]):
+                groups[-1].append(placed)
             else:
-                groups.append([found])
-            if found.message.role != "assistant":
+                groups.append([placed])
+            if placed.message.role != "assistant":
                 context.calls.end_turn()
     return [join_placed(group) for group in groups]
 
 
-def _told(item: Any, place: str, context: ReadContext, shape: str, family: str) -> list[PlacedMessage]:
-    """The messages that an item is."""
+def _read_item(item: Any, place: str, context: ReadContext, shape: str, family: str) -> list[PlacedMessage]:
+    """The messages that an item becomes."""
     try:
         return [*_messages(item, place, context, shape, family)]
-    except RecursionError:  # it is called from far down
+    except RecursionError:  # the caller may be deep in the stack already
         raise too_deep(place) from None
 
 
-def _opened(item: Any, place: str) -> Any:
-    """The item, sound; of an object its fields, and of a message that was stored the message."""
+def _open(item: Any, place: str) -> Any:
+    """The clean fields of an item, or the `Message` if it is a stored one."""
     if isinstance(item, Message | Turn):
         return item
     if isinstance(item, str):
         return join_surrogates(item)
     if isinstance(item, bytes | bytearray):
         raise unreadable(place, f"is {type(item).__name__}; read the bytes of a file with read_history")
-    found = as_mapping(item)
-    if found is None:
+    fields = as_mapping(item)
+    if fields is None:
         raise unreadable(place, f"expected a string, a dict or a Message, got {type(item).__name__}")
-    whole = clean_value(found, place)
-    return restore_value(whole, place, Message) if is_content(whole) and _is_own(whole) else whole
+    fields = clean_value(fields, place)
+    return restore_value(fields, place, Message) if is_content(fields) and _is_own(fields) else fields
 
 
 def _messages(item: Any, place: str, context: ReadContext, shape: str, family: str) -> Iterable[PlacedMessage]:
     match item:
         case Message():
-            return [place_message(_counted(item, context.calls), place)]
+            return [place_message(_with_calls_added(item, context.calls), place)]
         case Turn():
-            return [place_message(_counted(Message("assistant", item.parts), context.calls), place)]
+            return [place_message(_with_calls_added(Message("assistant", item.parts), context.calls), place)]
         case str():
             return [PlacedMessage(user(item), Places(place, (place,)))]
         case _:
@@ -176,8 +173,8 @@ def _is_own(message: Json) -> bool:
     return any(isinstance(part, Mapping) and "type" in part for part in parts)
 
 
-def _counted(message: Message, calls: CallMatcher) -> Message:
-    """The message, whose calls may be answered by those that follow in other shapes."""
+def _with_calls_added(message: Message, calls: CallMatcher) -> Message:
+    """The message, after its calls were added, which may be answered by messages of other shapes."""
     for part in message.parts:
         match part:
             case ToolCall() | ToolCallInvalid():

@@ -16,7 +16,7 @@ from penstock.calls.numbering import UniqueIds
 from penstock.events import Opaque, Text, ToolCall, ToolCallInvalid
 from penstock.history.provider_rules import Target, find_problems
 from penstock.history.read import Reading, read
-from penstock.history.rules import History
+from penstock.history.rules import CheckedHistory
 from penstock.history.state_places import item_id, misplaced_states
 from penstock.messages import (
     MESSAGE_FIELDS,
@@ -39,9 +39,9 @@ from penstock.wires.shared.history_steps import ALLOWED, HistorySteps
 from penstock.wires.shared.media import media_note
 from penstock.wires.shared.pairing import CallResults
 
-NO_RESULT = "There is no result: the run was interrupted before the tool had ended, so it may have had an effect."
+NO_RESULT = "There is no result: the run was interrupted before the tool ended, so it may have had side effects."
 NOT_RUN = "Not run: the call was cut off or malformed."
-BEFORE = "(What was said before is not part of this history.)"
+BEFORE = "(Earlier messages are not part of this history.)"
 
 
 class Repaired(list[Message]):
@@ -75,7 +75,7 @@ def repair(messages: Any, provider: ProviderName | None = None) -> Repaired:
     that says so, and calls get names that it accepts.
     """
     reading = read_again(messages)
-    history = History(reading)
+    history = CheckedHistory(reading)
     repaired, changes = history.messages, list[str]()
     if find_problems(history, provider):
         steps = _RepairSteps(history, provider)
@@ -86,7 +86,7 @@ def repair(messages: Any, provider: ProviderName | None = None) -> Repaired:
 class _RepairSteps(HistorySteps):
     """The steps that a request takes too, and some more; each change is noted."""
 
-    def __init__(self, history: History, provider: str | None) -> None:
+    def __init__(self, history: CheckedHistory, provider: str | None) -> None:
         super().__init__(all_facts())
         self.changes: list[str] = []
         self._history = history
@@ -113,7 +113,7 @@ class _RepairSteps(HistorySteps):
     def hosted_orphan(self, at: int, result: Opaque) -> Part:
         if self._history.is_continued:
             return result
-        self.note(at, f"wrote the {result.kind}, whose call is not there, as text")
+        self.note(at, f"wrote the {result.kind}, which has no call, as text")
         return Text(result.block, _orphan_text(result.kind, block_text(result.data)))
 
     def _remove_misplaced(self, messages: list[Message]) -> list[Message]:
@@ -128,9 +128,9 @@ class _RepairSteps(HistorySteps):
             if isinstance(part, (*ALLOWED[role], ToolResult)):
                 kept.append(part)
             else:
-                self.note(at, f"left out a {type(part).__name__}, which has no place in a message of the {role}")
+                self.note(at, f"left out a {type(part).__name__}, which is not allowed in a message of the role {role}")
             if message.role == "tool" and isinstance(part, Text | Image | File | Opaque):
-                self.note(at, f"gave a {type(part).__name__} that stood among results to the user")
+                self.note(at, f"moved a {type(part).__name__} from a tool message to the user")
         misplaced = misplaced_states(Message(role, tuple(kept)))
         parts = [part for number, part in enumerate(kept) if not self._drops(at, part, number in misplaced, items)]
         return Message(role, tuple(parts))
@@ -144,7 +144,7 @@ class _RepairSteps(HistorySteps):
             return True
         id = item_id(part)
         if id in items:
-            self.note(at, f"left out the item {id!r}, which was there before")
+            self.note(at, f"left out the item {id!r}, which occurred before")
             return True
         items |= {id} if id else set()
         return False
@@ -158,7 +158,7 @@ class _RepairSteps(HistorySteps):
             self._free_ids, self._turn = UniqueIds(), at
         id = self._free_ids.take(call.id or "call")
         if id != call.id:
-            self.note(at, f"gave a call of {call.name!r} the id {id!r}, which no other has")
+            self.note(at, f"gave a call of {call.name!r} the unique id {id!r}")
         return id, self._name(at, call)
 
     def _name(self, at: int, call: ToolCall | ToolCallInvalid) -> str:
@@ -174,14 +174,14 @@ class _RepairSteps(HistorySteps):
         """An invalid call that succeeded becomes a valid one."""
         if isinstance(pair.call, ToolCall) or pair.result is None or pair.result.is_error:
             return pair.call
-        what = f"wrote the arguments of the call {pair.call.id!r}, which are no JSON, as an object"
+        what = f"wrote the arguments of the call {pair.call.id!r}, which are not JSON, as an object"
         self.note(pair.place[0], what)
         return pair.valid_call
 
     def result(self, pair: CallResults) -> ToolResult:
         at, call, result = pair.place[0], pair.call, pair.result
         if result is None:
-            self.note(at, f"gave the call {call.id!r} a result that says that there is none")
+            self.note(at, f"gave the call {call.id!r} an error as its result, as it has none")
             text = NOT_RUN if isinstance(call, ToolCallInvalid) else NO_RESULT
             return ToolResult(call.id, call.name, (Text(0, text),), is_error=True)
         if len(pair.results) > 1:
@@ -204,7 +204,7 @@ class _RepairSteps(HistorySteps):
         return user(*(content for result in results for content in self._orphan(at, result)))
 
     def _orphan(self, at: int, result: ToolResult) -> list[Content]:
-        self.note(at, f"wrote the result {result.call_id!r}, whose call is not there, as what the user says")
+        self.note(at, f"wrote the result {result.call_id!r}, which has no call, as text of the user")
         text = _orphan_text(f"A result of {result.name or 'a tool'}", result.text)
         return [text, *(part for part in result.content if not isinstance(part, Text))]
 
@@ -216,12 +216,12 @@ class _RepairSteps(HistorySteps):
         for role, group in groupby((message for message in messages if message.parts), key=lambda one: one.role):
             neighbours = list(group)
             if len(neighbours) > 1 and role in ("user", "assistant"):
-                self.note(None, f"put {len(neighbours)} messages of the {role} that followed each other into one")
+                self.note(None, f"joined {len(neighbours)} consecutive {role} messages")
                 neighbours = [join_messages(*_separated(self._without_fields(message) for message in neighbours))]
             joint += neighbours
         first = next((at for at, message in enumerate(joint) if message.role != "system"), None)
         if first is not None and joint[first].role == "assistant":
-            self.note(None, "began with a note in the user's place, as the assistant's message came first")
+            self.note(None, "added a user message at the beginning, as the assistant came first")
             joint.insert(first, user(BEFORE))
         return joint
 
@@ -229,7 +229,7 @@ class _RepairSteps(HistorySteps):
         """The message without the vendor's fields beside it, which are not true of the messages it is joined with."""
         kept = tuple(part for part in message.parts if not (isinstance(part, Opaque) and part.kind == MESSAGE_FIELDS))
         if len(kept) < len(message.parts):
-            self.note(None, "left out fields beside a message (a name, say) that was put together with another")
+            self.note(None, "left out the fields of a message (a name, for example) that was joined with another")
         return Message(message.role, kept)
 
     def _without_refused_media(self, message: Message) -> Message:
@@ -239,7 +239,7 @@ class _RepairSteps(HistorySteps):
         for number, part in enumerate(message.parts):
             refusal = self._target.refusal(part, message)
             if isinstance(part, Image | File) and refusal:
-                self.note(None, f"replaced what the provider does not take by a note: {refusal}")
+                self.note(None, f"replaced media that the provider does not accept by a note: {refusal}")
                 parts.append(replace(media_note(part), block=last_block(message) + 1 + number))
             else:
                 parts.append(part)

@@ -1,4 +1,4 @@
-"""The rules of a history, each of which says what breaks it."""
+"""The rules of a history. Each yields the problems that break it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from penstock.wires.shared.hosted_calls import HostedCalls
 from penstock.wires.shared.pairing import CallResults, Place, pair_results
 
 
-class History:
-    """A history as it was read, and which of its results answers which call.
+class CheckedHistory:
+    """A history as it was read, with its calls and results paired.
 
-    One that `is_ours`, made of messages of ours, is written anew for each provider; any other is judged as it stands,
-    for it may be sent like that.
+    A history that `is_ours` is encoded for each provider; any other may be sent as it is, so more rules apply to it.
     """
 
     def __init__(self, reading: Reading) -> None:
@@ -40,7 +39,7 @@ class History:
         return (pair for pairs in self.paired.calls for pair in pairs)
 
     def where(self, place: Place | int) -> str:
-        """Where a part, or a message, stands in what was given."""
+        """The place of a part, or of a message, in the history that was passed."""
         if isinstance(place, int):
             return self.places[place].message
         return self.places[place[0]].parts[place[1]]
@@ -48,27 +47,27 @@ class History:
     def problem(
         self, kind: ProblemKind, place: Place | int, what: str, providers: frozenset[str] | None = None
     ) -> Problem:
-        """A problem of a part, or of a message."""
+        """A problem of a part, or of a message; the providers that refuse it, if it is not the kind that decides."""
         at, part = (place, None) if isinstance(place, int) else place
         refusing = REFUSED_BY[kind] if providers is None else providers
         return Problem(kind, self.where(place), what, tuple(sorted(refusing)), at, part)
 
 
-Rule = Callable[[History], Iterator[Problem]]
+Rule = Callable[[CheckedHistory], Iterator[Problem]]
 
 
 # Calls and their results.
 
 
-def calls_have_results(history: History) -> Iterator[Problem]:
+def calls_have_results(history: CheckedHistory) -> Iterator[Problem]:
     for pair in history.pairs:
         if not pair.results:
             what = f"the call {pair.call.id!r} of {pair.call.name!r} has no result"
             yield history.problem("call_without_result", pair.place, what)
 
 
-def results_have_calls(history: History) -> Iterator[Problem]:
-    """A result follows its call, unless the call is in an answer that the provider keeps."""
+def results_have_calls(history: CheckedHistory) -> Iterator[Problem]:
+    """A result follows its call, unless the provider keeps the call."""
     if history.is_continued:
         return
     for orphans in history.paired.orphans:
@@ -76,30 +75,30 @@ def results_have_calls(history: History) -> Iterator[Problem]:
             yield history.problem("result_without_call", place, f"no call before it has the id {result.call_id!r}")
 
 
-def hosted_calls_have_results(history: History) -> Iterator[Problem]:
-    """The calls of a vendor's own tools too; in a history of ours, those without are left out when it is sent."""
+def hosted_calls_have_results(history: CheckedHistory) -> Iterator[Problem]:
+    """Hosted calls have results too; of our messages, encoders leave out those that have none."""
     if history.is_ours:
         return
     for place, call in history.hosted.unfinished.items():
         yield history.problem("call_without_result", place, f"the {call.kind} has no result", speaking(call.wire))
 
 
-def hosted_results_have_calls(history: History) -> Iterator[Problem]:
+def hosted_results_have_calls(history: CheckedHistory) -> Iterator[Problem]:
     if history.is_continued:
         return
     for place, result in history.hosted.orphans.items():
         yield history.problem("result_without_call", place, f"the {result.kind} has no call", speaking(result.wire))
 
 
-def calls_have_one_result(history: History) -> Iterator[Problem]:
+def calls_have_one_result(history: CheckedHistory) -> Iterator[Problem]:
     for pair in history.pairs:
         for place, result in pair.results:
             if result is not pair.result:
                 yield history.problem("duplicate_result", place, f"the call {result.call_id!r} has another result")
 
 
-def results_are_named(history: History) -> Iterator[Problem]:
-    """A result is named after its call; by most it need not be named at all."""
+def results_are_named(history: CheckedHistory) -> Iterator[Problem]:
+    """A result is named after its call; on most wires it need not be named."""
     for pair in history.pairs:
         for place, result in pair.results:
             if result.name != pair.call.name and (result.name or history.facts.named_results):
@@ -107,8 +106,8 @@ def results_are_named(history: History) -> Iterator[Problem]:
                 yield history.problem("misnamed_result", place, what)
 
 
-def results_follow(history: History) -> Iterator[Problem]:
-    """The results of a turn stand directly after it, in one message, in the order of its calls."""
+def results_follow(history: CheckedHistory) -> Iterator[Problem]:
+    """The results of a turn are directly after it, in one message, in the order of its calls."""
     for at, pairs in enumerate(history.paired.calls):
         places = [pair.result_place for pair in pairs if pair.result_place is not None]
         if not places:
@@ -126,37 +125,37 @@ def results_follow(history: History) -> Iterator[Problem]:
             yield history.problem("misordered_results", min(places)[0], what)
 
 
-def _wanting_order(history: History) -> frozenset[str]:
+def _wanting_order(history: CheckedHistory) -> frozenset[str]:
     """The providers that want results directly after their calls."""
     lenient = speaking(history.wire) if history.facts.late_results else frozenset[str]()
     return REFUSED_BY["results_not_after_call"] - lenient
 
 
-def _last_results_after(history: History, at: int) -> int:
-    """The last of the messages after this one that hold results, up to the first that does not."""
+def _last_results_after(history: CheckedHistory, at: int) -> int:
+    """The last of the consecutive messages with results after this one."""
     number = at
     while number + 1 < len(history.messages) and history.messages[number + 1].results:
         number += 1
     return number
 
 
-def _leading(history: History, at: int) -> int:
-    """The number of the last of the results with which a message begins."""
+def _leading(history: CheckedHistory, at: int) -> int:
+    """The number of the last result before any other part of a message."""
     parts = history.messages[at].parts
     return next((number for number, part in enumerate(parts) if not isinstance(part, ToolResult)), len(parts)) - 1
 
 
-def calls_are_whole(history: History) -> Iterator[Problem]:
-    """Arguments are JSON; of calls in a history of ours that are not, it is enough that the result says so."""
+def calls_are_whole(history: CheckedHistory) -> Iterator[Problem]:
+    """Arguments are JSON objects; of our messages, an error as the result is enough."""
     for pair in history.pairs:
-        is_told = history.is_ours and (pair.result is None or pair.result.is_error)
-        if isinstance(pair.call, ToolCallInvalid) and pair.call.kind == "function" and not is_told:
-            what = f"the arguments of the call {pair.call.id!r} are no JSON object ({pair.call.why})"
+        is_reported = history.is_ours and (pair.result is None or pair.result.is_error)
+        if isinstance(pair.call, ToolCallInvalid) and pair.call.kind == "function" and not is_reported:
+            what = f"the arguments of the call {pair.call.id!r} are not a JSON object ({pair.call.why})"
             yield history.problem("invalid_call", pair.place, what)
 
 
-def ids_are_unique(history: History) -> Iterator[Problem]:
-    """Ids come once in a turn; for one provider, in a history that is to be sent as it stands, once at all."""
+def ids_are_unique(history: CheckedHistory) -> Iterator[Problem]:
+    """Ids are unique in a turn; one provider wants them unique in a history that is sent as it is."""
     earlier: set[str] = set()
     for pairs in history.paired.calls:
         seen: set[str] = set()
@@ -164,21 +163,21 @@ def ids_are_unique(history: History) -> Iterator[Problem]:
             if not pair.call.id:
                 yield history.problem("empty_id", pair.place, f"the call of {pair.call.name!r} has no id")
             elif pair.call.id in seen or pair.call.id in earlier:
-                what = f"another call has the id {pair.call.id!r} too"
+                what = f"another call also has the id {pair.call.id!r}"
                 once = None if pair.call.id in seen else REFUSED_BY["repeated_id_of_earlier_turn"]
                 yield history.problem("repeated_id", pair.place, what, once)
             seen.add(pair.call.id)
         earlier |= set() if history.is_ours else seen
 
 
-def items_come_once(history: History) -> Iterator[Problem]:
+def items_come_once(history: CheckedHistory) -> Iterator[Problem]:
     seen: set[str] = set()
     for at, message in enumerate(history.messages):
         for number, part in enumerate(message.parts):
             id = item_id(part) if isinstance(part, Opaque) else ""
             if id in seen:
                 yield history.problem(
-                    "repeated_id", (at, number), f"another item has the id {id!r} too", REFUSED_BY["repeated_item"]
+                    "repeated_id", (at, number), f"another item also has the id {id!r}", REFUSED_BY["repeated_item"]
                 )
             seen |= {id} if id else set()
 
@@ -186,15 +185,15 @@ def items_come_once(history: History) -> Iterator[Problem]:
 # Parts and messages.
 
 
-def parts_are_in_place(history: History) -> Iterator[Problem]:
+def parts_are_in_place(history: CheckedHistory) -> Iterator[Problem]:
     for at, message in enumerate(history.messages):
         for number, part in enumerate(message.parts):
             if not isinstance(part, ALLOWED[message.role]):
-                what = f"a message of the role {message.role} holds no {type(part).__name__}"
+                what = f"{type(part).__name__} is not allowed in a message of the role {message.role}"
                 yield history.problem("misplaced_part", (at, number), what)
 
 
-def parts_say_something(history: History) -> Iterator[Problem]:
+def parts_have_text(history: CheckedHistory) -> Iterator[Problem]:
     for at, message in enumerate(history.messages):
         for number in sorted(empty_parts(message, takes_blank=history.is_ours, marks=(PART_FIELDS, MESSAGE_FIELDS))):
             part = message.parts[number]
@@ -203,8 +202,8 @@ def parts_say_something(history: History) -> Iterator[Problem]:
             yield history.problem("empty_part", (at, number), what, REFUSED_BY["blank_part"] if is_blank else None)
 
 
-def messages_say_something(history: History) -> Iterator[Problem]:
-    """A message is not empty; Anthropic lets the last one be, for the model to begin it."""
+def messages_have_parts(history: CheckedHistory) -> Iterator[Problem]:
+    """A message is not empty; the last answer may be, at one provider."""
     for at, message in enumerate(history.messages):
         if not message.parts:
             is_begun = message.role == "assistant" and at == len(history.messages) - 1
@@ -212,7 +211,7 @@ def messages_say_something(history: History) -> Iterator[Problem]:
             yield history.problem("empty_message", at, f"the message of the {message.role} is empty", refusing)
 
 
-def states_are_on_their_parts(history: History) -> Iterator[Problem]:
+def states_are_on_their_parts(history: CheckedHistory) -> Iterator[Problem]:
     for at, message in enumerate(history.messages):
         for number in sorted(misplaced_states(message)):
             state = message.parts[number]
@@ -226,21 +225,21 @@ def states_are_on_their_parts(history: History) -> Iterator[Problem]:
 # Roles.
 
 
-def roles_alternate(history: History) -> Iterator[Problem]:
-    """The user and the model take turns; to Gemini it matters only where the model calls."""
+def roles_alternate(history: CheckedHistory) -> Iterator[Problem]:
+    """User and assistant messages alternate; some providers care only if the assistant calls tools."""
     for (_, before), (at, message) in pairwise(enumerate(history.messages)):
         if before.role == message.role and message.role in ("user", "assistant"):
-            what = f"two messages of the {message.role} follow each other"
+            what = f"two {message.role} messages follow each other"
             has_calls = message.role == "assistant" and bool(history.paired.calls[at])
             refusing = REFUSED_BY["call_after_assistant"] if has_calls else None
             yield history.problem("roles_do_not_alternate", at, what, refusing)
 
 
-def user_begins(history: History) -> Iterator[Problem]:
-    spoken = ((at, message) for at, message in enumerate(history.messages) if message.role != "system")
-    at, first = next(spoken, (0, None))
+def user_comes_first(history: CheckedHistory) -> Iterator[Problem]:
+    others = ((at, message) for at, message in enumerate(history.messages) if message.role != "system")
+    at, first = next(others, (0, None))
     if first is not None and first.role == "assistant":
-        what = "the first message is the assistant's, not the user's"
+        what = "the first message is an assistant message, not a user message"
         refusing = REFUSED_BY["begins_with_call"] if history.paired.calls[at] else None
         yield history.problem("does_not_begin_with_user", at, what, refusing)
 
@@ -248,44 +247,44 @@ def user_begins(history: History) -> Iterator[Problem]:
 RULES: tuple[Rule, ...] = (
     calls_have_results, results_have_calls, hosted_calls_have_results, hosted_results_have_calls,
     calls_have_one_result, results_are_named, results_follow, calls_are_whole, ids_are_unique, items_come_once,
-    parts_are_in_place, parts_say_something, messages_say_something, states_are_on_their_parts, roles_alternate,
-    user_begins,
+    parts_are_in_place, parts_have_text, messages_have_parts, states_are_on_their_parts, roles_alternate,
+    user_comes_first,
 )  # fmt: skip
 
 
-# What is looked for when a provider is named, in a history that is to be sent as it stands.
+# Rules for a history that is sent to a provider as it is.
 
 
-def users_wait_for_answers(history: History) -> Iterator[Problem]:
+def results_are_answered(history: CheckedHistory) -> Iterator[Problem]:
     for (_, before), (at, message) in pairwise(enumerate(history.messages)):
         if before.role == "tool" and message.role == "user":
-            what = "the user speaks after results, before the model has answered"
+            what = "a user message follows results, without an assistant message between them"
             yield history.problem("user_after_results", at, what)
 
 
-def system_speaks_first(history: History) -> Iterator[Problem]:
-    """The system speaks before all others; with some, in a field of its own."""
+def system_comes_first(history: CheckedHistory) -> Iterator[Problem]:
+    """System messages come first; on some wires, in a field of the request."""
     has_begun = False
     for at, message in enumerate(history.messages):
         field = history.facts.system_field
         is_beside = bool(field) and not history.where(at).startswith(field)
         if message.role == "system" and (has_begun or is_beside):
             refusing = speaking(history.wire) if is_beside else None
-            yield history.problem("misplaced_system", at, "the system speaks among the messages", refusing)
+            yield history.problem("misplaced_system", at, "a system message is not at the beginning", refusing)
         has_begun = has_begun or message.role != "system"
 
 
-def results_say_something(history: History) -> Iterator[Problem]:
+def results_have_text(history: CheckedHistory) -> Iterator[Problem]:
     for pair in history.pairs:
         for place, result in pair.results:
             is_blank = any(isinstance(part, Text) and not part.text.strip() for part in result.content)
             if is_blank or (result.is_error and not result.content):
-                what = f"the result of the call {result.call_id!r} says nothing"
+                what = f"the result of the call {result.call_id!r} has no text"
                 yield history.problem("empty_part", place, what, REFUSED_BY["blank_result"])
 
 
-def reasoning_is_signed(history: History) -> Iterator[Problem]:
-    """What Claude thought goes back signed."""
+def reasoning_is_signed(history: CheckedHistory) -> Iterator[Problem]:
+    """Reasoning keeps its signature."""
     for at, message in enumerate(history.messages):
         signed = signed_blocks(message)
         for number, part in enumerate(message.parts):
@@ -294,29 +293,29 @@ def reasoning_is_signed(history: History) -> Iterator[Problem]:
                 yield history.problem("missing_signature", (at, number), what, REFUSED_BY["unsigned_reasoning"])
 
 
-def first_calls_are_signed(history: History) -> Iterator[Problem]:
-    """Gemini signs the first call of each answer, and looks for it in the turn that it is in (QUIRKS 147)."""
+def first_calls_are_signed(history: CheckedHistory) -> Iterator[Problem]:
+    """The first call of each response in the current turn keeps its signature (QUIRKS 147)."""
     last_user = max((at for at, message in enumerate(history.messages) if message.role == "user"), default=-1)
     if not any(signed_blocks(message) for message in history.messages):
-        return  # of a model that does not sign
+        return  # the model does not sign
     for pairs in history.paired.calls[last_user + 1 :]:
         if pairs and pairs[0].call.block not in signed_blocks(history.messages[pairs[0].place[0]]):
             what = f"the call {pairs[0].call.id!r} has lost its signature"
             yield history.problem("missing_signature", pairs[0].place, what, REFUSED_BY["unsigned_first_call"])
 
 
-def reasonings_are_followed(history: History) -> Iterator[Problem]:
-    """In the items of Responses, what was reasoned about follows the reasoning."""
+def reasoning_items_are_followed(history: CheckedHistory) -> Iterator[Problem]:
+    """A reasoning item is followed by the item that it belongs to."""
     for at, message in enumerate(history.messages):
         last = message.parts[-1] if message.parts else None
         if isinstance(last, Opaque) and last.kind == "reasoning" and item_id(last):
-            what = "the reasoning is not followed by what was reasoned about"
+            what = "the reasoning item is not followed by the item that it belongs to"
             yield history.problem(
                 "misplaced_state", (at, len(message.parts) - 1), what, REFUSED_BY["reasoning_at_the_end"]
             )
 
 
 AS_IT_STANDS: tuple[Rule, ...] = (
-    users_wait_for_answers, system_speaks_first, results_say_something, reasoning_is_signed, first_calls_are_signed,
-    reasonings_are_followed,
+    results_are_answered, system_comes_first, results_have_text, reasoning_is_signed, first_calls_are_signed,
+    reasoning_items_are_followed,
 )  # fmt: skip

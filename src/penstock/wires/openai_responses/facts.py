@@ -23,4 +23,5 @@ FACTS = WireFacts(
     ),
     item_id="id",
     late_results=True,
+    export_extra={"store": True},  # items that the provider stores are written by their id
 )

@@ -1,4 +1,4 @@
-"""What the bodies of several providers have in common."""
+"""Parts of request bodies that several wires share: options, tools, merged fields."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ _FREE_TEXT: Json = {"type": "object", "properties": {"input": {"type": "string"}
 
 
 def merge(body: Mapping[str, Any], extra: Mapping[str, Any]) -> Json:
-    """The body with what the caller adds; objects that are in both are merged, so that a setting can join others."""
-    both = dict(body)
+    """The body with the caller's fields; objects that are in both are merged."""
+    result = dict(body)
     for key, value in extra.items():
-        old = both.get(key)
-        both[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return both
+        old = result.get(key)
+        result[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
 
 
 def rename_options(request: Request, names: Mapping[str, str]) -> Json:
-    """The options that a provider has, under its names for them; `stop` is a list.
+    """The options under the provider's names; `stop` becomes a list.
 
-    One that the provider does not have is left out; one that is not in `OPTIONS` at all is an error.
+    Options that the provider does not have are left out; an option that is not in `OPTIONS` raises.
     """
     for name in request.options:
         if name not in OPTIONS:
             raise UsageError(f"there is no option {name!r}; put options that only this provider has into extra")
-    given = {name: request.options[name] for name in names if request.options.get(name) is not None}
-    if isinstance(given.get("stop"), str):
-        given["stop"] = [given["stop"]]
-    return {names[name]: value for name, value in given.items()}
+    options = {name: request.options[name] for name in names if request.options.get(name) is not None}
+    if isinstance(options.get("stop"), str):
+        options["stop"] = [options["stop"]]
+    return {names[name]: value for name, value in options.items()}
 
 
 def object_schema(tool: ToolDeclaration) -> Json:
-    """The schema of a tool's arguments as that of an object; a tool that takes free text takes it as `input`."""
+    """The schema of a tool's arguments, always an object; free text is the argument `input`."""
     return _FREE_TEXT if tool.is_custom else {"properties": {}, **tool.parameters, "type": "object"}
 
 
 def function_tool(tool: ToolDeclaration) -> Json:
-    """A tool as Chat Completions declares it, and those who learned from it."""
+    """A tool as Chat Completions declares it, and the wires that copied it."""
     if tool.hosted is not None:
         return dict(tool.hosted)
     described = {"description": tool.description} if tool.description else {}
@@ -51,12 +51,12 @@ def function_tool(tool: ToolDeclaration) -> Json:
 
 
 def pick_fields(fields: Mapping[str, Any], names: Iterable[str]) -> Json:
-    """The fields of these names, as far as they say something."""
+    """The fields of these names that are not null."""
     return {name: fields[name] for name in names if fields.get(name) is not None}
 
 
 def chosen_tool(request: Request) -> ToolDeclaration | None:
-    """The tool that the request demands by its name; None if the choice is a mode, or left to the provider."""
+    """The tool that the request requires by name; None if the choice is a mode or left to the provider."""
     if request.tool_choice in ("", "auto", "none", "required"):
         return None
     for tool in request.tools:

@@ -1,4 +1,4 @@
-"""Who answers which call, where that is told by the tool's name and the order alone."""
+"""Matches results with calls by the name of the tool and their order, where they have no ids."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class _Call:
         self.is_answered = False
 
 
-class _Waiting:
-    """Calls that wait for their results: the newest turn's first, for an older one was interrupted; within it in order.
+class _OpenCalls:
+    """Calls without a result. The newest turn is answered first, as an older one was interrupted; within it, in order.
 
-    Those that were answered in the meantime are let go of when they come to be the first, so that nothing is searched.
+    An answered call is dropped when it becomes the first, so that nothing is searched.
     """
 
     def __init__(self) -> None:
@@ -40,40 +40,40 @@ class _Waiting:
 
 
 class CallMatcher:
-    """The calls of a history so far."""
+    """The calls of a history so far, for the results that follow."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
-        self._free = UniqueIds()
+        self._ids = UniqueIds()
         self._turn = 0
-        self._with_id: defaultdict[str, _Waiting] = defaultdict(_Waiting)
-        self._of_tool: defaultdict[str, _Waiting] = defaultdict(_Waiting)  # those of any tool are under no name
+        self._with_id: defaultdict[str, _OpenCalls] = defaultdict(_OpenCalls)
+        self._of_tool: defaultdict[str, _OpenCalls] = defaultdict(_OpenCalls)  # the calls of all tools are under ""
 
     def add(self, id: str, name: str) -> None:
-        """A call was made."""
+        """Add a call."""
         call = _Call(id, name)
         self._names[id] = name
-        self._free.add(id)
+        self._ids.add(id)
         self._with_id[id].add(call, self._turn)
         for tool in {name, ""}:
             self._of_tool[tool].add(call, self._turn)
 
     def end_turn(self) -> None:
-        """Somebody else spoke: calls that come now are another turn's."""
+        """Start another turn: a message that is not the assistant's."""
         self._turn += 1
 
     def new_id(self, name: str) -> str:
-        """An id for a call that has none, which no call before it has."""
-        return self._free.take(f"call_{name}")
+        """A new id for a call that has none."""
+        return self._ids.take(f"call_{name}")
 
     def next_call_id(self, name: str) -> str:
-        """The id of the call of this tool, or of any if there is no name, that is the next to be answered."""
-        waiting = self._of_tool[name].first()
-        return waiting.id if waiting else self.new_id(name)
+        """The id of the next call of this tool, or of any tool without a name, that has no result; a new id if none."""
+        call = self._of_tool[name].first()
+        return call.id if call else self.new_id(name)
 
     def answer(self, id: str) -> str:
-        """The name of the tool whose result has come."""
-        waiting = self._with_id[id].first()
-        if waiting:
-            waiting.is_answered = True
-        return waiting.name if waiting else self._names.get(id, "")
+        """Add the result of the call with this id; returns the name of its tool."""
+        call = self._with_id[id].first()
+        if call:
+            call.is_answered = True
+        return call.name if call else self._names.get(id, "")

@@ -1,9 +1,9 @@
-"""What Claude's models take, and the older ones take otherwise, whoever serves them.
+"""The settings of Claude models by their version, for every wire that serves them.
 
-From Claude 4.6 on, a model decides by itself how much to think, and is told an effort (`adaptive`); before, it was told
-a number of tokens (`enabled`), which the models from 4.7 on refuse, as they refuse `temperature`, `top_p` and `top_k`.
-Where it thinks, older ones take no other temperature than their own. Settings that a model refuses are left out, so
-that one set of options serves all models.
+From Claude 4.6 on, a model decides how much to think and takes an effort (`adaptive`). Older models take a number of
+tokens (`enabled`), which models from 4.7 on refuse, as they refuse `temperature`, `top_p` and `top_k`. While older
+models think, they accept only their default temperature. Settings that a model refuses are left out, so that one set of
+options serves all models.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from penstock.wires.shared.request import Request
 Json = dict[str, Any]
 
 DEFAULT_MAX_TOKENS = 16_000
-"""How long an answer may get if the caller does not say.
+"""The default of `max_tokens`, which is required.
 
-All models from Claude 3.7 on allow at least 32,000 tokens, thoughts included; less cuts calls that write whole files,
-and more than 21,333 is what Anthropic's own client refuses to ask for without streaming.
+All models from Claude 3.7 on allow at least 32,000 tokens, including thinking. Less would cut calls that write whole
+files; Anthropic's own client refuses more than 21,333 without streaming.
 """
-OLD_MAX_TOKENS = 4_096  # what the models before 3.7 all allow
+OLD_MAX_TOKENS = 4_096  # which all models before 3.7 allow
 MIN_BUDGET = 1_024
 BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_000, "xhigh": 32_000, "max": 32_000}
 
@@ -33,37 +33,37 @@ _ADAPTIVE, _WITHOUT_SAMPLING = (4, 6), (4, 7)
 
 
 def version(model: str) -> tuple[int, int] | None:
-    """The version of a Claude; None if it is none."""
-    if found := _VERSION.search(model):
-        return int(found[1]), int(found[2] or 0)
+    """The version of a Claude model; None if it is another model."""
+    if match := _VERSION.search(model):
+        return int(match[1]), int(match[2] or 0)
     return _NEWEST if "claude" in model else None
 
 
 def is_claude(model: str) -> bool:
-    """Whether the model is one of Anthropic's."""
+    """Whether the model is a Claude."""
     return version(model) is not None
 
 
 def length_and_thinking(request: Request) -> tuple[int, Json]:
-    """How many tokens the answer may have, and the fields that say how much of them is for thinking."""
+    """The value of `max_tokens`, and the fields for thinking."""
     number = version(request.model)
-    given: int | None = request.options.get("max_tokens")
-    usual = OLD_MAX_TOKENS if number and number < (3, 7) else DEFAULT_MAX_TOKENS
+    max_tokens: int | None = request.options.get("max_tokens")
+    default = OLD_MAX_TOKENS if number and number < (3, 7) else DEFAULT_MAX_TOKENS
     match requested_reasoning(request):
         case None:
-            return usual if given is None else given, {}
+            return default if max_tokens is None else max_tokens, {}
         case 0:
-            return usual if given is None else given, {"thinking": {"type": "disabled"}}
+            return default if max_tokens is None else max_tokens, {"thinking": {"type": "disabled"}}
         case reasoning if number and number >= _ADAPTIVE:
-            return 2 * usual if given is None else given, _adaptive(effort_of(reasoning))
+            return 2 * default if max_tokens is None else max_tokens, _adaptive(effort_of(reasoning))
         case reasoning:
-            budget = _budget(reasoning, given)
+            budget = _budget(reasoning, max_tokens)
             thinking = {"type": "enabled", "budget_tokens": budget}
-            return usual + budget if given is None else given, {"thinking": thinking}
+            return default + budget if max_tokens is None else max_tokens, {"thinking": thinking}
 
 
 def refused_options(request: Request) -> tuple[str, ...]:
-    """The settings that the model would refuse."""
+    """The options that the model would refuse."""
     number = version(request.model)
     if number and number >= _WITHOUT_SAMPLING:
         return "temperature", "top_p", "top_k"
@@ -73,13 +73,13 @@ def refused_options(request: Request) -> tuple[str, ...]:
 
 
 def _adaptive(effort: str) -> Json:
-    """Without `display`, newer models keep their thoughts to themselves, and only sign them."""
+    """Without `display`, newer models return only signatures of their thinking."""
     effort = "low" if effort == "minimal" else effort
     return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": effort}}
 
 
 def _budget(reasoning: str | int, max_tokens: int | None) -> int:
-    """A budget that leaves room for the answer; of an effort at most four fifths of all."""
+    """The thinking budget; that of an effort is at most four fifths of `max_tokens`."""
     budget = max(budget_of(reasoning, BUDGETS), MIN_BUDGET)
     if max_tokens is None:
         return budget

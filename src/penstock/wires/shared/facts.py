@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from string import ascii_letters, digits
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -79,5 +79,7 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     """Whether results may come anywhere after their calls."""
     message_fields: bool = True
     """Whether a message may have fields beside its role and content."""
+    export_extra: Mapping[str, Any] = {}
+    """Request fields with which the whole history is written when only the history is exported."""
     chat_parts: bool = False
     """Whether images and files are written as in Chat Completions."""

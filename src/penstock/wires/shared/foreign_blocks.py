@@ -1,8 +1,7 @@
-"""What a vendor's own blocks tell the others: what it found, what its code printed, that there was a picture.
+"""The text of a vendor's own blocks for other vendors: search results, the output of code, a note for an image.
 
-A block goes back whole to the vendor that made it. Elsewhere it would be lost with all that was read from it, so its
-words are told there: the fields in which vendors have words, in their order. What is encrypted, or a thought, or of use
-to its vendor only, has none.
+A block goes back whole to the vendor that made it. Another vendor would refuse it, so it gets the text in it: the
+fields in which vendors have text, in their order. Encrypted data and reasoning have no such text.
 """
 
 from __future__ import annotations
@@ -15,31 +14,31 @@ from penstock.events import Opaque, Text
 from penstock.messages import MESSAGE_FIELDS, PART_FIELDS, WHOLE_BLOCK, File, Image, Media, Message, Part, ToolResult
 from penstock.wires.shared.media import media_note
 
-_WORDS = (
+_TEXT_FIELDS = (
     "title", "url", "source", "context", "content", "text", "code", "stdout", "stderr", "output", "logs", "error_code",
 )  # fmt: skip
-_VALUES = ("response",)
-"""Fields that hold a tool's value, whatever it is."""
-_SILENT = ("citations", "annotations", "action", "input", "args", "arguments", "caller", "tools")
-"""Fields in which there are only calls, settings, or what is told elsewhere too."""
-_PICTURES = ("image", "image_url")
+_VALUE_FIELDS = ("response",)
+"""Fields that hold the value of a tool as JSON."""
+_SKIPPED_FIELDS = ("citations", "annotations", "action", "input", "args", "arguments", "caller", "tools")
+"""Fields that hold only calls and settings, or text that other fields have too."""
+_IMAGE_FIELDS = ("image", "image_url")
 _WITHOUT_TEXT = (
     PART_FIELDS, MESSAGE_FIELDS, WHOLE_BLOCK, "reasoning", "reasoning_details", "reasoning_fields", "reasoningContent",
     "container",
 )  # fmt: skip
-"""Kinds of state that are no block which shows something."""
+"""Kinds of vendor state that are not a block with content."""
 
 
 def parts_for(message: Message, wire: str) -> Iterator[Part]:
-    """The parts of a message as this wire is told them: its own blocks whole, those of others in words."""
+    """The parts of a message for a wire: its own blocks whole, the text of other vendors' blocks."""
     states = [part for part in message.parts if isinstance(part, Opaque)]
     blocks = [state for state in states if state.kind == WHOLE_BLOCK and isinstance(state.data, dict)]
     whole = {state.block for state in blocks if state.wire == wire}
-    spoken = {part.block for part in message.parts if not isinstance(part, Opaque | Media | ToolResult)}
+    blocks_of_parts = {part.block for part in message.parts if not isinstance(part, Opaque | Media | ToolResult)}
     for part in message.parts:
         match part:
             case Opaque() if part.wire != wire:
-                yield from [] if part.block in spoken else _told(part)
+                yield from [] if part.block in blocks_of_parts else _as_text(part)
             case Text() if part.block in whole:
                 pass
             case Image() | File() if WHOLE_BLOCK in part.state_of(wire):
@@ -48,25 +47,25 @@ def parts_for(message: Message, wire: str) -> Iterator[Part]:
                 yield part
 
 
-def _told(state: Opaque) -> list[Text]:
-    """The text that stands for a block of another vendor; none if it has no words."""
+def _as_text(state: Opaque) -> list[Text]:
+    """A text in place of a block of another vendor; none if the block has no text."""
     if state.kind in _WITHOUT_TEXT:
         return []
-    words = block_text(state.data)
-    return [Text(state.block, f"\n({state.kind}: {words})\n")] if words else []
+    text = block_text(state.data)
+    return [Text(state.block, f"\n({state.kind}: {text})\n")] if text else []
 
 
 def block_text(block: Any) -> str:
-    """What a block says, a line for each of its fields that have words."""
-    return "\n".join(_words(block, is_worded=False))
+    """The text of a block: one line per field that has text."""
+    return "\n".join(_lines(block, is_text=False))
 
 
-def _words(value: Any, *, is_worded: bool) -> Iterator[str]:
+def _lines(value: Any, *, is_text: bool) -> Iterator[str]:
     match value:
-        case str(url) if url.startswith("data:") and is_worded:
+        case str(url) if url.startswith("data:") and is_text:
             yield _note(url.removeprefix("data:"))
         case str(text):
-            yield from [text] if is_worded and text.strip() else []
+            yield from [text] if is_text and text.strip() else []
         case {"type": "text", "data": str(text)}:  # a source that is text
             yield text
         case {"type": "image_generation_call", "result": str()}:
@@ -78,18 +77,18 @@ def _words(value: Any, *, is_worded: bool) -> Iterator[str]:
                 yield from _field(key, inner)
         case [*items]:
             for item in items:
-                yield from _words(item, is_worded=is_worded)
+                yield from _lines(item, is_text=is_text)
         case _:
             pass
 
 
 def _field(key: str, value: Any) -> Iterator[str]:
-    if key in _VALUES:
+    if key in _VALUE_FIELDS:
         yield json.dumps(value, ensure_ascii=False)
-    elif key in _PICTURES:
+    elif key in _IMAGE_FIELDS:
         yield _note("image/png")
-    elif key not in _SILENT:
-        yield from _words(value, is_worded=key in _WORDS)
+    elif key not in _SKIPPED_FIELDS:
+        yield from _lines(value, is_text=key in _TEXT_FIELDS)
 
 
 def _note(kind: str) -> str:

@@ -91,7 +91,7 @@ class HistorySteps:
         for number, part in enumerate(message.parts):
             place = at, number
             if call := hosted.unfinished.get(place):
-                self.note(at, f"left out the {call.kind}, whose result never came")
+                self.note(at, f"left out the {call.kind}, which has no result")
             elif result := hosted.orphans.get(place):
                 yield self.hosted_orphan(at, result)
             elif place not in hosted.callers:

@@ -1,4 +1,4 @@
-"""The parts of a message in the making, each with its place."""
+"""Builds a message from the parts that a reader finds, each with its place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.wires.shared.places import PlacedMessage, Places
 
 
 class MessageBuilder:
-    """The parts of a message; what is said gets a block of its own. `at` is where that which is being read stands."""
+    """Collects the parts of a message and numbers their blocks. `at` is the place of the part that is being read."""
 
     def __init__(self, wire: str, calls: CallMatcher, place: str) -> None:
         self.wire = wire
@@ -27,69 +27,70 @@ class MessageBuilder:
         self._blocks = 0
 
     def build(self, role: Role, *, is_item: bool = False) -> PlacedMessage:
-        """The message that they are."""
+        """The message, with its places."""
         message = Message(role, tuple(part for part, _ in self._parts))
         return PlacedMessage(message, Places(self._place, tuple(at for _, at in self._parts)), is_item)
 
     def text(self, text: str, fields: Json | None = None, wire: str = "") -> int:
-        return self._said(Text(self._next(), text), fields, wire)
+        """Add a text, with other fields as vendor state; returns its block, as do the methods below."""
+        return self._add_text(Text(self._next(), text), fields, wire)
 
     def refusal(self, text: str, fields: Json | None = None) -> int:
-        return self._said(Refusal(self._next(), text), fields)
+        """Add a refusal."""
+        return self._add_text(Refusal(self._next(), text), fields)
 
     def reasoning(self, text: str) -> int:
-        """A thought; one that is not shown is only the block that its state is on."""
+        """Add reasoning; without text there is only a block, for vendor state."""
         block = self._next()
         if text:
             self._add(Reasoning(block, text))
         return block
 
     def media(self, media: Image | File, fields: Json | None = None, wire: str = "") -> None:
+        """Add an image or a file, with other fields as vendor state."""
         state = (Opaque(0, wire or self.wire, PART_FIELDS, to_json(fields)),) if fields else ()
         self._add(replace(media, state=state))
 
     def call(self, id: str, name: str, arguments: Any, at: str, kind: CallKind = "function") -> int:
-        """A call, whose arguments may be JSON text, an object, or what else a model made of them."""
+        """Add a call; its arguments may be JSON text, an object, or anything else that a model wrote."""
         self.calls.add(id, name)
         block, raw = self._next(), json_text(arguments, at)
-        given = {"input": raw} if kind == "custom" else strict_object(raw)
-        if given is not None:
-            self._add(ToolCall(id, name, given, raw, kind=kind, block=block))
+        parsed = {"input": raw} if kind == "custom" else strict_object(raw)
+        if parsed is not None:
+            self._add(ToolCall(id, name, parsed, raw, kind=kind, block=block))
         else:
-            why, explained, meant = diagnose(raw, None)
-            self._add(ToolCallInvalid(block, id, name, raw, why, explained, meant))
+            why, explained, repaired = diagnose(raw, None)
+            self._add(ToolCallInvalid(block, id, name, raw, why, explained, repaired))
         return block
 
     def tool_result(self, build_result: ToolResult) -> None:
-        """A result among what the model said, where it has no place."""
+        """Add a result to an assistant message, where `check` reports it."""
         self._add(build_result)
 
     def state(self, block: int, kind: str, data: Any, wire: str = "") -> None:
-        """State on a part, if there is any."""
+        """Add vendor state to a block, if there is any."""
         if data:
             self._add(Opaque(block, wire or self.wire, kind, to_json(data)))
 
     def opaque(self, kind: str, data: Any, wire: str = "") -> int:
-        """What only its vendor understands, kept as it stands."""
+        """Add what only its vendor understands, as a block of its own."""
         block = self._next()
         self._add(Opaque(block, wire or self.wire, kind, to_json(data)))
         return block
 
-    def block_with_text(
-        self, kind: str, block: Json, words: str, pictures: Sequence[Image] = (), wire: str = ""
-    ) -> None:
-        """A block that only its vendor understands, and what others can be told of it, if there is anything."""
-        if not words and not pictures:
+    def block_with_text(self, kind: str, block: Json, text: str, images: Sequence[Image] = (), wire: str = "") -> None:
+        """Add a block that only its vendor understands, with its text and images for other vendors."""
+        if not text and not images:
             self.opaque(kind, block, wire)
             return
         number, owner = self._next(), wire or self.wire
-        if words:
-            self._add(Text(number, words))
+        if text:
+            self._add(Text(number, text))
         self._add(Opaque(number, owner, WHOLE_BLOCK, to_json(block)))
-        for picture in pictures:
-            self._add(replace(picture, state=(Opaque(0, owner, WHOLE_BLOCK, None),)))
+        for image in images:
+            self._add(replace(image, state=(Opaque(0, owner, WHOLE_BLOCK, None),)))
 
-    def _said(self, part: Text | Refusal, fields: Json | None, wire: str = "") -> int:
+    def _add_text(self, part: Text | Refusal, fields: Json | None, wire: str = "") -> int:
         self._add(part)
         self.state(part.block, PART_FIELDS, fields, wire)
         return part.block
@@ -112,12 +113,12 @@ def build_result(
     fields: Json,
     content: Any = None,
 ) -> ToolResult:
-    """A result of what is shown; what of its content has no word of ours stays as it stood.
+    """The result with this content; if `ToolResult` cannot hold all of it, the vendor's content is kept as state.
 
-    Without a `name` it is the one of the call; it is empty where there should have been one.
+    Without a `name` the result is named after its call; an empty name says that there should have been one.
     """
     parts = shown.build("user").message.parts
-    told = tuple(
+    parts_of_result = tuple(
         Text(0, part.text) if isinstance(part, Text) else replace(part, state=())
         for part in parts
         if isinstance(part, Text | Image | File)
@@ -126,4 +127,4 @@ def build_result(
     state = [Opaque(0, shown.wire, PART_FIELDS, to_json(fields))] if fields else []
     state += [Opaque(0, shown.wire, RESULT_CONTENT, to_json(content))] if is_more and content is not None else []
     known = calls.answer(call_id)
-    return ToolResult(call_id, known if name is None else name, told, is_error, tuple(state))
+    return ToolResult(call_id, known if name is None else name, parts_of_result, is_error, tuple(state))

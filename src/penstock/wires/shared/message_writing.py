@@ -21,12 +21,12 @@ def split_system(messages: Iterable[Message]) -> tuple[str, list[Message]]:
 
 
 def system_text(message: Message) -> str:
-    """The text of a message of the system, with a paragraph for each of its parts."""
+    """The text of a system message, one paragraph per part."""
     return "\n\n".join(part.text for part in message.parts if isinstance(part, Text) and part.text)
 
 
 def alternating(messages: Iterable[Message], write: Callable[[Message], Iterable[Json]]) -> list[Json]:
-    """The messages of the user and of the assistant in turn: neighbours, and results, are put together."""
+    """The messages with alternating roles: neighbours of one role are joined, and results are the user's."""
     written: list[Json] = []
     for message in messages:
         role, blocks = "assistant" if message.role == "assistant" else "user", list(write(message))
@@ -38,20 +38,20 @@ def alternating(messages: Iterable[Message], write: Callable[[Message], Iterable
 
 
 def marked_system(history: Iterable[Message], write: Callable[[Message], Iterable[Json]]) -> list[Json]:
-    """What the system says, in blocks, where there is something beside their text: a mark for the cache, say."""
-    told = [message for message in history if message.role == "system"]
-    is_marked = any(isinstance(part, Opaque) for message in told for part in message.parts)
-    return [block for message in told for block in write(message)] if is_marked else []
+    """The system messages in blocks if they have vendor state, `cache_control` for example; else nothing."""
+    systems = [message for message in history if message.role == "system"]
+    is_marked = any(isinstance(part, Opaque) for message in systems for part in message.parts)
+    return [block for message in systems for block in write(message)] if is_marked else []
 
 
 def called_tools(messages: Iterable[Message]) -> list[str]:
-    """The names of the tools that were called: some providers insist that they are declared."""
+    """The names of the tools that were called; some providers want them declared."""
     parts = (part for message in messages for part in message.parts)
     return sorted({part.name for part in parts if isinstance(part, ToolCall | ToolResult)})
 
 
 def arguments_text(call: ToolCall) -> str:
-    """A call's arguments as JSON text: as the model wrote them, if it wrote JSON; a custom call's text as it is."""
+    """The arguments of a call as JSON text, as the model wrote them if that is JSON; free text as it is."""
     if call.kind == "custom":
         return call.arguments_raw or str(call.arguments.get("input", ""))
     is_json = call.arguments_raw.lstrip().startswith("{") and strict_object(call.arguments_raw) == call.arguments
@@ -59,5 +59,5 @@ def arguments_text(call: ToolCall) -> str:
 
 
 def misplaced_part(part: Part, role: str, advice: str) -> UsageError:
-    """That a provider takes no such part in a message of this role."""
+    """The error for a part that a provider does not accept in a message of this role."""
     return UsageError(f"{type(part).__name__} cannot be sent in a message of the role {role}; {advice}")

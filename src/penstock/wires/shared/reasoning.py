@@ -1,4 +1,4 @@
-"""How much a model is to think: an effort or a number of tokens, of which each provider takes its own."""
+"""The option `reasoning`: an effort or a number of tokens, converted to what a provider accepts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NEAR = ((1_024, "minimal"), (4_096, "low"), (8_192, "medium"))
 
 
 def requested_reasoning(request: Request) -> str | int | None:
-    """The effort or the budget that is asked for; 0 is none at all, and None leaves it to the provider."""
+    """The requested effort or token budget; 0 turns reasoning off, None leaves it to the provider."""
     match request.options.get("reasoning"):
         case None:
             return None
@@ -30,12 +30,12 @@ def requested_reasoning(request: Request) -> str | int | None:
 
 
 def effort_of(reasoning: str | int) -> str:
-    """The effort, or the one that comes near a budget."""
+    """The effort, or the effort nearest to a budget."""
     if isinstance(reasoning, str):
         return reasoning
     return next((effort for budget, effort in _NEAR if reasoning <= budget), "high")
 
 
 def budget_of(reasoning: str | int, budgets: Mapping[str, int]) -> int:
-    """The budget, or the one that stands for an effort."""
+    """The budget, or the budget of an effort."""
     return budgets[reasoning] if isinstance(reasoning, str) else reasoning

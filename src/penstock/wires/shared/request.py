@@ -1,4 +1,4 @@
-"""What is asked of a model, in no provider's words."""
+"""A request to a model, independent of the provider, and its encoded form."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from penstock.messages import Message
 class Request(Struct, frozen=True, kw_only=True):
     """One request to a model.
 
-    `tool_choice` is "auto", "none", "required" or a tool's name; empty, it is left to the provider. `options` are the
-    settings that most providers have, under the names of `OPTIONS`; `extra` is merged into the body as it stands, for
-    what only one provider has.
+    `tool_choice` is "auto", "none", "required" or the name of a tool; empty leaves it to the provider. `options` are
+    the settings in `OPTIONS`; `extra` is merged into the body, for fields that only one provider has.
     """
 
     model: str
@@ -32,15 +31,15 @@ class Request(Struct, frozen=True, kw_only=True):
 OPTIONS = (
     "max_tokens", "temperature", "top_p", "top_k", "stop", "seed", "presence_penalty", "frequency_penalty", "reasoning",
 )  # fmt: skip
-"""The settings that each provider has a word for; `reasoning` is an effort ("low", "medium", "high") or a budget."""
+"""The settings that most providers have; `reasoning` is an effort ("low", "medium", "high") or a token budget."""
 
 
 class EncodedRequest(Struct, frozen=True):
-    """A request in a provider's words: where it goes, below the base URL, and the JSON that it is."""
+    """A request for a provider: its path below the base URL, and its JSON body."""
 
     path: str
     body: dict[str, Any]
 
 
 Encode = Callable[[Request, frozenset[str]], EncodedRequest]
-"""Encodes a request; the set holds the quirks of the provider that it goes to."""
+"""Encodes a request for a provider with these quirks."""
