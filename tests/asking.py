@@ -1,4 +1,4 @@
-"""Ways to ask a model that the tests of models share: sync and async, on every wire, and of servers that misbehave."""
+"""Shared parts of the tests of models: requests in both modes on every wire, and servers that misbehave."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ PROVIDERS = {
     "openai-chat": "openai:gpt",
     "openai-responses": "openai:gpt",
 }
-"""The wires of the loopback server, and who is asked on each."""
+"""The wires of the loopback server, and a model for each."""
 WIRES = sorted(PROVIDERS)
 ONCE = Retries(attempts=0)
 SOON = Retries(first_delay=0.001)
 PATIENCE = 20
-"""Seconds until a test gives up; it waits for what it expects, not for the time."""
+"""Seconds until a test fails; it does not wait for them if all is well."""
 FOREVER = wait(3600)
 LONG = 8.0
-"""Seconds that no test takes unless something does not end when it should."""
+"""Seconds that no test takes unless something fails to end."""
 
 every_wire = pytest.mark.parametrize("wire", WIRES)
 sync_and_async = pytest.mark.parametrize("mode", ["sync", "async"])
 
 
 def model_at(server: Loopback, wire: str = "openai-chat", **options: Any) -> Model:
-    """A model that the server plays, on a wire."""
+    """A model of the loopback server on a wire."""
     return model_on(wire, server.url if wire == "mistral" else server.base_url(wire), api_key=KEY, **options)
 
 
 def model_on(wire: str, url: str = "http://localhost", **options: Any) -> Model:
-    """A model on a wire; Mistral's is told by where it is."""
+    """A model on a wire; the server recognises Mistral by its path."""
     if wire == "mistral":
         return Model(PROVIDERS[wire], f"{url}/mistral/v1", **options)
     return Model(PROVIDERS[wire], url, wire=wire_name(wire), **options)
 
 
 def read(mode: str, model: Model, messages: Any = "Hi.", **options: Any) -> tuple[list[StreamChunk], Any]:
-    """The chunks of an answer, and the stream that they were read from."""
+    """The chunks of a response, and the stream that they were read from."""
     if mode == "sync":
         with model.stream(messages, **options) as stream:
             return list(stream), stream
@@ -68,7 +68,7 @@ async def aread(model: Model, messages: Any = "Hi.", **options: Any) -> tuple[li
 
 
 def failure(mode: str, kind: type[Exception], model: Model, **options: Any) -> Any:
-    """What is raised, which must be of this kind and no other, and not tell the key."""
+    """The error of a request, which must be of exactly this class and must not contain the key."""
     with pytest.raises(kind) as raised:
         read(mode, model, **options)
     assert type(raised.value) is kind
@@ -78,7 +78,7 @@ def failure(mode: str, kind: type[Exception], model: Model, **options: Any) -> A
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """That what is done here takes no longer."""
+    """Assert that the block takes at most this long."""
     started = time.monotonic()
     yield
     assert time.monotonic() - started < seconds
@@ -90,14 +90,14 @@ def in_thread(work: Callable[[], Any]) -> threading.Thread:
     return thread
 
 
-# Servers that no script can play.
+# Servers that cannot be scripted.
 
 Serve = Callable[[socket.socket], None]
 
 
 @contextmanager
 def serving(serve: Serve) -> Iterator[str]:
-    """A server that does with each connection what it is told; its base URL."""
+    """The base URL of a server that handles each connection with a function."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threads: list[threading.Thread] = []
 
@@ -105,7 +105,7 @@ def serving(serve: Serve) -> Iterator[str]:
             while True:
                 try:
                     connection, _ = listener.accept()
-                except OSError:  # it is closed
+                except OSError:  # the socket is closed
                     return
                 threads.append(in_thread(partial(handle, connection)))
 
@@ -113,7 +113,7 @@ def serving(serve: Serve) -> Iterator[str]:
             with connection:
                 try:
                     serve(connection)
-                except OSError:  # whoever asked is gone
+                except OSError:  # the client is gone
                     pass
 
         accepting = in_thread(accept)
@@ -125,7 +125,7 @@ def serving(serve: Serve) -> Iterator[str]:
 
 
 def request_of(connection: socket.socket) -> bytes:
-    """A request as it came, with its body."""
+    """A whole request as bytes."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += connection.recv(65536)
@@ -137,7 +137,7 @@ def request_of(connection: socket.socket) -> bytes:
 
 
 def is_gone(connection: socket.socket, timeout: float = PATIENCE) -> bool:
-    """Whether the other side closes the connection before long."""
+    """Whether the other side closes the connection soon."""
     connection.settimeout(timeout)
     try:
         return connection.recv(1) == b""
@@ -148,4 +148,4 @@ def is_gone(connection: socket.socket, timeout: float = PATIENCE) -> bool:
 
 
 STREAMING = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
-"""The head of an answer that ends when the connection does."""
+"""The head of a response that ends with the connection."""

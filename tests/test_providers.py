@@ -1,4 +1,4 @@
-"""The table of providers: every row can be used, and is found by the names and variables that people have."""
+"""The registry of providers: names, API keys, base URLs, and requests to each."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ every_provider = pytest.mark.parametrize("name", sorted(PROVIDERS))
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No key and no address is set."""
+    """Neither keys nor base URLs are set."""
     known = {name for row in PROVIDERS.values() for name in (*row.keys, *row.urls)}
     for name in [*known, *FULL, "AWS_DEFAULT_REGION"]:
         monkeypatch.delenv(name, raising=False)
@@ -61,10 +61,10 @@ def url_of(name: str, **environment: str) -> str:
     return find_base_url(name, PROVIDERS[name], environment)
 
 
-# The table.
+# The registry.
 
 
-def test_everyone_is_in_the_table() -> None:
+def test_every_provider_is_in_the_registry() -> None:
     assert set(NAMES) == set(PROVIDERS)
 
 
@@ -83,34 +83,34 @@ def test_every_row_can_be_used(name: str) -> None:
 
 
 @every_provider
-def test_every_quirk_is_one_that_a_wire_knows(name: str) -> None:
+def test_every_quirk_is_known_to_a_wire(name: str) -> None:
     known: set[str] = set()
     for wire in WIRES:
         known |= getattr(import_module(f"penstock.wires.{wire.replace('-', '_')}.encode_request"), "QUIRKS", set())
     assert PROVIDERS[name].quirks <= known
 
 
-def test_every_quirk_is_someone_s() -> None:
+def test_every_quirk_has_a_provider() -> None:
     from penstock.wires.openai_chat.encode_request import NO_PARALLEL_SWITCH, QUIRKS
 
     assert frozenset().union(*(row.quirks for row in PROVIDERS.values())) >= QUIRKS - {NO_PARALLEL_SWITCH}
 
 
-def test_every_alias_leads_to_a_row() -> None:
+def test_every_alias_has_a_provider() -> None:
     for alias, name in ALIASES.items():
         assert find_provider(alias) == (name, PROVIDERS[name])
         assert alias not in PROVIDERS
 
 
 @every_provider
-def test_every_provider_answers_a_script_and_is_asked_with_its_key(name: str) -> None:
-    line = Scripted("Sunny.")
-    model = Model(f"{name}:some-model", "https://example.com/v1", KEY, via=line)
-    turn = model.stream_text_and_classify("Hi.", ["weather"], temperature=0.5, max_tokens=100)
+def test_requests_to_every_provider_carry_its_key(name: str) -> None:
+    script = Scripted("Sunny.")
+    model = Model(f"{name}:some-model", "https://example.com/v1", KEY, via=script)
+    turn = model.complete("Hi.", ["weather"], temperature=0.5, max_tokens=100)
     assert (turn.text, turn.finish_reason) == ("Sunny.", "stop")
-    [asked] = line.requests
-    assert asked.model == "some-model"
-    assert "***" in asked.headers.values()
+    [request] = script.requests
+    assert request.model == "some-model"
+    assert "***" in request.headers.values()
     opened = next(model.ask("Hi.").commands())
     assert isinstance(opened, OpenRequest)
     carried = {header for header, value in opened.request.headers.items() if KEY in value}
@@ -123,7 +123,7 @@ def test_every_provider_answers_a_script_and_is_asked_with_its_key(name: str) ->
 
 
 @pytest.mark.parametrize(
-    ("given", "provider", "model"),
+    ("name", "provider", "model"),
     [
         ("openai:gpt-5", "openai", "gpt-5"),
         ("openai/gpt-5", "openai", "gpt-5"),
@@ -144,14 +144,14 @@ def test_every_provider_answers_a_script_and_is_asked_with_its_key(name: str) ->
         ("openai_compatible:x", "openai_compatible", "x"),
     ],
 )
-def test_both_spellings_of_a_model_are_read(given: str, provider: str, model: str) -> None:
-    assert split_model(given) == (provider, model)
-    made = Model(given, via=Scripted("Hi."))
+def test_both_spellings_of_a_model_are_read(name: str, provider: str, model: str) -> None:
+    assert split_model(name) == (provider, model)
+    made = Model(name, via=Scripted("Hi."))
     assert (made.provider, made.model) == (ALIASES.get(provider, provider), model)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("name", "message"),
     [
         ("gpt-5", "'gpt-5' has no provider prefix; use provider:model"),
         ("", "has no provider prefix"),
@@ -160,17 +160,17 @@ def test_both_spellings_of_a_model_are_read(given: str, provider: str, model: st
         ("openai/", "has no model after the provider; use openai:model"),
     ],
 )
-def test_a_name_that_is_none_is_told(given: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        Model(given)
+def test_a_malformed_model_name_is_an_error(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Model(name)
 
 
 @pytest.mark.parametrize(
-    ("given", "guess"), [("opnai:x", "openai"), ("OpenAI:x", "openai"), ("lm-studio:x", "lm_studio")]
+    ("name", "guess"), [("opnai:x", "openai"), ("OpenAI:x", "openai"), ("lm-studio:x", "lm_studio")]
 )
-def test_an_unknown_provider_is_reported_with_the_nearest_name(given: str, guess: str) -> None:
+def test_an_unknown_provider_is_reported_with_the_nearest_name(name: str, guess: str) -> None:
     with pytest.raises(UnknownProviderError) as raised:
-        Model(given)
+        Model(name)
     assert str(raised.value).endswith(f", did you mean {guess!r}?")
     assert "openai" in raised.value.known
 
@@ -188,7 +188,7 @@ def test_a_key_is_found_in_each_of_its_variables(name: str, monkeypatch: pytest.
 
 
 @every_provider
-def test_a_missing_key_is_told_with_its_variables(name: str) -> None:
+def test_a_missing_key_is_reported_with_its_variables(name: str) -> None:
     row = PROVIDERS[name]
     if not row.needs_key:
         assert find_key(name, row, {}) == ""
@@ -201,7 +201,7 @@ def test_a_missing_key_is_told_with_its_variables(name: str) -> None:
     assert "api_key=" in str(raised.value)
 
 
-def test_a_key_of_the_environment_is_sent_and_one_that_is_given_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_argument_takes_precedence_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     def sent(**options: Any) -> str:
         opened = next(Model("groq:m", **options).ask("Hi.").commands())
         assert isinstance(opened, OpenRequest)
@@ -213,20 +213,20 @@ def test_a_key_of_the_environment_is_sent_and_one_that_is_given_wins(monkeypatch
     assert sent(api_key="") == ""
 
 
-def test_no_key_is_read_when_nothing_is_asked_of_a_provider(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Model("openai:gpt", via=Scripted("Hi.")).stream_text_and_classify("Hi.").text == "Hi."
+def test_no_key_is_read_for_a_scripted_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Model("openai:gpt", via=Scripted("Hi.")).complete("Hi.").text == "Hi."
     assert Model("vllm:m").base_url == "http://localhost:8000/v1"
 
 
-# Addresses.
+# Base URLs.
 
 
 @every_provider
-def test_an_address_of_the_environment_wins_over_the_usual_one(name: str) -> None:
+def test_a_base_url_of_the_environment_takes_precedence_over_the_default(name: str) -> None:
     row = PROVIDERS[name]
     for variable in row.urls:
-        found = url_of(name, **FULL, **{variable: "https://proxy.example/some/v1"}) if variable not in FULL else ""
-        assert found in ("", "https://proxy.example/some/v1", "https://proxy.example/some/v1/v1beta")
+        url = url_of(name, **FULL, **{variable: "https://proxy.example/some/v1"}) if variable not in FULL else ""
+        assert url in ("", "https://proxy.example/some/v1", "https://proxy.example/some/v1/v1beta")
     everything = {variable: f"https://proxy{at}.example/v1" for at, variable in enumerate(row.urls)}
     if everything:
         assert url_of(name, **everything).startswith("https://proxy0.example/v1")
@@ -276,12 +276,12 @@ def test_an_address_of_the_environment_wins_over_the_usual_one(name: str) -> Non
         ("openai-compatible", {"OPENAI_COMPATIBLE_BASE_URL": "localhost:9"}, "http://localhost:9/v1"),
     ],
 )  # fmt: skip
-def test_addresses_are_made_of_the_variables_that_people_have(name: str, environment: dict[str, str], url: str) -> None:
+def test_base_urls_are_completed_from_the_usual_variables(name: str, environment: dict[str, str], url: str) -> None:
     assert url_of(name, **environment) == url
 
 
 @pytest.mark.parametrize(
-    ("name", "environment", "said"),
+    ("name", "environment", "message"),
     [
         ("azure", {}, "azure needs a base URL: set AZURE_OPENAI_ENDPOINT"),
         ("vertex", {"GOOGLE_CLOUD_PROJECT": "p"}, "vertex needs a base URL: set GOOGLE_CLOUD_LOCATION"),
@@ -289,8 +289,8 @@ def test_addresses_are_made_of_the_variables_that_people_have(name: str, environ
         ("openai-compatible", {}, "no default base URL.*set OPENAI_COMPATIBLE_BASE_URL"),
     ],
 )
-def test_what_an_address_lacks_is_told(name: str, environment: dict[str, str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_a_missing_part_of_a_base_url_is_reported(name: str, environment: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         url_of(name, **environment)
 
 
@@ -298,12 +298,12 @@ def test_what_an_address_lacks_is_told(name: str, environment: dict[str, str], s
     "url",
     ["htp://x", "ftp://x/v1", "http://", "http://x:port/v1", "http://[::/v1", "https://x/v1?version=1", " ", "/v1"],
 )
-def test_an_address_that_is_none_is_told(url: str) -> None:
+def test_an_invalid_base_url_is_an_error(url: str) -> None:
     with pytest.raises(UsageError, match="is not a base URL"):
         Model("openai:gpt", url, KEY)
 
 
-def test_an_address_is_told_without_its_password() -> None:
+def test_a_base_url_is_reported_without_its_password() -> None:
     with pytest.raises(UsageError) as raised:
         complete_url(PROVIDERS["openai"], f"https://ada:{KEY}@example.com:port/v1")
     assert KEY not in str(raised.value)
@@ -311,7 +311,7 @@ def test_an_address_is_told_without_its_password() -> None:
     assert without_secrets("https://a.example/v1/m@1") == "https://a.example/v1/m@1"
 
 
-def test_the_path_of_each_wire_follows_the_address() -> None:
+def test_the_path_of_each_wire_follows_the_base_url() -> None:
     def path(name: str, **options: Any) -> str:
         opened = next(Model(name, "https://a.example/x", KEY, **options).ask("Hi.").commands())
         assert isinstance(opened, OpenRequest)
@@ -326,7 +326,7 @@ def test_the_path_of_each_wire_follows_the_address() -> None:
     assert path("bedrock:a/b:0") == "/model/a%2Fb%3A0/converse-stream"
 
 
-def test_requests_to_bedrock_are_signed_with_what_aws_s_own_tools_find(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_to_bedrock_are_signed_with_aws_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY)
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
@@ -343,7 +343,7 @@ def test_requests_to_bedrock_are_signed_with_what_aws_s_own_tools_find(monkeypat
     assert bearer.request.headers["authorization"] == f"Bearer {KEY}"
 
 
-def test_bedrock_without_any_credentials_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bedrock_without_credentials_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -353,8 +353,8 @@ def test_bedrock_without_any_credentials_is_told(monkeypatch: pytest.MonkeyPatch
         signature("https://bedrock-runtime.eu-central-1.amazonaws.com/model/m/converse", b"{}")
 
 
-def test_a_model_is_found_by_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Loopback(lambda asked: f"{asked.wire} {asked.model}") as server:
+def test_a_model_can_be_configured_by_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Loopback(lambda request: f"{request.wire} {request.model}") as server:
         for name, variables in (
             ("anthropic:claude", {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": KEY}),
             ("ollama:qwen", {"OLLAMA_HOST": server.url.removeprefix("http://")}),
@@ -365,8 +365,8 @@ def test_a_model_is_found_by_the_environment_alone(monkeypatch: pytest.MonkeyPat
                 monkeypatch.setenv(variable, value)
             model = Model(name)
             text = f"{PROVIDERS[model.provider].wire} {model.model}"
-            assert model.stream_text_and_classify("Hi.").text == text
-            assert asyncio.run(model.astream_text_and_classify("Hi.")).text == text
+            assert model.complete("Hi.").text == text
+            assert asyncio.run(model.acomplete("Hi.")).text == text
 
 
 # `penstock models`.
@@ -378,15 +378,15 @@ def models(*arguments: str, **environment: str) -> click.testing.Result:
     return result
 
 
-def test_models_lists_everyone_and_which_keys_are_set() -> None:
-    shown = models(COLUMNS="200", ANTHROPIC_API_KEY=KEY).stdout
-    assert all(name in shown for name in NAMES)
-    assert "✓ ANTHROPIC_API_KEY" in shown
-    assert "set OPENAI_API_KEY" in shown
-    assert "sim:demo" in shown
+def test_models_lists_every_provider_and_which_keys_are_set() -> None:
+    output = models(COLUMNS="200", ANTHROPIC_API_KEY=KEY).stdout
+    assert all(name in output for name in NAMES)
+    assert "✓ ANTHROPIC_API_KEY" in output
+    assert "set OPENAI_API_KEY" in output
+    assert "sim:demo" in output
 
 
-def test_models_as_json_is_for_scripts() -> None:
+def test_models_can_print_json() -> None:
     environment = {"GOOGLE_API_KEY": KEY, "OLLAMA_HOST": f"https://ada:{KEY}@gpu.example", "AWS_REGION": "us-east-1"}
     result = models("--json", **environment)
     rows = {row["provider"]: row for row in json.loads(result.stdout)}
@@ -404,11 +404,11 @@ def test_models_never_shows_a_key() -> None:
         assert KEY not in models(*arguments, **every).output
 
 
-def test_models_bears_an_address_that_is_none() -> None:
+def test_models_accepts_an_invalid_base_url_in_the_environment() -> None:
     assert "openai" in models(OPENAI_BASE_URL="htp://x").stdout
 
 
-def test_the_errors_of_names_are_usage_errors() -> None:
+def test_errors_about_names_are_usage_errors() -> None:
     assert issubclass(UnknownProviderError, UsageError)
     assert issubclass(MissingKeyError, UsageError)
     assert issubclass(UsageError, ValueError)

@@ -1,4 +1,4 @@
-"""Recordings: the exact bytes of an answer, when they came, and to what; without the key, and played again."""
+"""Recordings: the exact bytes of a response with their timing and the request, without the key; and replays."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ TOOLS = [{"name": "weather", "parameters": {"type": "object", "properties": {"ci
 
 
 def recorded(path: Path, text: str = "Sunny.", **options: Any) -> Recording:
-    """The recording of one answer, in this file."""
-    Model("openai:gpt", via=Scripted(text), record=path, **options).stream_text_and_classify("Hi.")
+    """Record one response in this file."""
+    Model("openai:gpt", via=Scripted(text), record=path, **options).complete("Hi.")
     return read_recordings(path)[-1]
 
 
@@ -55,20 +55,20 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "recording.jsonl"
 
 
-# What is kept.
+# Recording.
 
 
 @every_wire
 @sync_and_async
 @pytest.mark.parametrize("how", [None, "bytes"])
-def test_the_bytes_are_kept_as_they_came_and_the_key_is_not(wire: str, mode: str, how: Any, file: Path) -> None:
+def test_a_recording_holds_the_exact_bytes_and_no_key(wire: str, mode: str, how: Any, file: Path) -> None:
     with Loopback(WEATHER, cuts=how) as server:
         model = model_at(server, wire, record=file, headers={"x-proxy-token": KEY})
         _, stream = read(mode, model, tools=TOOLS)
     [kept] = read_recordings(file)
-    [asked] = server.requests
-    assert kept.body == b"".join(frames(wire, WEATHER, request=asked))
-    assert (kept.request.body, kept.request.wire, kept.request.model) == (asked.body, model.wire, model.name)
+    [request] = server.requests
+    assert kept.body == b"".join(frames(wire, WEATHER, request=request))
+    assert (kept.request.body, kept.request.wire, kept.request.model) == (request.body, model.wire, model.name)
     assert (kept.response.status, kept.is_whole) == (200, True)
     assert penstock.collect(penstock.decode(kept.body, model.wire)).tool_calls == stream.tool_calls
     times = [kept.response.at, *(piece.at for piece in kept.pieces)]
@@ -78,7 +78,7 @@ def test_the_bytes_are_kept_as_they_came_and_the_key_is_not(wire: str, mode: str
 
 
 @sync_and_async
-def test_the_times_run_from_the_request(mode: str, file: Path) -> None:
+def test_times_are_measured_from_the_request(mode: str, file: Path) -> None:
     with Loopback(Reply(wait(0.2), say("Let me look."), wait(0.2), say(" Sunny.")), pace=0.001) as server:
         read(mode, model_at(server, record=file))
     [kept] = read_recordings(file)
@@ -87,7 +87,7 @@ def test_the_times_run_from_the_request(mode: str, file: Path) -> None:
     assert json.loads(file.read_bytes().splitlines()[-1])["at"] >= late[0]
 
 
-def test_what_tells_who_asked_is_not_kept(file: Path) -> None:
+def test_headers_that_identify_the_account_are_not_recorded(file: Path) -> None:
     headers = {"set-cookie": "session=1", "x-request-id": "req_1", "x-account": "ada", "openai-organization": "ada"}
     body = b"".join(frames("openai-chat", Reply("Hi.")))
     with Loopback(Raw(body, headers=headers)) as server:
@@ -101,7 +101,7 @@ def test_what_tells_who_asked_is_not_kept(file: Path) -> None:
 
 
 @sync_and_async
-def test_a_key_that_the_answer_repeats_is_masked(mode: str, file: Path) -> None:
+def test_a_key_that_the_response_repeats_is_masked(mode: str, file: Path) -> None:
     with Loopback(Status(200, f"Wrong key: {KEY}")) as server:
         read(mode, model_at(server, record=file))
     assert KEY not in file.read_text(encoding="utf-8")
@@ -109,9 +109,9 @@ def test_a_key_that_the_answer_repeats_is_masked(mode: str, file: Path) -> None:
 
 
 def test_a_file_holds_one_exchange_after_another(file: Path) -> None:
-    line = Scripted(["One.", "Two.", "Three."])
+    script = Scripted(["One.", "Two.", "Three."])
     for _ in range(3):
-        Model("openai:gpt", via=line, record=str(file)).stream_text_and_classify("Hi.")
+        Model("openai:gpt", via=script, record=str(file)).complete("Hi.")
     texts = [
         penstock.collect(penstock.decode(kept.body, wire_name(kept.request.wire))).text
         for kept in read_recordings(file)
@@ -119,30 +119,30 @@ def test_a_file_holds_one_exchange_after_another(file: Path) -> None:
     assert texts == ["One.", "Two.", "Three."]
 
 
-def test_exchanges_at_the_same_time_are_not_mixed(file: Path) -> None:
+def test_concurrent_exchanges_are_not_mixed(file: Path) -> None:
     async def ask_all(model: Model) -> None:
         await asyncio.gather(*(aread(model, f"number {at}") for at in range(20)))
 
-    def echo(asked: ReceivedRequest) -> str:
-        return f"You said {asked.prompt}, and I say it again: {asked.prompt}."
+    def echo(request: ReceivedRequest) -> str:
+        return f"You said {request.prompt}, and I say it again: {request.prompt}."
 
     with Loopback(echo, cuts=3) as server:
         model = model_at(server, record=file)
         asyncio.run(ask_all(model))
         with ThreadPoolExecutor(10) as pool:
-            list(pool.map(lambda at: model.stream_text_and_classify(f"number {at}"), range(20, 40)))
+            list(pool.map(lambda at: model.complete(f"number {at}"), range(20, 40)))
     kept = read_recordings(file)
     assert len(kept) == 40
     assert all(one.is_whole for one in kept)
     for one in kept:
-        said = one.request.body["messages"][0]["content"]
+        message = one.request.body["messages"][0]["content"]
         text = penstock.collect(penstock.decode(one.body, "openai-chat")).text
-        assert text == f"You said {said}, and I say it again: {said}."
+        assert text == f"You said {message}, and I say it again: {message}."
 
 
-def test_a_recording_may_go_to_an_open_file() -> None:
+def test_a_recording_can_be_written_to_an_open_file() -> None:
     target = io.BytesIO()
-    Model("openai:gpt", via=Scripted("Sunny."), record=target).stream_text_and_classify("Hi.")
+    Model("openai:gpt", via=Scripted("Sunny."), record=target).complete("Hi.")
     first, *_, last = target.getvalue().splitlines()
     assert json.loads(first)["type"] == "request"
     assert json.loads(last)["type"] == "end"
@@ -150,15 +150,15 @@ def test_a_recording_may_go_to_an_open_file() -> None:
 
 @sync_and_async
 @pytest.mark.parametrize("place", ["nowhere/recording.jsonl", "."])
-def test_a_file_that_cannot_be_written_is_told_before_anything_is_asked(mode: str, place: str, tmp_path: Path) -> None:
-    line = Scripted(always("Hi."))
+def test_a_file_that_cannot_be_written_is_an_error_before_the_request(mode: str, place: str, tmp_path: Path) -> None:
+    script = Scripted(always("Hi."))
     with pytest.raises(penstock.UsageError, match="cannot write the recording"):
-        read(mode, Model("openai:gpt", via=line, record=tmp_path / place))
-    assert line.requests == []
+        read(mode, Model("openai:gpt", via=script, record=tmp_path / place))
+    assert script.requests == []
 
 
 @sync_and_async
-def test_an_answer_that_broke_off_is_kept_as_far_as_it_came(mode: str, file: Path) -> None:
+def test_a_response_that_broke_off_is_recorded_up_to_there(mode: str, file: Path) -> None:
     reply = Reply(say("Let me look."), call("weather", '{"city": "Ro'), drop())
     with Loopback(always(reply)) as server:
         _, stream = read(mode, model_at(server, "anthropic", record=file))
@@ -173,7 +173,7 @@ def test_an_answer_that_broke_off_is_kept_as_far_as_it_came(mode: str, file: Pat
 
 
 @sync_and_async
-def test_an_answer_that_was_left_is_kept_as_far_as_it_was_read(mode: str, file: Path) -> None:
+def test_a_response_that_was_left_is_recorded_up_to_there(mode: str, file: Path) -> None:
     async def leave(model: Model) -> None:
         async with model.astream("Hi.") as stream:
             async for _ in stream:
@@ -192,7 +192,7 @@ def test_an_answer_that_was_left_is_kept_as_far_as_it_was_read(mode: str, file: 
 
 
 @sync_and_async
-def test_an_answer_that_was_begun_anew_is_two_exchanges_and_is_replayed_as_such(mode: str, file: Path) -> None:
+def test_a_retried_response_is_recorded_and_replayed_as_two_exchanges(mode: str, file: Path) -> None:
     retries = Retries(first_delay=0.001, after_start=True)
     with Loopback([Reply(say("Let me loo"), drop()), Reply("Let me look.")]) as server:
         chunks, _ = read(mode, model_at(server, record=file, retries=retries))
@@ -203,18 +203,18 @@ def test_an_answer_that_was_begun_anew_is_two_exchanges_and_is_replayed_as_such(
     assert (stream.text, events.Retry in kinds) == ("Let me look.", True)
 
 
-# Played again.
+# Replaying.
 
 
 @every_wire
 @sync_and_async
 def test_a_replay_gives_the_same_turn(wire: str, mode: str, file: Path) -> None:
-    line = Scripted([WEATHER, "Sunny."])
-    model = model_on(wire, via=line, record=file)
+    script = Scripted([WEATHER, "Sunny."])
+    model = model_on(wire, via=script, record=file)
     turns = [read(mode, model, words, tools=TOOLS)[1].turn for words in ("How is it?", "And now?")]
     again = Model(f"replay:{file}")
     assert (again.wire, again.model) == (model.wire, model.model)
-    for words, turn in (("And now?", turns[1]), ("How is it?", turns[0])):  # in whatever order
+    for words, turn in (("And now?", turns[1]), ("How is it?", turns[0])):  # in any order
         assert read(mode, again, words, tools=TOOLS)[1].turn == turn
 
 
@@ -222,35 +222,35 @@ def test_a_replay_gives_the_same_turn(wire: str, mode: str, file: Path) -> None:
     "name",
     ["anthropic:claude", "anthropic/claude", "gemini:flash", "openrouter/meta-llama/llama-3:free", "sim:fast"],
 )
-def test_a_recording_is_replayed_however_its_model_was_named(name: str, file: Path) -> None:
+def test_a_recording_is_replayed_whatever_the_name_of_its_model(name: str, file: Path) -> None:
     via = None if name.startswith("sim:") else Scripted("Sunny.")
     model = Model(name, via=via, record=file)
-    turn = model.stream_text_and_classify("Hi.", max_tokens=5)
+    turn = model.complete("Hi.", max_tokens=5)
     again = Model(f"replay:{file}")
     assert again.model == model.model
-    assert again.stream_text_and_classify("Hi.", max_tokens=5) == turn
+    assert again.complete("Hi.", max_tokens=5) == turn
 
 
-def test_calls_in_the_text_are_found_in_a_replay_too(file: Path) -> None:
+def test_calls_in_the_text_are_found_in_a_replay(file: Path) -> None:
     text = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
     model = Model("openai:gpt", via=Scripted(text), record=file)
-    turn = model.stream_text_and_classify("Hi.", TOOLS, calls="hermes")
+    turn = model.complete("Hi.", TOOLS, calls="hermes")
     assert turn.tool_calls[0].origin == "text:hermes"
-    assert Model(f"replay:{file}").stream_text_and_classify("Hi.", TOOLS, calls="hermes") == turn
+    assert Model(f"replay:{file}").complete("Hi.", TOOLS, calls="hermes") == turn
 
 
-def test_the_same_request_gets_one_answer_after_another_and_then_none(file: Path) -> None:
+def test_each_recorded_response_is_replayed_once(file: Path) -> None:
     model = Model("openai:gpt", via=Scripted(["One.", "Two."]), record=file)
     for _ in range(2):
-        model.stream_text_and_classify("Hi.")
+        model.complete("Hi.")
     again = Model(f"replay:{file}")
-    assert [again.stream_text_and_classify("Hi.").text for _ in range(2)] == ["One.", "Two."]
+    assert [again.complete("Hi.").text for _ in range(2)] == ["One.", "Two."]
     with pytest.raises(ReplayMissError, match="the recording has only 2 responses"):
-        again.stream_text_and_classify("Hi.")
+        again.complete("Hi.")
 
 
 @sync_and_async
-def test_a_miss_says_what_differs_first(mode: str, file: Path) -> None:
+def test_a_miss_names_the_first_difference(mode: str, file: Path) -> None:
     recorded(file, wire="openai-chat")
     again = Model(f"replay:{file}")
     with pytest.raises(ReplayMissError) as missed:
@@ -263,7 +263,7 @@ def test_a_miss_says_what_differs_first(mode: str, file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "said"),
+    ("one", "other", "message"),
     [
         ({"a": 1}, {"a": 2}, "$.a is 1 in the recording, and 2 in the request"),
         ({"a": 1, "b": 1}, {"b": 2}, "$.a is only in the recording"),
@@ -274,8 +274,8 @@ def test_a_miss_says_what_differs_first(mode: str, file: Path) -> None:
         ({"a": "x" * 500}, {"a": None}, f'$.a is "{"x" * 79}… in the recording, and null in the request'),
     ],
 )
-def test_the_first_difference_is_found(one: Any, other: Any, said: str) -> None:
-    assert difference(one, other) == said
+def test_the_first_difference_is_found(one: Any, other: Any, message: str) -> None:
+    assert difference(one, other) == message
 
 
 LINES: list[dict[str, Any]] = [
@@ -303,7 +303,7 @@ def beats(file: Path, **options: Any) -> list[Any]:
     return list(replay._respond(opened).actions)  # type: ignore[arg-type]
 
 
-def test_a_replay_keeps_the_recorded_pace_a_chosen_one_or_none(file: Path) -> None:
+def test_a_replay_has_the_recorded_speed_another_or_no_delays(file: Path) -> None:
     written(file, *LINES)
     waits = {
         speed: [beat.seconds for beat in beats(file, speed=speed) if isinstance(beat, Wait)] for speed in (0, 1, 4)
@@ -313,7 +313,7 @@ def test_a_replay_keeps_the_recorded_pace_a_chosen_one_or_none(file: Path) -> No
 
 
 @sync_and_async
-def test_a_replay_at_a_pace_takes_its_time(mode: str, file: Path) -> None:
+def test_a_replay_with_a_speed_takes_time(mode: str, file: Path) -> None:
     written(file, *LINES)
     model = Model("openai:gpt", via=Replay(file, speed=50), wire="openai-chat", timeouts=Timeouts(idle=0.01))
     _, stream = read(mode, model)
@@ -323,7 +323,7 @@ def test_a_replay_at_a_pace_takes_its_time(mode: str, file: Path) -> None:
 
 @sync_and_async
 @pytest.mark.parametrize("how", ["bytes", 4])
-def test_a_replay_may_be_cut_anew(mode: str, how: Any, file: Path) -> None:
+def test_a_replay_can_have_other_cuts(mode: str, how: Any, file: Path) -> None:
     written(file, *LINES)
     pieces = beats(file, cuts=how)
     assert b"".join(pieces) == b"".join(beats(file))
@@ -335,7 +335,7 @@ def test_a_replay_may_be_cut_anew(mode: str, how: Any, file: Path) -> None:
         Replay(file, cuts="lines")  # type: ignore[arg-type]
 
 
-def test_a_recording_without_an_end_was_broken_off(file: Path) -> None:
+def test_a_recording_without_an_end_is_interrupted(file: Path) -> None:
     assert isinstance(beats(written(file, *LINES[:-1]))[-1], Drop)
     assert len(beats(written(file, *LINES[:3], json.dumps(LINES[3])[:40]))) == 2, "a line that is cut is left out"
     assert len(beats(written(file, *LINES[:-1], json.dumps(LINES[-1])))) == 3, "the last line may lack its end"
@@ -343,7 +343,7 @@ def test_a_recording_without_an_end_was_broken_off(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         (["what is this\n"], "line 1 of .* does not belong to a recording"),
         ([*LINES[:2], {"type": "went"}], "line 3 of .* does not belong to a recording"),
@@ -353,12 +353,12 @@ def test_a_recording_without_an_end_was_broken_off(file: Path) -> None:
         ([LINES[0]], "the recording .* is empty"),
     ],
 )
-def test_a_file_that_is_no_recording_is_told(lines: list[Any], said: str, file: Path) -> None:
-    with pytest.raises(penstock.UsageError, match=said):
+def test_a_file_that_is_not_a_recording_is_an_error(lines: list[Any], message: str, file: Path) -> None:
+    with pytest.raises(penstock.UsageError, match=message):
         Model(f"replay:{written(file, *lines)}")
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(penstock.UsageError, match=r"cannot read the recording .*nowhere.*: No such file"):
         Model(f"replay:{tmp_path / 'nowhere'}")
     with pytest.raises(penstock.UsageError, match="cannot read the recording"):
@@ -375,48 +375,48 @@ def run(*arguments: str, env: dict[str, str] | None = None) -> click.testing.Res
     return result
 
 
-def test_record_keeps_an_answer_and_replay_shows_it_again(file: Path) -> None:
-    shown = run("record", "-m", "sim:fast", "-o", str(file), "How are you?")
-    assert shown.exit_code == 0
-    assert f"penstock replay {file}" in shown.stdout.replace("\n", "")
+def test_record_writes_a_response_and_replay_shows_it(file: Path) -> None:
+    result = run("record", "-m", "sim:fast", "-o", str(file), "How are you?")
+    assert result.exit_code == 0
+    assert f"penstock replay {file}" in result.stdout.replace("\n", "")
     again = run("replay", "--speed", "0", str(file))
     assert again.exit_code == 0
-    answer = shown.stdout.partition("\nrecorded in")[0].strip()
+    answer = result.stdout.partition("\nrecorded in")[0].strip()
     assert answer in again.stdout
     assert "sim:fast" in again.stdout
     assert run("chat", "-m", f"replay:{file}", "How are you?").stdout.strip() == answer
 
 
-def test_record_adds_to_a_file_and_replay_shows_all(file: Path) -> None:
+def test_record_appends_to_a_file_and_replay_shows_all(file: Path) -> None:
     for words in ("Are you Ada?", "Are you Bob?"):
         assert run("record", "-m", "sim:fast", "-o", str(file), words).exit_code == 0
-    shown = run("replay", "--speed", "0", str(file)).stdout
-    assert "Are you Ada?" in shown.partition("Are you Bob?")[0]
+    result = run("replay", "--speed", "0", str(file)).stdout
+    assert "Are you Ada?" in result.partition("Are you Bob?")[0]
 
 
-def test_replay_prints_an_event_a_line(file: Path) -> None:
+def test_replay_as_json_prints_one_event_per_line(file: Path) -> None:
     recorded(file)
-    found = [events.decode(line) for line in run("replay", "--json", "--speed", "0", str(file)).stdout.splitlines()]
-    assert penstock.collect(found).text == "Sunny."
+    chunks = [events.decode(line) for line in run("replay", "--json", "--speed", "0", str(file)).stdout.splitlines()]
+    assert penstock.collect(chunks).text == "Sunny."
 
 
-def test_record_keeps_no_key(file: Path) -> None:
+def test_record_does_not_write_the_key(file: Path) -> None:
     with Loopback("Sunny.") as server:
         url = server.base_url("anthropic")
-        shown = run("record", "-m", "anthropic:claude", "--base-url", url, "-o", str(file), "Hi.",
+        result = run("record", "-m", "anthropic:claude", "--base-url", url, "-o", str(file), "Hi.",
                     env={"ANTHROPIC_API_KEY": KEY})  # fmt: skip
-    assert (shown.exit_code, "Sunny." in shown.stdout) == (0, True)
-    assert KEY not in file.read_text(encoding="utf-8") + shown.output
+    assert (result.exit_code, "Sunny." in result.stdout) == (0, True)
+    assert KEY not in file.read_text(encoding="utf-8") + result.output
 
 
-def test_replay_tells_an_answer_that_broke_off_by_its_exit_code(file: Path) -> None:
+def test_replay_reports_an_interrupted_response_by_its_exit_code(file: Path) -> None:
     written(file, *LINES[:3])
-    shown = run("replay", "--speed", "0", str(file))
-    assert (shown.exit_code, "Let me" in shown.stdout, "cut" in shown.stdout) == (1, True, True)
+    result = run("replay", "--speed", "0", str(file))
+    assert (result.exit_code, "Let me" in result.stdout, "cut" in result.stdout) == (1, True, True)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["record", "-m", "antropic:claude", "-o", "FILE", "Hi."], 2, "did you mean 'anthropic'"),
         (["record", "-m", "sim:fast", "-o", "/nowhere/at/all", "Hi."], 2, "cannot write the recording"),
@@ -428,13 +428,13 @@ def test_replay_tells_an_answer_that_broke_off_by_its_exit_code(file: Path) -> N
         (["replay", "--json", "WIRE"], 2, "unknown wire 'smoke'"),
     ],
 )
-def test_record_and_replay_say_what_is_wrong(
-    arguments: list[str], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_record_and_replay_report_usage_errors(
+    arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("random.uniform", lambda low, high: 0.0)  # tried again without a pause
+    monkeypatch.setattr("random.uniform", lambda low, high: 0.0)  # retries without delay
     written(tmp_path / "JUNK", "what is this\n")
     written(tmp_path / "WIRE", {**LINES[0], "wire": "smoke"}, *LINES[1:])
     monkeypatch.chdir(tmp_path)
-    shown = run(*arguments)
-    assert shown.exit_code == code
-    assert said in shown.stderr
+    result = run(*arguments)
+    assert result.exit_code == code
+    assert message in result.stderr

@@ -1,4 +1,4 @@
-"""Streams: read once, closed at once, cancelled from elsewhere, over whatever client."""
+"""Streams: reading, closing, cancelling, and the HTTP clients that they use."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ from tests.asking import (
     within,
 )
 
-# Streams: one pass, closed at once.
+# Reading and closing.
 
 
 @pytest.fixture
 def gone(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set when the loopback server sees that whoever asked is gone."""
+    """Set when the loopback server sees that the client has closed the connection."""
     seen, send = threading.Event(), Player._send
 
     async def watched(player: Player, *arguments: Any) -> Any:
@@ -149,14 +149,14 @@ def fail_in_loop(model: Model) -> None:
             raise ZeroDivisionError
 
 
-def test_an_error_in_the_loop_closes_the_socket_and_is_the_caller_s(gone: threading.Event) -> None:
+def test_an_exception_in_the_loop_closes_the_socket_and_propagates(gone: threading.Event) -> None:
     with Loopback(always(SLOW)) as server:
         with pytest.raises(ZeroDivisionError):
             fail_in_loop(model_at(server))
         assert gone.wait(PATIENCE)
 
 
-def test_a_loop_without_with_that_is_left_closes_the_socket_when_it_is_forgotten(gone: threading.Event) -> None:
+def test_leaving_a_loop_without_with_closes_the_socket_on_garbage_collection(gone: threading.Event) -> None:
     with Loopback(always(SLOW)) as server:
         for _ in model_at(server).stream("Hi."):
             break
@@ -164,7 +164,7 @@ def test_a_loop_without_with_that_is_left_closes_the_socket_when_it_is_forgotten
         assert gone.wait(PATIENCE)
 
 
-def test_an_async_loop_without_with_that_is_left_closes_the_socket(gone: threading.Event) -> None:
+def test_leaving_an_async_loop_without_with_closes_the_socket(gone: threading.Event) -> None:
     async def leave(model: Model) -> None:
         async for _ in model.astream("Hi."):
             break
@@ -186,7 +186,7 @@ def test_nothing_is_sent_before_the_stream_is_entered_or_read(mode: str) -> None
         assert (stream.text, stream.finish_reason, server.requests) == ("", "cut", [])
 
 
-def test_an_async_stream_may_be_made_before_there_is_a_loop() -> None:
+def test_an_async_stream_can_be_created_without_an_event_loop() -> None:
     async def text(stream: Any) -> str:
         async with stream:
             async for _ in stream:
@@ -197,7 +197,7 @@ def test_an_async_stream_may_be_made_before_there_is_a_loop() -> None:
         assert asyncio.run(text(model_at(server).astream("Hi."))) == "Sunny."
 
 
-def test_entering_waits_for_the_first_event_and_raises_if_there_is_none() -> None:
+def test_entering_waits_for_the_first_event_or_raises() -> None:
     with Loopback([Status(401), "Hi."]) as server:
         model = model_at(server)
         with pytest.raises(AuthenticationError), model.stream("Hi."):
@@ -231,7 +231,7 @@ def test_a_second_pass_raises(mode: str) -> None:
     assert stream.text == "Hi."
 
 
-def test_next_takes_one_chunk_after_another() -> None:
+def test_next_returns_one_chunk_after_another() -> None:
     with Loopback(always("Let me look.")) as server:
         model = model_at(server)
         with model.stream("Hi.") as stream:
@@ -261,7 +261,7 @@ def test_next_takes_one_chunk_after_another() -> None:
     assert asyncio.run(take()).text == "Let me look."
 
 
-def test_what_was_told_stays_after_the_loop_and_grows_within_it() -> None:
+def test_properties_grow_during_the_loop_and_stay_after_it() -> None:
     reply = Reply(say("Let me look."), call("weather", {"city": "Rome"}))
     with Model("anthropic:claude", via=Scripted(reply)).stream("Hi.") as stream:
         seen = [stream.text for _ in stream]
@@ -276,7 +276,7 @@ def test_what_was_told_stays_after_the_loop_and_grows_within_it() -> None:
 
 
 def cancelled(model: Model, when: Callable[[Stream], None]) -> tuple[list[Any], Stream]:
-    """What a loop gets whose stream is cancelled from another thread."""
+    """The chunks of a loop over a stream that is cancelled from another thread."""
     stream = model.stream("Hi.")
 
     def cancel() -> None:
@@ -311,7 +311,7 @@ def test_cancel_from_another_thread_ends_a_loop(retries: Retries, gone: threadin
 
 def a_while_after(server: Loopback, _: Stream) -> None:
     until(lambda: server.requests)
-    time.sleep(0.1)  # so that what is cancelled is the wait that follows
+    time.sleep(0.1)  # until it waits again
 
 
 def test_cancel_ends_the_wait_for_the_first_event_and_for_the_next_attempt() -> None:
@@ -323,7 +323,7 @@ def test_cancel_ends_the_wait_for_the_first_event_and_for_the_next_attempt() -> 
         assert len(server.requests) == heads
 
 
-def test_what_is_cancelled_before_it_began_is_not_sent() -> None:
+def test_a_stream_that_is_cancelled_before_it_begins_sends_nothing() -> None:
     with Loopback(always("Hi.")) as server:
         stream = model_at(server).stream("Hi.")
         stream.cancel()
@@ -332,7 +332,7 @@ def test_what_is_cancelled_before_it_began_is_not_sent() -> None:
     assert server.requests == []
 
 
-def test_a_played_answer_can_be_cancelled_too() -> None:
+def test_a_scripted_response_can_be_cancelled() -> None:
     with within(LONG):
         model = Model("openai:gpt", via=Scripted(always(SLOW)))
         _, stream = cancelled(model, lambda stream: until(lambda: stream.text.endswith("word.")))
@@ -340,7 +340,7 @@ def test_a_played_answer_can_be_cancelled_too() -> None:
 
 
 def leftovers() -> list[Any]:
-    """The tasks and timers of ours that a loop still has."""
+    """The tasks and timers of penstock that an event loop still has."""
     loop: Any = asyncio.get_running_loop()
     tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     timers = [timer for timer in loop._scheduled if not timer.cancelled() and "AsyncConnection" in repr(timer)]
@@ -357,7 +357,7 @@ def test_a_cancelled_task_closes_its_connection_and_leaves_nothing_behind(kind: 
 
     def serve(connection: socket.socket) -> None:
         request_of(connection)
-        asked.set()
+        received.set()
         if not isinstance(script, Hang):
             connection.sendall(STREAMING)
         if script is SLOW:
@@ -369,7 +369,7 @@ def test_a_cancelled_task_closes_its_connection_and_leaves_nothing_behind(kind: 
         async with ASYNC[kind]() as client:
             model = Model("openai:gpt", url, KEY, wire="openai-chat", client=client)
             task = asyncio.create_task(read_on(model))
-            assert await asyncio.to_thread(asked.wait, PATIENCE)
+            assert await asyncio.to_thread(received.wait, PATIENCE)
             await asyncio.sleep(0.05)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -378,7 +378,7 @@ def test_a_cancelled_task_closes_its_connection_and_leaves_nothing_behind(kind: 
             await asyncio.sleep(0)
             assert leftovers() == []
 
-    asked, closed = threading.Event(), threading.Event()
+    received, closed = threading.Event(), threading.Event()
     with serving(serve) as url, within(LONG):
         asyncio.run(cancel(url))
     gc.collect()
@@ -401,10 +401,10 @@ def test_a_stream_that_was_read_leaves_nothing_behind(mode: str) -> None:
             until(lambda: not any(thread.name == "penstock-watchdog" for thread in threading.enumerate()))
 
 
-# Connections, loops and clients.
+# Connections, event loops and clients.
 
 
-def test_connections_are_used_again() -> None:
+def test_connections_are_reused() -> None:
     connections: list[int] = []
 
     def serve(connection: socket.socket) -> None:
@@ -421,26 +421,26 @@ def test_connections_are_used_again() -> None:
     with serving(serve) as url:
         model = Model("openai:gpt", url, KEY, wire="openai-chat")
         for _ in range(3):
-            assert model.stream_text_and_classify("Hi.").text == "Hi."
+            assert model.complete("Hi.").text == "Hi."
         assert len(connections) == 1
         asyncio.run(thrice(model))
         assert len(connections) == 2
 
 
-def test_many_streams_share_a_loop() -> None:
+def test_many_streams_share_an_event_loop() -> None:
     async def ask_all(model: Model) -> list[str]:
         answers = await asyncio.gather(*(aread(model, f"number {at}") for at in range(150)))
         return [stream.text for _, stream in answers]
 
-    def echo(asked: ReceivedRequest) -> str:
-        return f"You said {asked.prompt}"
+    def echo(request: ReceivedRequest) -> str:
+        return f"You said {request.prompt}"
 
     with Loopback(echo) as server:
         texts = asyncio.run(ask_all(model_at(server)))
     assert texts == [f"You said number {at}" for at in range(150)]
 
 
-def test_loops_come_and_go() -> None:
+def test_each_event_loop_has_its_own_session() -> None:
     with Loopback(always("Hi.")) as server:
         model = model_at(server)
         for _ in range(3):
@@ -451,11 +451,11 @@ def test_loops_come_and_go() -> None:
 
 SYNC: dict[str, Any] = {"httpx2": httpx2.Client, "httpx": httpx.Client}
 ASYNC: dict[str, Any] = {"httpx2": httpx2.AsyncClient, "httpx": httpx.AsyncClient, "aiohttp": aiohttp.ClientSession}
-"""The clients that a caller may have."""
+"""Clients that a caller may pass."""
 
 
 @pytest.mark.parametrize("kind", sorted(SYNC))
-def test_a_client_of_the_caller_is_used_and_left_open(kind: str) -> None:
+def test_the_caller_s_client_is_used_and_left_open(kind: str) -> None:
     replies: list[Step | str] = ["Hi.", Status(401), SLOW, Reply(say("Let"), drop()), "Hi."]
     with Loopback(replies) as server, SYNC[kind](headers={"x-mine": kind}, timeout=0.2) as client:
         model = model_at(server, client=client, retries=ONCE, timeouts=Timeouts(idle=0.3))
@@ -465,11 +465,11 @@ def test_a_client_of_the_caller_is_used_and_left_open(kind: str) -> None:
         assert read("sync", model)[1].error.code == "ConnectionFailed"
         assert read("sync", model)[1].text == "Hi."
         assert not client.is_closed
-    assert [asked.headers["x-mine"] for asked in server.requests] == [kind] * len(replies)
+    assert [request.headers["x-mine"] for request in server.requests] == [kind] * len(replies)
 
 
 @pytest.mark.parametrize("kind", sorted(ASYNC))
-def test_an_async_client_of_the_caller_is_used_and_left_open(kind: str) -> None:
+def test_the_caller_s_async_client_is_used_and_left_open(kind: str) -> None:
     replies: list[Step | str] = ["Hi.", Status(401), SLOW, Reply(say("Let"), drop()), Hang(), "Hi."]
 
     async def ask(server: Loopback) -> None:
@@ -490,11 +490,11 @@ def test_an_async_client_of_the_caller_is_used_and_left_open(kind: str) -> None:
 
     with Loopback(replies) as server, within(LONG):
         asyncio.run(ask(server))
-    assert [asked.headers["x-mine"] for asked in server.requests] == [kind] * len(replies)
+    assert [request.headers["x-mine"] for request in server.requests] == [kind] * len(replies)
 
 
 @pytest.mark.parametrize("kind", sorted(SYNC))
-def test_a_client_may_answer_without_any_network(kind: str) -> None:
+def test_a_client_with_a_mock_transport_works(kind: str) -> None:
     body = b"".join(frames("openai-chat", Reply("Sunny.")))
     module: Any = {"httpx": httpx, "httpx2": httpx2}[kind]
     transport = module.MockTransport(lambda request: module.Response(200, content=body))
@@ -503,7 +503,7 @@ def test_a_client_may_answer_without_any_network(kind: str) -> None:
         assert read("sync", model)[1].text == "Sunny."
 
 
-def test_a_client_of_the_other_mode_is_told() -> None:
+def test_a_client_of_the_other_mode_is_an_error() -> None:
     async def swapped() -> None:
         for kind in ("httpx", "httpx2", "aiohttp"):
             async with ASYNC[kind]() as client:

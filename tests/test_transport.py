@@ -1,4 +1,4 @@
-"""On the way to a provider everything goes wrong sooner or later: what is raised, what is told, and what is closed."""
+"""The transport: errors, retries, timeouts, broken connections, secrets and cancelling."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ from tests.asking import (
 from tests.sanity import assert_sane
 from tests.test_streams import until
 
-# Refusals: each has its own kind, with the provider's words.
+# Error responses.
 
 
 @every_wire
@@ -120,7 +120,7 @@ from tests.test_streams import until
         (529, OverloadedError),
     ],
 )
-def test_a_refusal_is_raised_in_the_provider_s_words(wire: str, mode: str, status: int, kind: type) -> None:
+def test_an_error_response_is_raised_with_the_provider_s_message(wire: str, mode: str, status: int, kind: type) -> None:
     with Loopback(Status(status, "The words of the provider.")) as server:
         error = failure(mode, kind, model_at(server, wire, retries=ONCE))
     assert "The words of the provider." in error.message
@@ -132,7 +132,7 @@ def test_a_refusal_is_raised_in_the_provider_s_words(wire: str, mode: str, statu
 
 
 @sync_and_async
-def test_what_cannot_be_helped_is_not_tried_again(mode: str) -> None:
+def test_permanent_errors_are_not_retried(mode: str) -> None:
     for step, kind in (
         (Status(401), AuthenticationError),
         (Status(404), NotFoundError),
@@ -158,7 +158,7 @@ def test_what_cannot_be_helped_is_not_tried_again(mode: str) -> None:
     ],
     ids=["429", "503", "page", "reset", "hang", "nothing"],
 )
-def test_what_may_pass_is_tried_again_unseen_and_in_the_end_raised(mode: str, first: Step, kind: type) -> None:
+def test_transient_errors_are_retried_and_raised_in_the_end(mode: str, first: Step, kind: type) -> None:
     with Loopback([first, first, "Sunny.", *[first] * 3]) as server:
         model = model_at(server, retries=SOON)
         chunks, stream = read(mode, model)
@@ -169,7 +169,7 @@ def test_what_may_pass_is_tried_again_unseen_and_in_the_end_raised(mode: str, fi
 
 
 @sync_and_async
-def test_retry_after_is_honoured_by_the_clock(mode: str) -> None:
+def test_retry_after_is_honoured(mode: str) -> None:
     with Loopback([Status(429, retry_after=0.3), "Sunny."]) as server:
         started = time.monotonic()
         assert read(mode, model_at(server, retries=Retries(first_delay=LONG)))[1].text == "Sunny."
@@ -184,7 +184,7 @@ def test_a_retry_after_beyond_the_limit_is_raised_at_once(mode: str) -> None:
 
 
 @sync_and_async
-def test_a_page_of_a_gateway_is_told_without_its_markup(mode: str) -> None:
+def test_an_html_error_page_is_reported_without_its_markup(mode: str) -> None:
     html = (
         "<!DOCTYPE html><html><head><title>502 Bad Gateway</title><style>body{color:red}</style>"
         "<SCRIPT>if (1 < 2) alert('x')</SCRIPT></head><body><!-- <b>hidden</b> > not here -->"
@@ -196,7 +196,7 @@ def test_a_page_of_a_gateway_is_told_without_its_markup(mode: str) -> None:
 
 
 @sync_and_async
-def test_a_long_or_endless_refusal_is_cut(mode: str) -> None:
+def test_a_long_error_response_is_truncated(mode: str) -> None:
     with Loopback(Raw(b"no " * 1_000_000, "text/plain", 400)) as server:
         error = failure(mode, BadRequestError, model_at(server))
     assert error.message.startswith("HTTP 400: no no no")
@@ -204,7 +204,7 @@ def test_a_long_or_endless_refusal_is_cut(mode: str) -> None:
 
 
 @sync_and_async
-def test_a_refusal_whose_body_never_ends_is_still_told(mode: str) -> None:
+def test_an_error_response_with_an_endless_body_is_raised(mode: str) -> None:
     def serve(connection: socket.socket) -> None:
         request_of(connection)
         connection.sendall(b'HTTP/1.1 401 No\r\ncontent-length: 100\r\n\r\n{"error"')
@@ -216,14 +216,14 @@ def test_a_refusal_whose_body_never_ends_is_still_told(mode: str) -> None:
 
 
 @sync_and_async
-def test_a_redirect_is_not_followed_but_told(mode: str) -> None:
+def test_a_redirect_is_an_error_and_not_followed(mode: str) -> None:
     with Loopback(Redirect("https://elsewhere.example/v2")) as server:
         error = failure(mode, UnexpectedReplyError, model_at(server))
     assert "redirected to https://elsewhere.example/v2; set base_url" in error.message
     assert (error.status, len(server.requests)) == (307, 1)
 
 
-def test_errors_are_read_in_the_shapes_that_providers_have() -> None:
+def test_error_bodies_are_read_in_the_shapes_of_the_providers() -> None:
     def error(body: bytes, status: int = 400, headers: dict[str, str] | None = None) -> Any:
         return response_error(status, headers or {}, body, 0)
 
@@ -247,7 +247,7 @@ def test_errors_are_read_in_the_shapes_that_providers_have() -> None:
     assert type(error(b'{"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}')) is ContextLengthError
 
 
-def test_retry_after_is_read_however_it_is_written() -> None:
+def test_retry_after_is_read_as_seconds_milliseconds_or_a_date() -> None:
     date = format_datetime(datetime.fromtimestamp(1_000_030, UTC), usegmt=True)
     assert retry_after({"Retry-After": "12"}, 0) == 12
     assert retry_after({"retry-after": "1.5"}, 0) == 1.5
@@ -258,18 +258,18 @@ def test_retry_after_is_read_however_it_is_written() -> None:
         assert retry_after({"Retry-After": nonsense}, 0) is None
 
 
-def test_a_retry_after_that_is_a_date_is_read_by_the_calendar() -> None:
+def test_a_retry_after_date_is_compared_with_the_calendar() -> None:
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     wanted = walk(exchange(), ResponseHead(429, {"retry-after": date}), b"", ConnectionFailed("enough"))
     [pause] = [command for command in wanted if isinstance(command, Sleep)]
     assert 25 < pause.seconds <= 30
 
 
-# The exchange, without I/O and by a clock of its own.
+# The exchange, without I/O and with its own clock.
 
 
 class Clock:
-    """A time that passes when it is told to."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -294,7 +294,7 @@ FRAMES = frames("openai-chat", Reply(say("Let me look."), call("weather", {"city
 
 
 def walk(of: Exchange, *outcomes: Any) -> list[Any]:
-    """What an exchange wants and tells, if its opens and reads have these outcomes; ends with what it raises."""
+    """The commands of an exchange whose requests and reads have these outcomes, and the error that it raises."""
     left = iter(outcomes)
     commands = of.commands()
     seen: list[Any] = []
@@ -316,11 +316,11 @@ def walk(of: Exchange, *outcomes: Any) -> list[Any]:
     return seen
 
 
-def told(seen: list[Any]) -> list[Any]:
+def delivered(seen: list[Any]) -> list[Any]:
     return [chunk for command in seen if isinstance(command, Deliver) for chunk in command.chunks]
 
 
-def test_pauses_grow_up_to_the_longest_and_differ_from_client_to_client() -> None:
+def test_delays_double_up_to_a_maximum_and_are_randomised() -> None:
     retries = Retries(attempts=6, first_delay=1, longest_delay=5)
     seen = walk(exchange(retries=retries), *[ResponseHead(503, {}), b""] * 7)
     pauses = [command.seconds for command in seen if isinstance(command, Sleep)]
@@ -331,22 +331,22 @@ def test_pauses_grow_up_to_the_longest_and_differ_from_client_to_client() -> Non
     assert pauses != [command.seconds for command in others if isinstance(command, Sleep)]
 
 
-def test_the_connection_is_closed_before_each_pause_and_at_the_end() -> None:
+def test_the_connection_is_closed_before_each_delay_and_at_the_end() -> None:
     seen = walk(exchange(), ResponseHead(503, {}), b"", OK, *FRAMES, b"")
     kinds = [type(command) for command in seen if not isinstance(command, ReadBytes | Deliver)]
     assert kinds == [OpenRequest, CloseConnection, Sleep, OpenRequest, CloseConnection]
 
 
-def test_there_is_no_pause_beyond_the_total_time() -> None:
+def test_an_error_is_not_retried_if_the_delay_exceeds_the_total_timeout() -> None:
     limited = exchange(timeouts=Timeouts(total=10))
     seen = walk(limited, ResponseHead(429, {"retry-after": "11"}), b"")
     assert [type(command) for command in seen[-2:]] == [CloseConnection, RateLimitError]
 
 
-def test_the_total_time_runs_from_the_first_request_on() -> None:
+def test_the_total_timeout_runs_from_the_first_request() -> None:
     clock = Clock()
     limited = exchange(clock, Timeouts(connect=20, first_event=60, total=10))
-    clock.now += 100  # asked, but not yet sent
+    clock.now += 100  # created, but not yet sent
     commands = limited.commands()
     first = next(commands)
     assert isinstance(first, OpenRequest)
@@ -374,7 +374,7 @@ def next_tell(commands: Any) -> Any:
     return command.chunks
 
 
-def test_a_time_that_is_up_when_a_read_begins_is_told_as_that_time() -> None:
+def test_a_deadline_that_has_passed_before_a_read_is_named_in_the_error() -> None:
     clock = Clock()
 
     def late() -> bytes:
@@ -385,7 +385,7 @@ def test_a_time_that_is_up_when_a_read_begins_is_told_as_that_time() -> None:
     assert str(seen[-1]) == "no event received within 5 seconds (timeouts.first_event)"
 
 
-def test_keep_alives_are_no_events() -> None:
+def test_keep_alives_are_not_events() -> None:
     clock = Clock()
 
     def ping() -> bytes:
@@ -397,17 +397,17 @@ def test_keep_alives_are_no_events() -> None:
     assert str(seen[-1]) == "no event received within 5 seconds (timeouts.first_event)"
 
 
-def test_from_the_first_event_on_the_idle_time_counts_and_the_reader_s_time_does_not() -> None:
+def test_the_idle_timeout_starts_with_the_first_event_and_excludes_the_reader_s_time() -> None:
     clock = Clock()
     commands = exchange(clock, Timeouts(first_event=5, idle=3)).commands()
     next(commands)
     assert next_of(commands, OK) == ReadBytes(5)
     assert isinstance(next_of(commands, FRAMES[0] + FRAMES[1]), Deliver)
-    clock.now += 1000  # whoever reads thinks about it
+    clock.now += 1000  # a slow reader
     assert next(commands) == ReadBytes(3)
 
 
-def test_a_second_attempt_has_its_own_first_event() -> None:
+def test_each_attempt_has_its_own_first_event_timeout() -> None:
     clock = Clock()
     retries = Retries(attempts=1, first_delay=0, after_start=True)
     seen = walk(
@@ -416,22 +416,22 @@ def test_a_second_attempt_has_its_own_first_event() -> None:
         *(OK, b": ping\n\n", ReadTimedOut("late")),
     )
     assert [command.timeout for command in seen if isinstance(command, ReadBytes)] == [5, 3, 5, 5]
-    error = told(seen)[-2]
+    error = delivered(seen)[-2]
     assert error.message == "no event received within 5 seconds (timeouts.first_event)"
 
 
-def test_an_answer_that_breaks_off_is_begun_anew_if_that_was_asked_for() -> None:
+def test_a_response_that_breaks_off_is_retried_with_after_start() -> None:
     broke = ConnectionFailed("the line broke", retryable=True)
     text = b"".join(frames("openai-chat", Reply(say("Let me look."), drop())))
     seen = walk(exchange(retries=Retries(after_start=True)), OK, text, broke, OK, b"".join(FRAMES), b"")
-    chunks = told(seen)
+    chunks = delivered(seen)
     assert [chunk for chunk in chunks if isinstance(chunk, Retry)] == [Retry("the line broke")]
     turn = penstock.collect(chunks)
     assert (turn.text, turn.finish_reason, len(turn.tool_calls)) == ("Let me look.", "tool_calls", 1)
     assert len([command for command in seen if isinstance(command, OpenRequest)]) == 2
 
 
-def test_an_answer_with_a_whole_call_in_it_is_never_begun_anew() -> None:
+def test_a_response_with_a_complete_call_is_never_retried() -> None:
     broke = ConnectionFailed("the line broke", retryable=True)
     reply = Reply(call("weather", {"city": "Rome"}, id="a"), say("And"), drop())
     for wire in ("anthropic", "openai-responses", "ollama"):
@@ -445,12 +445,12 @@ def test_an_answer_with_a_whole_call_in_it_is_never_begun_anew() -> None:
             calendar=time.time,
         )
         seen = walk(eager, OK, body, broke)
-        turn = penstock.collect(told(seen))
+        turn = penstock.collect(delivered(seen))
         assert (len(turn.tool_calls), turn.text, turn.finish_reason) == (1, "And", "cut")
         assert turn.error == Error("the line broke", "ConnectionFailed", retryable=True)
 
 
-def test_a_second_attempt_that_is_refused_or_empty_is_told_and_not_raised() -> None:
+def test_a_failed_retry_after_the_first_event_is_an_error_in_the_stream() -> None:
     broke = ConnectionFailed("the line broke", retryable=True)
     retries = Retries(attempts=1, after_start=True)
     begun = OK, b"".join(FRAMES[:2]), broke
@@ -458,20 +458,20 @@ def test_a_second_attempt_that_is_refused_or_empty_is_told_and_not_raised() -> N
         ((ResponseHead(401, {}), b""), "HTTP 401"),
         ((OK, b""), "closed the connection without sending a response"),
     ):
-        chunks = told(walk(exchange(retries=retries), *begun, *outcomes))
+        chunks = delivered(walk(exchange(retries=retries), *begun, *outcomes))
         assert [type(chunk) for chunk in chunks[-3:]] == [Retry, Error, Finish]
         assert words in chunks[-2].message
         assert chunks[-1].reason == "cut"
 
 
-# Times.
+# Timeouts.
 
 
 SILENT = Timeouts(first_event=0.3)
 
 
 @sync_and_async
-def test_a_server_that_hangs_is_given_up(mode: str) -> None:
+def test_a_server_that_hangs_exceeds_the_first_event_timeout(mode: str) -> None:
     with Loopback(always(Hang())) as server, within(LONG):
         error = failure(mode, TimedOut, model_at(server, timeouts=SILENT, retries=ONCE))
     assert error.message == "no event received within 0.3 seconds (timeouts.first_event)"
@@ -479,14 +479,14 @@ def test_a_server_that_hangs_is_given_up(mode: str) -> None:
 
 
 @sync_and_async
-def test_a_server_that_hangs_once_is_asked_again(mode: str) -> None:
+def test_a_request_that_timed_out_is_retried(mode: str) -> None:
     with Loopback([Hang(), "Sunny."]) as server, within(LONG):
         assert read(mode, model_at(server, timeouts=SILENT, retries=SOON))[1].text == "Sunny."
 
 
 @contextmanager
 def full_house() -> Iterator[str]:
-    """A base URL at which a connection is never made, as the queue there is full."""
+    """A base URL at which a connection is never established, because the backlog is full."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
         waiting = [socket.socket() for _ in range(3)]
         for one in waiting:
@@ -498,7 +498,7 @@ def full_house() -> Iterator[str]:
 
 
 @sync_and_async
-def test_a_connection_that_is_never_made_is_given_up(mode: str) -> None:
+def test_a_connection_that_is_never_established_times_out(mode: str) -> None:
     with full_house() as url, within(LONG):
         slow = Model("openai:gpt", url, KEY, timeouts=Timeouts(connect=0.2), retries=ONCE)
         error = failure(mode, TimedOut, slow)
@@ -514,7 +514,7 @@ def test_a_connection_that_is_never_made_is_given_up(mode: str) -> None:
 
 
 @sync_and_async
-def test_a_port_where_nobody_is_is_told_with_its_address(mode: str) -> None:
+def test_a_refused_connection_is_reported_with_its_address(mode: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -524,13 +524,13 @@ def test_a_port_where_nobody_is_is_told_with_its_address(mode: str) -> None:
 
 
 @sync_and_async
-def test_a_host_that_does_not_exist_is_told(mode: str) -> None:
+def test_an_unknown_host_is_an_error(mode: str) -> None:
     model = Model("openai:gpt", "http://nowhere.invalid/v1", KEY, retries=ONCE)
     assert "nowhere.invalid" in failure(mode, ConnectionFailed, model).message
 
 
 @sync_and_async
-def test_keep_alives_alone_are_no_answer(mode: str) -> None:
+def test_keep_alives_alone_do_not_extend_the_first_event_timeout(mode: str) -> None:
     def serve(connection: socket.socket) -> None:
         request_of(connection)
         connection.sendall(STREAMING)
@@ -546,17 +546,17 @@ def test_keep_alives_alone_are_no_answer(mode: str) -> None:
 
 @every_wire
 @sync_and_async
-def test_silence_in_the_middle_ends_the_answer_and_keeps_it(wire: str, mode: str) -> None:
-    line = Scripted(Reply(say("Let me look."), FOREVER, say("Never.")))
+def test_an_idle_response_ends_with_an_error_and_keeps_its_text(wire: str, mode: str) -> None:
+    script = Scripted(Reply(say("Let me look."), FOREVER, say("Never.")))
     with within(LONG):
-        chunks, stream = read(mode, model_on(wire, via=line, timeouts=Timeouts(idle=0.02)))
+        chunks, stream = read(mode, model_on(wire, via=script, timeouts=Timeouts(idle=0.02)))
     assert_sane(chunks)
     assert (stream.text, stream.finish_reason) == ("Let me look.", "cut")
     assert stream.error == Error("no data received for 0.02 seconds (timeouts.idle)", "TimedOut", retryable=True)
 
 
 @sync_and_async
-def test_the_idle_time_counts_although_the_first_event_came_late(mode: str) -> None:
+def test_the_idle_timeout_applies_after_a_late_first_event(mode: str) -> None:
     script = always(Reply(wait(0.2), say("Let me look."), FOREVER))
     with Loopback(script) as server:
         for first_event in (60, None):
@@ -567,14 +567,14 @@ def test_the_idle_time_counts_although_the_first_event_came_late(mode: str) -> N
 
 
 @sync_and_async
-def test_a_pause_longer_than_the_time_for_the_first_event_is_no_fault(mode: str) -> None:
+def test_the_first_event_timeout_does_not_apply_to_later_reads(mode: str) -> None:
     with Loopback(Reply(say("Let me look."), wait(0.6), say(" Sunny."))) as server:
         _, stream = read(mode, model_at(server, timeouts=Timeouts(first_event=0.3, idle=LONG)))
     assert (stream.text, stream.error) == ("Let me look. Sunny.", None)
 
 
 @sync_and_async
-def test_the_total_time_ends_an_answer_that_never_pauses(mode: str) -> None:
+def test_the_total_timeout_ends_a_response_that_never_pauses(mode: str) -> None:
     with Loopback(Reply("One word after another. " * 2000), pace=0.01) as server, within(LONG):
         chunks, stream = read(mode, model_at(server, timeouts=Timeouts(total=0.5)))
     assert stream.text.startswith("One word")
@@ -584,7 +584,7 @@ def test_the_total_time_ends_an_answer_that_never_pauses(mode: str) -> None:
     assert_sane(chunks)
 
 
-def test_a_reader_may_take_longer_than_the_idle_time() -> None:
+def test_a_slow_reader_does_not_exceed_the_idle_timeout() -> None:
     script = always(Reply("One word after another, as they come. " * 10))
     times = Timeouts(first_event=0.25, idle=0.25)
 
@@ -610,7 +610,7 @@ def test_a_reader_may_take_longer_than_the_idle_time() -> None:
     assert (async_stream.finish_reason, async_stream.error) == ("stop", None)
 
 
-def test_the_watchdog_wakes_in_time_for_deadlines_that_are_set_later() -> None:
+def test_the_watchdog_honours_deadlines_that_are_set_later() -> None:
     class Waiting:
         def __init__(self) -> None:
             self.deadline: float | None = None
@@ -628,7 +628,7 @@ def test_the_watchdog_wakes_in_time_for_deadlines_that_are_set_later() -> None:
     one, other = Waiting(), Waiting()
     for waiting in (one, other):
         dog.watch(waiting)
-    time.sleep(0.05)  # it looks, and sees no deadline at all
+    time.sleep(0.05)  # it checks, and there is no deadline
     one.deadline = time.monotonic() + 3600
     wait_until(one.deadline)
     time.sleep(0.05)  # now it sleeps for an hour
@@ -641,12 +641,12 @@ def test_the_watchdog_wakes_in_time_for_deadlines_that_are_set_later() -> None:
     assert one.expired.wait(PATIENCE)
 
 
-# An answer that breaks.
+# Responses that break off.
 
 
 @every_wire
 @sync_and_async
-def test_a_reset_in_the_middle_of_a_call_is_told_and_the_call_never_runs(wire: str, mode: str) -> None:
+def test_a_reset_in_a_call_is_an_error_and_the_call_is_invalid(wire: str, mode: str) -> None:
     with Loopback(Reply(say("Let me look."), call("weather", '{"city": "Ro'), drop())) as server:
         chunks, stream = read(mode, model_at(server, wire, retries=SOON))
     assert_sane(chunks)
@@ -661,7 +661,7 @@ def test_a_reset_in_the_middle_of_a_call_is_told_and_the_call_never_runs(wire: s
 
 
 @sync_and_async
-def test_an_answer_that_breaks_is_begun_anew_over_http_too(mode: str) -> None:
+def test_a_response_that_breaks_off_is_retried_over_http(mode: str) -> None:
     replies = [Reply(say("Let me loo"), drop()), Reply(say("Let me look."), call("weather", {"city": "Rome"}))]
     with Loopback(replies) as server:
         chunks, stream = read(mode, model_at(server, retries=Retries(first_delay=0.001, after_start=True)))
@@ -672,18 +672,18 @@ def test_an_answer_that_breaks_is_begun_anew_over_http_too(mode: str) -> None:
 
 
 @sync_and_async
-def test_a_clean_end_that_comes_too_early_is_a_cut_without_an_error(mode: str) -> None:
+def test_a_response_that_ends_too_early_is_cut_without_an_error(mode: str) -> None:
     with Loopback(Reply(say("Let me look."), drop(clean=True))) as server:
         _, stream = read(mode, model_at(server))
     assert (stream.text, stream.finish_reason, stream.error) == ("Let me look.", "cut", None)
 
 
-def test_what_came_before_a_reset_reaches_a_slow_reader() -> None:
+def test_data_before_a_reset_reaches_a_slow_reader() -> None:
     words = [f"word{at} " for at in range(50)]
 
     async def slowly(model: Model) -> Any:
         async with model.astream("Hi.") as stream:
-            await asyncio.sleep(0.3)  # by now all has come, and the connection is broken
+            await asyncio.sleep(0.3)  # by now all data has arrived, and the connection is broken
             async for _ in stream:
                 await asyncio.sleep(0.001)
             return stream
@@ -700,12 +700,12 @@ def test_what_came_before_a_reset_reaches_a_slow_reader() -> None:
     assert (stream.error.code, sync_stream.error is not None) == ("ConnectionFailed", True)
 
 
-# Bodies that are not what they seem.
+# Unexpected bodies.
 
 
 @every_wire
 @sync_and_async
-def test_a_200_may_hold_an_error(wire: str, mode: str) -> None:
+def test_a_200_response_with_an_error_body_is_an_error(wire: str, mode: str) -> None:
     with Loopback(Status(200, "The model is on leave.")) as server:
         _, stream = read(mode, model_at(server, wire))
     assert stream.finish_reason == "error"
@@ -715,7 +715,7 @@ def test_a_200_may_hold_an_error(wire: str, mode: str) -> None:
 @every_wire
 @sync_and_async
 @pytest.mark.parametrize("content_type", ["text/html", "application/json", "text/event-stream", "nonsense"])
-def test_a_body_is_read_by_what_it_is_and_not_by_its_header(wire: str, mode: str, content_type: str) -> None:
+def test_the_framing_of_a_body_is_detected_despite_its_content_type(wire: str, mode: str, content_type: str) -> None:
     reply = Reply(say("Let me look."), call("weather", {"city": "Rome"}))
     with Loopback(always(Mislabelled(reply, content_type))) as server:
         model = model_at(server, wire)
@@ -727,7 +727,7 @@ def test_a_body_is_read_by_what_it_is_and_not_by_its_header(wire: str, mode: str
 @every_wire
 @sync_and_async
 @pytest.mark.parametrize("body", [b"<html><body>Log in, please.</body></html>", b"\x00\x01\x02", b"{", b"null", b"[]"])
-def test_a_body_that_is_no_answer_at_all_is_never_an_answer(wire: str, mode: str, body: bytes) -> None:
+def test_a_body_that_is_not_a_response_is_an_error(wire: str, mode: str, body: bytes) -> None:
     with Loopback(Raw(body, "text/html")) as server:
         chunks, stream = read(mode, model_at(server, wire, retries=ONCE))
     assert (stream.text, stream.tool_calls) == ("", [])
@@ -737,7 +737,7 @@ def test_a_body_that_is_no_answer_at_all_is_never_an_answer(wire: str, mode: str
 
 @sync_and_async
 @pytest.mark.parametrize("client", [None, "httpx"])
-def test_a_body_may_be_compressed_although_that_was_not_asked_for(mode: str, client: str | None) -> None:
+def test_a_compressed_body_is_read(mode: str, client: str | None) -> None:
     body = gzip.compress(b"".join(frames("openai-chat", Reply("Sunny."))))
     script: list[Step] = [
         Raw(body, headers={"content-encoding": "gzip"}),
@@ -770,7 +770,7 @@ def test_a_body_may_be_compressed_although_that_was_not_asked_for(mode: str, cli
 @pytest.mark.parametrize(
     "greeting", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 abc\r\n\r\n", b"\x15\x03\x01\x00\x02\x02\x16"]
 )
-def test_a_server_of_another_protocol_is_told(mode: str, greeting: bytes) -> None:
+def test_a_server_of_another_protocol_is_an_error(mode: str, greeting: bytes) -> None:
     def serve(connection: socket.socket) -> None:
         request_of(connection)
         connection.sendall(greeting)
@@ -779,12 +779,12 @@ def test_a_server_of_another_protocol_is_told(mode: str, greeting: bytes) -> Non
         failure(mode, ConnectionFailed, Model("openai:gpt", url, KEY, retries=ONCE))
 
 
-# Keys are not told.
+# Secrets.
 
 
 @sync_and_async
 @pytest.mark.parametrize("status", [401, 500, 302])
-def test_a_server_that_repeats_the_key_does_not_make_us_tell_it(mode: str, status: int) -> None:
+def test_a_key_that_the_server_repeats_is_masked(mode: str, status: int) -> None:
     body = f'{{"error": {{"message": "Wrong: Bearer {KEY}", "code": "{KEY}", "more": ["{KEY}", "other-secret-key"]}}}}'
     kinds = {401: AuthenticationError, 500: OverloadedError, 302: UnexpectedReplyError}
     with Loopback(Raw(body.encode(), "application/json", status)) as server:
@@ -797,7 +797,7 @@ def test_a_server_that_repeats_the_key_does_not_make_us_tell_it(mode: str, statu
 
 @every_wire
 @sync_and_async
-def test_a_key_in_an_error_of_a_200_is_not_told_either(wire: str, mode: str) -> None:
+def test_a_key_in_an_in_band_error_is_masked(wire: str, mode: str) -> None:
     with Loopback(Status(200, f"Wrong key: {KEY}")) as server:
         chunks, stream = read(mode, model_at(server, wire))
     assert stream.error.message == "Wrong key: ***"
@@ -805,7 +805,7 @@ def test_a_key_in_an_error_of_a_200_is_not_told_either(wire: str, mode: str) -> 
 
 
 @sync_and_async
-def test_a_word_in_the_place_of_a_key_may_be_told(mode: str) -> None:
+def test_a_short_word_in_place_of_a_key_is_not_masked(mode: str) -> None:
     with Loopback(Raw(b'{"error": {"message": "This is a test error."}}', status=400)) as server:
         model = Model("vllm:m", server.base_url("openai-chat"), "error")
         with pytest.raises(BadRequestError, match="HTTP 400: This is a test error"):
@@ -825,21 +825,21 @@ def test_nothing_logs_the_key(mode: str, caplog: pytest.LogCaptureFixture) -> No
     assert not any(KEY in repr(vars(record)) for record in caplog.records)
 
 
-# A cancel, from another thread.
+# Cancelling from another thread.
 
 
 AT_ONCE = 1.0
-"""Seconds; all waits here would last far longer."""
+"""Seconds; every wait here would take far longer."""
 CLIENTS: dict[str, Callable[..., Any]] = {"ours": nullcontext, "httpx": httpx.Client, "httpx2": httpx2.Client}
 every_client = pytest.mark.parametrize("client", CLIENTS)
 new_or_reused = pytest.mark.parametrize("answers", [0, 2], ids=["new", "reused"])
 BODY = b"".join(frames("openai-chat", Reply("Hi.")))
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n%b" % (len(BODY), BODY)
-"""An answer after which the connection can be used again."""
+"""A response after which the connection can be reused."""
 
 
 class Staller:
-    """A server that answers some requests on a connection, then takes the beginning of another and lets it wait."""
+    """A server that responds to some requests on a connection, then reads the start of another and does not respond."""
 
     def __init__(self, answers: int = 0, begin: Callable[[socket.socket], object] = request_of) -> None:
         self.connections = 0
@@ -862,7 +862,7 @@ class Staller:
         self.gone.set()
 
     def cancel(self, model: Model, message: str = "Hi.") -> None:
-        """Ask in a thread, and cancel that from here when it waits: the thread and the connection end at once."""
+        """Send a request in a thread and cancel it when it waits: the thread and the connection end at once."""
         cancel_when(self.reached, model, message)
         self.may_go_on.set()
         assert self.gone.wait(AT_ONCE)
@@ -872,7 +872,7 @@ def cancel_when(reached: threading.Event, model: Model, message: str = "Hi.") ->
     stream, raised = model.stream(message), list[ConnectionFailed]()
     thread = in_thread(partial(enter, stream, raised))
     assert reached.wait(PATIENCE)
-    time.sleep(0.1)  # so that it waits by now
+    time.sleep(0.1)  # until it waits
     stream.cancel()
     thread.join(AT_ONCE)
     assert not thread.is_alive()
@@ -918,7 +918,7 @@ def test_a_cancel_before_the_headers_ends_the_request_at_once(
 
 
 def without_certificates(side: Any) -> ssl.SSLContext:
-    """TLS between two that do not ask who the other is."""
+    """TLS contexts that do not verify each other."""
     context = ssl.SSLContext(side)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -962,7 +962,7 @@ def test_a_cancel_ends_the_wait_for_a_proxy(client: Any, scheme: str) -> None:
 
 
 @pytest.mark.parametrize("client", [httpx.Client, httpx2.Client])
-def test_a_connection_that_the_caller_made_is_known_from_our_first_answer_on(client: Any) -> None:
+def test_a_cancel_reaches_a_connection_that_the_caller_s_client_opened(client: Any) -> None:
     staller = Staller(2)
     with serving(staller) as url, client() as theirs:
         assert theirs.post(url, content=b"{}").content == BODY
@@ -972,12 +972,12 @@ def test_a_connection_that_the_caller_made_is_known_from_our_first_answer_on(cli
     assert staller.connections == 1
 
 
-def test_a_connection_that_is_made_after_a_cancel_is_closed_unused(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, cancelled, find = threading.Event(), threading.Event(), socket.getaddrinfo
+def test_a_connection_established_after_a_cancel_is_closed_unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up, cancelled, find = threading.Event(), threading.Event(), socket.getaddrinfo
     received: list[bytes] = []
 
     def find_slowly(*args: Any, **options: Any) -> Any:
-        asked.set()
+        looked_up.set()
         assert cancelled.wait(PATIENCE)
         return find(*args, **options)
 
@@ -986,7 +986,7 @@ def test_a_connection_that_is_made_after_a_cancel_is_closed_unused(monkeypatch: 
         received.append(connection.recv(65536))
 
     def cancel() -> None:
-        assert asked.wait(PATIENCE)
+        assert looked_up.wait(PATIENCE)
         stream.cancel()
         cancelled.set()
 
@@ -1000,14 +1000,14 @@ def test_a_connection_that_is_made_after_a_cancel_is_closed_unused(monkeypatch: 
     assert received == [b""]
 
 
-def test_a_cancel_while_connecting_ends_with_the_time_for_that_and_is_not_tried_again() -> None:
+def test_a_cancel_while_connecting_takes_at_most_the_connect_timeout_and_is_not_retried() -> None:
     with full_house() as url:
         begun = threading.Event()
         begun.set()
         cancel_when(begun, chat(url, timeouts=Timeouts(connect=0.4)))
 
 
-def test_what_was_aborted_does_not_connect() -> None:
+def test_an_aborted_connection_does_not_connect() -> None:
     staller = Staller()
     with serving(staller) as url:
         connection = HTTPConnection()
@@ -1017,11 +1017,11 @@ def test_what_was_aborted_does_not_connect() -> None:
     assert staller.connections == 0
 
 
-def test_a_cancel_breaks_no_other_stream() -> None:
+def test_a_cancel_does_not_break_other_streams() -> None:
     replies: list[Step] = [Reply("One."), Reply("Two."), Hang(), Reply(say("Th"), wait(0.4), say("ree."))]
     with Loopback(replies) as server:
         model = model_at(server)
-        with model.stream("Hi.") as first, model.stream("Hi.") as second:  # so that there are two connections
+        with model.stream("Hi.") as first, model.stream("Hi.") as second:  # two connections
             assert (penstock.collect(first).text, penstock.collect(second).text) == ("One.", "Two.")
         hanging = model.stream("Hi.")
         thread = in_thread(partial(enter, hanging, []))
@@ -1037,7 +1037,7 @@ def test_a_cancel_breaks_no_other_stream() -> None:
     assert (other.text, other.error) == ("Three.", None)
 
 
-def test_what_was_read_to_its_end_holds_no_connection() -> None:
+def test_a_stream_that_was_read_to_its_end_releases_its_connection() -> None:
     is_aborted, connections = threading.Event(), []
 
     def answer(connection: socket.socket) -> None:
@@ -1066,7 +1066,7 @@ def test_what_was_read_to_its_end_holds_no_connection() -> None:
     assert len(connections) == 1
 
 
-# A server in the box that stops.
+# Stopping the loopback server.
 
 
 @pytest.mark.parametrize(
@@ -1076,7 +1076,7 @@ def test_what_was_read_to_its_end_holds_no_connection() -> None:
 )
 @pytest.mark.parametrize("sent", [0, 40, -5, None], ids=["nothing", "half a head", "half a body", "all"])
 @pytest.mark.filterwarnings("error")
-def test_the_server_in_the_box_stops_at_once_whatever_a_client_still_does(step: Step, sent: int | None) -> None:
+def test_the_loopback_server_stops_at_once_with_open_connections(step: Step, sent: int | None) -> None:
     body = b'{"model": "m", "stream": true, "messages": [{"role": "user", "content": "Hi."}]}'
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
     with Loopback(step) as server:
@@ -1085,10 +1085,10 @@ def test_the_server_in_the_box_stops_at_once_whatever_a_client_still_does(step: 
             client.sendall((head + body)[:sent])
             if sent is None:
                 until(lambda: bool(server.requests))
-            time.sleep(0.05)  # so that it is in the midst of it
+            time.sleep(0.05)  # until it is in the middle of it
             with within(AT_ONCE):
                 server.__exit__()
-            gc.collect()  # what was left open warns here
+            gc.collect()  # anything left open warns here
 
 
 PROXIED = """
@@ -1121,8 +1121,8 @@ def test_the_proxy_of_the_environment_is_used(mode: str, name: str, form: str, i
 
 
 @sync_and_async
-def test_tokens_alone_are_no_beginning(mode: str) -> None:
-    """What goes wrong before anything was said is tried again without a word, though tokens were counted."""
+def test_usage_alone_does_not_begin_a_response(mode: str) -> None:
+    """An error after usage alone is retried without an event."""
     start = {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 9, "output_tokens": 1}}}
     broken = Raw(f"event: message_start\ndata: {json.dumps(start)}\n\n".encode())
     error = {"type": "error", "error": {"type": "overloaded_error", "message": f"Overloaded, {KEY}."}}
