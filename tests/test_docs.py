@@ -383,7 +383,6 @@ def test_the_readme_of_the_package_index_has_no_relative_link(monkeypatch: pytes
 
 
 def test_the_source_distribution_has_what_its_build_reads() -> None:
-    sdist = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"][
-        "sdist"
-    ]
-    assert {"/README.md", "/hatch_build.py"} <= set(sdist["include"])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    included = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert {"/README.md", "/hatch_build.py"} <= set(included)
