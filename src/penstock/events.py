@@ -1,9 +1,8 @@
-"""The vocabulary: what can happen while a model answers. Every stage speaks it, no stage adds to it.
+"""The events of a model's stream. Every stage uses these types, and no stage adds to them.
 
-A model's stream is made of `StreamChunk`s. Each is a small frozen struct with a literal `type`, so that `match` works
-on the union and JSON comes for free (`encode`, `decode`). Content carries a `block`, a number of ours that says which
-text, which reasoning or which call a piece belongs to, and a `choice`, which is 0 unless several answers were asked
-for.
+A model's stream consists of `StreamChunk`s. Each is a small frozen struct with a literal `type`, so that `match` works
+on the union, and `encode` and `decode` convert it to JSON and back. Content has a `block`, the number of the text,
+reasoning or call that a piece belongs to, and a `choice`, which is 0 unless several answers were requested.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Fault = Literal[
 
 
 class Event(Struct, frozen=True, omit_defaults=True, tag_field="type"):
-    """What all events have in common: they do not change, and their JSON leaves out what is as usual."""
+    """The base of all events: immutable, and encoded without fields that have their default value."""
 
 
 class Text(Event, frozen=True, gc=False, tag="text"):
@@ -36,7 +35,7 @@ class Text(Event, frozen=True, gc=False, tag="text"):
 
 
 class Reasoning(Event, frozen=True, gc=False, tag="reasoning"):
-    """A piece of the model's reasoning, as far as the provider shows it."""
+    """A piece of the model's reasoning, if the provider shows it."""
 
     block: int
     text: str
@@ -45,7 +44,7 @@ class Reasoning(Event, frozen=True, gc=False, tag="reasoning"):
 
 
 class Refusal(Event, frozen=True, gc=False, tag="refusal"):
-    """A piece of the words with which the model declined, on wires that keep them apart from the text."""
+    """A piece of the model's refusal, on wires that separate it from the text."""
 
     block: int
     text: str
@@ -54,7 +53,7 @@ class Refusal(Event, frozen=True, gc=False, tag="refusal"):
 
 
 class ToolCallStart(Event, frozen=True, gc=False, tag="tool_call_start"):
-    """The model began a call; its name is known, its arguments are still to come."""
+    """A call started: its name is known, its arguments follow."""
 
     block: int
     id: str
@@ -66,7 +65,7 @@ class ToolCallStart(Event, frozen=True, gc=False, tag="tool_call_start"):
 class ToolCallDelta(Event, frozen=True, gc=False, tag="tool_call_delta"):
     """A piece of a call's arguments, as JSON text.
 
-    All pieces of a block add up to `ToolCall.arguments_raw`, unless the protocol then states other arguments.
+    The pieces of a block add up to `ToolCall.arguments_raw`, unless the protocol sends other arguments at the end.
     """
 
     block: int
@@ -76,7 +75,7 @@ class ToolCallDelta(Event, frozen=True, gc=False, tag="tool_call_delta"):
 
 
 class ToolCallClosed(Event, frozen=True, tag="tool_call_closed"):
-    """The JSON of the arguments closed; the protocol has not confirmed yet that nothing more will come."""
+    """The JSON of the arguments closed; the protocol has not confirmed the call yet."""
 
     block: int
     id: str
@@ -89,9 +88,9 @@ class ToolCallClosed(Event, frozen=True, tag="tool_call_closed"):
 class ToolCall(Event, frozen=True, tag="tool_call"):
     """A whole call: ended by the protocol, with arguments that are a strict JSON object.
 
-    `arguments` may be given as a dict or as JSON text; the text is kept in `arguments_raw` either way. The arguments of
-    a `custom` (free-form) call are `{"input": text}`, and `arguments_raw` is the text itself. `sealed_by` says what
-    confirmed the call: its own end mark, its arrival in one piece, the turn's finish, or the stream's end mark.
+    `arguments` accepts a dict or JSON text; `arguments_raw` is the text. The arguments of a `custom` (free-form) call
+    are `{"input": text}`, and `arguments_raw` is the text itself. `sealed_by` says what confirmed the call: its own
+    end, its arrival in one piece, the finish reason, or the stream's end mark.
     """
 
     id: str
@@ -106,22 +105,21 @@ class ToolCall(Event, frozen=True, tag="tool_call"):
     type: ClassVar[Literal["tool_call"]] = "tool_call"
 
     def __post_init__(self) -> None:
-        given: Any = self.arguments
-        if isinstance(given, str):
-            value = (
-                {"input": given} if self.kind == "custom" else msgspec.json.decode(given or "{}", type=dict[str, Any])
-            )
+        arguments: Any = self.arguments
+        if isinstance(arguments, str):
+            is_custom = self.kind == "custom"
+            value = {"input": arguments} if is_custom else msgspec.json.decode(arguments or "{}", type=dict[str, Any])
             msgspec.structs.force_setattr(self, "arguments", value)
-            msgspec.structs.force_setattr(self, "arguments_raw", given)
+            msgspec.structs.force_setattr(self, "arguments_raw", arguments)
         elif not self.arguments_raw and self.sealed_by == "caller":
-            msgspec.structs.force_setattr(self, "arguments_raw", msgspec.json.encode(given).decode())
+            msgspec.structs.force_setattr(self, "arguments_raw", msgspec.json.encode(arguments).decode())
 
 
 class ToolCallInvalid(Event, frozen=True, tag="tool_call_invalid"):
-    """A call that must not run: it was cut, or what it says is not a strict JSON object.
+    """A call that must not run: it was cut, or its arguments are not a strict JSON object.
 
-    `why` names the fault and `message` explains it. Where the intention is plain all the same (the arguments were sent
-    twice, say), `repaired` holds the arguments that were probably meant; to use them is the caller's decision.
+    `why` names the fault and `message` explains it. Where the intended arguments are clear nevertheless (they were sent
+    twice, for example), `repaired` holds them; whether to use them is the caller's decision.
     """
 
     block: int
@@ -138,9 +136,9 @@ class ToolCallInvalid(Event, frozen=True, tag="tool_call_invalid"):
 
 
 class Opaque(Event, frozen=True, tag="opaque"):
-    """Vendor state that must go back untouched, on the part it came with: a signature, encrypted reasoning.
+    """Vendor state that must be sent back unchanged with the part it came with: a signature, encrypted reasoning.
 
-    `block` is the part's, `wire` says whose state it is, `kind` is the vendor's own name for it, and `data` is
+    `block` is that of the part, `wire` the protocol it came from, `kind` the vendor's own name for it; `data` is
     verbatim.
     """
 
@@ -153,7 +151,7 @@ class Opaque(Event, frozen=True, tag="opaque"):
 
 
 class Usage(Event, frozen=True, tag="usage"):
-    """The token counts so far, in the provider's own arithmetic: each `Usage` replaces the one before."""
+    """The token counts so far, as the provider counts them; each `Usage` replaces the previous one."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -174,7 +172,7 @@ class Finish(Event, frozen=True, gc=False, tag="finish"):
 
 
 class Error(Event, frozen=True, tag="error"):
-    """What went wrong, as the provider said in band or as the bytes show; what came before it stands."""
+    """An error that the provider sent in its stream, or that the bytes show; earlier events remain valid."""
 
     message: str
     code: str = ""
@@ -184,14 +182,14 @@ class Error(Event, frozen=True, tag="error"):
 
 
 class Retry(Event, frozen=True, gc=False, tag="retry"):
-    """An attempt was withdrawn: what was shown of it is void, and the answer begins anew."""
+    """An attempt was withdrawn: its events are void, and the response starts again."""
 
     reason: str
     type: ClassVar[Literal["retry"]] = "retry"
 
 
 class Unknown(Event, frozen=True, tag="unknown"):
-    """Something that arrived and that we have no word for: `raw` as it came, `note` says what was odd."""
+    """Something that has no event of its own: `raw` is the original, `note` says what it is."""
 
     raw: Any
     note: str = ""
@@ -209,11 +207,11 @@ _decoder = msgspec.json.Decoder(StreamChunk)
 
 
 def encode(event: StreamChunk) -> bytes:
-    """An event as one line of JSON."""
+    """Encodes an event as one line of JSON."""
     return _encoder.encode(event)
 
 
 def decode(line: bytes | str) -> StreamChunk:
-    """The event that `encode` wrote."""
+    """Decodes an event that `encode` wrote."""
     event: StreamChunk = _decoder.decode(line)
     return event

@@ -1,1 +1,1 @@
-"""What every answer is made of, whether a wire reads it or a dialect: numbers, text in pieces, arguments."""
+"""Calls in progress, native or in a text: growing arguments, their diagnosis, block numbers and unique ids."""

@@ -1,1 +1,1 @@
-"""JSON and characters as they arrive: scanner, partial values, surrogates."""
+"""JSON and characters as they arrive: scanner, partial values, surrogate pairs, conversion to JSON values."""

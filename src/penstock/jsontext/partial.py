@@ -1,7 +1,7 @@
-"""Incremental JSON: what a value is so far, in one pass over what arrives.
+"""The incremental JSON parser: the value so far, in one pass over the text as it arrives.
 
-`PartialJSON` keeps the value as it grows, at the cost of the new piece, however long the whole is; it never raises on
-what it is fed. Its smaller sibling `ValueScanner`, which only finds where a value ends, stands in `scanner.py`.
+Each piece costs what the piece is long, however long the whole is, and no text raises an exception. `ValueScanner` in
+`scan.py` only finds the end of a value.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["MAX_DEPTH", "JSONPiece", "PartialJSON", "ValueScanner", "is_too_deep
 
 
 class JSONPiece(Struct, frozen=True):
-    """What a fed piece added to the value at `path`.
+    """What was added to the value at `path`.
 
-    For a string that is the new text; for a number, `true`, `false` or `null` it is the value, and for an object or
-    array it is the container, both told when complete. The empty path is the whole value.
+    For a string it is the new text. For a number, `true`, `false` or `null` it is the value, and for an object or
+    array the container, when it is complete. The empty path is the whole value.
     """
 
     path: tuple[str | int, ...]
@@ -32,31 +32,31 @@ class JSONPiece(Struct, frozen=True):
     is_complete: bool
 
 
-# Text that can be unescaped as it stands: no half escape, no half of a surrogate pair.
+# Text that can be unescaped: no incomplete escape, no lone surrogate.
 _SAFE = re.compile(
     r'(?:[^"\\]|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+'
 )
-_PAIR_LENGTH = 12  # of an escaped surrogate pair, the longest thing that cannot be read before it is whole
+_PAIR_LENGTH = 12  # of an escaped surrogate pair, the longest token that must be complete to be read
 _LONE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _MAY_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)?\Z")
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z|\\u[dD][89abAB][0-9a-fA-F]{2}")
 _MAX_KEY = 16 * 1024  # how long a key may be
-_BETWEEN = -1  # the place in a container while no value is being written
+_BETWEEN = -1  # the key or index in a container between two values
 _MAX_SCALAR = 4096  # how long a number or a literal may be
 
 
 class PartialJSON:
-    """A JSON value while it is being written: feed it text, look at `value` at any time.
+    """An incremental JSON parser: feed it text, read `value` at any time.
 
         view = PartialJSON()
         view.feed('{"city": "Par')
         view.value              # {'city': 'Par'}
         view.is_complete        # False
 
-    `value` is live: the containers grow in place, so copy them if you mean to keep a moment. Strings are shown while
-    they grow; numbers, `true`, `false` and `null` when they are complete; raw control characters in strings are let
-    through. `feed` also returns what is new, piece by piece. Text that is no JSON ends the view: `error` then says what
-    and where, and `value` stays what it was.
+    `value` is live: its containers grow in place, so copy them to keep a snapshot. Strings are visible while they grow;
+    numbers, `true`, `false` and `null` when they are complete. Raw control characters in strings are accepted. `feed`
+    also returns what is new, piece by piece. After text that is not JSON, `error` says what is wrong and where, and
+    `value` does not change any more.
     """
 
     def __init__(self) -> None:
@@ -64,20 +64,20 @@ class PartialJSON:
         self.error = ""
         self._tree = Tree()
         self._step: Callable[[str, int], int] = self._value
-        self._carry = ""  # the start of a token that needs more text
+        self._carry = ""  # the beginning of an incomplete token
         self._joiner = SurrogateJoiner()
         self._fed = 0
 
     @property
     def value(self) -> Any:
-        """What the value is so far; None while nothing of it is known."""
+        """The value so far; None while it is unknown."""
         return self._tree.root
 
     def feed(self, text: str) -> list[JSONPiece]:
-        """Read on; what this piece added, in order."""
-        given: Any = text
-        if not isinstance(given, str):
-            raise UsageError(f"PartialJSON reads text, and was fed {type(given).__name__}: decode bytes first")
+        """Parses a piece of text; returns what it added, in order."""
+        piece: Any = text
+        if not isinstance(piece, str):
+            raise UsageError(f"PartialJSON.feed takes text, not {type(piece).__name__}: decode bytes first")
         if self._joiner.pending or not text.isascii():
             text = self._joiner.feed(text)
         self._fed += len(text)
@@ -93,20 +93,20 @@ class PartialJSON:
         return self._tree.take_pieces()
 
     def close(self) -> list[JSONPiece]:
-        """Say that no more will come: a number that stands alone is complete only now."""
+        """Ends the text; a number as the whole value is complete only now."""
         rest = self._joiner.close()
         if self._carry and not self._tree.open:
             rest += " "
         pieces = self.feed(rest) if rest else []
         if not self.is_complete and not self.error:
-            self._fail("", 0, "the text ended before the value did")
+            self._fail("", 0, "the text ended before the value was complete")
         return pieces
 
     def is_field_complete(self, *path: str | int) -> bool:
-        """Whether the field is there and will not change any more."""
+        """Whether the field exists and will not change any more."""
         return self._tree.has(path) and (self.is_complete or not self._tree.is_open(path))
 
-    # Each of the following reads one token at a position, and gives the position after it, or -1 if it needs more text.
+    # Each of the following parses one token at a position and returns the position after it, or -1 if it is incomplete.
 
     def _value(self, text: str, at: int) -> int:
         at = SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string
@@ -222,7 +222,7 @@ class PartialJSON:
         return self._odd_escape(text, end)
 
     def _odd_escape(self, text: str, at: int) -> int:
-        """A backslash that begins nothing readable: half an escape, a lone surrogate, or a mistake."""
+        """Parses a backslash that begins an incomplete escape, a lone surrogate, or an invalid escape."""
         if _LONE.match(text, at) and (len(text) - at >= _PAIR_LENGTH or not _MAY_PAIR.match(text, at)):
             self._tree.grow("\ufffd", is_complete=False)
             return at + 6
@@ -244,20 +244,20 @@ class PartialJSON:
         self._after_value()
         return end
 
-    def _fail(self, text: str, at: int, what: str) -> int:
+    def _fail(self, text: str, at: int, problem: str) -> int:
         place = self._fed - len(text) + at
-        self.error = f"{what}, at character {place}" + (f": {text[at : at + 20]!r}" if text else "")
+        self.error = f"{problem}, at character {place}" + (f": {text[at : at + 20]!r}" if text else "")
         return len(text)
 
 
 class Tree:
-    """The value under construction: what is open, and where the next piece goes."""
+    """The value under construction: its open containers, and the path of the next piece."""
 
     def __init__(self) -> None:
         self.root: Any = None
         self.open: list[Any] = []
-        self._path: list[str | int] = []  # for each open container, the key or index that is being written
-        self._keys: dict[str, str] = {}  # one string object for a key, however often it comes
+        self._path: list[str | int] = []  # the present key or index in each open container
+        self._keys: dict[str, str] = {}  # one string object per key, however often it occurs
         self._pieces: list[JSONPiece] = []
 
     def take_pieces(self) -> list[JSONPiece]:
@@ -265,21 +265,21 @@ class Tree:
         return pieces
 
     def name(self, key: str) -> None:
-        """The next value is the one of this key."""
+        """Sets the key of the next value."""
         self._path[-1] = self._keys.setdefault(key, key)
 
     def settle(self) -> None:
-        """A value has ended: for now nothing is being written."""
+        """Marks the end of a value."""
         if self.open:
             self._path[-1] = _BETWEEN
 
     def advance(self) -> None:
-        """The next value comes after a comma."""
+        """Moves on to the next item, after a comma."""
         if isinstance(self.open[-1], list):
             self._path[-1] = len(self.open[-1])
 
     def put(self, value: Any, *, is_complete: bool = False) -> None:
-        """A value begins here."""
+        """Adds a value, which may grow."""
         if not self.open:
             self.root = value
         elif isinstance(container := self.open[-1], dict):
@@ -300,10 +300,10 @@ class Tree:
         self._pieces.append(JSONPiece(tuple(self._path), container, True))
 
     def grow(self, new: str, is_complete: bool) -> None:
-        """Lengthen the string that is being written.
+        """Extends the open string.
 
-        While nobody else holds the string it is taken out of its container first, so that CPython can extend it in
-        place; a copy a piece would make a long string cost the square of its length.
+        The string is taken out of its container first: with a single reference CPython extends it in place, while one
+        copy per piece would make a long string cost the square of its length.
         """
         if not self.open:
             text, self.root = self.root, None
@@ -329,7 +329,7 @@ class Tree:
         return value is not None or bool(path)
 
     def is_open(self, path: tuple[str | int, ...]) -> bool:
-        """Whether the value at `path` is, or holds, the place that is being written."""
+        """Whether the value at `path` is still being written."""
         return tuple(self._path[: len(path)]) == path
 
 

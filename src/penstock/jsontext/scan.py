@@ -1,11 +1,11 @@
-"""Where a JSON value ends, and how deep it goes: structure without values, in one pass over what arrives."""
+"""Finds the end and the depth of a JSON value in one pass, without parsing it."""
 
 from __future__ import annotations
 
 import re
 
 MAX_DEPTH = 512
-"""How deep values may be nested; parsers that recurse give up somewhat above this too."""
+"""How deep values may be nested; recursive parsers fail a little above this as well."""
 
 _TO_BRACKET = re.compile(r'[^"{}\[\]]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}\[\]]*+)*+', re.DOTALL)
 TO_QUOTE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -28,7 +28,7 @@ def is_too_deep(text: str) -> bool:
 
 
 class ValueScanner:
-    """Finds where a JSON value ends. It counts brackets and minds strings; it does not check the grammar."""
+    """Finds the end of a JSON value. It counts brackets outside of strings and does not check the grammar."""
 
     __slots__ = ("_depth", "_escaped", "_in_string", "_kind")
 
@@ -44,7 +44,7 @@ class ValueScanner:
         return self._in_string
 
     def feed(self, text: str, at: int = 0) -> int:
-        """Read from `at` on; the position in `text` after the value's end, or -1 if it goes on."""
+        """Reads from position `at` on; returns the position after the end of the value, or -1 if it has not ended."""
         if self._in_string and '"' not in text and "\\" not in text:  # most pieces of a long string
             self._escaped = self._escaped and at >= len(text)
             return -1
