@@ -11,9 +11,9 @@ from penstock.dialects.reading.call_objects import (
     ReadCall,
     arguments,
     call_array,
+    fail_if_only_declared,
     object_call,
     object_calls,
-    only_calls,
 )
 from penstock.dialects.reading.cursor import Reading
 from penstock.dialects.reading.json import colon, short_string
@@ -49,7 +49,7 @@ def gigachat3(source: Source, mark: str) -> Reading[None]:
     """Reads `<|function_call|>{"name": …, "arguments": {…}}`, or a message with the header `function call`."""
     if mark == "<|message_sep|>":
         if not (yield from source.accept_spaced("function call")):
-            only_calls(source)
+            fail_if_only_declared(source)
             return  # the end of another message
         yield from source.accept_spaced("<|role_sep|>")
     yield from object_calls(source)
@@ -95,7 +95,7 @@ def granite3(source: Source, mark: str) -> Reading[None]:
     if mark in GRANITE_OPENS:
         yield from tagged(source, mark)
         return
-    only_calls(source)
+    fail_if_only_declared(source)
     if mark == "<response>":
         if source.output.has_answer:
             source.fail("expected the start of the answer")
@@ -125,7 +125,7 @@ def inkling(source: Source, mark: str) -> Reading[None]:
         name = yield from source.match(_HEADER)
         kind = yield from source.accept(*_INVOKES)
     if not kind:
-        only_calls(source)
+        fail_if_only_declared(source)
         if not (yield from source.sees(*_KINDS)):
             source.release()
         elif not source.splits_reasoning:

@@ -17,7 +17,7 @@ from penstock.dialects.reading.call_arguments import (
     named_call,
     text_call,
 )
-from penstock.dialects.reading.call_objects import another, only_calls
+from penstock.dialects.reading.call_objects import another, fail_if_only_declared
 from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.json import value
 from penstock.dialects.reading.marks import marks_of
@@ -199,7 +199,7 @@ def functionary_v32(source: Source, mark: str) -> Reading[None]:
     yield from source.match(_BLANKS)
     yield from source.expect("\n")
     if name == "all":
-        only_calls(source)
+        fail_if_only_declared(source)
         return
     if not mark and source.tools and name not in source.tools:
         source.fail("expected a declared tool")
@@ -239,7 +239,7 @@ _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 def kimi_k3(source: Source, mark: str) -> Reading[None]:
     """Reads `<|open|>call tool="N" index="1"<|sep|>…<|close|>call<|sep|>`, in a section or bare."""
     if mark == ASSISTANT:
-        only_calls(source)
+        fail_if_only_declared(source)
         yield from attributes(source)
         return
     if mark == TOOLS and not (yield from source.accept_spaced(CALL)):

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from penstock.dialects.dialect import LLAMA_ENDS, THINK, Dialect
 from penstock.dialects.reading.call_arguments import NAME, closed_call, last_text, name_ahead, named_call, text_call
-from penstock.dialects.reading.call_objects import another, object_calls, only_calls
+from penstock.dialects.reading.call_objects import another, fail_if_only_declared, object_calls
 from penstock.dialects.reading.code_spans import FENCE
 from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.json import value
@@ -150,7 +150,7 @@ def kimi(source: Source, mark: str) -> Reading[None]:
         if end in KIMI.closes:
             if noise.strip():
                 raise Mismatch("there is no call in the section")
-            only_calls(source)
+            fail_if_only_declared(source)
             return
     yield from calls(source, KIMI, kimi_call)
 
@@ -188,7 +188,7 @@ def react(source: Source, mark: str) -> Reading[None]:
             return
         mark, before = "", (yield from source.space())
         label = yield from source.accept(*LABELS)
-    only_calls(source)
+    fail_if_only_declared(source)
     yield from source.space()
     source.drop()
     if label == "Final Answer:":

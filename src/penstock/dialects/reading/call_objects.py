@@ -85,7 +85,7 @@ def rest_of_object(source: Source, keys: Keys, name: str, read: FieldsBeforeName
     """
     is_inner = read.is_inner
     if name in keys.no_calls and name not in source.tools:
-        only_calls(source)
+        fail_if_only_declared(source)
         yield from skip_fields(source)
         yield from skip_fields(source) if is_inner else ()
         source.hold()
@@ -227,7 +227,7 @@ def only_key(call: TextCall, key: str) -> str:
     return keys.pop() if len(keys) == 1 else key
 
 
-def only_calls(source: Source) -> None:
+def fail_if_only_declared(source: Source) -> None:
     """Raises a mismatch where only calls to declared tools are read: everything else stays text, with its marks."""
     if source.only_declared:
         raise Mismatch("there is no call")

@@ -70,7 +70,7 @@ def string_text(source: Source, sink: Callable[[str], None]) -> Reading[None]:
             if mark == '"':
                 break
             if mark:
-                give(joiner.feed((yield from escaped(source, sink, joiner))), sink)
+                give(joiner.feed((yield from read_escape(source, sink, joiner))), sink)
             else:
                 yield from source.more()
     except TextEnded:
@@ -84,7 +84,7 @@ def give(text: str, sink: Callable[[str], None]) -> None:
         sink(text)
 
 
-def escaped(source: Source, sink: Callable[[str], None], joiner: SurrogateJoiner) -> Reading[str]:
+def read_escape(source: Source, sink: Callable[[str], None], joiner: SurrogateJoiner) -> Reading[str]:
     """Reads an escape in a JSON string, after its backslash; returns the character that it stands for.
 
     If it is not a valid escape, it is passed to the sink as it was written.

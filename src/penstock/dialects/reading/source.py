@@ -64,7 +64,7 @@ class Source(Cursor):
         return self.call
 
     def end(self) -> None:
-        """Ends the call, and hold what follows until it is known what it is."""
+        """Ends the call, and holds what follows until it is known what it is."""
         if self.call is not None:
             self.call.seal()
             self.call = None
