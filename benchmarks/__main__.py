@@ -54,7 +54,7 @@ def _summary(title: str, lines: dict[str, list[str]]) -> bool:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="What penstock costs, measured as ratios."
+        prog="python -m benchmarks", description="Runs the benchmarks; results are ratios."
     )
     parser.add_argument(
         "what",
@@ -62,11 +62,11 @@ def _options() -> argparse.Namespace:
         metavar="|".join([*MEASUREMENTS, "all"]),
         help=f"what to measure (without it: {', '.join(DEFAULT)}); peers installs each of them under .bench first",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured to FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements to FILE")
     parser.add_argument("--no-check", action="store_true", help="exit with 0 even if a target was missed")
     options = parser.parse_args()
     if unknown := set(options.what).difference(MEASUREMENTS, ["all"]):
-        parser.error(f"there is no {', '.join(sorted(unknown))} to measure; there are: {', '.join(MEASUREMENTS)}, all")
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; use one of {', '.join(MEASUREMENTS)}, all")
     return options
 
 

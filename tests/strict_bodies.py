@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.testing.wires.signatures import CLAUDE, GEMINI, OPENAI, sealed
+from penstock.testing.wires.signatures import CLAUDE, GEMINI, OPENAI, sign
 
 Json = dict[str, Any]
 
-CLAUDES, GEMINIS, OPENAIS = (sealed(prefix + "made/here+" * 8) for prefix in (CLAUDE, GEMINI, OPENAI))
+CLAUDES, GEMINIS, OPENAIS = (sign(prefix + "made/here+" * 8) for prefix in (CLAUDE, GEMINI, OPENAI))
 SCHEMA = {"type": "object", "properties": {}}
 
 

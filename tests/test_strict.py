@@ -20,7 +20,7 @@ from penstock.testing import Loopback, ReceivedRequest, Reply, Scripted, call, f
 from penstock.testing.wires import judge as strict_package
 from penstock.testing.wires.judge import JUDGES, find_rejection
 from penstock.testing.wires.play import REPLY_ENCODERS
-from penstock.testing.wires.signatures import CLAUDE, GEMINI, OPENAI, is_sealed
+from penstock.testing.wires.signatures import CLAUDE, GEMINI, OPENAI, is_signature
 from tests.asking import ONCE, WIRES, every_wire, model_on
 from tests.judges import HISTORY, WEATHER
 from tests.strict_bodies import (
@@ -128,10 +128,10 @@ def test_a_judge_tolerates_any_json(wire: str) -> None:
 
 
 def test_a_checksum_is_verified() -> None:
-    assert is_sealed(CLAUDES, CLAUDE)
-    assert not is_sealed(CLAUDES, GEMINI)
-    assert not any(is_sealed(CLAUDES[:at] + "?" + CLAUDES[at + 1 :], CLAUDE) for at in range(len(CLAUDES)))
-    assert not any(is_sealed(wrong, CLAUDE) for wrong in ("", "Eq", CLAUDES[:-1], CLAUDES + "x", None, 7))
+    assert is_signature(CLAUDES, CLAUDE)
+    assert not is_signature(CLAUDES, GEMINI)
+    assert not any(is_signature(CLAUDES[:at] + "?" + CLAUDES[at + 1 :], CLAUDE) for at in range(len(CLAUDES)))
+    assert not any(is_signature(wrong, CLAUDE) for wrong in ("", "Eq", CLAUDES[:-1], CLAUDES + "x", None, 7))
 
 
 @pytest.mark.parametrize("is_streaming", [True, False])
@@ -143,7 +143,7 @@ def test_the_loopback_verifies_its_own_signatures(wire: str, prefix: str, is_str
     body = b"".join(frames(wire, Reply(think("Hm."), "So."), is_streaming)).decode("latin-1")
     signatures = re.findall(rf'"({prefix}[A-Za-z0-9+/]{{90}})"', body)
     assert signatures
-    assert all(is_sealed(signature, prefix) for signature in signatures)
+    assert all(is_signature(signature, prefix) for signature in signatures)
 
 
 # Over HTTP, and without a server.

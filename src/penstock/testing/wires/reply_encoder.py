@@ -21,7 +21,7 @@ from penstock.errors import UsageError
 from penstock.events import Usage
 from penstock.testing.reply import Drop, Fail, Refuse, Reply, Say, ScriptedCall, Think, Wait
 from penstock.testing.request import ReceivedRequest
-from penstock.testing.wires.signatures import SEAL, sealed
+from penstock.testing.wires.signatures import CHECKSUM_LENGTH, sign
 
 Frame = dict[str, Any] | bytes
 """A frame as JSON, or bytes that are sent unchanged."""
@@ -195,7 +195,7 @@ class ReplyEncoder:
 
     def make_signature(self, prefix: str) -> str:
         """Generates a signature or encrypted text that a strict server can verify."""
-        return sealed(self.make_id(prefix, SIGNATURE - SEAL, BASE64))
+        return sign(self.make_id(prefix, SIGNATURE - CHECKSUM_LENGTH, BASE64))
 
     def padding(self) -> str:
         """Random letters, as some providers add them to hide the length of a frame."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from hashlib import sha256
 from string import ascii_letters, digits
 
-SEAL = 8
+CHECKSUM_LENGTH = 8
 """The length of the checksum."""
 CLAUDE = "Eq"
 """The prefix of Claude's signatures, which all of its hosts accept."""
@@ -19,11 +19,11 @@ OPENAI = "gAAAAA"
 _LETTERS = ascii_letters + digits
 
 
-def sealed(text: str) -> str:
+def sign(text: str) -> str:
     """The text with its checksum appended."""
-    return text + "".join(_LETTERS[byte % len(_LETTERS)] for byte in sha256(text.encode()).digest()[:SEAL])
+    return text + "".join(_LETTERS[byte % len(_LETTERS)] for byte in sha256(text.encode()).digest()[:CHECKSUM_LENGTH])
 
 
-def is_sealed(text: object, prefix: str) -> bool:
+def is_signature(text: object, prefix: str) -> bool:
     """Whether this is text with this prefix and a valid checksum."""
-    return isinstance(text, str) and text.startswith(prefix) and text == sealed(text[:-SEAL])
+    return isinstance(text, str) and text.startswith(prefix) and text == sign(text[:-CHECKSUM_LENGTH])

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from penstock.testing.wires.claude_rules import PREFILL, takes_prefill, takes_system
 from penstock.testing.wires.rejection import Json, Rejection, Rejections, is_objects, is_word, objects, repeated, text
-from penstock.testing.wires.signatures import CLAUDE, is_sealed
+from penstock.testing.wires.signatures import CLAUDE, is_signature
 
 MAX_TOOL_NAME = 128
 MAX_CALL_NAME = 200
@@ -134,7 +134,7 @@ def _block(block: Block, role: str) -> Rejections:
             yield from _blank(block.json)
         case "thinking":
             yield from _thought(block)
-        case "redacted_thinking" if not is_sealed(block.json.get("data"), CLAUDE):
+        case "redacted_thinking" if not is_signature(block.json.get("data"), CLAUDE):
             yield Rejection(f"{block.at}: Invalid `data` in `redacted_thinking` block")
         case "tool_use":
             yield from _call(block)
@@ -169,7 +169,7 @@ def _thought(block: Block) -> Rejections:
     for field in ("signature", "thinking"):
         if field not in block.json:
             yield Rejection(f"{block.at}.thinking.{field}: Field required")
-    if not is_sealed(block.json["signature"], CLAUDE):
+    if not is_signature(block.json["signature"], CLAUDE):
         yield Rejection(f"{block.at}: Invalid `signature` in `thinking` block")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.testing.wires.claude_rules import PREFILL, takes_prefill
 from penstock.testing.wires.rejection import Json, Rejection, Rejections, child, is_objects, objects, repeated, text
-from penstock.testing.wires.signatures import CLAUDE, is_sealed
+from penstock.testing.wires.signatures import CLAUDE, is_signature
 
 MAX_WORD = 64
 
@@ -121,10 +121,10 @@ def _result(at: str, result: Json) -> Rejections:
 def _thought(at: str, thought: Json) -> Rejections:
     """Reasoning is forwarded to Claude, so the error has Anthropic's message."""
     reasoning = child(thought, "reasoningText")
-    if reasoning and not is_sealed(reasoning.get("signature"), CLAUDE):
+    if reasoning and not is_signature(reasoning.get("signature"), CLAUDE):
         wrong = "Invalid `signature` in `thinking` block"
         yield Rejection(f"{at}: {wrong}" if reasoning.get("signature") else f"{at}.thinking.signature: Field required")
-    if "redactedContent" in thought and not is_sealed(thought["redactedContent"], CLAUDE):
+    if "redactedContent" in thought and not is_signature(thought["redactedContent"], CLAUDE):
         yield Rejection(f"{at}: Invalid `data` in `redacted_thinking` block")
 
 

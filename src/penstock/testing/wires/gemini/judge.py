@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from penstock.testing.wires.rejection import Json, Rejection, Rejections, child, is_objects, objects, text, version_of
-from penstock.testing.wires.signatures import GEMINI, is_sealed
+from penstock.testing.wires.signatures import GEMINI, is_signature
 
 UNSIGNED = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
 """The values that Google accepts instead of a signature."""
@@ -73,7 +73,7 @@ def _part(at: str, part: Json) -> Rejections:
         if kind in part:
             yield from _named(f"{at}.{field}", child(part, kind), value)
     signature = part.get("thoughtSignature")
-    if signature is not None and signature not in UNSIGNED and not is_sealed(signature, GEMINI):
+    if signature is not None and signature not in UNSIGNED and not is_signature(signature, GEMINI):
         yield Rejection("Corrupted thought signature.")
     if _OFFICE.fullmatch(mime := text(child(part, "inlineData"), "mimeType")):
         yield Rejection(f"Unsupported MIME type: {mime}")

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.testing.wires.openai_rules import invalid, judge_name, judge_string, missing, not_a_string
 from penstock.testing.wires.openai_rules import unknown_value as unknown
 from penstock.testing.wires.rejection import Json, Rejection, Rejections, is_objects, json_type, objects, repeated, text
-from penstock.testing.wires.signatures import OPENAI, is_sealed
+from penstock.testing.wires.signatures import OPENAI, is_signature
 
 MAX_ID = 64
 MAX_NAME = 128
@@ -130,7 +130,7 @@ def _reasoning(at: str, item: Json) -> Rejections:
     if "summary" not in item:
         yield missing(f"{at}.summary")
     secret = item.get("encrypted_content")
-    if secret is not None and not is_sealed(secret, OPENAI):
+    if secret is not None and not is_signature(secret, OPENAI):
         excerpt = f"{str(secret)[:4]}...{str(secret)[-4:]}"
         yield invalid(
             f"The encrypted content {excerpt} could not be verified. Reason: Encrypted content could not be "
