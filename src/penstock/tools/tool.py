@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import json
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -43,7 +42,7 @@ from penstock.tools.signature import (
     name_of,
     read_signature,
 )
-from penstock.tools.typed_arguments import TypedArguments
+from penstock.tools.typed_arguments import TypedArguments, is_json
 
 __all__ = [
     "Context",
@@ -139,7 +138,7 @@ class Tool(Generic[P, R]):
             return "a deferred tool cannot have start='closed'; use 'call' or 'turn'"
         if self.timeout is not None and self.is_deferred:
             return "a deferred tool cannot have a timeout; limit the run with Limits(seconds=…)"
-        return "" if _is_strict_json(self.parameters) else "its schema cannot be written as JSON"
+        return "" if is_json(self.parameters) else "its schema cannot be written as JSON"
 
     @staticmethod
     def from_schema(
@@ -209,13 +208,6 @@ class Tool(Generic[P, R]):
 
 def _no_function(name: str, /, **arguments: Any) -> Any:
     raise UsageError(f"tool {name!r} has no function to call: it is deferred")
-
-
-def _is_strict_json(value: Any) -> bool:
-    try:
-        return bool(json.dumps(value, allow_nan=False))
-    except (TypeError, ValueError, RecursionError):
-        return False
 
 
 @overload

@@ -193,12 +193,13 @@ def _default(adapter: TypeAdapter[Any] | None, default: Any) -> Json:
         value = adapter.dump_python(default, mode="json", warnings="error") if adapter else default
     except Exception:  # noqa: BLE001  # serializers are user code
         return {}
-    return {"default": value} if _is_json(value) else {}
+    return {"default": value} if is_json(value) else {}
 
 
-def _is_json(value: Any) -> bool:
+def is_json(value: Any) -> bool:
+    """Whether the value can be written as strict JSON."""
     try:
-        return bool(json.dumps(value, allow_nan=False).encode())
+        return bool(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError, RecursionError):
         return False
 
@@ -249,7 +250,7 @@ def _changed(schema: Any, change: Callable[[Json], Json]) -> Any:
 def _clean(schema: Json) -> Json:
     """The schema without keywords that do not help a model, and without defaults that are not JSON."""
     kept = {key: value for key, value in schema.items() if key not in ("title", "discriminator")}
-    if "default" in kept and not _is_json(kept["default"]):
+    if "default" in kept and not is_json(kept["default"]):
         del kept["default"]
     return _mapped(kept, _clean)
 
