@@ -1,4 +1,4 @@
-"""Runs to test: tools that count, models that play a script, ways to read a run, and what holds of its end."""
+"""Runs to test: tools that count, scripted models, ways to read a run, and checks of its end."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Cut(Scripted):
 def drive(
     start: Callable[[str], Any], mode: str, on_event: Callable[[Any, StreamEvent], Any] = lambda running, event: None
 ) -> tuple[list[StreamEvent], Any]:
-    """All events of a run, of which `on_event` may answer any, and the run itself; `start` says how it is begun."""
+    """Read a run that `start` begins; returns its events and the run. `on_event` is called for each event."""
     if mode == "sync":
         events: list[StreamEvent] = []
         with start("") as running:
@@ -170,9 +170,9 @@ def events_of(agent: Agent, mode: str, deps: Any = None) -> list[StreamEvent]:
     return asyncio.run(read())
 
 
-def run_of(agent: Agent, mode: str, *given: Any) -> RunResult:
+def run_of(agent: Agent, mode: str, *arguments: Any) -> RunResult:
     """The result of a run, sync or async."""
-    return agent.run(*given) if mode == "sync" else asyncio.run(agent.arun(*given))
+    return agent.run(*arguments) if mode == "sync" else asyncio.run(agent.arun(*arguments))
 
 
 # -- what holds of a run -----------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def check_history(messages: list[Message]) -> None:
 
 
 def check_ends(events: list[StreamEvent]) -> None:
-    """What was told to start was told to end, once."""
+    """Every start has one end."""
     started = [event.key for event in events if isinstance(event, ToolStart)]
     ended = Counter(event.key for event in events if isinstance(event, ToolEnd))
     assert len(set(started)) == len(started)
@@ -207,7 +207,7 @@ def check_ends(events: list[StreamEvent]) -> None:
 
 
 def check_pairs(events: list[StreamEvent]) -> None:
-    """What begins ends, once; and every call that has a result was told to have ended, with that result."""
+    """Every start has one end, and every result in the history has a `ToolEnd`."""
     check_ends(events)
     begun = [event.step for event in events if isinstance(event, StepStart)]
     assert [event.step for event in events if isinstance(event, StepEnd)] == begun
@@ -237,7 +237,7 @@ def emitted(commands: list[Command]) -> list[StreamEvent]:
 
 
 class Machine:
-    """A machine that is fed by hand; what it said to do."""
+    """A machine that is fed by hand; collects its commands."""
 
     def __init__(self, **policies: ToolPolicy) -> None:
         self.run = Run([user("Go.")], policies)
@@ -259,9 +259,9 @@ class Machine:
         return [command.key for command in self.commands if isinstance(command, CancelTool)]
 
     @property
-    def told(self) -> list[StreamEvent]:
+    def events(self) -> list[StreamEvent]:
         return emitted(self.commands)
 
     @property
-    def asked(self) -> list[tuple[Message, ...]]:
+    def requests(self) -> list[tuple[Message, ...]]:
         return [command.messages for command in self.commands if isinstance(command, AskModel)]

@@ -66,8 +66,8 @@ def test_a_run_can_be_read_event_by_event() -> None:
     running = made([Reply("Hi.")]).stream("Go.")
     first = next(running)
     rest = list(iter(lambda: next(running, None), None))
-    told = [type(event).__name__ for event in (first, *rest)]
-    assert (told[0], told[-1]) == ("StepStart", "Done")
+    names = [type(event).__name__ for event in (first, *rest)]
+    assert (names[0], names[-1]) == ("StepStart", "Done")
 
     async def read() -> list[str]:
         running = made([Reply("Hi.")]).astream("Go.")
@@ -77,7 +77,7 @@ def test_a_run_can_be_read_event_by_event() -> None:
                 names.append(type(event).__name__)
         return names
 
-    assert asyncio.run(read()) == told
+    assert asyncio.run(read()) == names
 
 
 @sync_and_async
@@ -95,10 +95,10 @@ def test_an_in_text_agent_writes_and_reads_xml() -> None:
     bench = Bench()
     text = 'Look. <function_calls><invoke name="write"><parameter name="text">hi</parameter></invoke></function_calls>'
     line = Scripted([Reply(text), Reply("Done.")])
-    shown: list[str] = []
-    streamer = AgentStreamer(Model("openai-compatible:m", via=line), bench.tools, on_text=shown.append)
+    texts: list[str] = []
+    streamer = AgentStreamer(Model("openai-compatible:m", via=line), bench.tools, on_text=texts.append)
     result = streamer.run("Go.")
-    assert (result.output, "".join(shown)) == ("Done.", "Look. Done.")
+    assert (result.output, "".join(texts)) == ("Done.", "Look. Done.")
     assert bench.ran == Counter({"write hi": 1})
     assert "<function_results>" in str(line.requests[1].body["messages"][-1])
 
@@ -121,53 +121,53 @@ def test_a_leaked_call_is_rescued_if_asked_for(mode: str) -> None:
     assert bench.ran == Counter({"write a": 1})
 
 
-# -- callbacks, and what is shown --------------------------------------------------------------------------------------
+# -- callbacks and separate text ---------------------------------------------------------------------------------------
 
 
-def test_callbacks_and_a_separating_line() -> None:
-    told: list[Any] = []
+def test_callbacks_are_called_and_text_is_separated() -> None:
+    values: list[Any] = []
     agent = made(
-        script()[::2], *Bench().tools, separate_text=True, on_text=told.append, on_reasoning=told.append,
-        on_tool_start=lambda id, name, arguments: told.append((name, arguments)),
-        on_tool_end=lambda id, result: told.append(result.text),
+        script()[::2], *Bench().tools, separate_text=True, on_text=values.append, on_reasoning=values.append,
+        on_tool_start=lambda id, name, arguments: values.append((name, arguments)),
+        on_tool_end=lambda id, result: values.append(result.text),
     )  # fmt: skip
     agent.run("Go.")
-    assert "\nAll" in told or "\nAll done." in told
-    assert ("look", {"city": "Rome"}) in told
-    assert "written" in told
+    assert "\nAll" in values or "\nAll done." in values
+    assert ("look", {"city": "Rome"}) in values
+    assert "written" in values
 
 
 @sync_and_async
 @pytest.mark.parametrize(
-    ("replies", "shown"),
+    ("replies", "text"),
     [
         ([Reply("A.", call("look", {"city": "Rome"}), say("B.")), Reply("C.")], "A.\nB.\nC."),
         ([Reply("A.", call("look", {"city": "Rome"})), Reply("\nC.")], "A.\nC."),
         ([Reply("A.", say(" And B.")), Reply("C.")], "A. And B."),
     ],
 )
-def test_text_after_tools_begins_on_a_line_of_its_own_once(replies: Any, shown: str, mode: str) -> None:
+def test_text_after_tools_begins_on_a_line_of_its_own_once(replies: Any, text: str, mode: str) -> None:
     for wire in ("anthropic", "gemini"):
         events = events_of(on(wire, replies, *Bench().tools, separate_text=True), mode)
-        assert "".join(event.text for event in events if isinstance(event, Text)) == shown
+        assert "".join(event.text for event in events if isinstance(event, Text)) == text
 
 
 @sync_and_async
 def test_callbacks_may_be_async(mode: str) -> None:
-    told: list[Any] = []
+    values: list[Any] = []
 
     async def on_text(text: str) -> None:
         await asyncio.sleep(0)
-        told.append(text)
+        values.append(text)
 
     async def on_tool_end(id: str, result: Any) -> None:
-        told.append(result.text)
+        values.append(result.text)
 
     agent = made([Reply(call("write", {"text": "a"})), Reply("Hi")], *Bench().tools, on_text=on_text,
                  on_tool_end=on_tool_end)  # fmt: skip
     end_of(events_of(agent, mode))
-    assert told[0] == "written"
-    assert "".join(told[1:]) == "Hi"
+    assert values[0] == "written"
+    assert "".join(values[1:]) == "Hi"
 
 
 def test_async_callbacks_of_a_plain_run_share_the_loop_of_its_tools_and_its_variables() -> None:
@@ -190,7 +190,7 @@ def test_async_callbacks_of_a_plain_run_share_the_loop_of_its_tools_and_its_vari
 
 
 @sync_and_async
-def test_what_a_callback_is_given_is_its_own(mode: str) -> None:
+def test_a_callback_gets_a_copy_of_the_arguments(mode: str) -> None:
     def on_tool_start(id: str, name: str, arguments: dict[str, Any]) -> None:
         arguments["text"] = "other"
 
@@ -205,7 +205,7 @@ def test_what_a_callback_is_given_is_its_own(mode: str) -> None:
 
 
 @sync_and_async
-def test_an_error_of_an_async_callback_is_the_readers(mode: str) -> None:
+def test_an_error_of_an_async_callback_reaches_the_reader(mode: str) -> None:
     async def on_text(text: str) -> None:
         raise ValueError("no")
 
@@ -217,7 +217,7 @@ def test_an_error_of_an_async_callback_is_the_readers(mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "told"),
+    ("model", "options", "message"),
     [
         (None, {}, "the model of an agent is None"), (5, {}, "is 5"), ("sim:fast", {"calls": "nope"}, "nope"),
         ("sim:fast", {"calls": "plain"}, "plain"), ("sim:fast", {"rescue": ["nope"]}, "nope"),
@@ -231,26 +231,26 @@ def test_an_error_of_an_async_callback_is_the_readers(mode: str) -> None:
         ("sim:fast", {"start": "now"}, "start is 'now'.*read_only"),
     ],
 )  # fmt: skip
-def test_an_agent_that_could_not_run_is_refused_where_it_is_made(model: Any, options: Any, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_wrong_options_of_an_agent_are_errors_at_once(model: Any, options: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         Agent(model, **options)
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "suggestion"),
     [
         ("system_prompt", "instructions"),
         ("tolls", "did you mean 'tools'"),
         ("temprature", "did you mean 'temperature'"),
     ],
 )
-def test_a_keyword_that_no_agent_has_is_told_with_the_one_that_was_meant(option: str, told: str) -> None:
+def test_an_unknown_keyword_is_an_error_with_a_suggestion(option: str, suggestion: str) -> None:
     options: dict[str, Any] = {option: "x"}
-    with pytest.raises(UsageError, match=f"{option}.*{told}"):
+    with pytest.raises(UsageError, match=f"{option}.*{suggestion}"):
         Agent("sim:fast", **options)
 
 
-def test_what_a_model_takes_with_a_request_an_agent_takes_too() -> None:
+def test_an_agent_takes_the_request_options_of_a_model() -> None:
     line = Scripted([Reply("Hi.")])
     agent = Agent(Model("openai-compatible:m", via=line), Bench().tools, temperature=0.5, tool_choice="required",
                   rescue=["hermes"])  # fmt: skip
@@ -259,7 +259,7 @@ def test_what_a_model_takes_with_a_request_an_agent_takes_too() -> None:
 
 
 @sync_and_async
-def test_an_agent_has_timeouts_and_retries_of_its_own(mode: str) -> None:
+def test_an_agent_has_its_own_timeouts_and_retries(mode: str) -> None:
     with Loopback([Hang(), Status(503), Hang(), Status(503)]) as server:
         model = Model("openai-compatible:m", server.base_url("openai-chat"), "-")
         patient = Timeouts(first_event=0.2)
@@ -273,7 +273,7 @@ def test_an_agent_has_timeouts_and_retries_of_its_own(mode: str) -> None:
 
 
 @sync_and_async
-def test_an_agent_may_have_another_model_and_is_otherwise_the_same(mode: str) -> None:
+def test_with_model_changes_only_the_model(mode: str) -> None:
     bench = Bench()
     agent = Agent("openai:gpt", bench.tools, "Be brief.", limits=Limits(steps=2), retries=Retries(attempts=0))
     script = Scripted([Reply(call("look", {"city": "Rome"})), Reply("Sunny.")])

@@ -36,17 +36,17 @@ from tests.runs import (
 # -- what it begins with -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", [(), ("",), (None, []), ("", [])])
-def test_with_nothing_said_there_is_nothing_to_answer(given: Any) -> None:
+@pytest.mark.parametrize("arguments", [(), ("",), (None, []), ("", [])])
+def test_a_run_without_prompt_and_messages_is_an_error(arguments: Any) -> None:
     for start in (made([]).stream, made([]).astream, made([]).run):
         with pytest.raises(UsageError, match="nothing to answer"):
-            start(*given)
+            start(*arguments)
     with pytest.raises(UsageError, match="nothing to answer"):
-        asyncio.run(made([]).arun(*given))
+        asyncio.run(made([]).arun(*arguments))
 
 
 @sync_and_async
-def test_who_speaks_on_has_said_one_message(mode: str) -> None:
+def test_a_prompt_after_a_user_message_joins_it(mode: str) -> None:
     result = run_of(made([Reply("Hi.")]), mode, "And Oslo?", [user("What of Rome?")])
     assert [message.role for message in result.messages] == ["user", "assistant"]
     assert [part.text for part in result.messages[0].parts if isinstance(part, Text)] == ["What of Rome?", "And Oslo?"]
@@ -54,7 +54,7 @@ def test_who_speaks_on_has_said_one_message(mode: str) -> None:
     assert [message.text for message in result.messages] == ["What of Rome?", "Hi."]
 
 
-def test_a_history_goes_on() -> None:
+def test_a_run_continues_from_the_history_of_another() -> None:
     _, running = drive(streaming(made(script(), *Bench().tools)), "sync")
     result = made([Reply("Good bye.")], *Bench().tools).run("And now?", running.messages)
     assert (len(result.messages), result.output) == (len(running.messages) + 2, "Good bye.")
@@ -65,7 +65,7 @@ def test_a_history_goes_on() -> None:
 
 @sync_and_async
 @every_wire
-def test_at_every_event_the_history_is_good_and_looking_changes_nothing(wire: str, mode: str) -> None:
+def test_the_history_is_valid_at_every_event_and_reading_it_changes_nothing(wire: str, mode: str) -> None:
     bench, is_seen = Bench(), threading.Event()
     texts: set[str] = set()
 
@@ -97,21 +97,21 @@ def test_at_every_event_the_history_is_good_and_looking_changes_nothing(wire: st
 
 @sync_and_async
 @pytest.mark.parametrize("wire", ["openai-chat", "openai-responses", "anthropic", "cohere", "bedrock"])
-def test_ids_that_a_provider_repeats_are_told_apart(wire: str, mode: str) -> None:
+def test_ids_that_a_provider_repeats_are_made_unique(wire: str, mode: str) -> None:
     names: dict[str, list[str]] = {}
 
-    def told(id: str, *_: Any) -> None:
+    def note(id: str, *_: Any) -> None:
         names.setdefault("start", []).append(id)
 
     once = Reply(call("write", {"text": "a"}, id="c1"), call("look", {"city": "Rome"}, id="c2"))
-    agent = on(wire, [once, once, Reply("Done.")], *Bench().tools, on_tool_start=told)
+    agent = on(wire, [once, once, Reply("Done.")], *Bench().tools, on_tool_start=note)
     events, running = drive(streaming(agent), mode)
-    wanted = {"c1", "c2", "c1_2", "c2_2"}
+    ids = {"c1", "c2", "c1_2", "c2_2"}
     for kind in (ToolCallStart, ToolCall):
-        assert {event.id for event in events if isinstance(event, kind)} == wanted
-    assert {event.call_id for event in events if isinstance(event, ToolStart)} == wanted == set(names["start"])
+        assert {event.id for event in events if isinstance(event, kind)} == ids
+    assert {event.call_id for event in events if isinstance(event, ToolStart)} == ids == set(names["start"])
     assert [call.id for message in running.messages for call in message.tool_calls] == ["c1", "c2", "c1_2", "c2_2"]
-    assert Counter(event.result.call_id for event in events if isinstance(event, ToolEnd)) == Counter(wanted)
+    assert Counter(event.result.call_id for event in events if isinstance(event, ToolEnd)) == Counter(ids)
     check_history(running.messages)
     again = on(wire, [once, Reply("Done.")], *Bench().tools)
     later = run_of(again, mode, "And now?", running.messages)

@@ -1,4 +1,4 @@
-"""Tools in a run: of every kind, side by side, whatever they do and whatever they are given."""
+"""Tools in a run: every kind of function, parallel calls, failures and unusual arguments."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_every_kind_of_tool_works_sync_and_async(mode: str) -> None:
     done = end_of(events)
     assert results(done) == ["here deps later 1", "here deps now 1", "end", "end"]
     for name in names[2:]:
-        shown = [event.data for event in events if isinstance(event, ToolProgress) and event.name == name]
-        assert shown == ["one", "two", "end"]
+        reports = [event.data for event in events if isinstance(event, ToolProgress) and event.name == name]
+        assert reports == ["one", "two", "end"]
 
 
 class Promise:
@@ -78,7 +78,7 @@ class Promise:
 
 
 @sync_and_async
-def test_what_a_tool_gives_is_awaited_or_drained_whatever_kind_the_tool_is(mode: str) -> None:
+def test_results_that_are_awaitable_or_generators_are_run_to_their_end(mode: str) -> None:
     def pieces() -> Iterator[str]:
         yield from ["one", "two", "end"]
 
@@ -111,7 +111,7 @@ def test_what_a_tool_gives_is_awaited_or_drained_whatever_kind_the_tool_is(mode:
 
 
 def test_a_sync_run_works_inside_a_running_loop() -> None:
-    told: list[str] = []
+    texts: list[str] = []
 
     @tool
     async def later() -> str:
@@ -121,12 +121,12 @@ def test_a_sync_run_works_inside_a_running_loop() -> None:
 
     async def on_text(text: str) -> None:
         await asyncio.sleep(0)
-        told.append(text)
+        texts.append(text)
 
     async def cell() -> str:
         return made([Reply(call("later")), Reply("Done.")], later, on_text=on_text).run("Go.").output
 
-    assert asyncio.run(cell()) == "".join(told) == "Done."
+    assert asyncio.run(cell()) == "".join(texts) == "Done."
 
 
 @sync_and_async
@@ -154,7 +154,7 @@ def test_async_tools_of_one_run_share_a_loop(mode: str) -> None:
 # -- side by side ------------------------------------------------------------------------------------------------------
 
 
-def test_tools_run_side_by_side_and_the_history_is_in_order() -> None:
+def test_tools_run_in_parallel_and_the_history_is_in_order() -> None:
     both, second_has_ended = threading.Barrier(2, timeout=SOON), threading.Event()
 
     @tool
@@ -231,7 +231,7 @@ def test_a_later_read_does_not_overtake_a_write_that_runs_alone(mode: str) -> No
 
 
 @sync_and_async
-def test_a_tool_that_misbehaves_harms_nobody(
+def test_a_failing_tool_does_not_harm_the_run(
     mode: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     died: list[Any] = []
@@ -324,7 +324,7 @@ def test_a_tool_that_cancels_itself_has_failed(mode: str) -> None:
 
 
 @sync_and_async
-def test_a_tool_that_changes_its_arguments_changes_no_history(mode: str) -> None:
+def test_a_tool_that_changes_its_arguments_does_not_change_the_history(mode: str) -> None:
     def take(items: list[int]) -> int:
         return items.pop()
 
@@ -339,7 +339,7 @@ def test_a_tool_that_changes_its_arguments_changes_no_history(mode: str) -> None
 
 
 @sync_and_async
-def test_a_tool_that_prints_100_megabytes_is_just_a_tool(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tool_may_print_100_megabytes(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
     @tool
     def loud() -> str:
         """Print a lot."""
@@ -351,11 +351,11 @@ def test_a_tool_that_prints_100_megabytes_is_just_a_tool(mode: str, capsys: pyte
     assert running.finish_reason == "answered"
 
 
-# -- what tools are given ----------------------------------------------------------------------------------------------
+# -- arguments ---------------------------------------------------------------------------------------------------------
 
 
 @sync_and_async
-def test_what_the_model_does_wrong_is_told_to_it(mode: str) -> None:
+def test_the_model_gets_a_result_for_each_wrong_call(mode: str) -> None:
     replies = [
         Reply(call("look", {"city": 3}), call("look", {}), call("look", {"city": "a", "odd": 1}), call("loook", {}),
               call("look", '{"city": '), call("look", "[1]")),
@@ -371,7 +371,7 @@ def test_what_the_model_does_wrong_is_told_to_it(mode: str) -> None:
     assert done.reason == "answered"
 
 
-def test_the_model_is_told_only_of_tools_that_it_can_call_here() -> None:
+def test_the_model_is_offered_only_tools_that_it_can_call() -> None:
     hosted = {"type": "web_search_20250305", "name": "web_search"}
     done = end_of(events_of(on("anthropic", [Reply(call("nope")), Reply("Done.")], *Bench().tools, hosted), "sync"))
     assert results(done) == ["There is no tool called 'nope'. There are: look, write, broken."]
@@ -384,10 +384,10 @@ def nested(depth: int) -> dict[str, Any]:
 
 @sync_and_async
 @pytest.mark.parametrize(
-    "options", [{}, {"read_only": True}, {"approval": lambda given: False}], ids=["usual", "early", "asks"]
+    "options", [{}, {"read_only": True}, {"approval": lambda arguments: False}], ids=["usual", "early", "asks"]
 )
 @pytest.mark.parametrize("depth", [400, 480, 500, 510])
-def test_arguments_as_deep_as_may_be_come_to_an_end(depth: int, options: Any, mode: str) -> None:
+def test_arguments_of_the_greatest_depth_work(depth: int, options: Any, mode: str) -> None:
     @tool(**options)
     def take(a: Any) -> str:
         """Take it."""
@@ -398,13 +398,13 @@ def test_arguments_as_deep_as_may_be_come_to_an_end(depth: int, options: Any, mo
     assert len(results(done)) == 1
 
 
-def test_a_copy_is_one_all_the_way_down() -> None:
-    given: Any = {"a": [1, {"b": [2.5, None]}], "c": {}, "d": "text"}
-    other = deep_copy(given)
-    assert other == given
+def test_a_deep_copy_shares_no_container() -> None:
+    value: Any = {"a": [1, {"b": [2.5, None]}], "c": {}, "d": "text"}
+    other = deep_copy(value)
+    assert other == value
     other["a"][1]["b"].append(3)
     other["c"]["x"] = 1
-    assert given == {"a": [1, {"b": [2.5, None]}], "c": {}, "d": "text"}
+    assert value == {"a": [1, {"b": [2.5, None]}], "c": {}, "d": "text"}
     deep = deep_copy(nested(100_000 if sys.version_info >= (3, 12) else 900))
     assert deep.keys() == {"a"}
     assert deep_copy("text") == "text"
@@ -413,12 +413,12 @@ def test_a_copy_is_one_all_the_way_down() -> None:
 # -- how a tool is made ------------------------------------------------------------------------------------------------
 
 
-async def _later(given: dict[str, Any]) -> bool:
+async def _later(arguments: dict[str, Any]) -> bool:
     return True
 
 
 class _Later:
-    async def __call__(self, given: dict[str, Any]) -> bool:
+    async def __call__(self, arguments: dict[str, Any]) -> bool:
         return True
 
 
@@ -430,9 +430,9 @@ class _Later:
         {"description": 5}, {"approval": "yes"}, {"approval": None}, {"approval": _later}, {"approval": _Later()},
         {"parallel": "no"}, {"read_only": 1}, {"deferred": "no"}, {"start": "now"}, {"strict": "yes"},
     ],
-    ids=lambda given: next(iter(given)),
+    ids=lambda arguments: next(iter(arguments)),
 )  # fmt: skip
-def test_an_option_that_makes_no_sense_is_refused_where_the_tool_is_made(options: Any) -> None:
+def test_wrong_options_of_a_tool_are_errors_at_once(options: Any) -> None:
     def look() -> str:
         """Look."""
         return ""
@@ -462,7 +462,7 @@ def test_a_callable_object_is_described_by_its_class() -> None:
     assert described == ["Look around.", "Listen to it."]
 
 
-def test_two_tools_of_one_name_are_refused() -> None:
+def test_two_tools_with_the_same_name_are_an_error() -> None:
     def look() -> None:
         """Look."""
 
@@ -474,7 +474,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_a_tool_that_reports_much_does_not_stop_the_callbacks_that_share_its_loop(kind: str) -> None:
+def test_a_tool_with_many_reports_does_not_block_callbacks_on_its_loop(kind: str) -> None:
     async def later(context: Context[Any]) -> str:
         """Report."""
         for at in range(2 * MAX_AHEAD):
@@ -493,7 +493,7 @@ def test_a_tool_that_reports_much_does_not_stop_the_callbacks_that_share_its_loo
     assert results(end_of(events_of(agent, "sync"))) == ["done"]
 
 
-def test_without_a_loop_for_its_async_tools_a_run_comes_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_ends_if_no_loop_for_async_tools_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_loop(main: Any) -> None:
         main.close()
         raise OSError(24, "Too many open files")
@@ -504,11 +504,11 @@ def test_without_a_loop_for_its_async_tools_a_run_comes_to_its_end(monkeypatch: 
         return "seen"
 
     monkeypatch.setattr("penstock.agent.loop_thread.asyncio.run", no_loop)
-    [told] = results(end_of(events_of(made([Reply(call("look")), Reply("Done.")], look), "sync")))
-    assert "the event loop could not be started" in told
+    [text] = results(end_of(events_of(made([Reply(call("look")), Reply("Done.")], look), "sync")))
+    assert "the event loop could not be started" in text
 
 
-def test_a_tool_that_leaves_the_program_leaves_the_loop_to_the_others() -> None:
+def test_a_tool_that_calls_sys_exit_does_not_end_the_loop() -> None:
     async def leave() -> None:
         sys.exit(3)
 
@@ -529,7 +529,7 @@ def test_a_tool_that_leaves_the_program_leaves_the_loop_to_the_others() -> None:
     assert results(done) == ["SystemExit: 3", "stayed", "stayed"]
 
 
-def test_what_a_plain_tool_gives_to_a_run_that_was_left_begins_no_loop() -> None:
+def test_an_awaitable_result_for_a_closed_run_starts_no_loop() -> None:
     has_begun, released = threading.Event(), threading.Event()
 
     async def never() -> None:

@@ -1,4 +1,4 @@
-"""Calls that need a person: who is asked, about what, and what is done with the answer."""
+"""Approvals: which calls need one, and what follows from the decision."""
 
 from __future__ import annotations
 
@@ -38,36 +38,36 @@ from tests.runs import (
     texts_of,
 )
 
-# -- who is asked, and about what --------------------------------------------------------------------------------------
+# -- when an approval is needed ----------------------------------------------------------------------------------------
 
 
 @sync_and_async
-def test_a_predicate_sees_what_the_tool_would_get(mode: str) -> None:
+def test_an_approval_predicate_gets_the_arguments_of_the_tool(mode: str) -> None:
     ran: list[Any] = []
 
     class Size(Enum):
         SMALL = "small"
         LARGE = "large"
 
-    @tool(approval=lambda given: given.get("force") is True or given["size"] is Size.LARGE)
+    @tool(approval=lambda arguments: arguments.get("force") is True or arguments["size"] is Size.LARGE)
     def wipe(path: str, force: bool = False, size: Size = Size.SMALL) -> str:
         """Wipe."""
         ran.append((path, force, size))
         return "wiped"
 
-    @tool(approval=lambda given: given.get("amount", 0) == 500)
+    @tool(approval=lambda arguments: arguments.get("amount", 0) == 500)
     def pay(amount: int = 500) -> str:
         """Pay."""
         ran.append(amount)
         return "paid"
 
-    asked = [
+    large = [
         call("wipe", {"path": "/", "force": "true"}), call("wipe", {"path": "/", "size": "large"}),
         call("pay", {}), call("pay", {"amount": "500"}), call("pay", {"amount": None}),
     ]  # fmt: skip
     free = [call("wipe", {"path": "a", "force": "no"}), call("pay", {"amount": 5})]
-    events = events_of(made([Reply(*asked, *free)], wipe, pay), mode)
-    assert sum(isinstance(event, ApprovalRequest) for event in events) == len(asked)
+    events = events_of(made([Reply(*large, *free)], wipe, pay), mode)
+    assert sum(isinstance(event, ApprovalRequest) for event in events) == len(large)
     assert sorted(map(str, ran)) == sorted(["('a', False, <Size.SMALL: 'small'>)", "5"])
 
 
@@ -76,16 +76,18 @@ def test_a_predicate_knows_the_defaults_of_tools_that_have_a_schema() -> None:
         return f"paid {amount}"
 
     plain = {"type": "object", "properties": {"amount": {"type": "integer"}}}
-    told = {"type": "object", "properties": {"amount": {"type": "integer", "default": 500}}}
-    for schema, function in ((plain, pay), (told, None)):
-        payer = Tool.from_schema("pay", "Pay.", schema, function, approval=lambda given: given.get("amount") == 500)
+    with_default = {"type": "object", "properties": {"amount": {"type": "integer", "default": 500}}}
+    for schema, function in ((plain, pay), (with_default, None)):
+        payer = Tool.from_schema(
+            "pay", "Pay.", schema, function, approval=lambda arguments: arguments.get("amount") == 500
+        )
         done = end_of(events_of(made([Reply(call("pay", {}))], payer), "sync"))
         assert (done.reason, done.why) == ("paused", "a call waits for approval")
 
 
 @sync_and_async
-@pytest.mark.parametrize("approval", [True, lambda given: True])
-def test_nobody_is_asked_about_arguments_that_do_not_fit(approval: Any, mode: str) -> None:
+@pytest.mark.parametrize("approval", [True, lambda arguments: True])
+def test_no_approval_is_requested_for_invalid_arguments(approval: Any, mode: str) -> None:
     @tool(approval=approval)
     def pay(amount: int) -> str:
         """Pay."""
@@ -99,14 +101,14 @@ def test_nobody_is_asked_about_arguments_that_do_not_fit(approval: Any, mode: st
 
 
 @sync_and_async
-def test_a_predicate_is_asked_once_and_changes_nothing(mode: str) -> None:
-    asked: list[Any] = []
+def test_an_approval_predicate_is_called_once_and_cannot_change_the_arguments(mode: str) -> None:
+    calls: list[Any] = []
     ran: list[Any] = []
 
-    def is_large(given: dict[str, Any]) -> bool:
-        asked.append(dict(given))
-        given["items"].append("more")
-        given["other"].append("more")
+    def is_large(arguments: dict[str, Any]) -> bool:
+        calls.append(dict(arguments))
+        arguments["items"].append("more")
+        arguments["other"].append("more")
         return True
 
     @tool(approval=is_large, read_only=True)
@@ -117,13 +119,13 @@ def test_a_predicate_is_asked_once_and_changes_nothing(mode: str) -> None:
 
     agent = on("anthropic", [Reply(call("take", {"items": ["a"]})), Reply("Done.")], take)
     _, running = drive(streaming(agent), mode, answer_with(True))
-    assert len(asked) == 1
+    assert len(calls) == 1
     assert ran == [(["a"], ["one"])]
     assert running.messages[1].tool_calls[0].arguments == {"items": ["a"]}
 
 
 @sync_and_async
-def test_a_predicate_that_cannot_tell_asks_a_person(mode: str) -> None:
+def test_a_predicate_that_raises_requires_approval(mode: str) -> None:
     ran: list[int] = []
 
     @tool(approval=lambda arguments: arguments["amount"] / (arguments["amount"] - 1) > 5)
@@ -143,15 +145,15 @@ def risky() -> str:
 
 
 @sync_and_async
-def test_a_predicate_that_leaves_the_program_asks(mode: str) -> None:
-    def leave(given: dict[str, Any]) -> bool:
+def test_a_predicate_that_calls_sys_exit_requires_approval(mode: str) -> None:
+    def leave(arguments: dict[str, Any]) -> bool:
         sys.exit(1)
 
     done = end_of(events_of(made([Reply(call("risky")), Reply("Done.")], tool(approval=leave)(risky)), mode))
     assert done.reason == "paused"
 
 
-# -- what a person says ------------------------------------------------------------------------------------------------
+# -- decisions ---------------------------------------------------------------------------------------------------------
 
 
 def paying(bench: Bench) -> Agent:
@@ -168,7 +170,7 @@ def paying(bench: Bench) -> Agent:
 
 
 @pytest.mark.parametrize("decision", [(True, None), (True, {"amount": 3}), (False, None)])
-def test_a_person_decides_and_siblings_go_on(decision: tuple[bool, Any]) -> None:
+def test_other_calls_run_while_one_waits_for_approval(decision: tuple[bool, Any]) -> None:
     bench = Bench()
     approved, arguments = decision
     with paying(bench).stream("Go.") as running:
@@ -183,7 +185,7 @@ def test_a_person_decides_and_siblings_go_on(decision: tuple[bool, Any]) -> None
 
 
 @sync_and_async
-def test_a_no_is_not_the_tools_failure(mode: str) -> None:
+def test_a_declined_call_does_not_count_as_a_failure(mode: str) -> None:
     @tool(approval=True, retries=0)
     def pay(amount: int) -> str:
         """Pay."""
@@ -198,22 +200,22 @@ def test_a_no_is_not_the_tools_failure(mode: str) -> None:
 
 
 @sync_and_async
-def test_the_model_is_told_that_the_arguments_were_changed(mode: str) -> None:
+def test_the_result_says_that_the_arguments_were_changed(mode: str) -> None:
     @tool(approval=True)
     def pay(amount: int, to: str = "Zoë") -> str:
         """Pay."""
         return f"paid {amount} to {to}"
 
-    for given, told in (({"amount": 5, "to": "Zoë"}, "The user changed"), ({"amount": 500}, "paid 500")):
+    for arguments, start in (({"amount": 5, "to": "Zoë"}, "The user changed"), ({"amount": 500}, "paid 500")):
         agent = made([Reply(call("pay", {"amount": 500})), Reply("Done.")], pay)
-        _, running = drive(streaming(agent), mode, answer_with(True, given))
+        _, running = drive(streaming(agent), mode, answer_with(True, arguments))
         [text] = texts_of(running.messages)
-        assert text.startswith(told)
-        assert text.endswith(f"paid {given['amount']} to Zoë")
-        assert (json.dumps(given, ensure_ascii=False) in text) is (told != "paid 500")
+        assert text.startswith(start)
+        assert text.endswith(f"paid {arguments['amount']} to Zoë")
+        assert (json.dumps(arguments, ensure_ascii=False) in text) is (start != "paid 500")
 
 
-def test_a_person_can_only_give_arguments_that_json_can_hold() -> None:
+def test_changed_arguments_must_be_json() -> None:
     @tool(approval=True)
     def pay(amount: Any) -> str:
         """Pay."""
@@ -235,14 +237,14 @@ def test_a_person_can_only_give_arguments_that_json_can_hold() -> None:
 @sync_and_async
 def test_a_decision_may_come_from_any_thread(mode: str) -> None:
     seen: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="here")
-    told: list[str] = []
+    errors: list[str] = []
 
     def decide(running: Any, call_id: str) -> None:
         seen.set("there")
         for wrong, answer in (("nobody", running.decide), (call_id, running.provide)):
             with pytest.raises(UsageError) as raised:
                 answer(wrong, True)
-            told.append(str(raised.value))
+            errors.append(str(raised.value))
         running.decide(call_id, True)
 
     def on_event(running: Any, event: StreamEvent) -> Any:
@@ -260,8 +262,8 @@ def test_a_decision_may_come_from_any_thread(mode: str) -> None:
     events, running = drive(streaming(agent), mode, on_event)
     assert running.finish_reason == "answered"
     assert running.messages[2].results[0].text == "paid here"
-    assert "no call with the id 'nobody' waits for a decision" in told[0]
-    assert "waits for a result from elsewhere" in told[1]
+    assert "no call with the id 'nobody' waits for a decision" in errors[0]
+    assert "waits for a result from elsewhere" in errors[1]
     assert isinstance(events[-1], Done)
 
 
@@ -290,7 +292,7 @@ def test_of_two_decisions_from_other_threads_the_first_counts() -> None:
     thread.join()
 
 
-def test_a_run_that_was_not_entered_says_so_to_another_thread() -> None:
+def test_deciding_on_a_run_that_has_not_begun_is_an_error_in_another_thread() -> None:
     agent = made([Reply(call("risky")), Reply("Done.")], tool(approval=True)(risky))
     state = agent.run("Go.").state
     assert state is not None
@@ -307,7 +309,7 @@ def test_a_run_that_was_not_entered_says_so_to_another_thread() -> None:
 
 
 @sync_and_async
-def test_a_run_to_the_end_pauses_where_nobody_can_decide(mode: str) -> None:
+def test_agent_run_pauses_at_an_approval(mode: str) -> None:
     @tool(approval=True)
     def pay() -> str:
         """Pay."""
@@ -318,7 +320,7 @@ def test_a_run_to_the_end_pauses_where_nobody_can_decide(mode: str) -> None:
 
 
 @sync_and_async
-def test_a_paused_run_has_a_good_history_and_is_still_open_when_stored(mode: str) -> None:
+def test_a_paused_run_has_a_valid_history_and_stays_open_in_its_dump(mode: str) -> None:
     bench = Bench()
     agent = paying(bench)
     events, running = drive(streaming(agent), mode)

@@ -1,4 +1,4 @@
-"""Runs that are cancelled or left: they end soon, tell it, and leave no thread, task or socket."""
+"""Runs that are cancelled or closed: they end soon, with a valid history, and leave no thread, task or socket."""
 
 from __future__ import annotations
 
@@ -46,30 +46,30 @@ from tests.test_transport import AT_ONCE, Staller
 
 
 def cancelled_at(stop: int, wire: str, mode: str) -> list[StreamEvent]:
-    """The events of a run that was to be cancelled at the event of that number; what it told was told right."""
-    count, told, bench = iter(range(1000)), Counter[str](), Bench()
+    """The events of a run that is cancelled at the event of that number; its callbacks are checked too."""
+    count, called, bench = iter(range(1000)), Counter[str](), Bench()
 
     def cancel(running: Any, event: StreamEvent) -> None:
         if next(count) == stop:
             running.cancel()
 
     agent = on(
-        wire, script(), *bench.tools, on_tool_start=lambda id, *_: told.update([f"start {id}"]),
-        on_tool_end=lambda id, _: told.update([f"end {id}"]),
+        wire, script(), *bench.tools, on_tool_start=lambda id, *_: called.update([f"start {id}"]),
+        on_tool_end=lambda id, _: called.update([f"end {id}"]),
     )  # fmt: skip
     events, running = drive(streaming(agent), mode, cancel)
     end_of(events)
     check_pairs(events)
     check_history(running.messages)
-    starts = [name for name in told if name.startswith("start ")]
-    assert all(told[name.replace("start", "end")] == told[name] for name in starts)
+    starts = [name for name in called if name.startswith("start ")]
+    assert all(called[name.replace("start", "end")] == called[name] for name in starts)
     assert all(times == 1 for times in bench.ran.values())
     return events
 
 
 @sync_and_async
 @every_wire
-def test_whatever_begins_is_told_to_end_when_a_run_is_cancelled_anywhere(wire: str, mode: str) -> None:
+def test_every_start_has_an_end_when_a_run_is_cancelled_at_any_event(wire: str, mode: str) -> None:
     for stop in range(200):
         events = cancelled_at(stop, wire, mode)
         if len(events) <= stop:  # it was over before
@@ -113,12 +113,12 @@ def test_a_tool_may_cancel_its_run(mode: str, is_async: bool) -> None:
     assert (done.reason, done.why) == ("cancelled", "enough")
 
 
-# -- while the model is asked ------------------------------------------------------------------------------------------
+# -- during a request --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reply", [Hang(), Reply(say("Hm."), wait(60)), Reply(wait(60), "Hm.")])
 @sync_and_async
-def test_a_model_that_hangs_can_be_cancelled_and_nothing_is_left(reply: Any, mode: str) -> None:
+def test_a_model_that_hangs_can_be_cancelled_without_leaks(reply: Any, mode: str) -> None:
     with Loopback([reply]) as server:
         agent = Agent(Model("openai-compatible:m", server.base_url("openai-chat"), "-"))
         began = time.monotonic()
@@ -165,7 +165,7 @@ def test_a_sync_run_that_is_cancelled_before_the_headers_leaves_no_thread_and_no
 
 
 @sync_and_async
-def test_leaving_in_the_middle_of_a_tool_ends_the_run(mode: str) -> None:
+def test_leaving_the_loop_during_a_tool_ends_the_run(mode: str) -> None:
     began, released = threading.Event(), threading.Event()
 
     @tool
@@ -220,7 +220,7 @@ def test_a_cancelled_async_tool_stops_in_a_sync_run_too() -> None:
     assert running.finish_reason == "cancelled"
 
 
-def test_leaving_a_sync_run_waits_for_the_async_tools_that_it_ended() -> None:
+def test_closing_a_sync_run_waits_for_its_cancelled_async_tools() -> None:
     ended = threading.Event()
     began = threading.Event()
 
@@ -244,7 +244,7 @@ def test_leaving_a_sync_run_waits_for_the_async_tools_that_it_ended() -> None:
     assert not any("slow_to_end" in thread.name for thread in threading.enumerate())
 
 
-def test_a_generator_that_nobody_wants_any_more_is_stopped() -> None:
+def test_a_generator_tool_is_stopped_when_its_run_is_cancelled() -> None:
     counted: list[int] = []
 
     @tool
@@ -264,7 +264,7 @@ def test_a_generator_that_nobody_wants_any_more_is_stopped() -> None:
 
 
 class Deaf:
-    """A tool that goes on when it is told to end, until it is released."""
+    """A tool that ignores cancellation until it is released."""
 
     def __init__(self) -> None:
         self.has_begun, self.released, self.has_ended = threading.Event(), threading.Event(), threading.Event()
@@ -301,7 +301,7 @@ async def beats(gaps: list[float]) -> None:
 
 @sync_and_async
 @pytest.mark.parametrize("way", ["timeout", "cancel", "leave"])
-def test_a_tool_that_does_not_listen_holds_nothing_up(way: str, mode: str) -> None:
+def test_a_tool_that_ignores_cancellation_does_not_block_the_run(way: str, mode: str) -> None:
     gaps: list[float] = []
 
     def read_sync(agent: Agent, deaf: Deaf) -> Any:
@@ -341,7 +341,7 @@ def test_a_tool_that_does_not_listen_holds_nothing_up(way: str, mode: str) -> No
     check_history(running.messages)
 
 
-def test_what_does_not_listen_is_waited_for_once() -> None:
+def test_closing_waits_once_for_all_tools_that_ignore_cancellation() -> None:
     with Deaf() as deaf:
         with made([Reply(call("deaf")), Reply("Done.")], as_tool(deaf, name="deaf")).stream("Go.") as running:
             for event in running:
@@ -404,6 +404,6 @@ else:
 """
 
 
-def test_a_persons_interrupt_is_no_result_of_a_tool() -> None:
+def test_ctrl_c_is_not_the_result_of_a_tool() -> None:
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False, timeout=30)
     assert done.stdout == "interrupted\n", done.stderr

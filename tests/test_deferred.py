@@ -1,4 +1,4 @@
-"""Tools that run elsewhere: their calls are handed on, and their results come from there."""
+"""Deferred tools: their calls run elsewhere, and their results come from there."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REPLIES = (Reply(call("build", {"target": "x"}), call("write", {"text": "a"})), 
 
 @sync_and_async
 @pytest.mark.parametrize("declared", [build, RAW, RAW["function"]])
-def test_the_result_comes_from_elsewhere_and_siblings_go_on(declared: Any, mode: str) -> None:
+def test_other_calls_run_while_one_is_deferred(declared: Any, mode: str) -> None:
     bench = Bench()
     requests: list[ApprovalRequest] = []
 
@@ -60,7 +60,7 @@ def test_the_result_comes_from_elsewhere_and_siblings_go_on(declared: Any, mode:
 
 
 @sync_and_async
-def test_a_run_that_waits_for_it_is_stored_and_goes_on_elsewhere(mode: str) -> None:
+def test_a_run_with_a_deferred_call_is_stored_and_continued(mode: str) -> None:
     bench = Bench()
     _, running = drive(streaming(made(REPLIES[:1], build, *bench.tools)), mode)
     assert (running.finish_reason, running.done.why) == ("paused", "a call waits for its result from elsewhere")
@@ -105,7 +105,7 @@ def test_a_result_may_come_before_the_resumed_run_is_read(mode: str) -> None:
     assert resumed.messages[2].results[0].text == "built"
 
 
-def test_a_call_that_does_not_fit_is_not_handed_on() -> None:
+def test_a_deferred_call_with_invalid_arguments_is_not_handed_over() -> None:
     for declared in (build, RAW):
         events, running = drive(streaming(made([Reply(call("build", {"goal": 1})), Reply("Done.")], declared)), "sync")
         assert not any(isinstance(event, ApprovalRequest) for event in events)
@@ -113,7 +113,7 @@ def test_a_call_that_does_not_fit_is_not_handed_on() -> None:
         assert running.finish_reason == "answered"
 
 
-def test_it_may_need_approval_first() -> None:
+def test_a_deferred_call_may_need_approval() -> None:
     kinds: list[str] = []
 
     def on_event(running: Any, event: StreamEvent) -> None:
@@ -132,7 +132,7 @@ def test_it_may_need_approval_first() -> None:
 
 @sync_and_async
 @pytest.mark.parametrize("way", ["cancel", "drop"])
-def test_whoever_runs_it_is_told_when_nobody_waits_any_more(way: str, mode: str) -> None:
+def test_a_deferred_call_ends_when_its_run_ends(way: str, mode: str) -> None:
     def on_event(running: Any, event: StreamEvent) -> None:
         if isinstance(event, ApprovalRequest) and way == "cancel":
             running.cancel()
@@ -150,7 +150,7 @@ def test_whoever_runs_it_is_told_when_nobody_waits_any_more(way: str, mode: str)
     check_history(running.messages)
 
 
-def test_its_calls_are_counted() -> None:
+def test_deferred_calls_count_as_calls() -> None:
     def on_event(running: Any, event: StreamEvent) -> None:
         if isinstance(event, ApprovalRequest):
             running.provide(event.call_id, "built")
@@ -162,6 +162,6 @@ def test_its_calls_are_counted() -> None:
 
 
 @pytest.mark.parametrize(("options", "fault"), [({"timeout": 1}, "timeout"), ({"start": "closed"}, "'turn'")])
-def test_what_cannot_be_said_of_it_is_refused(options: Any, fault: str) -> None:
+def test_options_that_a_deferred_tool_cannot_have_are_errors(options: Any, fault: str) -> None:
     with pytest.raises(UsageError, match=fault):
         as_tool(RAW, read_only=True, **options)

@@ -1,4 +1,4 @@
-"""When a call starts: before its answer ends, after a good end, and never after a bad one."""
+"""When a call starts: during the response, after its end, and never after a bad one."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from tests.runs import (
 # -- who may start early -----------------------------------------------------------------------------------------------
 
 
-def test_by_default_only_what_is_read_only_starts_early() -> None:
+def test_by_default_only_read_only_tools_start_early() -> None:
     starts = [event for event in events_of(made(script(), *Bench().tools), "sync") if isinstance(event, ToolStart)]
     assert {(event.name, event.is_early) for event in starts} == {("look", True), ("write", False), ("broken", False)}
 
 
-def test_a_tool_that_may_start_early_does_so_whatever_the_agent_says_of_the_others() -> None:
+def test_a_read_only_tool_starts_early_whatever_the_start_policy_of_the_agent() -> None:
     @tool(read_only=True)
     def look() -> str:
         """Look."""
@@ -58,7 +58,7 @@ def test_a_tool_that_may_start_early_does_so_whatever_the_agent_says_of_the_othe
 
 @sync_and_async
 @every_wire
-def test_a_call_that_is_confirmed_at_the_end_runs_after_a_good_one(wire: str, mode: str) -> None:
+def test_a_call_that_is_confirmed_by_the_finish_runs_after_it(wire: str, mode: str) -> None:
     done = end_of(events_of(on(wire, [Reply(call("pay", {"euros": 5})), Reply("Done.")], pay, start="call"), mode))
     assert results(done) == ["paid 5"]
 
@@ -77,7 +77,7 @@ BAD_ENDS = {
 @sync_and_async
 @every_wire
 @pytest.mark.parametrize("end", BAD_ENDS)
-def test_a_call_that_only_the_end_confirms_waits_for_a_good_end(end: str, wire: str, mode: str) -> None:
+def test_a_call_that_only_the_finish_confirms_does_not_run_after_a_bad_one(end: str, wire: str, mode: str) -> None:
     """On wires without an end of their own for each call, the frame that ends the answer badly is its confirmation."""
     events = events_of(on(wire, [BAD_ENDS[end]], pay, start="call"), mode)
     by_the_end = {event.id for event in events if isinstance(event, ToolCall) and event.sealed_by in ("finish", "done")}
@@ -89,7 +89,7 @@ def test_a_call_that_only_the_end_confirms_waits_for_a_good_end(end: str, wire: 
 
 @pytest.mark.parametrize("parts", range(1, 4))
 @every_wire
-def test_an_answer_that_breaks_off_runs_nothing_that_was_not_confirmed(wire: str, parts: int) -> None:
+def test_no_unconfirmed_call_of_a_cut_response_runs(wire: str, parts: int) -> None:
     first: list[Any] = [say("Let me write."), call("write", {"text": "a"}), call("write", {"text": "b"})][:parts]
     bench = Bench()
     events, running = drive(streaming(on(wire, [Reply(*first, drop())], *bench.tools)), "sync")
@@ -116,7 +116,7 @@ def test_a_cut_at_every_piece_of_a_three_step_run_runs_nothing_twice(wire: str, 
 
 
 @sync_and_async
-def test_what_was_started_for_a_stream_that_broke_is_discarded_for_that(mode: str) -> None:
+def test_executions_of_a_broken_stream_are_discarded(mode: str) -> None:
     events = events_of(made([Reply(call("look", {"city": "Rome"}), drop())], *Bench().tools), mode)
     done = end_of(events)
     discarded, failed = [event.result.text for event in events if isinstance(event, ToolEnd)]
@@ -137,13 +137,13 @@ def test_after_a_filter_no_tool_starts() -> None:
 
 
 @pytest.mark.parametrize("wire", sorted(NAMES.keys() - {"ollama", "cohere"}))  # which have no word for it
-def test_a_refusal_is_told_as_one_and_starts_nothing(wire: str) -> None:
+def test_a_refusal_ends_the_run_and_starts_no_tool(wire: str) -> None:
     bench = Bench()
     done = end_of(events_of(on(wire, [Reply(refuse())], *bench.tools), "sync"))
     assert (done.reason, sum(bench.ran.values())) == ("refused", 0)
 
 
-def test_a_call_cut_by_length_never_runs_and_the_run_goes_on() -> None:
+def test_a_call_cut_by_length_does_not_run_and_the_run_continues() -> None:
     bench = Bench()
     done = end_of(
         events_of(made([Reply(call("look", '{"city": "Ro'), finish="length"), Reply("Done.")], *bench.tools), "sync")
@@ -182,7 +182,7 @@ def chat(*pieces: str) -> Raw:
         (['{"city": "Ro', "{}", 'me"}'], "Ro{}me is sunny"),
     ],
 )
-def test_on_chat_completions_what_goes_on_after_it_closed_is_not_what_closed(
+def test_on_chat_completions_a_call_may_continue_after_its_arguments_closed(
     pieces: list[str], final: str | None, mode: str
 ) -> None:
     bench = Bench()
@@ -207,14 +207,14 @@ CUMULATIVE = ['{"city"', '{"city": "Ro', '{"city": "Rome"}']
 
 
 @sync_and_async
-@pytest.mark.parametrize("wanted", [True, {"duplicated", "cumulative"}, "fault"])
+@pytest.mark.parametrize("run_repaired", [True, {"duplicated", "cumulative"}, "fault"])
 @pytest.mark.parametrize(("pieces", "fault"), [(DUPLICATED, "duplicated"), (CUMULATIVE, "cumulative")])
 @pytest.mark.parametrize("is_read_only", [True, False])
-def test_a_call_that_came_twice_runs_once_if_that_is_wanted(
-    is_read_only: bool, pieces: list[str], fault: str, wanted: Any, mode: str
+def test_a_duplicated_call_runs_once_with_run_repaired(
+    is_read_only: bool, pieces: list[str], fault: str, run_repaired: Any, mode: str
 ) -> None:
     ran: list[str] = []
-    wanted = fault if wanted == "fault" else wanted
+    run_repaired = fault if run_repaired == "fault" else run_repaired
     is_early = is_read_only and pieces is DUPLICATED  # of the others nothing ever closes
 
     @tool(read_only=is_read_only)
@@ -224,25 +224,25 @@ def test_a_call_that_came_twice_runs_once_if_that_is_wanted(
         return f"{city} is sunny"
 
     line = Scripted([chat(*pieces), Reply("Done.")])
-    events = events_of(Agent(Model("openai-compatible:m", via=line), [look], run_repaired=wanted), mode)
+    events = events_of(Agent(Model("openai-compatible:m", via=line), [look], run_repaired=run_repaired), mode)
     done = end_of(events)
     endings = [event.ending for event in events if isinstance(event, ToolEnd)]
     assert endings == (["discarded", "done"] if is_early else ["done"])
     final = [event for event in events if isinstance(event, ToolStart)][-1]
     assert (final.fault, final.is_early, final.arguments) == (fault, False, {"city": "Rome"})
     assert is_early or ran == ["Rome"]
-    told = f'The call is {fault}, and its arguments were repaired to {{"city": "Rome"}}.\nRome is sunny'
-    assert results(done) == [told]
+    text = f'The call is {fault}, and its arguments were repaired to {{"city": "Rome"}}.\nRome is sunny'
+    assert results(done) == [text]
     assert isinstance(done.messages[1].parts[0], ToolCallInvalid)
     assert "Rome is sunny" in json.dumps(line.requests[1].body)
     check_pairs(events)
 
 
-@pytest.mark.parametrize("wanted", [False, {"cumulative"}])
-def test_a_damaged_call_does_not_run_unless_its_fault_is_named(wanted: Any) -> None:
+@pytest.mark.parametrize("run_repaired", [False, {"cumulative"}])
+def test_a_damaged_call_does_not_run_unless_run_repaired_names_its_fault(run_repaired: Any) -> None:
     bench = Bench()
     ready = [as_tool({"name": "look", "input_schema": {"type": "object"}}, lambda **_: bench.ran.update(["look"]))]
-    done = end_of(events_of(made([chat(*DUPLICATED), Reply("Done.")], *ready, run_repaired=wanted), "sync"))
+    done = end_of(events_of(made([chat(*DUPLICATED), Reply("Done.")], *ready, run_repaired=run_repaired), "sync"))
     assert results(done)[0].startswith("Not run: the call is duplicated")
     assert not bench.ran
 

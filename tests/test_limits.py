@@ -1,4 +1,4 @@
-"""What limits a run: steps, calls, tokens, time, repeats and tries."""
+"""The limits of a run: steps, calls, tokens, time, repeats and retries."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_limit_ends_the_run_with_its_reason(limits: Limits, why: str) -> None:
     check_history(running.messages)
 
 
-def test_the_time_of_a_run_is_limited() -> None:
+def test_a_run_ends_at_its_time_limit() -> None:
     agent = made([Reply(say("Hm."), wait(20))], *Bench().tools, limits=Limits(seconds=1))
     events, running = drive(streaming(agent), "sync")
     done = end_of(events)
@@ -61,7 +61,7 @@ def test_the_time_of_a_run_is_limited() -> None:
 
 @sync_and_async
 @pytest.mark.parametrize("limits", [Limits(steps=0), Limits(seconds=0)], ids=["steps", "seconds"])
-def test_with_nothing_to_use_the_model_is_not_asked(limits: Limits, mode: str) -> None:
+def test_with_a_limit_of_zero_no_request_is_sent(limits: Limits, mode: str) -> None:
     line = Scripted([Reply("Hi.")])
     [done] = events_of(Agent(Model("openai-compatible:m", via=line), limits=limits), mode)
     assert isinstance(done, Done)
@@ -72,9 +72,9 @@ def test_with_nothing_to_use_the_model_is_not_asked(limits: Limits, mode: str) -
     "wrong",
     [{"steps": -1}, {"steps": "3"}, {"steps": 1.5}, {"steps": True}, {"calls": -1}, {"tokens": "9"}, {"repeats": 0.5},
      {"seconds": float("nan")}, {"seconds": float("inf")}, {"seconds": -1}, {"seconds": "5"}],
-    ids=lambda given: next(iter(given)),
+    ids=lambda limits: next(iter(limits)),
 )  # fmt: skip
-def test_a_limit_that_makes_no_sense_is_refused(wrong: Any) -> None:
+def test_a_wrong_limit_is_an_error(wrong: Any) -> None:
     [name] = wrong
     with pytest.raises(UsageError, match=f"Limits: {name} is "):
         Limits(**wrong)
@@ -113,7 +113,7 @@ def test_the_limit_of_calls_holds_however_they_start(start: Any, is_parallel: bo
 
 @sync_and_async
 @pytest.mark.parametrize("start", ["call", "closed"])
-def test_the_same_call_does_not_start_early_more_often_than_it_may(start: Any, mode: str) -> None:
+def test_the_limit_of_repeats_holds_for_early_starts(start: Any, mode: str) -> None:
     ran: list[str] = []
 
     @tool(read_only=True, start=start)
@@ -134,7 +134,7 @@ def test_the_same_call_does_not_start_early_more_often_than_it_may(start: Any, m
 # -- repeats and tries -------------------------------------------------------------------------------------------------
 
 
-def test_repeats_count_over_answers_however_the_call_is_written() -> None:
+def test_repeats_count_over_responses_however_the_arguments_are_written() -> None:
     ways = ['{"text":"a"}', '{ "text" : "a" }', '{"text":"\\u0061"}']
     replies = [Reply(call("write", way)) for way in ways]
     bench = Bench()
@@ -142,7 +142,7 @@ def test_repeats_count_over_answers_however_the_call_is_written() -> None:
     assert (done.reason, bench.ran["write a"]) == ("limit", 2)
 
 
-def test_a_tool_may_be_tried_again_only_so_often() -> None:
+def test_a_run_ends_when_a_tool_fails_too_often_in_a_row() -> None:
     ran: Counter[str] = Counter()
 
     @tool(retries=2)
@@ -156,13 +156,13 @@ def test_a_tool_may_be_tried_again_only_so_often() -> None:
     assert "broken failed 3 times in a row" in done.why
 
 
-def test_calls_that_fail_side_by_side_are_one_try() -> None:
+def test_parallel_calls_that_fail_are_one_try() -> None:
     done = end_of(events_of(made([Reply(*[call("broken")] * 5), Reply("Done.")], *Bench().tools), "sync"))
     assert done.reason == "answered"
 
 
 @sync_and_async
-def test_tools_that_do_not_exist_are_called_only_so_often(mode: str) -> None:
+def test_a_run_ends_when_unknown_tools_are_called_too_often(mode: str) -> None:
     line = Scripted(Reply(call(f"nope{at}", {"at": at})) for at in range(60))
     done = end_of(events_of(Agent(Model("openai-compatible:m", via=line)), mode))
     assert (done.reason, len(line.requests)) == ("limit", 4)
@@ -175,7 +175,7 @@ def test_tools_that_do_not_exist_are_called_only_so_often(mode: str) -> None:
 
 
 @sync_and_async
-def test_a_tool_that_hangs_is_given_up(mode: str) -> None:
+def test_a_tool_that_hangs_times_out(mode: str) -> None:
     released = threading.Event()
 
     @tool(timeout=0.1)
@@ -191,7 +191,7 @@ def test_a_tool_that_hangs_is_given_up(mode: str) -> None:
 
 
 @sync_and_async
-def test_of_a_read_only_tool_nobody_says_that_it_may_have_had_an_effect(mode: str) -> None:
+def test_the_timeout_of_a_read_only_tool_warns_of_no_effect(mode: str) -> None:
     released = threading.Event()
 
     @tool(read_only=True, timeout=0.1)

@@ -1,4 +1,4 @@
-"""What a tool reports while it runs: all of it, when it is made, and no faster than it is read."""
+"""Progress that tools report: emitted at once, complete, and with back-pressure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.runs import SOON, check_history, drive, events_of, made, streaming, s
 
 LONG = 60.0  # seconds; only a test that fails waits so long
 
-# -- when it is told ---------------------------------------------------------------------------------------------------
+# -- when it is emitted ------------------------------------------------------------------------------------------------
 
 
 @sync_and_async
 @pytest.mark.parametrize("kind", ["plain", "async"])
-def test_progress_is_told_when_it_is_made(kind: str, mode: str) -> None:
+def test_progress_is_emitted_at_once(kind: str, mode: str) -> None:
     seen: list[Any] = []
     is_seen = threading.Event()
 
@@ -142,18 +142,18 @@ def test_a_tool_waits_for_a_reader_who_does_not_read(kind: str, mode: str) -> No
 def test_no_progress_is_lost_by_waiting(kind: str, mode: str) -> None:
     most = MAX_AHEAD * 2
     events, _ = drive(streaming(made([Reply(call(kind)), Reply("Done.")], Counting(most).tools[kind])), mode)
-    last = [-1] if "generator" in kind else []  # what they yield last is their result, and told as well
+    last = [-1] if "generator" in kind else []  # the last value is the result, and reported as well
     assert [event.data for event in events if isinstance(event, ToolProgress)] == [*range(most), *last]
 
 
 @sync_and_async
-def test_where_a_tool_cannot_wait_its_newest_report_takes_the_place_of_the_last(mode: str) -> None:
+def test_the_newest_report_of_a_tool_that_cannot_wait_replaces_the_unread_one(mode: str) -> None:
     most = MAX_AHEAD * 3
     events, _ = drive(streaming(made([Reply(call("later")), Reply("Done.")], Counting(most).tools["later"])), mode)
-    told = [event.data for event in events if isinstance(event, ToolProgress)]
-    assert told == sorted(set(told))
-    assert (told[:100], told[-1]) == (list(range(100)), most - 1)
-    assert mode == "sync" or len(told) < MAX_AHEAD + 100  # in plain code, what reads is in another thread
+    reports = [event.data for event in events if isinstance(event, ToolProgress)]
+    assert reports == sorted(set(reports))
+    assert (reports[:100], reports[-1]) == (list(range(100)), most - 1)
+    assert mode == "sync" or len(reports) < MAX_AHEAD + 100  # in plain code, what reads is in another thread
     assert [event.result.text for event in events if isinstance(event, ToolEnd)] == ["-1"]
     assert isinstance(events[-1], Done)
 
@@ -182,7 +182,7 @@ def _odd() -> Iterator[Any]:
 
 
 @sync_and_async
-def test_whatever_a_tool_reports_can_be_told(mode: str) -> None:
+def test_reports_of_any_object_can_be_encoded(mode: str) -> None:
     @tool
     def odd() -> Iterator[Any]:
         """Report what is no JSON."""
@@ -193,13 +193,13 @@ def test_whatever_a_tool_reports_can_be_told(mode: str) -> None:
     reports = [event for event in events if isinstance(event, ToolProgress)]
     assert len(reports) == len(list(_odd())) + 1
     for event in events:
-        told: Any = decode(encode(event))
-        assert type(told) is type(event)
+        decoded: Any = decode(encode(event))
+        assert type(decoded) is type(event)
     assert json.loads(encode(reports[0]))["data"] == {"half": "\ufffd"}
     assert json.loads(encode(reports[1]))["data"] == {"name": "me", "self": "<this dict again>"}
 
 
-def test_a_reader_of_plain_code_who_is_slow_is_told_the_newest() -> None:
+def test_a_slow_sync_reader_gets_the_newest_report() -> None:
     most, has_ended = 3 * MAX_AHEAD, threading.Event()
 
     @tool
@@ -215,6 +215,6 @@ def test_a_reader_of_plain_code_who_is_slow_is_told_the_newest() -> None:
             assert has_ended.wait(SOON)
 
     events, _ = drive(streaming(made([Reply(call("count")), Reply("Done.")], count)), "sync", on_event)
-    told = [event.data for event in events if isinstance(event, ToolProgress)]
-    assert told == sorted(set(told))
-    assert (told[:100], told[-1], len(told) < MAX_AHEAD + 100) == (list(range(100)), most - 1, True)
+    reports = [event.data for event in events if isinstance(event, ToolProgress)]
+    assert reports == sorted(set(reports))
+    assert (reports[:100], reports[-1], len(reports) < MAX_AHEAD + 100) == (list(range(100)), most - 1, True)

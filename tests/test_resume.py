@@ -1,4 +1,4 @@
-"""A run that waits in one process and goes on in another calls each tool once."""
+"""A run that waits in one process and continues in another calls each tool once."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def ask(question: str) -> str:
     """Ask somebody who is not here."""
 
 
-def answer(asked: ReceivedRequest) -> Reply | str:
-    if asked.results:
-        return "; ".join(result.text for result in asked.results)
+def answer(request: ReceivedRequest) -> Reply | str:
+    if request.results:
+        return "; ".join(result.text for result in request.results)
     calls = call("pay", {"amount": 500}, id="c1"), call("look", {}, id="c2"), call("ask", {"question": "?"}, id="c3")
     return Reply(*calls)
 
@@ -56,9 +56,10 @@ match sys.argv[3:]:
         assert run.finish_reason == "paused"
         assert penstock.check(run.messages) == []
         stored.write_bytes(run.dump())
-    case ["approve", given]:
+    case ["approve", decision]:
         with agent.resume(stored.read_bytes()) as run:
-            run.decide("c1", given != "no", {"amount": int(given)} if given.isdigit() else None, reason="too much")
+            changed = {"amount": int(decision)} if decision.isdigit() else None
+            run.decide("c1", decision != "no", changed, reason="too much")
             run.provide("c3", "forty-two")
             list(run)
         print(run.output)
@@ -76,14 +77,14 @@ def step(folder: Path, model: str, *what: str) -> str:
 
 @pytest.mark.parametrize("model", ["openai-compatible:m", "anthropic:claude-haiku-4-5", "google:gemini-3-flash"])
 @pytest.mark.parametrize(
-    ("given", "ran", "told"),
+    ("decision", "ran", "text"),
     [("yes", ["look", "pay 500"], "pay 500"), ("no", ["look"], "declined"), ("5", ["look", "pay 5"], "pay 5")],
 )
-def test_each_tool_is_called_once(model: str, given: str, ran: list[str], told: str, tmp_path: Path) -> None:
+def test_each_tool_is_called_once(model: str, decision: str, ran: list[str], text: str, tmp_path: Path) -> None:
     assert step(tmp_path, model, "begin") == "approval deferred"
     assert (tmp_path / "ran").read_text().split("\n")[:-1] == ["look"], "what needs nobody went on"
-    output = step(tmp_path, model, "approve", given)
+    output = step(tmp_path, model, "approve", decision)
     assert (tmp_path / "ran").read_text().split("\n")[:-1] == ran
-    assert told in output
+    assert text in output
     assert "look" in output
     assert "forty-two" in output

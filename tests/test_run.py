@@ -1,4 +1,4 @@
-"""The machine of a run, without I/O: what it says to do for what it is told."""
+"""The state machine of a run, without I/O."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def test_a_call_that_changes_after_it_closed_has_one_execution_with_the_final_ar
     assert machine.cancelled == ([] if is_done_early else [early])
     machine.commands += machine.run.ended()
     machine.done(machine.starts[1].key, "final")
-    assert [result.text for result in machine.asked[1][-1].results] == ["final"]
-    assert [event.ending for event in machine.told if isinstance(event, ToolEnd)] == ["discarded", "done"]
-    check_ends(machine.told)
+    assert [result.text for result in machine.requests[1][-1].results] == ["final"]
+    assert [event.ending for event in machine.events if isinstance(event, ToolEnd)] == ["discarded", "done"]
+    check_ends(machine.events)
 
 
 def test_a_call_that_closes_twice_with_the_same_arguments_runs_once() -> None:
@@ -73,33 +73,33 @@ def test_a_call_whose_arguments_change_their_kind_has_changed() -> None:
     assert machine.cancelled == ["1.0"]
 
 
-def test_a_withdrawn_answer_discards_what_it_started() -> None:
+def test_a_withdrawn_response_discards_its_executions() -> None:
     machine = Machine(look=LOOK)
     machine.feed(ToolCallStart(0, "c", "look"), ToolCallClosed(0, "c", "look", {"city": "Rome"}), Retry("broken"))
     assert machine.cancelled == [machine.starts[0].key]
     machine.feed(Text(0, "Never mind."), Finish("stop"))
     machine.commands += machine.run.ended()
     assert [message.role for message in machine.run.messages] == ["user", "assistant"]
-    check_ends(machine.told)
+    check_ends(machine.events)
 
 
-def test_a_call_without_an_end_is_told_to_be_cut() -> None:
+def test_a_call_without_an_end_is_reported_as_cut() -> None:
     machine = Machine(look=LOOK)
     machine.feed(ToolCallStart(0, "c", "look"), ToolCallDelta(0, "{}"), ToolCallClosed(0, "c", "look", {}))
     machine.feed(ToolCallStart(1, "d", "look"), Finish("tool_calls"))
     machine.commands += machine.run.ended()
-    assert [event.ending for event in machine.told if isinstance(event, ToolEnd)] == ["discarded", "failed", "failed"]
-    assert all("the call is cut" in result.text for result in machine.asked[1][-1].results)
+    assert [event.ending for event in machine.events if isinstance(event, ToolEnd)] == ["discarded", "failed", "failed"]
+    assert all("the call is cut" in result.text for result in machine.requests[1][-1].results)
 
 
-def test_a_cut_call_does_not_run_whatever_is_wanted() -> None:
+def test_a_cut_call_does_not_run_even_if_run_repaired_names_it() -> None:
     run = Run([user("Go.")], {"look": ToolPolicy()}, run_repaired=["cut"])
     run.begin()
     commands = run.chunks([ToolCallInvalid(0, "c", "look", "{", "cut", repaired={}), Finish("tool_calls")])
     assert not any(isinstance(command, StartTool) for command in [*commands, *run.ended()])
 
 
-def test_no_call_starts_early_when_the_tokens_are_known_to_be_used_up() -> None:
+def test_no_call_starts_early_when_the_token_limit_is_reached() -> None:
     machine = Machine(look=LOOK)
     machine.run = Run([user("Go.")], {"look": LOOK}, Limits(tokens=100))
     machine.run.begin()
@@ -120,11 +120,11 @@ def cancelled(policy: ToolPolicy, *chunks: StreamChunk) -> list[str]:
     machine = Machine(look=policy)
     machine.feed(*chunks)
     machine.commands += machine.run.cancel()
-    check_ends(machine.told)
+    check_ends(machine.events)
     return [result.text for result in machine.run.messages[-1].results]
 
 
-def test_what_is_said_of_a_cancelled_call_is_true() -> None:
+def test_the_result_of_a_cancelled_call_says_whether_it_ran() -> None:
     started = "Cancelled after it had been started"
     assert cancelled(LOOK, *CLOSED) == [f"{started}: the run was cancelled."]
     assert cancelled(LOOK, *WHOLE) == [f"{started}: the run was cancelled."]
@@ -136,22 +136,22 @@ def test_what_is_said_of_a_cancelled_call_is_true() -> None:
 
 
 @pytest.mark.parametrize("is_done_early", [False, True])
-def test_a_cancel_discards_what_ran_for_a_call_that_was_never_confirmed(is_done_early: bool) -> None:
+def test_cancelling_discards_the_execution_of_an_unconfirmed_call(is_done_early: bool) -> None:
     machine = Machine(look=LOOK)
     machine.feed(ToolCallStart(0, "c", "look"), ToolCallDelta(0, "{}"), ToolCallClosed(0, "c", "look", {}))
     if is_done_early:
         machine.done(machine.starts[0].key, "early")
     machine.commands += machine.run.cancel()
-    told = (
+    text = (
         "It ran, but the call was never confirmed" if is_done_early else "Cancelled after it had been started: the run"
     )
     [result] = machine.run.messages[-1].results
-    assert result.text.startswith(told)
-    check_ends(machine.told)
+    assert result.text.startswith(text)
+    check_ends(machine.events)
     check_history(machine.run.messages)
 
 
-def test_while_a_call_is_not_confirmed_the_history_says_how_far_it_is() -> None:
+def test_the_history_shows_the_state_of_an_unconfirmed_call() -> None:
     machine = Machine(look=LOOK)
     machine.feed(*CLOSED)
     assert texts_of(machine.run.history) == ["It was still running when this was written."]
@@ -162,7 +162,7 @@ def test_while_a_call_is_not_confirmed_the_history_says_how_far_it_is() -> None:
 # -- decisions ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_decision_is_checked_once_where_it_is_made() -> None:
+def test_a_decision_is_checked_once() -> None:
     checked: list[int] = []
 
     @tool(approval=True)
@@ -176,7 +176,7 @@ def test_a_decision_is_checked_once_where_it_is_made() -> None:
         checked.append(arguments["number"])
         return arguments
 
-    run = Run([user("Go.")], {"risky": type(policy)(needs_approval=lambda given: True, check=check)})
+    run = Run([user("Go.")], {"risky": type(policy)(needs_approval=lambda arguments: True, check=check)})
     run.begin()
     run.chunks([ToolCall("c", "risky", {"number": 1}, sealed_by="call_end")])
     run.chunks([Finish("tool_calls")])
@@ -189,7 +189,7 @@ def test_a_decision_is_checked_once_where_it_is_made() -> None:
 
 
 def answer(step: int) -> list[StreamChunk]:
-    """What the model says at each of three steps."""
+    """The chunks of the model at each of three steps."""
 
     def one(block: int, name: str, arguments: dict[str, Any]) -> list[StreamChunk]:
         id, raw = f"c{step}{block}", json.dumps(arguments)
@@ -225,7 +225,7 @@ class Worked:
 
 
 def play(store_at: int, policies: dict[str, ToolPolicy] = POLICIES) -> tuple[Run, Counter[str], int]:
-    """Three steps; before the input of that number the run is stored, and another one goes on with it."""
+    """Three steps; before the input of that number the run is stored, and another one continues it."""
     machine = Run([user("Go.")], policies)
     ran: Counter[str] = Counter()
     inputs: list[Said | Ended | Worked] = []
@@ -234,7 +234,7 @@ def play(store_at: int, policies: dict[str, ToolPolicy] = POLICIES) -> tuple[Run
     def carry_out(commands: list[Command]) -> None:
         for command in commands:
             if isinstance(command, AskModel):
-                # As a model does: it goes on from what the history holds.
+                # As a model does: it continues from the history.
                 step = 1 + sum(message.role == "tool" for message in command.messages)
                 inputs.extend(Said(chunk) for chunk in answer(min(step, 3)))
                 inputs.append(Ended())
@@ -261,7 +261,7 @@ def play(store_at: int, policies: dict[str, ToolPolicy] = POLICIES) -> tuple[Run
     return machine, ran, fed
 
 
-def test_a_run_can_be_stored_between_any_two_inputs_and_comes_to_the_same_end() -> None:
+def test_a_run_stored_between_any_two_inputs_ends_the_same() -> None:
     whole, ran, count = play(-1)
     assert whole.output == "All done."
     assert all(times == 1 for key, times in ran.items() if not key.startswith("look"))
@@ -275,7 +275,7 @@ def test_a_run_can_be_stored_between_any_two_inputs_and_comes_to_the_same_end() 
         assert stored.step == whole.step, at
 
 
-def test_what_started_while_the_model_spoke_is_not_started_again_by_a_loaded_run() -> None:
+def test_a_loaded_run_does_not_start_a_tool_again_that_had_started_early() -> None:
     policies = {name: ToolPolicy(start="call") for name in POLICIES}
     _, _, count = play(-1, policies)
     for at in range(count + 1):
@@ -285,7 +285,7 @@ def test_what_started_while_the_model_spoke_is_not_started_again_by_a_loaded_run
         assert all(times <= 1 for key, times in again.items() if not key.startswith("look")), (at, again)
 
 
-def test_what_ran_for_an_answer_that_is_asked_for_again_is_told_to_count_for_nothing() -> None:
+def test_executions_of_a_response_that_is_requested_again_are_discarded() -> None:
     policies = {"look": ToolPolicy(start="closed")}
     machine = Run([user("Go.")], policies)
     machine.begin()
@@ -333,13 +333,13 @@ def many_calls(count: int, policy: ToolPolicy) -> None:
 
 
 @pytest.mark.parametrize("policy", [LOOK, ToolPolicy(), ToolPolicy(is_parallel=False)], ids=["early", "turn", "alone"])
-def test_many_calls_in_one_answer_take_time_in_proportion(policy: ToolPolicy) -> None:
+def test_many_calls_in_one_response_take_linear_time(policy: ToolPolicy) -> None:
     assert_linear(lambda count: lambda: many_calls(count, policy), 500, 8)
 
 
-def test_many_approvals_take_time_in_proportion() -> None:
+def test_many_approvals_take_linear_time() -> None:
     def work(count: int) -> Callable[[], object]:
-        run = Run([user("Go.")], {"pay": ToolPolicy(needs_approval=lambda given: True)}, Limits(repeats=None))
+        run = Run([user("Go.")], {"pay": ToolPolicy(needs_approval=lambda arguments: True)}, Limits(repeats=None))
         run.begin()
         for at in range(count):
             run.chunks([ToolCall(f"c{at}", "pay", {"at": at}, sealed_by="call_end", block=at)])
@@ -378,7 +378,7 @@ def test_blocks_and_ids_are_unique_within_a_run_and_the_same_in_events_and_histo
     machine.done(machine.starts[1].key, "rainy")
     machine.feed(Reasoning(0, "Well."), Text(1, "Done."), Finish("stop"))
     machine.commands += machine.run.ended()
-    assert blocks_of(machine.told) == [0, 1, 2, 3, 4, 5]
+    assert blocks_of(machine.events) == [0, 1, 2, 3, 4, 5]
     parts = [part for message in machine.run.messages if message.role == "assistant" for part in message.parts]
     assert blocks_of(parts) == [0, 1, 2, 3, 4, 5]  # type: ignore[arg-type]
     assert [start.call_id for start in machine.starts] == ["c", "c_2"]
@@ -388,7 +388,7 @@ def test_blocks_and_ids_are_unique_within_a_run_and_the_same_in_events_and_histo
 def test_the_blocks_of_a_withdrawn_response_are_not_used_again() -> None:
     machine = Machine(look=LOOK)
     machine.feed(Text(0, "Let"), Text(1, "me"), Retry("broken"), Text(0, "Done."), Finish("stop"))
-    assert blocks_of(machine.told) == [0, 1, 2]
+    assert blocks_of(machine.events) == [0, 1, 2]
 
 
 def test_a_run_that_continues_elsewhere_continues_its_block_numbers() -> None:
@@ -397,4 +397,4 @@ def test_a_run_that_continues_elsewhere_continues_its_block_numbers() -> None:
     machine.run = Run.load(machine.run.dump(), {"look": LOOK})
     machine.commands += machine.run.begin()
     machine.feed(Text(0, "Done."), Finish("stop"))
-    assert blocks_of(machine.told) == [0, 1, 2]
+    assert blocks_of(machine.events) == [0, 1, 2]

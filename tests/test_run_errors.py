@@ -1,4 +1,4 @@
-"""What goes wrong in a run: it is told, it ends the run or is tried again, and what was done is kept."""
+"""Errors in a run: which end it, which are retried, and what stays in the history."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from tests.runs import (
     texts_of,
 )
 
-# -- the model cannot be asked -----------------------------------------------------------------------------------------
+# -- requests that fail ------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_key_is_raised_by_run_and_told_by_stream() -> None:
+def test_run_raises_for_a_wrong_key_and_stream_emits_an_error() -> None:
     with pytest.raises(AuthenticationError):
         made([Status(401)], *Bench().tools).run("Go.")
     events, running = drive(streaming(made([Status(401)], *Bench().tools)), "sync")
@@ -51,7 +51,7 @@ def test_a_wrong_key_is_raised_by_run_and_told_by_stream() -> None:
 
 
 @sync_and_async
-def test_a_model_that_cannot_be_asked_is_told_before_the_end(mode: str) -> None:
+def test_a_failed_request_is_an_error_event_before_the_end(mode: str) -> None:
     with Loopback([Status(401), Reply(call("look", {"city": "Rome"})), Status(400, "no such field")]) as server:
         model = Model("openai:gpt", server.base_url("openai-responses"), "sk-wrong")
         events, running = drive(streaming(Agent(model, Bench().tools)), mode)
@@ -67,7 +67,7 @@ def test_a_model_that_cannot_be_asked_is_told_before_the_end(mode: str) -> None:
 
 
 @sync_and_async
-def test_an_agent_is_made_without_a_key_and_told_so_when_it_runs(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_an_error_when_the_agent_runs(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     agent = Agent("openai:gpt")
     events, running = drive(streaming(agent), mode)
@@ -78,7 +78,7 @@ def test_an_agent_is_made_without_a_key_and_told_so_when_it_runs(mode: str, monk
         run_of(agent, mode, "Go.")
 
 
-def test_whatever_keeps_the_model_from_being_asked_ends_the_run() -> None:
+def test_any_failure_of_the_request_ends_the_run() -> None:
     class Broken:
         def connect(self) -> Any:
             raise ZeroDivisionError("oh")
@@ -96,7 +96,7 @@ def test_whatever_keeps_the_model_from_being_asked_ends_the_run() -> None:
 
 
 @sync_and_async
-def test_after_tools_had_effects_a_run_comes_out_with_its_error_and_its_history(mode: str) -> None:
+def test_after_tools_had_effects_a_failed_run_returns_its_error_and_history(mode: str) -> None:
     bench = Bench()
     result = run_of(made([Reply(call("write", {"text": "a"})), Status(400)], *bench.tools), mode, "Go.")
     assert isinstance(result.error, BadRequestError)
@@ -119,7 +119,7 @@ def test_an_error_in_the_stream_ends_the_run() -> None:
 
 
 @sync_and_async
-def test_an_error_in_band_is_raised_where_nothing_was_said_and_else_kept(mode: str) -> None:
+def test_an_in_band_error_is_raised_if_there_is_no_response_and_else_returned(mode: str) -> None:
     never = Retries(attempts=0)
     with pytest.raises(ProviderError, match="Too much"):
         run_of(made([Reply(fail("overloaded_error", "Too much."))], retries=never), mode, "Go.")
@@ -130,7 +130,7 @@ def test_an_error_in_band_is_raised_where_nothing_was_said_and_else_kept(mode: s
 
 @sync_and_async
 @every_wire
-def test_an_answer_that_begins_with_an_error_that_passes_is_asked_for_again(wire: str, mode: str) -> None:
+def test_a_response_that_begins_with_a_retryable_error_is_requested_again(wire: str, mode: str) -> None:
     quick = Retries(attempts=2, first_delay=0.0)
     busy = "overloaded_error" if wire == "anthropic" else "server_error"
     with Loopback([Reply(fail(busy, "The server is overloaded.")), Reply("Here I am.")]) as server:
@@ -140,7 +140,7 @@ def test_an_answer_that_begins_with_an_error_that_passes_is_asked_for_again(wire
 
 
 @sync_and_async
-def test_what_was_withdrawn_has_been_paid_for(mode: str) -> None:
+def test_usage_includes_withdrawn_responses(mode: str) -> None:
     usage = Usage(input_tokens=10, output_tokens=3)
     replies = [Reply(say("One."), drop(), usage=usage), Reply(say("Two."), usage=usage)]
     agent = on("anthropic", replies, retries=Retries(after_start=True, first_delay=0.0))
@@ -149,24 +149,24 @@ def test_what_was_withdrawn_has_been_paid_for(mode: str) -> None:
     assert done.usage.input_tokens == 20
 
 
-# -- what is told ------------------------------------------------------------------------------------------------------
+# -- error events ------------------------------------------------------------------------------------------------------
 
 
 @sync_and_async
 @pytest.mark.parametrize("reply", [Reply("x", drop()), Reply(say("x"), fail("overloaded", "Too much.")), Status(400)])
-def test_on_error_is_called_when_there_is_no_whole_answer(reply: Any, mode: str) -> None:
-    told: list[str] = []
-    done = end_of(events_of(made([reply], on_error=told.append), mode))
+def test_on_error_is_called_when_the_response_is_not_complete(reply: Any, mode: str) -> None:
+    errors: list[str] = []
+    done = end_of(events_of(made([reply], on_error=errors.append), mode))
     assert done.reason in ("cut", "error")
-    assert told == [done.why]
-    assert told[0]
+    assert errors == [done.why]
+    assert errors[0]
 
 
 def test_on_error_is_not_called_for_other_ends() -> None:
-    told: list[str] = []
-    end_of(events_of(made([Reply("Hi.")], on_error=told.append), "sync"))
-    end_of(events_of(made([Reply("Hi.")], on_error=told.append, limits=Limits(steps=0)), "sync"))
-    assert not told
+    errors: list[str] = []
+    end_of(events_of(made([Reply("Hi.")], on_error=errors.append), "sync"))
+    end_of(events_of(made([Reply("Hi.")], on_error=errors.append, limits=Limits(steps=0)), "sync"))
+    assert not errors
 
 
 @sync_and_async
@@ -183,7 +183,7 @@ def test_on_error_is_not_called_for_other_ends() -> None:
     ],
     ids=["refused", "dropped", "failed", "filtered", "cut", "worn out", "repeated"],
 )  # fmt: skip
-def test_whatever_begins_is_told_to_end_however_a_run_ends(replies: Any, mode: str) -> None:
+def test_every_start_has_an_end_however_a_run_ends(replies: Any, mode: str) -> None:
     for wire in ("openai-chat", "anthropic"):
         events = events_of(on(wire, replies, *Bench().tools), mode)
         check_pairs(events)
@@ -194,7 +194,7 @@ def test_whatever_begins_is_told_to_end_however_a_run_ends(replies: Any, mode: s
 
 
 @sync_and_async
-def test_a_run_that_breaks_within_itself_ends_and_says_so(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_ends_the_run_with_an_error_event(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: Any, *_: Any) -> Any:
         raise RecursionError("too deep")
 
@@ -206,7 +206,7 @@ def test_a_run_that_breaks_within_itself_ends_and_says_so(mode: str, monkeypatch
     assert (done.reason, done.why) == ("error", "too deep")
 
 
-def test_without_threads_for_its_tools_a_run_still_comes_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_ends_if_no_thread_for_a_tool_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     start = threading.Thread.start
     for parallel in (True, False):
 
@@ -227,7 +227,7 @@ def test_without_threads_for_its_tools_a_run_still_comes_to_its_end(monkeypatch:
         assert results(done) == ["RuntimeError: can't start new thread"] * 400
 
 
-def test_without_a_thread_for_the_model_a_run_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_ends_with_an_error_if_no_thread_for_the_model_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

@@ -1,4 +1,4 @@
-"""A run that was stored: what waits in it is told, and it goes on from there."""
+"""Stored runs: open calls are requested again, and the run continues."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.runs import (
 
 
 class Till:
-    """An agent that pays, if a person says so, and what was paid."""
+    """An agent that pays if a person approves, and the payments."""
 
     def __init__(self) -> None:
         self.paid: list[int] = []
@@ -62,16 +62,16 @@ class Answered:
         self._answer(running)
         return running
 
-    def __exit__(self, *given: object) -> None:
-        self._running.__exit__(*given)
+    def __exit__(self, *error: object) -> None:
+        self._running.__exit__(*error)
 
     async def __aenter__(self) -> Any:
         running = await self._running.__aenter__()
         self._answer(running)
         return running
 
-    async def __aexit__(self, *given: object) -> None:
-        await self._running.__aexit__(*given)
+    async def __aexit__(self, *error: object) -> None:
+        await self._running.__aexit__(*error)
 
 
 def resumed(agent: Agent, stored: bytes, answer: Callable[[Any], None]) -> Callable[[str], Any]:
@@ -97,7 +97,7 @@ def test_the_result_of_a_paused_run_can_be_resumed_and_says_what_waits(mode: str
 
 
 @sync_and_async
-def test_of_a_stored_run_only_what_is_undecided_is_asked_again(mode: str) -> None:
+def test_a_resumed_run_requests_only_open_approvals_again(mode: str) -> None:
     till = Till()
     stored = run_of(till.agent, mode, "Pay.").state
 
@@ -112,7 +112,7 @@ def test_of_a_stored_run_only_what_is_undecided_is_asked_again(mode: str) -> Non
 
 @sync_and_async
 @pytest.mark.parametrize("place", ["here", "thread"])
-def test_arguments_of_a_person_that_do_not_fit_are_told_to_the_person(place: str, mode: str) -> None:
+def test_invalid_changed_arguments_raise_where_they_are_passed(place: str, mode: str) -> None:
     till = Till()
     stored = run_of(till.agent, mode, "Pay.").state
     raised: list[Exception] = []
@@ -143,7 +143,7 @@ def test_arguments_of_a_person_that_do_not_fit_are_told_to_the_person(place: str
 
 
 @sync_and_async
-def test_a_resumed_run_says_if_a_tool_is_there_no_more(mode: str) -> None:
+def test_a_resumed_run_reports_a_tool_that_no_longer_exists(mode: str) -> None:
     bench = Bench()
 
     @tool(approval=True)
@@ -162,7 +162,7 @@ def test_a_resumed_run_says_if_a_tool_is_there_no_more(mode: str) -> None:
 
 
 @sync_and_async
-def test_what_ran_when_a_run_was_stored_is_told_to_have_ended(mode: str) -> None:
+def test_tools_that_ran_when_a_run_was_stored_are_reported_as_ended(mode: str) -> None:
     released, stored = threading.Event(), b""
 
     @tool
@@ -190,7 +190,7 @@ def test_what_ran_when_a_run_was_stored_is_told_to_have_ended(mode: str) -> None
 
 
 @sync_and_async
-def test_a_run_that_is_over_can_be_resumed_and_says_so(mode: str) -> None:
+def test_resuming_a_finished_run_emits_done(mode: str) -> None:
     agent = made([Reply("Hi.")])
     with agent.stream("Go.") as running:
         first = list(running)[-1]
@@ -207,15 +207,15 @@ def test_a_run_that_is_over_can_be_resumed_and_says_so(mode: str) -> None:
     assert events == [first]
 
 
-def test_a_run_that_has_ended_has_nothing_to_resume() -> None:
+def test_the_result_of_a_finished_run_has_no_state() -> None:
     result = made([Reply("Hi.")]).run("Go.")
     assert (result.finish_reason, result.waiting, result.state) == ("answered", (), b"")
 
 
-def test_what_is_no_stored_run_is_refused() -> None:
+def test_resuming_something_else_is_an_error() -> None:
     agent = made([Reply("Hi.")])
     state = {"penstock_run": 99, "phase": "sleeping"}
     wrong: list[Any] = [None, {}, b"{", b'{"penstock_run": 0}']
-    for stored, told in [*((one, "not a stored run") for one in wrong), (json.dumps(state), "a later version")]:
-        with pytest.raises(UsageError, match=told):
+    for stored, message in [*((one, "not a stored run") for one in wrong), (json.dumps(state), "a later version")]:
+        with pytest.raises(UsageError, match=message):
             agent.resume(stored)

@@ -1,4 +1,4 @@
-"""The way of a chunk through the code is short."""
+"""The path of a text chunk through the code is short."""
 
 from __future__ import annotations
 
