@@ -73,7 +73,8 @@ _CONSEQUENTIAL = frozenset({ToolCallClosed, ToolCall, ToolCallInvalid, Retry, Us
 class Run:
     """A run of an agent: requests and tool calls until the model makes no more calls.
 
-    Calls with one of the faults in `run_repaired` run with repaired arguments.
+    Calls with one of the faults in `run_repaired` run with repaired arguments. The class has one small method for each
+    input and each question, which is why it has many.
     """
 
     def __init__(
