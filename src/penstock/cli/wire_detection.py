@@ -37,8 +37,8 @@ class WireDetector:
 
     def __init__(self) -> None:
         self.size = 0
-        self._decoders = {wire: Decoder(wire) for wire in map(wire_name, WIRES)}
-        self._understood = dict.fromkeys(map(wire_name, WIRES), 0)
+        self._decoders: dict[WireName, Decoder] = {wire: Decoder(wire) for wire in map(wire_name, WIRES)}
+        self._understood: dict[WireName, int] = dict.fromkeys(self._decoders, 0)
         self._is_error = False
 
     def feed(self, piece: bytes) -> WireName | None:
@@ -61,7 +61,7 @@ class WireDetector:
 
     def _best(self) -> WireName | None:
         most = max(self._understood.values())
-        wires = [wire for wire, count in self._understood.items() if count == most]
+        wires: list[WireName] = [wire for wire, count in self._understood.items() if count == most]
         return wires[0] if len(wires) == 1 else None
 
 
