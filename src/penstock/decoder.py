@@ -39,7 +39,8 @@ class Decoder:
         """Returns the events that these bytes complete."""
         frame = self._body.single_frame(data)
         if frame is not None:
-            return self._wire.feed_one(*frame)
+            payload, event = frame
+            return self._wire.feed_one(payload, event)
         return self._wire.feed(self._body.feed(data))
 
     def feed_object(self, item: Any) -> list[StreamChunk]:

@@ -58,6 +58,7 @@ class Anthropic(NumberedWire):
         "max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter",
     }  # fmt: skip
 
+    has_short_path: ClassVar[bool] = True
     decode = staticmethod(decode_delta)
 
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:

@@ -18,13 +18,13 @@ from penstock.wires.shared.open_call import OpenCall
 class ChatCalls:
     """The calls of one answer. Methods that take a fragment return what of it belongs to no known call."""
 
-    __slots__ = ("_answer", "_checked", "_doubts", "_names", "_owner_of", "_router", "has_modern_calls")
+    __slots__ = ("_answer", "_by_label", "_checked", "_doubts", "_names", "_router", "has_modern_calls")
 
     def __init__(self, answer: AnswerWriter, tools: Sequence[str]) -> None:
         self._answer = answer
         self._names = ToolNames(tools)
         self._router = Router(self._names)
-        self._owner_of = self._router.owner_of
+        self._by_label = self._router.by_label
         self._doubts = Doubts()
         self._checked = 0  # how many calls an earlier loss has damaged or found closed
         self.has_modern_calls = False  # something came that is not the legacy `function_call`
@@ -35,7 +35,7 @@ class ChatCalls:
         for fragment in fragments:
             function = fragment.function
             if function is not None and not fragment.id and not function.name:
-                call = self._owner_of(fragment.index)  # type: ignore[arg-type]  # None is not a label
+                call = self._by_label.get(fragment.index)  # type: ignore[arg-type]  # None is not a label
                 if call is not None and fragment.extra_content is None and fragment.custom is None:
                     if function.arguments:
                         call.add(function.arguments)
@@ -68,7 +68,7 @@ class ChatCalls:
     def add_legacy(self, fragment: Fragment) -> Fragment | None:
         """Adds a piece of the legacy `function_call`, whose name may come after its arguments (QUIRKS 16, 52)."""
         kind, name, piece = fragment.content()
-        if self._owner_of(LEGACY) is not None:
+        if self._by_label.get(LEGACY) is not None:
             call = self._route(LEGACY, "", name, piece, kind)
         else:
             call = self._open(LEGACY, "", name, kind)
@@ -76,7 +76,7 @@ class ChatCalls:
 
     def lose_piece(self, label: Label | None = None, id: str = "") -> None:
         """Records that a piece could not be read: it damages its call, or, if that is unknown, all open calls."""
-        owner = self._owner_of(label) if label is not None else None
+        owner = self._by_label.get(label) if label is not None else None
         if owner is None and id:
             owner = self._router.with_id(id)
         if owner is not None:
@@ -96,7 +96,7 @@ class ChatCalls:
         return self._router.has_provider_id(call)
 
     def _route(self, label: Label | None, id: str, name: str, piece: str, kind: CallKind) -> OpenCall | None:
-        is_early = piece and not id and not name and label is not None and self._owner_of(label) is None
+        is_early = piece and not id and not name and label is not None and self._by_label.get(label) is None
         call = self._router.find(label, id, name, piece)
         if is_early and label is not None:
             self._doubts.early_piece(label, is_lost=call is None)

@@ -56,14 +56,12 @@ class ChatChoice:
         if delta.refusal:
             self.answer.refusal(delta.refusal)
         if delta.tool_calls:
-            self.tool_calls(delta.tool_calls)
+            self.report_orphans(self.calls.add(delta.tool_calls))
 
-    def tool_calls(self, fragments: list[Fragment]) -> None:
-        for orphan in self.calls.add(fragments):
-            self._report_orphan(orphan)
-
-    def _report_orphan(self, orphan: Fragment) -> None:
-        self._unknown(msgspec.to_builtins(orphan), "a piece of an unknown call")
+    def report_orphans(self, orphans: list[Fragment]) -> None:
+        """Reports fragments that belong to no known call."""
+        for orphan in orphans:
+            self._unknown(msgspec.to_builtins(orphan), "a piece of an unknown call")
 
     def _reasoning(self, details: list[Any], text: str) -> None:
         """Takes one source per chunk: some servers send the same text under two names (QUIRKS 82)."""
@@ -152,7 +150,7 @@ class ChatChoice:
             self._unknown({"tool_calls": unknown}, "an unknown field of a call")
         orphan = add(fragment)
         if orphan is not None:
-            self._report_orphan(orphan)
+            self.report_orphans([orphan])
 
     def _legacy_call(self, delta: dict[str, Any]) -> None:
         """Reads `function_call`. Beside `tool_calls` it is ignored if it repeats one of them (QUIRKS 52)."""

@@ -91,8 +91,8 @@ class OpenAIChat(Wire):
                     append(Text(answer.open_block, delta.content, index))
                 elif delta.content:
                     answer.text(delta.content)
-                if delta.tool_calls:
-                    choice.tool_calls(delta.tool_calls)
+                if delta.tool_calls and (orphans := choice.calls.add(delta.tool_calls)):
+                    choice.report_orphans(orphans)
             if entry.finish_reason:  # some send an empty one on every chunk (QUIRKS 56)
                 answer.finish(entry.finish_reason)
             if chunk.usage is not None:

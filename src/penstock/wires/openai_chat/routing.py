@@ -35,7 +35,7 @@ Label = int | str
 class Router:
     """Knows the calls of one answer by the ids and labels of their fragments. It never changes a call."""
 
-    __slots__ = ("_by_id", "_first_labels", "_labels", "_last", "_names", "_provider_ids", "owner_of")
+    __slots__ = ("_by_id", "_first_labels", "_labels", "_last", "_names", "_provider_ids", "by_label")
 
     def __init__(self, names: ToolNames) -> None:
         self._names = names
@@ -44,7 +44,7 @@ class Router:
         self._provider_ids: dict[int, str] = {}  # by block
         self._first_labels: dict[int, Label | None] = {}  # by block
         self._last: OpenCall | None = None
-        self.owner_of = self._labels.owner_of
+        self.by_label = self._labels.by_label  # only to be read
 
     def has_provider_id(self, call: OpenCall) -> bool:
         """Whether the call's id is the provider's, and not generated."""
@@ -55,7 +55,7 @@ class Router:
 
     def current(self, label: Label | None) -> OpenCall | None:
         """The call that a fragment with this label continues if it does not open another."""
-        return self._last if label is None else self.owner_of(label)
+        return self._last if label is None else self.by_label.get(label)
 
     def opened(self, call: OpenCall, label: Label | None) -> None:
         self._first_labels[call.block] = label
@@ -71,7 +71,7 @@ class Router:
 
     def find(self, label: Label | None, id: str, name: str, piece: str) -> OpenCall | None:
         """The call that the fragment belongs to; see the table above."""
-        owner = self.owner_of(label) if label is not None else None
+        owner = self.by_label.get(label) if label is not None else None
         if id:
             return self._find_by_id(owner, label, id, name, piece)
         if owner is not None:
@@ -105,19 +105,18 @@ class Router:
 class Labels:
     """Which call each label leads to, and which of these calls are open."""
 
-    __slots__ = ("_by_label", "_counts", "_writing", "owner_of")
+    __slots__ = ("_counts", "_writing", "by_label")
 
     def __init__(self) -> None:
-        self._by_label: dict[Label, OpenCall] = {}
+        self.by_label: dict[Label, OpenCall] = {}
         self._counts: dict[OpenCall, int] = {}  # how many labels lead to a call, if any does
         self._writing: dict[OpenCall, None] = {}  # those of these calls that may be open
-        self.owner_of = self._by_label.get
 
     def bind(self, label: Label, call: OpenCall) -> None:
-        owner = self._by_label.get(label)
+        owner = self.by_label.get(label)
         if owner is call:
             return
-        self._by_label[label] = call
+        self.by_label[label] = call
         self._counts[call] = self._counts.get(call, 0) + 1
         self._writing[call] = None
         if owner is not None:

@@ -82,6 +82,7 @@ class OpenAIResponses(Wire):
         "incomplete:content_filter": "content_filter",
     }
 
+    has_short_path: ClassVar[bool] = True
     decode = staticmethod(msgspec.json.Decoder(Delta).decode)
 
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:

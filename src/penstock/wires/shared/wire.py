@@ -46,6 +46,8 @@ class Wire:
     FINISH: ClassVar[Mapping[str, FinishReason]] = {}
     decode: ClassVar[staticmethod[[bytes], Any]]
     """Decodes a frame of the narrow shape, which nearly all frames have; raises for any other."""
+    has_short_path: ClassVar[bool] = False
+    """Whether the wire implements `read_typed_one`."""
 
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         self.tools = tuple(tools)
@@ -66,8 +68,9 @@ class Wire:
         """Reads frames of the narrow shape."""
         raise NotImplementedError
 
-    read_typed_one: Callable[[Any, bytes, str], None] | None = None
-    """Reads one frame of the narrow shape, for wires that have a shorter path for it."""
+    def read_typed_one(self, value: Any, payload: bytes, event: str) -> None:
+        """Reads one frame of the narrow shape, for wires that have a short path for it."""
+        raise NotImplementedError
 
     def read_loose(self, payload: bytes, event: str) -> None:
         """Reads a frame of any other shape."""
@@ -100,7 +103,7 @@ class Wire:
         except UNREADABLE:
             self._read_misfit(payload, event)
             return self._take()
-        if self.read_typed_one is not None:
+        if self.has_short_path:
             self.read_typed_one(value, payload, event)
         else:
             self.read_typed([value], [payload], event)
