@@ -88,18 +88,18 @@ def _read_request(body: Json) -> Reading:
 
 
 def _read(
-    given: list[PlacedItem], wire: str = "", systems: Sequence[PlacedMessage] = (), *, is_continued: bool = False
+    placed_items: list[PlacedItem], wire: str = "", systems: Sequence[PlacedMessage] = (), *, is_continued: bool = False
 ) -> Reading:
     """The messages of the items; `wire` and `systems` are the wire and the system messages of a request."""
-    items = [(place, _open(item, place)) for place, item in given]
+    items = [(place, _open(item, place)) for place, item in placed_items]
     dicts = [item for _, item in items if isinstance(item, Mapping)]
     family = wire or find_family(dicts)
     shapes = [_shape(item, family, wire) for _, item in items]
-    found = [*systems, *_in_turns(items, shapes, family)]
+    placed_messages = [*systems, *_in_turns(items, shapes, family)]
     vendors = {shape for shape in shapes if shape} or {wire}
     return Reading(
-        messages=[placed.message for placed in found],
-        places=[placed.places for placed in found],
+        messages=[placed.message for placed in placed_messages],
+        places=[placed.places for placed in placed_messages],
         wire=vendors.pop() if len(vendors) == 1 else "",
         is_ours=not any((wire, systems, *shapes)),
         is_continued=is_continued,

@@ -226,7 +226,7 @@ class _RepairSteps(HistorySteps):
         return joint
 
     def _without_fields(self, message: Message) -> Message:
-        """The message without the vendor's fields beside it, which are not true of the messages it is joined with."""
+        """The message without its vendor's fields, which are not true of the messages that it is joined with."""
         kept = tuple(part for part in message.parts if not (isinstance(part, Opaque) and part.kind == MESSAGE_FIELDS))
         if len(kept) < len(message.parts):
             self.note(None, "left out the fields of a message (a name, for example) that was joined with another")

@@ -1,9 +1,9 @@
-"""Anthropic Messages: a request in its words.
+"""Encodes requests for Anthropic's Messages.
 
-Messages of the user and of the assistant alternate, and results are content of the user, so neighbours are put
-together. Thoughts go back signed, block by block, in their order and unchanged (QUIRKS 126, 127); thoughts without a
-signature are another vendor's and stay out. `max_tokens` is required: if the caller gives none it is 16,000, of which
-`claude.USUAL_LENGTH` says why. `seed` and the penalties do not exist here and are left out.
+User and assistant messages alternate, and results are user content, so neighbours are joined. Thinking goes back with
+its signature, in order and unchanged (QUIRKS 126, 127); thinking without a signature is another vendor's and is left
+out. `max_tokens` is required; `claude.DEFAULT_MAX_TOKENS` says why it is 16,000 by default. `seed` and the penalties do
+not exist and are left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OPTIONS = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "s
 _TOOL_FIELDS = ("strict", "eager_input_streaming", "cache_control", "defer_loading", "allowed_callers",
                 "input_examples")  # fmt: skip
 _CALL_FIELDS = ("caller", "toolset_name")
-_ON_A_PART = ("signature", "citations", PART_FIELDS, *_CALL_FIELDS)  # the states that are no block of their own
+_ON_A_PART = ("signature", "citations", PART_FIELDS, *_CALL_FIELDS)  # kinds of state that are not a block
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 
@@ -56,7 +56,7 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
 
 
 def _blocks(toolsets: dict[str, Any], message: Message) -> Iterator[Json]:
-    """What a message says; `toolsets` holds those of the calls that belong to one."""
+    """The blocks of a message; `toolsets` maps call ids to the names of their toolsets."""
     write = _assistant if message.role == "assistant" else _user
     return write(message, toolsets)
 
@@ -69,7 +69,7 @@ def _user(message: Message, toolsets: Mapping[str, Any]) -> Iterator[Json]:
             case Opaque(data=dict()):
                 yield part.data
             case Opaque():
-                pass  # tampered with: no block
+                pass  # tampered with, not a block
             case ToolResult():
                 toolset = {"toolset_name": toolsets[part.call_id]} if part.call_id in toolsets else {}
                 yield _result(part) | toolset | result_fields(part, WIRE)
@@ -80,14 +80,14 @@ def _user(message: Message, toolsets: Mapping[str, Any]) -> Iterator[Json]:
 
 
 def _assistant(message: Message, toolsets: dict[str, Any]) -> Iterator[Json]:
-    told = {part.block for part in message.parts if isinstance(part, Text | Reasoning | ToolCall)}
+    blocks = {part.block for part in message.parts if isinstance(part, Text | Reasoning | ToolCall)}
     for part in message.parts:
         match part:
             case Text() | Refusal():
-                beside = part_fields(part, message, WIRE)
-                yield _text(part.text) | pick_fields(message.state_of(part.block, WIRE), ("citations",)) | beside
+                fields = part_fields(part, message, WIRE)
+                yield _text(part.text) | pick_fields(message.state_of(part.block, WIRE), ("citations",)) | fields
             case Reasoning():
-                yield from _thought(part.text, message.state_of(part.block, WIRE))
+                yield from _thinking(part.text, message.state_of(part.block, WIRE))
             case ToolCall():
                 state = pick_fields(message.state_of(part.block, WIRE), _CALL_FIELDS)
                 toolsets |= {part.id: state["toolset_name"]} if "toolset_name" in state else {}
@@ -97,21 +97,21 @@ def _assistant(message: Message, toolsets: dict[str, Any]) -> Iterator[Json]:
                 pass  # it is a field of the request
             case Opaque(data=dict()) if part.kind not in _ON_A_PART:
                 yield part.data
-            case Opaque() if part.kind in _ON_A_PART and part.block not in told:
-                yield from _thought("", {part.kind: part.data})
+            case Opaque() if part.kind in _ON_A_PART and part.block not in blocks:
+                yield from _thinking("", {part.kind: part.data})
             case Image() | File():
                 raise misplaced_part(part, "assistant", "put it into a user message")
             case _:
                 pass
 
 
-def _thought(text: str, state: Mapping[str, Any]) -> Iterator[Json]:
+def _thinking(text: str, state: Mapping[str, Any]) -> Iterator[Json]:
     if "signature" in state:
         yield {"type": "thinking", "thinking": text, "signature": state["signature"], **state.get(PART_FIELDS, {})}
 
 
 def _result(result: ToolResult) -> Json:
-    """A result; it may be empty unless it is an error."""
+    """A result block; only an error must have content."""
     written: Json = {"type": "tool_result", "tool_use_id": result.call_id}
     if content := nonblank_content(result, WIRE) or _result_content(result):
         written["content"] = content
@@ -124,18 +124,18 @@ def _result_content(result: ToolResult) -> str | list[Json]:
     match [part for part in result.content if not isinstance(part, Text) or part.text.strip()]:
         case [Text(text=text)]:
             return text
-        case telling:
-            return [write_or_note(_content, part) for part in telling]
+        case parts:
+            return [write_or_note(_content, part) for part in parts]
 
 
 def _container(messages: list[Message]) -> Any:
-    """The container in which Claude last ran code: it is used again."""
+    """The container in which the model last ran code, to use it again."""
     states = [part for message in messages for part in message.parts if isinstance(part, Opaque)]
     last = next((state.data for state in reversed(states) if state.kind == "container"), None)
     return last.get("id") if isinstance(last, dict) else last
 
 
-# Texts, pictures, documents.
+# Texts, images, documents.
 
 
 def _text(text: str) -> Json:
@@ -177,11 +177,11 @@ def _source(media: Media) -> Json:
 
 
 def _tools(request: Request) -> Json:
-    named = chosen_tool(request)
+    chosen = chosen_tool(request)
     if not request.tools:
         return {}
-    choice: Json = {"type": "tool", "name": named.name} if named else {}
-    if request.tool_choice and not named:
+    choice: Json = {"type": "tool", "name": chosen.name} if chosen else {}
+    if request.tool_choice and not chosen:
         choice = {"type": _CHOICES[request.tool_choice]}
     if request.is_parallel is False and request.tool_choice != "none":
         choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
@@ -189,9 +189,9 @@ def _tools(request: Request) -> Json:
 
 
 def _stubs(messages: list[Message]) -> Json:
-    """Tools that were called before and are not declared any more: a history with calls needs some."""
-    called = [_tool(ToolDeclaration(name)) for name in called_tools(messages)]
-    return {"tools": called, "tool_choice": {"type": "none"}} if called else {}
+    """Declarations of the tools that were called: a history with calls needs some."""
+    tools = [_tool(ToolDeclaration(name)) for name in called_tools(messages)]
+    return {"tools": tools, "tool_choice": {"type": "none"}} if tools else {}
 
 
 def _tool(tool: ToolDeclaration) -> Json:

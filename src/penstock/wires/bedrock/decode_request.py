@@ -1,4 +1,4 @@
-"""Bedrock's Converse: blocks that tell what they are by their one key. Bytes may be bytes, as boto3 has them."""
+"""Reads messages of Bedrock's Converse: blocks are known by their only key. Bytes may be bytes, as in boto3."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from penstock.wires.shared.places import PlacedMessage, place_results
 
 WIRE = FACTS.wire
 
-_SHOWN = ("text", "image", "document", "video", "audio")
+_CONTENT = ("text", "image", "document", "video", "audio")
 _WHOLE = ("cachePoint", "guardContent", "searchResult")
-_BLOCKS = {*_SHOWN, *_WHOLE, "toolUse", "toolResult", "reasoningContent", "citationsContent"}
+_BLOCKS = {*_CONTENT, *_WHOLE, "toolUse", "toolResult", "reasoningContent", "citationsContent"}
 _THOUGHT = {"text", "signature"}
 _FORMATS = {
     "txt": "text/plain", "md": "text/markdown", "three_gp": "video/3gpp", "mkv": "video/x-matroska",
     "mov": "video/quicktime", "flv": "video/x-flv", "wmv": "video/x-ms-wmv", "mp3": "audio/mpeg",
 }  # fmt: skip
-"""Converse's names for formats, where the type is not guessed from them."""
+"""The media types of formats that cannot be guessed from their names."""
 
 
 def is_message(message: Json) -> bool:
-    """Whether the content is made of Converse's blocks, which have no type."""
+    """Whether the content has blocks of Converse, which have no type."""
     content: Any = message.get("content")
     return isinstance(content, list) and any(map(is_block, content))
 
@@ -53,18 +53,18 @@ def is_block(block: Any) -> bool:
 
 
 def read(message: Json, place: str, calls: CallMatcher) -> Iterator[PlacedMessage]:
-    """The messages that a message is; results among what the user says are messages of their own, in the order."""
+    """The messages that a message becomes; results in a user message become messages of their own."""
     refuse_other_fields(message, ("role", "content"), place)
-    given = _blocks(message.get("content"), f"{place}.content")
+    blocks = _blocks(message.get("content"), f"{place}.content")
     match message.get("role"):
         case "assistant":
-            yield _assistant(given, place, calls)
+            yield _assistant(blocks, place, calls)
         case "user":
-            for is_result, group in groupby(given, key=lambda item: "toolResult" in item[1]):
+            for is_result, group in groupby(blocks, key=lambda item: "toolResult" in item[1]):
                 if is_result:
                     yield place_results([(at, _result(block, at, calls)) for at, block in group], place)
                 else:
-                    yield _said([*group], place, calls, "user")
+                    yield _build([*group], place, calls, "user")
         case role:
             raise unreadable(
                 place, f"has the role {role!r}; expected user or assistant (system messages go into the system field)"
@@ -72,29 +72,29 @@ def read(message: Json, place: str, calls: CallMatcher) -> Iterator[PlacedMessag
 
 
 def system(blocks: Any, place: str) -> PlacedMessage:
-    """What the model is told before all else."""
-    return _said(_blocks(blocks, place), place, CallMatcher(), "system")
+    """The system message."""
+    return _build(_blocks(blocks, place), place, CallMatcher(), "system")
 
 
 def _blocks(blocks: Any, place: str) -> list[tuple[str, Json]]:
-    """The blocks of a content; each is one thing."""
-    given = [*read_objects(blocks, place)]
-    for at, block in given:
+    """The blocks of a content, each with its place."""
+    placed = [*read_objects(blocks, place)]
+    for at, block in placed:
         if len(block) != 1:
             raise unreadable(at, f"{describe_part(block)} is not a block; a block has exactly one field")
-    return given
+    return placed
 
 
-def _said(given: list[tuple[str, Json]], place: str, calls: CallMatcher, role: Any) -> PlacedMessage:
+def _build(blocks: list[tuple[str, Json]], place: str, calls: CallMatcher, role: Any) -> PlacedMessage:
     parts = MessageBuilder(WIRE, calls, place)
-    for at, block in given:
+    for at, block in blocks:
         parts.at = at
         if role == "system" and not ("text" in block or set(_WHOLE) & block.keys()):
             raise unreadable(at, f"{describe_part(block)} is not allowed in a system message; send text")
         if role == "system" and not _is_text(block):
             parts.opaque(next(iter(block)), block)
         else:
-            _show(parts, block, at)
+            _read_content(parts, block, at)
     return parts.build(role)
 
 
@@ -102,22 +102,22 @@ def _is_text(block: Json) -> bool:
     return "text" in block or (isinstance(guarded := block.get("guardContent"), Mapping) and "text" in guarded)
 
 
-def _show(parts: MessageBuilder, block: Json, at: str) -> None:
-    kind = next((key for key in (*_SHOWN, *_WHOLE) if key in block), "")
+def _read_content(parts: MessageBuilder, block: Json, at: str) -> None:
+    kind = next((key for key in (*_CONTENT, *_WHOLE) if key in block), "")
     match block.get(kind):
         case str(text) if kind == "text":
             parts.text(text)
         case {"text": {"text": str(text)}} if kind == "guardContent":
             parts.state(parts.text(text), kind, block[kind])
-        case Mapping() as media if kind in _SHOWN:
-            found = _media(kind, media, f"{at}.{kind}")
-            beside = other_fields(media, ("format", "source", "name")) | nested(
+        case Mapping() as media if kind in _CONTENT:
+            media_part = _media(kind, media, f"{at}.{kind}")
+            fields = other_fields(media, ("format", "source", "name")) | nested(
                 "source", _source_fields(media["source"])
             )
-            parts.media(found, nested(kind, beside))
+            parts.media(media_part, nested(kind, fields))
         case {"image": {"source": {"bytes": _}} as picture} if kind == "guardContent":
-            found = _media("image", picture, f"{at}.{kind}.image")
-            parts.block_with_text(kind, block, "", [Image(found.url, found.media_type)])
+            image = _media("image", picture, f"{at}.{kind}.image")
+            parts.block_with_text(kind, block, "", [Image(image.url, image.media_type)])
         case Mapping() if kind in _WHOLE:
             parts.block_with_text(kind, block, block_text(to_json(block)))
         case _:
@@ -143,41 +143,41 @@ def _media(kind: str, media: Json, at: str) -> Image | File:
 
 
 def _source_fields(source: Json) -> Json:
-    """What is said of a source beside where it is: whose bucket it is in, say."""
+    """The other fields of a source: the owner of the bucket, for example."""
     stored: Any = source.get("s3Location") or {}
     return other_fields(source, ("bytes", "text", "s3Location")) | nested("s3Location", other_fields(stored, ("uri",)))
 
 
 def _result(block: Json, at: str, calls: CallMatcher) -> ToolResult:
     place = f"{at}.toolResult"
-    found = read_object(block["toolResult"], place)
-    shown = MessageBuilder(WIRE, calls, place)
-    for inner_at, inner in _blocks(found.get("content") or (), f"{place}.content"):
+    tool_result = read_object(block["toolResult"], place)
+    content = MessageBuilder(WIRE, calls, place)
+    for inner_at, inner in _blocks(tool_result.get("content") or (), f"{place}.content"):
         if "json" in inner:
-            shown.text(json.dumps(to_json(inner["json"]), ensure_ascii=False), {"json": True})
+            content.text(json.dumps(to_json(inner["json"]), ensure_ascii=False), {"json": True})
         else:
-            _show(shown, inner, inner_at)
-    fields = other_fields(found, ("toolUseId", "content", "status"))
+            _read_content(content, inner, inner_at)
+    fields = other_fields(tool_result, ("toolUseId", "content", "status"))
     return build_result(
-        read_text(found, "toolUseId", place),
-        shown,
+        read_text(tool_result, "toolUseId", place),
+        content,
         calls,
-        is_error=found.get("status") == "error",
+        is_error=tool_result.get("status") == "error",
         fields=nested("toolResult", fields),
-        content=found.get("content"),
+        content=tool_result.get("content"),
     )
 
 
-def _assistant(given: list[tuple[str, Json]], place: str, calls: CallMatcher) -> PlacedMessage:
+def _assistant(blocks: list[tuple[str, Json]], place: str, calls: CallMatcher) -> PlacedMessage:
     parts = MessageBuilder(WIRE, calls, place)
-    for at, block in given:
+    for at, block in blocks:
         parts.at = at
         match block:
             case {"toolUse": Mapping() as call}:
                 id, name = (read_text(call, field, f"{at}.toolUse") for field in ("toolUseId", "name"))
-                made = parts.call(id, name, call.get("input"), at)
-                beside = other_fields(call, ("toolUseId", "name", "input"))
-                parts.state(made, PART_FIELDS, nested("toolUse", beside))
+                number = parts.call(id, name, call.get("input"), at)
+                fields = other_fields(call, ("toolUseId", "name", "input"))
+                parts.state(number, PART_FIELDS, nested("toolUse", fields))
             case {"reasoningContent": {"reasoningText": {"text": str(text)} as thought, **more}} if (
                 thought.keys() <= _THOUGHT and not more
             ):
@@ -192,6 +192,6 @@ def _assistant(given: list[tuple[str, Json]], place: str, calls: CallMatcher) ->
                 parts.text(text)
             case {"toolResult": _}:
                 parts.tool_result(_result(block, at, calls))
-            case _:  # what Bedrock, or the model, made by itself; new ones have names that we do not know
+            case _:  # blocks of hosted tools, and new kinds of blocks
                 parts.opaque(next(iter(block)), block)
     return parts.build("assistant")

@@ -1,9 +1,8 @@
-"""Amazon Bedrock Converse: a request in its words.
+"""Encodes requests for Amazon Bedrock's Converse.
 
-Converse is one shape for the models of many makers; what only some of them have goes into
-`additionalModelRequestFields`. Messages of the user and of the assistant alternate, and results are content of the
-user. Bytes are base64 in JSON. Converse cannot be told to use no tool: `tool_choice="none"` declares none, unless the
-history has calls, for then it insists on tools.
+Converse has one form for models of many makers; the settings of some go into `additionalModelRequestFields`. User and
+assistant messages alternate, and results are user content. Bytes are base64 in JSON. There is no tool choice `none`:
+`tool_choice="none"` declares no tools, unless the history has calls, which need declared tools.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ _INFERENCE = {"max_tokens": "maxTokens", "temperature": "temperature", "top_p": 
 _ADDITIONAL = {"top_k": "top_k", "seed": "seed", "presence_penalty": "presence_penalty",
                "frequency_penalty": "frequency_penalty"}  # fmt: skip
 GUARDED = "guardContent"
-"""The state of a text that Bedrock's guard is to look at: the block in which it stood."""
-_ON_A_PART = (PART_FIELDS, "signature", "redactedContent", "citations")  # the states that are no block of their own
+"""The kind of state of a text that the guardrail checks: the block that it was in."""
+_ON_A_PART = (PART_FIELDS, "signature", "redactedContent", "citations")  # kinds of state that are not a block
 _OFFICE = "application/vnd.openxmlformats-officedocument"
 _FORMATS = {
     "image/jpg": "jpeg", "video/3gpp": "three_gp", "video/quicktime": "mov", "video/x-matroska": "mkv",
@@ -43,40 +42,25 @@ _FORMATS = {
     "audio/x-m4a": "m4a", "application/msword": "doc", "application/vnd.ms-excel": "xls", "text/plain": "txt",
     "text/markdown": "md", f"{_OFFICE}.wordprocessingml.document": "docx", f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
 }  # fmt: skip
-"""Converse's names for formats, where they are not the second half of the type."""
-_TAKEN = {
+"""The names of formats where they differ from the subtype."""
+_ACCEPTED = {
     "image": ("png", "jpeg", "gif", "webp"),
     "video": ("mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"),
-    "audio": (
-        "mp3",
-        "opus",
-        "wav",
-        "aac",
-        "flac",
-        "mp4",
-        "ogg",
-        "mkv",
-        "mka",
-        "x-aac",
-        "m4a",
-        "mpeg",
-        "mpga",
-        "pcm",
-        "webm",
-    ),
+    "audio": ("mp3", "opus", "wav", "aac", "flac", "mp4", "ogg", "mkv", "mka", "x-aac", "m4a", "mpeg", "mpga", "pcm",
+              "webm"),
     "document": ("pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md"),
-}
-"""The formats that Converse takes, by medium."""
-_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}  # models but Claude know three efforts
+}  # fmt: skip
+"""The accepted formats, by medium."""
+_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}  # other models than Claude have three efforts
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9()\[\] -]+")
 
 
 def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
-    """The request as a body for ConverseStream, or for Converse if the answer is to come whole."""
+    """The request for ConverseStream, or for Converse if it is not streaming."""
     history = settle(request, FACTS, quirks)
     system, messages = split_system(history)
-    spoken = alternating(messages, _Writer().blocks)
-    body: Json = {"messages": [{**one, "content": _with_words(one["content"])} for one in spoken]}
+    written = alternating(messages, _Writer().blocks)
+    body: Json = {"messages": [{**one, "content": _with_text(one["content"])} for one in written]}
     body |= {"system": marked_system(history, _Writer().blocks) or [{"text": system}]} if system else {}
     tools = _tools(request, messages)
     body |= {"toolConfig": tools} if tools else {}
@@ -91,7 +75,7 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
 
 
 class _Writer:
-    """Writes the messages of one request, in which no two documents may have one name."""
+    """Writes the messages of one request, in which each document needs a unique name."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -109,18 +93,18 @@ class _Writer:
                 case Text() | Image() | File():
                     yield merge(self._content(part), part_fields(part, message, WIRE))
                 case Opaque(kind="guardContent", data={"text": _}):
-                    pass  # written with the text that it guards
+                    pass  # written with its text
                 case Opaque(data=dict()):
                     yield part.data
                 case Opaque():
-                    pass  # tampered with: no block
+                    pass  # tampered with, not a block
                 case _:
                     raise misplaced_part(part, message.role, "put it into an assistant message")
 
     def _result(self, result: ToolResult) -> Json:
-        """A result; blank text is refused."""
-        telling = [part for part in result.content if not isinstance(part, Text) or part.text.strip()]
-        written = [write_or_note(self._content, part) for part in telling] or [{"text": "(no output)"}]
+        """A result block; blank text is refused."""
+        parts = [part for part in result.content if not isinstance(part, Text) or part.text.strip()]
+        written = [write_or_note(self._content, part) for part in parts] or [{"text": "(no output)"}]
         status = "error" if result.is_error else "success"
         content = nonblank_content(result, WIRE) or written
         answer = {"toolResult": {"toolUseId": result.call_id, "content": content, "status": status}}
@@ -132,10 +116,10 @@ class _Writer:
         kind = media_type(part)
         medium = "image" if isinstance(part, Image) else kind.partition("/")[0]
         format = _FORMATS.get(kind, kind.partition("/")[2])
-        taken = _TAKEN.get(medium, _TAKEN["document"])
-        check_type(part, format in taken, f"Bedrock accepts {', '.join(taken)}")
+        accepted = _ACCEPTED.get(medium, _ACCEPTED["document"])
+        check_type(part, format in accepted, f"Bedrock accepts {', '.join(accepted)}")
         block = {"format": format, "source": _source(part)}
-        return {medium: block} if medium in _TAKEN else {"document": {**block, "name": self._name(part)}}
+        return {medium: block} if medium in _ACCEPTED else {"document": {**block, "name": self._name(part)}}
 
     def _name(self, file: Media) -> str:
         plain = " ".join(_NOT_IN_NAMES.sub("-", file.name).split())[:MAX_DOCUMENT_NAME] or "document"
@@ -147,10 +131,10 @@ class _Writer:
         return name
 
 
-def _with_words(blocks: list[Json]) -> list[Json]:
-    """The blocks, with a text if there is a document and none: Bedrock insists on it."""
-    is_mute = any("document" in block for block in blocks) and not any("text" in block for block in blocks)
-    return [*blocks, {"text": "(See the document.)"}] if is_mute else blocks
+def _with_text(blocks: list[Json]) -> list[Json]:
+    """The blocks, with a text added if there is only a document, which Bedrock refuses."""
+    needs_text = any("document" in block for block in blocks) and not any("text" in block for block in blocks)
+    return [*blocks, {"text": "(See the document.)"}] if needs_text else blocks
 
 
 def _source(media: Media) -> Json:
@@ -162,20 +146,20 @@ def _source(media: Media) -> Json:
 
 
 def _assistant(message: Message) -> Iterator[Json]:
-    told = {part.block for part in message.parts if isinstance(part, Text | Reasoning)}
+    blocks = {part.block for part in message.parts if isinstance(part, Text | Reasoning)}
     for part in message.parts:
         match part:
             case Text() | Refusal():
                 yield _text(part.text, message.state_of(part.block, WIRE))
             case Reasoning():
-                yield from _thought(part.text, message.state_of(part.block, WIRE))
+                yield from _reasoning(part.text, message.state_of(part.block, WIRE))
             case ToolCall():
                 call = {"toolUse": {"toolUseId": part.id, "name": part.name, "input": part.arguments}}
                 yield merge(call, part_fields(part, message, WIRE))
             case Opaque(data=dict()) if part.kind not in _ON_A_PART:
                 yield part.data
-            case Opaque() if part.kind in _ON_A_PART and part.block not in told:
-                yield from _thought("", {part.kind: part.data})
+            case Opaque() if part.kind in _ON_A_PART and part.block not in blocks:
+                yield from _reasoning("", {part.kind: part.data})
             case Image() | File():
                 raise misplaced_part(part, "assistant", "put it into a user message")
             case _:
@@ -188,8 +172,8 @@ def _text(text: str, state: Mapping[str, Any]) -> Json:
     return {"text": text}
 
 
-def _thought(text: str, state: Mapping[str, Any]) -> Iterator[Json]:
-    """A thought goes back signed or encrypted; others are not Bedrock's."""
+def _reasoning(text: str, state: Mapping[str, Any]) -> Iterator[Json]:
+    """Reasoning goes back signed or encrypted; other reasoning is another vendor's."""
     if "signature" in state:
         yield {"reasoningContent": {"reasoningText": {"text": text, "signature": state["signature"]}}}
     if "redactedContent" in state:
@@ -200,13 +184,13 @@ def _thought(text: str, state: Mapping[str, Any]) -> Iterator[Json]:
 
 
 def _tools(request: Request, messages: Iterable[Message]) -> Json:
-    named = chosen_tool(request)
+    chosen = chosen_tool(request)
     called = called_tools(messages)
     if request.tool_choice == "none" and not called:
         return {}
     written = [_tool(tool) for tool in request.tools] or [_tool(ToolDeclaration(name)) for name in called]
-    choice: Json = {"toolChoice": {"tool": {"name": named.name}}} if named else {}
-    if not named and request.tools and request.tool_choice in ("auto", "required"):
+    choice: Json = {"toolChoice": {"tool": {"name": chosen.name}}} if chosen else {}
+    if not chosen and request.tools and request.tool_choice in ("auto", "required"):
         choice = {"toolChoice": {"any" if request.tool_choice == "required" else "auto": {}}}
     return {"tools": written, **choice} if written else {}
 
@@ -220,7 +204,7 @@ def _tool(tool: ToolDeclaration) -> Json:
 
 
 def _settings(request: Request, tools: Json) -> tuple[Json, Json]:
-    """The settings that all models have, and those that only some have."""
+    """The settings that all models have, and those that some have."""
     if not is_claude(request.model):
         return rename_options(request, _INFERENCE), _additional(request) | _effort(request)
     refused = refused_options(request)
@@ -228,8 +212,8 @@ def _settings(request: Request, tools: Json) -> tuple[Json, Json]:
     additional = rename_options(request, {} if "top_k" in refused else {"top_k": "top_k"})
     length, thinking = length_and_thinking(request)
     if "budget_tokens" in thinking.get("thinking", {}):
-        inference["maxTokens"] = length  # of which the budget is a part
-    if tools and request.is_parallel is False:  # merged with the choice that Bedrock writes, if it writes one
+        inference["maxTokens"] = length  # which includes the budget
+    if tools and request.is_parallel is False:  # Bedrock merges it with its own tool choice
         written = {} if "toolChoice" in tools else {"type": "auto"}
         additional["tool_choice"] = {**written, "disable_parallel_tool_use": True}
     return inference, additional | thinking
@@ -243,7 +227,7 @@ def _additional(request: Request) -> Json:
 
 
 def _effort(request: Request) -> Json:
-    """How much a model that is no Claude is to think."""
+    """The reasoning effort for models other than Claude."""
     reasoning = requested_reasoning(request)
     if reasoning is None:
         return {}

@@ -1,8 +1,7 @@
-"""Cohere's chat, version 2: a request in its words.
+"""Encodes requests for Cohere's chat, version 2.
 
-A message with calls holds no text: what the model said before them is its `tool_plan`. Cohere's choice of tools is
-that one must be used or none, so to name a tool is to declare only that one and to require it; the switch for parallel
-calls has no counterpart.
+A message with calls has no text: the text before the calls is its `tool_plan`. The only tool choices are "a tool must
+be used" and "none", so a required tool is the only one that is declared. Parallel calls cannot be switched off.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ _CHOICES = {"required": "REQUIRED", "none": "NONE"}
 
 
 def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
-    """The request as a body for /v2/chat."""
-    thinks = _thinks(request)
+    """The request for /v2/chat."""
+    takes_thinking = _takes_thinking(request)
     history = settle(request, FACTS, quirks)
-    messages = [written for message in history for written in _message(message, thinks)]
+    messages = [written for message in history for written in _message(message, takes_thinking)]
     body: Json = {"model": request.model, "messages": messages, "stream": request.is_streaming}
     body |= _tools(request)
     return EncodedRequest(
@@ -46,8 +45,8 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     )
 
 
-def _thinks(request: Request) -> bool:
-    """Whether thoughts are taken back: only by a model that thinks, and while it does."""
+def _takes_thinking(request: Request) -> bool:
+    """Whether earlier thinking is accepted: only by a model that reasons, while it is switched on."""
     reasoning = requested_reasoning(request)
     return bool(reasoning) or (reasoning is None and "reasoning" in request.model)
 
@@ -65,10 +64,10 @@ def _thinking(request: Request) -> Json:
 # Messages.
 
 
-def _message(message: Message, thinks: bool) -> Iterator[Json]:
+def _message(message: Message, takes_thinking: bool) -> Iterator[Json]:
     match message.role:
         case "assistant":
-            written = _assistant(message, thinks)
+            written = _assistant(message, takes_thinking)
             if len(written) > 1:
                 yield message_fields(message) | written
         case "tool":
@@ -80,10 +79,10 @@ def _message(message: Message, thinks: bool) -> Iterator[Json]:
 
 
 def _content(message: Message) -> str | list[Json]:
-    given = [part for part in message.parts if not isinstance(part, Opaque) or _is_block(part)]
-    parts = [_written(part, message) for part in given]
+    shown = [part for part in message.parts if not isinstance(part, Opaque) or _is_block(part)]
+    parts = [_write(part, message) for part in shown]
     match parts:
-        case [{"type": "text", "text": str(text), **beside}] if not beside:
+        case [{"type": "text", "text": str(text), **fields}] if not fields:
             return text
         case _:
             return parts
@@ -93,11 +92,11 @@ def _is_block(state: Opaque) -> bool:
     return state.kind == WHOLE_BLOCK and isinstance(state.data, dict)
 
 
-def _written(part: Any, message: Message) -> Json:
-    return dict(part.data) if isinstance(part, Opaque) else merge(_said(part), part_fields(part, message, WIRE))
+def _write(part: Any, message: Message) -> Json:
+    return dict(part.data) if isinstance(part, Opaque) else merge(_write_part(part), part_fields(part, message, WIRE))
 
 
-def _said(part: Any) -> Json:
+def _write_part(part: Any) -> Json:
     match part:
         case Text():
             return {"type": "text", "text": part.text}
@@ -107,44 +106,43 @@ def _said(part: Any) -> Json:
             raise misplaced_part(part, "user", "Cohere accepts only text and images, so send the text of a file")
 
 
-def _assistant(message: Message, thinks: bool) -> Json:
-    words = [part for part in message.parts if isinstance(part, Text | Refusal)]
-    said = [part.text for part in words]
-    thoughts = [part.text for part in message.parts if isinstance(part, Reasoning) and thinks]
+def _assistant(message: Message, takes_thinking: bool) -> Json:
+    texts = [part for part in message.parts if isinstance(part, Text | Refusal)]
+    thinking = [part.text for part in message.parts if isinstance(part, Reasoning) and takes_thinking]
     states = [part for part in message.parts if isinstance(part, Opaque) and part.kind == "tool_plan"]
     plans = [state.data for state in states if isinstance(state.data, str)]
     calls = [merge(_call(call), part_fields(call, message, WIRE)) for call in message.tool_calls]
     for part in message.parts:
         if isinstance(part, Image | File):
             raise misplaced_part(part, "assistant", "put it into a user message")
-    content: list[Json] = [{"type": "thinking", "thinking": text} for text in thoughts]
+    content: list[Json] = [{"type": "thinking", "thinking": text} for text in thinking]
     if not calls:
-        content += [{"type": "text", "text": part.text, **part_fields(part, message, WIRE)} for part in words]
-    plan = "".join(plans) or ("".join(said) if calls else "")  # QUIRKS 159
+        content += [{"type": "text", "text": part.text, **part_fields(part, message, WIRE)} for part in texts]
+    plan = "".join(plans) or ("".join(part.text for part in texts) if calls else "")  # QUIRKS 159
     written: Json = {"role": "assistant", "content": content, "tool_plan": plan, "tool_calls": calls}
     return {key: value for key, value in written.items() if value}
 
 
 def _call(call: ToolCall) -> Json:
-    """A call; free text is here the one argument of an ordinary one."""
+    """A call; free text becomes the argument `input`."""
     arguments = msgspec.json.encode(call.arguments).decode() if call.kind == "custom" else arguments_text(call)
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
 def _results(results: list[ToolResult]) -> Iterator[Json]:
-    """A message for each result, and one of the user with the pictures, which such messages cannot hold."""
-    seen: list[Json] = []
+    """One message per result, and a user message with the images, which results cannot hold."""
+    images: list[Json] = []
     for result in results:
         content = result_content(result, WIRE) or _result(result)
         yield result_fields(result, WIRE) | {"role": "tool", "tool_call_id": result.call_id, "content": content}
-        pictures = [_said(part) for part in result.content if isinstance(part, Image)]
-        seen += [_said(Text(0, f"From {result.name} ({result.call_id}):")), *pictures] if pictures else []
-    if seen:
-        yield {"role": "user", "content": seen}
+        shown = [_write_part(part) for part in result.content if isinstance(part, Image)]
+        images += [_write_part(Text(0, f"From {result.name} ({result.call_id}):")), *shown] if shown else []
+    if images:
+        yield {"role": "user", "content": images}
 
 
 def _result(result: ToolResult) -> str | list[Json]:
-    """A result's text; where it has several, each is a document that can be cited."""
+    """The text of a result; several texts become documents that can be cited."""
     parts = [media_note(part) if isinstance(part, File) else part for part in result.content]
     texts = [part.text for part in parts if isinstance(part, Text)]
     if len(texts) > 1:
@@ -156,11 +154,11 @@ def _result(result: ToolResult) -> str | list[Json]:
 
 
 def _tools(request: Request) -> Json:
-    named = chosen_tool(request)
-    tools = (named,) if named else request.tools
+    chosen = chosen_tool(request)
+    tools = (chosen,) if chosen else request.tools
     if not tools:
         return {}
-    choice = "REQUIRED" if named else _CHOICES.get(request.tool_choice, "")
+    choice = "REQUIRED" if chosen else _CHOICES.get(request.tool_choice, "")
     written: Json = {"tools": [function_tool(tool) for tool in tools]}
     written |= {"tool_choice": choice} if choice else {}
     return written | ({"strict_tools": True} if all(tool.extra.get("strict") for tool in tools) else {})

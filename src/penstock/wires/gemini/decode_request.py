@@ -1,6 +1,6 @@
-"""Gemini's contents, in the spelling of the wire (`functionCall`) and in that of Google's client (`function_call`).
+"""Reads Gemini's contents, in the spelling of the wire (`functionCall`) and of Google's SDK (`function_call`).
 
-Calls and responses without ids belong together by the tool's name and the order (QUIRKS 148).
+Calls and responses without ids are matched by the name of the tool and their order (QUIRKS 148).
 """
 
 from __future__ import annotations
@@ -39,48 +39,48 @@ WIRE = FACTS.wire
 SIGNATURE = "thought_signature"
 
 _WHOLE = ("inlineData", "fileData", "executableCode", "codeExecutionResult", "toolCall", "toolResponse")
-"""What Gemini made or ran itself: the wire keeps it whole, and here what came later is kept too."""
+"""The parts that Gemini made or ran itself; they are kept as vendor state."""
 INTERACTIONS = ("user_input", "model_output")
 """The types of items of Gemini's Interactions, another protocol."""
 _ROLES = ("user", "model", "function", "system", None)
-_IGNORED = ("thought", "thoughtSignature")
+_SIGNED = ("thought", "thoughtSignature")
 
 
 def is_message(message: Json) -> bool:
-    """Whether this is a content: parts, which do not tell their type as ours do; an empty answer may have none."""
+    """Whether this is a content: it has parts instead of a content; an empty answer may have none."""
     return message.get("role") == "model" or ("parts" in message and "content" not in message)
 
 
 def read(content: Json, place: str, calls: CallMatcher) -> Iterator[PlacedMessage]:
-    """The messages that a content is; responses among what the user says are messages of their own, in the order."""
+    """The messages that a content becomes; responses in a user content become messages of their own."""
     role: Any = content.get("role")
     if role not in _ROLES:
         raise unreadable(place, f"has the role {role!r}; expected user or model")
     if "content" in content:
         raise unreadable(place, f"has Gemini's role {role!r}, so it needs parts instead of a content")
     refuse_other_fields(content, ("role", "parts"), place)
-    given = [(at, _camel(part)) for at, part in _parts(content.get("parts"), f"{place}.parts")]
+    placed_parts = [(at, _camel(part)) for at, part in _parts(content.get("parts"), f"{place}.parts")]
     if role == "model":
-        yield _model(given, place, calls)
+        yield _model(placed_parts, place, calls)
         return
-    for is_response, group in groupby(given, key=lambda item: "functionResponse" in item[1]):
+    for is_response, group in groupby(placed_parts, key=lambda item: "functionResponse" in item[1]):
         if is_response:
             yield place_results([(at, _response(part, at, calls)) for at, part in group], place)
         else:
-            yield _said([*group], place, calls, "system" if role == "system" else "user")
-    if not given:
-        yield _said([], place, calls, "system" if role == "system" else "user")
+            yield _build([*group], place, calls, "system" if role == "system" else "user")
+    if not placed_parts:
+        yield _build([], place, calls, "system" if role == "system" else "user")
 
 
 def _parts(parts: Any, place: str) -> Iterator[tuple[str, Json]]:
-    """The parts; a string, or one part alone, stands for a list of it."""
+    """The parts; a string, or one part, is the same as a list with it."""
     alone = isinstance(parts, Mapping)
     for at, part in read_parts([parts] if alone else parts, place):
         yield at, {"text": part["text"]} if part.get("type") == "text" and "text" in part else part
 
 
 def _camel(fields: Json) -> dict[str, Any]:
-    """The fields in the wire's spelling; what is in them stays as it is, but for what we read ourselves."""
+    """The fields in the spelling of the wire, and so the fields in the objects that we read."""
     spelled = {_camel_word(str(key)): value for key, value in fields.items() if value is not None}
     for key in ("functionCall", "functionResponse", "inlineData", "fileData"):
         if isinstance(spelled.get(key), Mapping):
@@ -93,27 +93,27 @@ def _camel_word(word: str) -> str:
     return first + "".join(other.capitalize() for other in others)
 
 
-# What the model said.
+# Model contents.
 
 
-def _model(given: list[tuple[str, dict[str, Any]]], place: str, calls: CallMatcher) -> PlacedMessage:
+def _model(placed_parts: list[tuple[str, dict[str, Any]]], place: str, calls: CallMatcher) -> PlacedMessage:
     parts = MessageBuilder(WIRE, calls, place)
-    for at, part in given:
+    for at, part in placed_parts:
         parts.at = at
         signature = part.get("thoughtSignature")
         match part:
             case {"functionCall": Mapping() as call}:
                 block = _call(parts, call, at, calls)
-                beside = nested("functionCall", other_fields(call, ("id", "name", "args")))
-                parts.state(block, PART_FIELDS, other_fields(part, ("functionCall", *_IGNORED)) | beside)
+                fields = nested("functionCall", other_fields(call, ("id", "name", "args")))
+                parts.state(block, PART_FIELDS, other_fields(part, ("functionCall", *_SIGNED)) | fields)
             case {"text": str(text), "thought": True}:
                 block = parts.reasoning(text)
-                parts.state(block, PART_FIELDS, other_fields(part, ("text", *_IGNORED)))
+                parts.state(block, PART_FIELDS, other_fields(part, ("text", *_SIGNED)))
             case {"text": "", "thoughtSignature": str()}:
-                refuse_other_fields(part, ("text", *_IGNORED), at)
+                refuse_other_fields(part, ("text", *_SIGNED), at)
                 block = parts.reasoning("")
             case {"text": str(text)}:
-                block = parts.text(text, other_fields(part, ("text", *_IGNORED)))
+                block = parts.text(text, other_fields(part, ("text", *_SIGNED)))
             case {"functionResponse": _}:
                 parts.tool_result(_response(part, at, calls))
                 continue
@@ -128,45 +128,47 @@ def _model(given: list[tuple[str, dict[str, Any]]], place: str, calls: CallMatch
 
 def _call(parts: MessageBuilder, call: Json, at: str, calls: CallMatcher) -> int:
     name = read_text(call, "name", f"{at}.functionCall")
-    given = read_text(call, "id", f"{at}.functionCall")
-    block = parts.call(given or calls.new_id(name), name, call.get("args"), at)
-    parts.state(block, "id", given)
+    vendor_id = read_text(call, "id", f"{at}.functionCall")
+    block = parts.call(vendor_id or calls.new_id(name), name, call.get("args"), at)
+    parts.state(block, "id", vendor_id)
     return block
 
 
-# What people and tools say.
+# User contents and responses.
 
 
-def _said(given: list[tuple[str, dict[str, Any]]], place: str, calls: CallMatcher, role: Any) -> PlacedMessage:
+def _build(placed_parts: list[tuple[str, dict[str, Any]]], place: str, calls: CallMatcher, role: Any) -> PlacedMessage:
     parts = MessageBuilder(WIRE, calls, place)
-    for at, part in given:
+    for at, part in placed_parts:
         parts.at = at
         if role == "system":
             refuse_other_fields(part, ("text", "thought"), at)
-        _show(parts, part, at)
+        _read_content(parts, part, at)
     return parts.build(role)
 
 
-def _show(parts: MessageBuilder, part: Json, at: str) -> None:
+def _read_content(parts: MessageBuilder, part: Json, at: str) -> None:
     fields = other_fields(part, ("text", "inlineData", "fileData", "thought"))
     match part:
         case {"text": str(text)}:
             parts.text(text, fields)
         case {"inlineData": {"data": str(data)}}:
             media_type = str(part["inlineData"].get("mimeType") or "application/octet-stream")
-            parts.media(_media(data_url(media_type, data), media_type), fields | _named(part, "inlineData", "data"))
+            parts.media(
+                _media(data_url(media_type, data), media_type), fields | _other_data_fields(part, "inlineData", "data")
+            )
         case {"fileData": {"fileUri": str(uri)}}:
             media_type = str(part["fileData"].get("mimeType") or type_of_url(uri, ""))
-            parts.media(_media(uri, media_type), fields | _named(part, "fileData", "fileUri"))
+            parts.media(_media(uri, media_type), fields | _other_data_fields(part, "fileData", "fileUri"))
         case _:
             raise unreadable(
                 at, f"{describe_part(part)} cannot be sent; send text, inlineData, fileData or a functionResponse"
             )
 
 
-def _named(part: Json, kind: str, told: str) -> dict[str, Any]:
-    """What else is said of the data: a name to show it under, say."""
-    return nested(kind, other_fields(part[kind], ("mimeType", told)))
+def _other_data_fields(part: Json, kind: str, known: str) -> dict[str, Any]:
+    """The other fields of the data: a display name, for example."""
+    return nested(kind, other_fields(part[kind], ("mimeType", known)))
 
 
 def _media(url: str, media_type: str) -> Image | File:
@@ -178,21 +180,23 @@ def _response(part: Json, at: str, calls: CallMatcher) -> ToolResult:
     response = read_object(part["functionResponse"], place)
     name = read_text(response, "name", place)
     shown = MessageBuilder(WIRE, calls, place)
-    text, is_error = _told(response.get("response"))
+    text, is_error = _response_text(response.get("response"))
     shown.text(text)
     for inner_at, inner in _parts(response.get("parts") or (), f"{place}.parts"):
-        _show(shown, _camel(inner), inner_at)
+        _read_content(shown, _camel(inner), inner_at)
     fields = other_fields(response, ("id", "name", "response", "parts"))
-    beside = nested("functionResponse", fields) | other_fields(part, ("functionResponse",))
+    fields = nested("functionResponse", fields) | other_fields(part, ("functionResponse",))
     call_id = read_text(response, "id", place) or calls.next_call_id(name)
-    found = build_result(call_id, shown, calls, name=name, is_error=is_error, fields=beside)
+    tool_result = build_result(call_id, shown, calls, name=name, is_error=is_error, fields=fields)
     media = [part for part in shown.build("user").message.parts if isinstance(part, Image | File)]
     within = [part.state_of(WIRE).get(PART_FIELDS, {}) for part in media]
-    return replace(found, state=(*found.state, Opaque(0, WIRE, PARTS, within))) if within else found
+    if not within:
+        return tool_result
+    return replace(tool_result, state=(*tool_result.state, Opaque(0, WIRE, PARTS, within)))
 
 
-def _told(response: Any) -> tuple[str, bool]:
-    """What a response says, and whether it is an error; it goes out again as it came in."""
+def _response_text(response: Any) -> tuple[str, bool]:
+    """The text of a response, and whether it is an error."""
     match response:
         case {"error": str(text), **others} if not others:
             return text, True

@@ -1,8 +1,8 @@
-"""Google Gemini, of the Gemini API and of Vertex AI: a request in its words.
+"""Encodes requests for Google's Gemini, on the Gemini API and on Vertex AI.
 
-All calls of a turn stand in one content and all their responses in the next, in the same order, for that is how they
-are matched (QUIRKS 148); an id is sent only if Gemini gave one, since some of its endpoints refuse the field. A
-signature goes back on the part that it came with (QUIRKS 147). Thoughts that are not signed need not go back.
+All calls of a turn are in one content and all responses in the next, in the same order, because they are matched by
+order (QUIRKS 148). An id is sent only if Gemini sent one, since some endpoints refuse the field. A signature goes back
+on the part that it came with (QUIRKS 147). Thinking without a signature is left out.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from penstock.wires.shared.vendor_state import part_fields, parts_without_state,
 WIRE = FACTS.wire
 SIGNATURE = "thought_signature"
 PARTS = "parts"
-"""The kind of state of a result whose pictures and files stood within it: for each of them the fields beside it."""
+"""The kind of state of a result that contained its images and files: the other fields of each of them."""
 UNSIGNED = "skip_thought_signature_validator"
-"""What Google tells to put in place of a signature on a call that Gemini did not make; its own client does the same."""
+"""The placeholder for the signature of a call that Gemini did not make, as Google documents it."""
 
 _OPTIONS = {
     "max_tokens": "maxOutputTokens", "temperature": "temperature", "top_p": "topP", "top_k": "topK",
@@ -42,18 +42,18 @@ _OPTIONS = {
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 _LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH"}
 _BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
-"""What Google takes the efforts for where it speaks Chat Completions."""
+"""The budgets that Google's Chat Completions endpoint uses for the efforts."""
 _TOOL_FIELDS = ("response", "responseJsonSchema", "behavior")
 _VERSION = re.compile(r"gemini-(\d+)")
 
-_STRANGE = re.compile(
+_REFUSED_TYPES = re.compile(
     r"application/(?!pdf|json|xml|javascript|x-javascript|x-python|rtf).*|image/(bmp|tiff|svg\+xml|gif)"
 )
-"""Types that Gemini does not take."""
+"""The types that Gemini refuses."""
 
 
 def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
-    """The request as a body for streamGenerateContent, or for generateContent if the answer is to come whole."""
+    """The request for streamGenerateContent, or for generateContent if it is not streaming."""
     system, messages = split_system(settle(request, FACTS, quirks))
     body: Json = {}
     if token := _continuation(messages):
@@ -70,13 +70,13 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
 
 
 def _version(model: str) -> int:
-    """Which Gemini it is; names without a number (`gemini-flash-latest`) are those of the newest."""
-    found = _VERSION.search(model)
-    return int(found[1]) if found else 3 if "gemini" in model else 0
+    """The major version of a model; names without a number (`gemini-flash-latest`) mean the newest."""
+    match = _VERSION.search(model)
+    return int(match[1]) if match else 3 if "gemini" in model else 0
 
 
 def _continuation(messages: list[Message]) -> Any:
-    """The token of an answer that is to be continued: it goes with the request of that answer, without the answer."""
+    """The token of a response that is to be continued; it is sent instead of that response."""
     parts = messages[-1].parts if messages and messages[-1].role == "assistant" else ()
     tokens = [part.data for part in parts if isinstance(part, Opaque) and part.kind == "continuationToken"]
     return tokens[-1] if tokens else None
@@ -86,12 +86,12 @@ def _continuation(messages: list[Message]) -> Any:
 
 
 class _Contents:
-    """Writes the messages of one request; remembers the ids that Gemini gave to calls, for their responses."""
+    """Writes the messages of one request, and remembers the ids that Gemini gave its calls."""
 
     def __init__(self, model: str) -> None:
-        self._is_third = _version(model) >= 3
-        self._is_older = 0 < _version(model) < 3
-        self._given_ids: dict[str, Any] = {}
+        self._is_version_3 = _version(model) >= 3
+        self._is_version_2 = 0 < _version(model) < 3
+        self._vendor_ids: dict[str, Any] = {}
 
     def all(self, messages: list[Message]) -> list[Json]:
         last_user = max((at for at, message in enumerate(messages) if message.role == "user"), default=-1)
@@ -104,7 +104,7 @@ class _Contents:
                     parts = self._responses(message.results)
                 case _:
                     parts = [
-                        merge(_said(part, message.role), part_fields(part, message, WIRE))
+                        merge(_write_part(part, message.role), part_fields(part, message, WIRE))
                         for part in parts_without_state(message)
                     ]
             if parts:
@@ -112,19 +112,19 @@ class _Contents:
         return written
 
     def _model(self, message: Message, is_current: bool) -> list[Json]:
-        worn = {
+        blocks = {
             part.block
             for part in message.parts
             if not isinstance(part, Image | File | ToolResult) and not _is_signature(part)
         }
-        parts = [written for part in message.parts for written in self._answered(message, part, worn)]
+        parts = [written for part in message.parts for written in self._model_parts(message, part, blocks)]
         first = next((part for part in parts if "functionCall" in part), None)
-        if first is not None and is_current and self._is_third:  # Gemini 3 checks the turn that it is in
+        if first is not None and is_current and self._is_version_3:  # Gemini 3 checks the current turn
             first.setdefault("thoughtSignature", UNSIGNED)
         return parts
 
-    def _answered(self, message: Message, part: Any, worn: set[int]) -> Iterator[Json]:
-        """What a part is here; `worn` are the blocks with a part that a signature can be on."""
+    def _model_parts(self, message: Message, part: Any, blocks: set[int]) -> Iterator[Json]:
+        """The parts that a part becomes; `blocks` have a part that can hold a signature."""
         state = {} if isinstance(part, Image | File) else message.state_of(part.block, WIRE)
         signed = {"thoughtSignature": state[SIGNATURE]} if SIGNATURE in state else {}
         match part:
@@ -133,42 +133,44 @@ class _Contents:
             case Reasoning() if signed:
                 yield {"text": part.text, "thought": True, **signed, **part_fields(part, message, WIRE)}
             case ToolCall():
-                given_id = pick_fields(state, ("id",))
-                self._given_ids |= {part.id: given_id}
-                call = {"functionCall": {**given_id, "name": part.name, "args": part.arguments}, **signed}
+                vendor_id = pick_fields(state, ("id",))
+                self._vendor_ids |= {part.id: vendor_id}
+                call = {"functionCall": {**vendor_id, "name": part.name, "args": part.arguments}, **signed}
                 yield merge(call, part_fields(part, message, WIRE))
             case Opaque(kind="thought_signature"):
-                if part.block not in worn:
+                if part.block not in blocks:
                     yield {"text": "", "thoughtSignature": part.data}
             case Opaque(kind="id" | "continuationToken" | "fields") | Reasoning():
                 pass
             case Opaque(data=dict()):
                 yield {**part.data, **signed}
             case Opaque():
-                pass  # a stored history may hold anything; `check` tells that this is no state
+                pass  # tampered with; `check` reports it
             case _:
-                yield _said(part, "assistant")
+                yield _write_part(part, "assistant")
 
     def _responses(self, results: list[ToolResult]) -> list[Json]:
-        """A response for each call, in their order; what older models cannot take within one follows them."""
+        """One response per call, in order; media that older models do not accept inside a response follow them."""
         written: list[Json] = []
         media_parts: list[Json] = []
         for result in results:
-            media = [write_or_note(_shown, part) for part in result.content if isinstance(part, Image | File)]
+            media = [
+                write_or_note(_write_result_part, part) for part in result.content if isinstance(part, Image | File)
+            ]
             parts = {"parts": within} if (within := self._within(result, media)) else {}
             media_parts += [] if parts else media
             response = {"name": result.name, "response": _response(result), **parts}
-            answer = {"functionResponse": {**self._given_ids.get(result.call_id, {}), **response}}
+            answer = {"functionResponse": {**self._vendor_ids.get(result.call_id, {}), **response}}
             written.append(merge(answer, result_fields(result, WIRE)))
         return written + media_parts
 
     def _within(self, result: ToolResult, media: list[Json]) -> list[Json]:
-        """What of it goes within a response: all if the model takes it there, or what stood there if none is named."""
+        """The media inside a response: all if the model accepts it, or those that were inside it before."""
         match result.state_of(WIRE).get(PARTS):
             case [*fields] if len(fields) == len(media) and all(isinstance(one, dict) for one in fields):
-                return [] if self._is_older else [*map(merge, media, fields)]
+                return [] if self._is_version_2 else [*map(merge, media, fields)]
             case _:
-                return media if self._is_third else []
+                return media if self._is_version_3 else []
 
 
 def _is_signature(part: Any) -> bool:
@@ -176,7 +178,7 @@ def _is_signature(part: Any) -> bool:
 
 
 def _response(result: ToolResult) -> Json:
-    """A result as the object that it must be: as it stands if it is one, as Google's own agents do it."""
+    """A result as an object, which it must be; text that is an object stays one, as in Google's own agents."""
     text = result_text(result)
     if result.is_error:
         return {"error": text}
@@ -186,7 +188,7 @@ def _response(result: ToolResult) -> Json:
         return {"result": text}
 
 
-def _said(part: Any, role: str) -> Json:
+def _write_part(part: Any, role: str) -> Json:
     match part:
         case Text():
             return {"text": part.text}
@@ -196,12 +198,14 @@ def _said(part: Any, role: str) -> Json:
             raise misplaced_part(part, role, "put it into an assistant message")
 
 
-def _shown(part: Text | Image | File) -> Json:
-    return _said(part, "tool")
+def _write_result_part(part: Text | Image | File) -> Json:
+    return _write_part(part, "tool")
 
 
 def _media(media: Media) -> Json:
-    check_type(media, not _STRANGE.fullmatch(media_type(media)), "Gemini accepts images, audio, video, PDF and text")
+    check_type(
+        media, not _REFUSED_TYPES.fullmatch(media_type(media)), "Gemini accepts images, audio, video, PDF and text"
+    )
     kind = {"mimeType": media_type(media)} if media_type(media) else {}
     if media.is_inline:
         return {"inlineData": {**kind, "data": media.base64}}
@@ -214,20 +218,20 @@ def _media(media: Media) -> Json:
 
 
 def _tools(request: Request) -> Json:
-    named = chosen_tool(request)
+    chosen = chosen_tool(request)
     functions = [_function(tool) for tool in request.tools if tool.hosted is None]
     tools = [{"functionDeclarations": functions}] if functions else []
     tools += [dict(tool.hosted) for tool in request.tools if tool.hosted is not None]
     if not tools:
         return {}
-    config: Json = {"mode": "ANY", "allowedFunctionNames": [named.name]} if named else {}
-    if request.tool_choice and not named:
+    config: Json = {"mode": "ANY", "allowedFunctionNames": [chosen.name]} if chosen else {}
+    if request.tool_choice and not chosen:
         config = {"mode": _MODES[request.tool_choice]}
     return {"tools": tools} | ({"toolConfig": {"functionCallingConfig": config}} if config else {})
 
 
 def _function(tool: ToolDeclaration) -> Json:
-    """A declaration; a schema in Google's own spelling (`OBJECT`) goes where such schemas go."""
+    """A declaration; a schema in Google's own spelling (`OBJECT`) has a field of its own."""
     written: Json = {"name": tool.name}
     written |= {"description": tool.description} if tool.description else {}
     if tool.parameters.get("type") == "OBJECT":
@@ -238,7 +242,7 @@ def _function(tool: ToolDeclaration) -> Json:
 
 
 def _thinking(request: Request) -> Json:
-    """How much to think: a level from Gemini 3 on, which cannot think not at all; a budget before."""
+    """The thinking settings: a level from Gemini 3 on, which cannot be switched off; a budget before."""
     reasoning = requested_reasoning(request)
     if reasoning is None:
         return {}

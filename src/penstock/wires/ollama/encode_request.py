@@ -1,9 +1,8 @@
-"""Ollama's own `/api/chat`: a request in its words.
+"""Encodes requests for Ollama's `/api/chat`.
 
-Messages are much like OpenAI's, but the arguments of calls are objects, and pictures are base64 beside the text.
-Ollama has no choice of tools: for "none" no tools are declared and for a tool's name only that one, while "required"
-and the switch for parallel calls have no counterpart. The `context` of `/api/generate` is not taken here, where the
-messages are the context.
+Messages are similar to OpenAI's, but the arguments of calls are objects, and images are base64 beside the text. There
+is no tool choice: for "none" no tools are declared, and for a tool's name only that tool; "required" and the switch for
+parallel calls are ignored. The `context` of `/api/generate` is not sent, because the messages are the context.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _OPTIONS = {
     "max_tokens": "num_predict", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop",
     "seed": "seed", "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty",
 }  # fmt: skip
-_LEVELS = {"minimal": "low", "xhigh": "max"}  # where Ollama's word is another
+_LEVELS = {"minimal": "low", "xhigh": "max"}  # where Ollama's level has another name
 
 
 def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
-    """The request as a body for /api/chat."""
+    """The request for /api/chat."""
     history = settle(request, FACTS, quirks)
     messages = [written for message in history for written in _message(message)]
     body: Json = {"model": request.model, "messages": messages, "stream": request.is_streaming}
@@ -54,9 +53,9 @@ def _message(message: Message) -> Iterator[Json]:
             yield message_fields(message) | _assistant(message)
         case "tool":
             for result in message.results:
-                written = {"role": "tool", **_content(map(_taken, result.content), "tool")}
-                told = result_fields(result, WIRE)
-                yield {**told, **written, "tool_name": result.name, "tool_call_id": result.call_id}
+                written = {"role": "tool", **_content(map(_or_note, result.content), "tool")}
+                fields = result_fields(result, WIRE)
+                yield {**fields, **written, "tool_name": result.name, "tool_call_id": result.call_id}
         case "system":
             yield message_fields(message) | {"role": "system", "content": system_text(message)}
         case role:
@@ -64,7 +63,7 @@ def _message(message: Message) -> Iterator[Json]:
 
 
 def _content(parts: Iterable[Any], role: str) -> Json:
-    """The text, and the pictures beside it; an answer runs on, of others each text is a line."""
+    """The text and the images; texts are joined, with a line break unless the assistant wrote them."""
     texts: list[str] = []
     images: list[str] = []
     for part in parts:
@@ -79,16 +78,16 @@ def _content(parts: Iterable[Any], role: str) -> Json:
     return {"content": between.join(texts), **({"images": images} if images else {})}
 
 
-def _taken(part: Text | Image | File) -> Text | Image:
-    """A part of a result, or a note of what Ollama does not take."""
+def _or_note(part: Text | Image | File) -> Text | Image:
+    """A part of a result, or a note if Ollama does not accept it."""
     if isinstance(part, File) or (isinstance(part, Image) and not part.is_inline):
         return media_note(part)
     return part
 
 
 def _assistant(message: Message) -> Json:
-    said = [part for part in message.parts if isinstance(part, Text | Refusal | Image | File)]
-    written: Json = {"role": "assistant", **_content(said, "assistant")}
+    parts = [part for part in message.parts if isinstance(part, Text | Refusal | Image | File)]
+    written: Json = {"role": "assistant", **_content(parts, "assistant")}
     thinking = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
     written |= {"thinking": thinking} if thinking else {}
     calls = [merge(_call(call), part_fields(call, message, WIRE)) for call in message.tool_calls]
@@ -100,7 +99,7 @@ def _call(call: ToolCall) -> Json:
 
 
 def _declared(request: Request) -> tuple[ToolDeclaration, ...]:
-    named = chosen_tool(request)
+    chosen = chosen_tool(request)
     if request.tool_choice == "none":
         return ()
-    return (named,) if named else request.tools
+    return (chosen,) if chosen else request.tools

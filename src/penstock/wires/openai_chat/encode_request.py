@@ -1,7 +1,7 @@
-"""OpenAI Chat Completions, and the many who speak it: a request in their words.
+"""Encodes requests for OpenAI's Chat Completions, and for the providers that are compatible with it.
 
-They agree on the shape and differ in what else they take. Each difference is a quirk with a name; the table of
-providers says who has which.
+They agree on the form and differ in what else they accept. Each difference is a quirk with a name; the table of
+providers says which provider has which.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ QUIRKS_IN_WORDS = {
 """The description of each quirk, for docs/providers.md."""
 QUIRKS = frozenset(QUIRKS_IN_WORDS)
 
-_OWN_FIELDS = ("name", "image_url")  # those of OpenAI's that our parts have no word for
+_OWN_FIELDS = ("name", "image_url")  # OpenAI's own fields that our parts do not have
 _OPTIONS = ("temperature", "top_p", "top_k", "stop", "seed", "presence_penalty", "frequency_penalty")
 
 
 def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
-    """The request as a body for Chat Completions."""
+    """The request for Chat Completions."""
     body: Json = {"model": request.model, "messages": list(_messages(request, quirks))}
     if ANSWER_AFTER_RESULTS in quirks:
         body["messages"] = list(_with_answers(body["messages"]))
@@ -95,15 +95,15 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
 def _messages(request: Request, quirks: frozenset[str]) -> Iterator[Json]:
     messages = settle(request, FACTS, quirks)
     if SYSTEM_FIRST in quirks:
-        told, messages = split_system(messages)
-        if told:
-            yield {"role": "system", "content": told}
+        system, messages = split_system(messages)
+        if system:
+            yield {"role": "system", "content": system}
     for message in messages:
         match message.role:
             case "system":
-                yield _beside(message, quirks) | {"role": "system", "content": _told(message, quirks)}
+                yield _message_fields(message, quirks) | {"role": "system", "content": _system(message, quirks)}
             case "user":
-                yield _beside(message, quirks) | {"role": "user", "content": _content(message, quirks)}
+                yield _message_fields(message, quirks) | {"role": "user", "content": _content(message, quirks)}
             case "assistant":
                 yield from _assistant(message, quirks)
             case "tool":
@@ -111,7 +111,7 @@ def _messages(request: Request, quirks: frozenset[str]) -> Iterator[Json]:
 
 
 def _with_answers(messages: list[Json]) -> Iterator[Json]:
-    """The messages, with an answer between results and what the user says next."""
+    """The messages, with an assistant message between results and the next user message."""
     last = ""
     for message in messages:
         if (last, message["role"]) == ("tool", "user"):
@@ -120,8 +120,8 @@ def _with_answers(messages: list[Json]) -> Iterator[Json]:
         last = message["role"]
 
 
-def _told(message: Message, quirks: frozenset[str]) -> str | list[Json]:
-    """What the system says: parts if there is something beside their text, one text if not."""
+def _system(message: Message, quirks: frozenset[str]) -> str | list[Json]:
+    """The content of a system message: parts if they have other fields, else one text."""
     content = _content(message, quirks)
     return content if isinstance(content, list) and any(len(part) > 2 for part in content) else system_text(message)
 
@@ -131,14 +131,14 @@ def _content(message: Message, quirks: frozenset[str]) -> str | list[Json]:
         merge(_part(part), _known(part_fields(part, message, WIRE), quirks)) for part in parts_without_state(message)
     ]
     match parts:
-        case [{"type": "text", "text": str(text), **beside}] if not beside:
+        case [{"type": "text", "text": str(text), **fields}] if not fields:
             return text
         case _:
             return parts
 
 
-def _beside(message: Message, quirks: frozenset[str]) -> Json:
-    """What the message had beside what it says, `cache_control` say."""
+def _message_fields(message: Message, quirks: frozenset[str]) -> Json:
+    """The fields of a message except its content, `cache_control` for example."""
     return _known(message_fields(message), quirks)
 
 
@@ -161,7 +161,7 @@ def _part(part: Text | Image | File) -> Json:
 
 
 def _assistant(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
-    """What the model said; thoughts alone, of an answer that was cut, are no message where no user follows."""
+    """An assistant message; none if only reasoning is left of a truncated response and no user message follows."""
     for part in message.parts:
         if isinstance(part, Image | File):
             raise misplaced_part(part, "assistant", "put it into a user message")
@@ -170,7 +170,7 @@ def _assistant(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
         text, refusal = text + refusal, ""
     calls = [_call(part, message, quirks) for part in message.parts if isinstance(part, ToolCall)]
     if text or refusal or calls:
-        written: Json = _beside(message, quirks) | {"role": "assistant", "content": text or None}
+        written: Json = _message_fields(message, quirks) | {"role": "assistant", "content": text or None}
         if any(_known(part_fields(part, message, WIRE), quirks) for part in _texts(message)):
             written["content"] = _content(Message("assistant", _texts(message, Opaque)), quirks)
         written |= {"refusal": refusal} if refusal else {}
@@ -183,16 +183,16 @@ def _texts(message: Message, *others: type[Opaque]) -> tuple[Any, ...]:
 
 
 def _reasoning(message: Message, quirks: frozenset[str], *, has_calls: bool) -> Json:
-    """What the model thought, in the fields in which the provider wants it back."""
-    told = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
+    """The reasoning, in the fields in which the provider wants it back."""
+    text = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
     written: Json = {}
-    if ECHO_REASONING in quirks and (told or has_calls):
-        written["reasoning_content"] = told
-    if ECHO_AS_REASONING in quirks and told:
-        written["reasoning"] = told
+    if ECHO_REASONING in quirks and (text or has_calls):
+        written["reasoning_content"] = text
+    if ECHO_AS_REASONING in quirks and text:
+        written["reasoning"] = text
     if KNOWN_FIELDS not in quirks:
         fields = [name for name in chain(*states_of_kind(message, "reasoning_fields", list)) if isinstance(name, str)]
-        written |= dict.fromkeys(fields, told)  # where the history had it
+        written |= dict.fromkeys(fields, text)  # the fields that the history had
         states = states_of_kind(message, "reasoning_details", list)
         written |= {"reasoning_details": list(chain(*states))} if states else {}  # QUIRKS 83
     return written
@@ -218,7 +218,7 @@ def _function_call(call: ToolCall, arguments: str) -> Json:
 
 
 def _results(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
-    """A message for each result, and one of the user with what such messages cannot hold."""
+    """One message per result, and a user message with the media that results cannot hold."""
     media_parts: list[Json] = []
     for result in message.results:
         media = [part for part in result.content if not isinstance(part, Text)]
@@ -239,7 +239,7 @@ def _results(message: Message, quirks: frozenset[str]) -> Iterator[Json]:
 
 
 def _result(result: ToolResult, quirks: frozenset[str]) -> str | list[Json]:
-    """A result's content: one text is a string, and so are several where not all of OpenAI's is taken."""
+    """The content of a result: a string if it is one text, or if the provider accepts only known fields."""
     is_text = all(isinstance(part, Text) for part in result.content)
     is_string = is_text and (len(result.content) < 2 or KNOWN_FIELDS in quirks)
     return result_text(result) if is_string else [write_or_note(_part, part) for part in result.content]
@@ -260,12 +260,12 @@ def _tools(request: Request, quirks: frozenset[str]) -> Json:
 def _tool(tool: ToolDeclaration, quirks: frozenset[str]) -> Json:
     if tool.hosted is not None:
         return dict(tool.hosted)
-    told: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})
+    declaration: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})
     if tool.is_custom and NO_CUSTOM_TOOLS not in quirks:
-        return {"type": "custom", "custom": told | pick_fields(tool.extra, ["format"])}
+        return {"type": "custom", "custom": declaration | pick_fields(tool.extra, ["format"])}
     return {
         "type": "function",
-        "function": told | {"parameters": object_schema(tool)} | pick_fields(tool.extra, ["strict"]),
+        "function": declaration | {"parameters": object_schema(tool)} | pick_fields(tool.extra, ["strict"]),
     }
 
 

@@ -1,7 +1,7 @@
-"""OpenAI's Responses: items, of which all that the model made in one turn are one message.
+"""Reads items of OpenAI's Responses; the items of one turn of the model are joined to one message.
 
-An item of ours keeps its id, its status and its phase as state, as the wire does. Items that the provider ran itself,
-references to items that it keeps, and items of types that came later are kept whole, in the order of the turn.
+The id, status and phase of an item are kept as vendor state. Items of hosted tools, references to stored items, and
+items of unknown types are kept whole, in the order of the turn.
 """
 
 from __future__ import annotations
@@ -109,27 +109,27 @@ def read(item: Json, place: str, context: ReadContext, *, is_among_items: bool) 
             raise unreadable(place, f"has no role, and {kind!r} is not a type of Responses items; {WHAT_TO_SEND}")
         case str(kind):
             parts = MessageBuilder(WIRE, context.calls, place)
-            _made(parts, kind, item, place)
+            _read_output(parts, kind, item, place)
             yield parts.build("assistant", is_item=True)
         case _:
             raise unreadable(place, "needs a 'type' that is a string")
 
 
-def _made(parts: MessageBuilder, kind: str, item: Json, place: str) -> None:
-    """What the model, or the provider, made that is no message."""
+def _read_output(parts: MessageBuilder, kind: str, item: Json, place: str) -> None:
+    """Add an output item that is not a message."""
     if kind in _CALLS:
         call, field = _CALLS[kind]
         id, name = read_text(item, "call_id", place), read_text(item, "name", place)
         block = parts.call(id, name, item.get(field), place, call)
-        beside = other_fields(item, ("type", "call_id", "name", field, "parsed_arguments"))
-        parts.state(block, kind, beside and {key: item[key] for key in item if key != field})
+        fields = other_fields(item, ("type", "call_id", "name", field, "parsed_arguments"))
+        parts.state(block, kind, fields and {key: item[key] for key in item if key != field})
     elif kind == "reasoning":
-        told = [
+        texts = [
             str(part.get("text") or "")
             for field in ("summary", "content")
             for _, part in read_objects(item.get(field) or (), f"{place}.{field}")
         ]
-        blocks = [parts.reasoning(text) for text in told if text] or [parts.reasoning("")]
+        blocks = [parts.reasoning(text) for text in texts if text] or [parts.reasoning("")]
         parts.state(blocks[-1], kind, item)
     else:
         parts.opaque(kind, item)
@@ -137,24 +137,24 @@ def _made(parts: MessageBuilder, kind: str, item: Json, place: str) -> None:
 
 def _message(item: Json, place: str, context: ReadContext) -> PlacedMessage:
     parts = MessageBuilder(WIRE, context.calls, place)
-    beside = other_fields(item, ("role", "content", "type"))
+    fields = other_fields(item, ("role", "content", "type"))
     match item.get("role"):
         case "assistant":
-            _said(parts, item, beside, place)
+            _read_answer(parts, item, fields, place)
             return parts.build("assistant", is_item=True)
         case "user" | "system" | "developer" as role:
             for at, part in read_parts(item.get("content"), f"{place}.content"):
                 parts.at = at
                 context.read_content(parts, part, at)
-            if beside:
+            if fields:
                 parts.at = place
-                parts.opaque(MESSAGE_FIELDS, beside)
+                parts.opaque(MESSAGE_FIELDS, fields)
             return parts.build("user" if role == "user" else "system")
         case role:
             raise unreadable(place, f"has the role {role!r}; expected system, developer, user or assistant")
 
 
-def _said(parts: MessageBuilder, item: Json, beside: Json, place: str) -> None:
+def _read_answer(parts: MessageBuilder, item: Json, fields: Json, place: str) -> None:
     for at, part in read_parts(item.get("content"), f"{place}.content"):
         parts.at = at
         match part:
@@ -164,15 +164,15 @@ def _said(parts: MessageBuilder, item: Json, beside: Json, place: str) -> None:
                 block = parts.refusal(text, other_fields(part, ("type", "refusal")))
             case _:
                 raise unreadable(at, f"{describe_part(part)} is not a known part of an assistant message")
-        parts.state(block, MESSAGE_FIELDS, beside and {"type": "message", "role": "assistant", **beside})
+        parts.state(block, MESSAGE_FIELDS, fields and {"type": "message", "role": "assistant", **fields})
 
 
 def _result(item: Json, place: str, context: ReadContext) -> ToolResult:
     output = item.get("output")
-    shown = MessageBuilder(WIRE, context.calls, place)
+    content = MessageBuilder(WIRE, context.calls, place)
     for at, part in read_parts(output, f"{place}.output"):
-        context.read_content(shown, part, at)
+        context.read_content(content, part, at)
     call_id = read_text(item, "call_id", place)
     fields = other_fields(item, ("type", "call_id", "output"))
     fields |= {"type": item["type"]} if item["type"] != "function_call_output" else {}
-    return build_result(call_id, shown, context.calls, fields=fields, content=output)
+    return build_result(call_id, content, context.calls, fields=fields, content=output)

@@ -1,7 +1,7 @@
-"""OpenAI Responses: a request in its words.
+"""Encodes requests for OpenAI's Responses.
 
-The history is sent whole with every request and nothing is kept over there (`store` is false), so that what a provider
-knows is what the caller holds. Reasoning comes back encrypted for that, and goes out again where it came.
+Every request has the whole history, and the provider stores nothing (`store` is false). For that, reasoning comes back
+encrypted, and is sent again in its place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WIRE = FACTS.wire
 PATH = "/responses"
 
 _PLAIN_MODEL = re.compile(r"(^|[/:])(gpt-3|gpt-4|chatgpt-4)|-chat\b")
-"""Models that do not reason: they refuse to be asked for their reasoning."""
+"""The models without reasoning: they refuse to include it."""
 
 _OPTIONS = {"max_tokens": "max_output_tokens", "temperature": "temperature", "top_p": "top_p"}
 _CALLS: dict[CallKind, tuple[str, str]] = {
@@ -43,7 +43,7 @@ _CALLS: dict[CallKind, tuple[str, str]] = {
 
 
 def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
-    """The request as a body for Responses; no provider has quirks here yet."""
+    """The request for Responses; no provider has quirks on this wire."""
     messages = settle(request, FACTS, quirks)
     leading = list(takewhile(lambda message: message.role == "system", messages))
     instructions, _ = split_system(leading)
@@ -66,14 +66,14 @@ def _items(messages: list[Message], tools: tuple[ToolDeclaration, ...], *, is_st
     for message in messages:
         match message.role:
             case "system":
-                beside = _without_nulls(message_fields(message))
-                yield {**beside, "type": "message", "role": "system", "content": system_text(message)}
+                fields = _without_nulls(message_fields(message))
+                yield {**fields, "type": "message", "role": "system", "content": system_text(message)}
             case "user":
-                beside = _without_nulls(message_fields(message))
-                yield {**beside, "type": "message", "role": "user", "content": _content(message)}
+                fields = _without_nulls(message_fields(message))
+                yield {**fields, "type": "message", "role": "user", "content": _content(message)}
             case "assistant":
                 kinds |= {call.id: call.kind for call in message.tool_calls}
-                yield from _said(message, is_stored=is_stored)
+                yield from _assistant(message, is_stored=is_stored)
             case "tool":
                 custom = {tool.name for tool in tools if tool.is_custom}
                 for result in message.results:
@@ -84,7 +84,7 @@ def _items(messages: list[Message], tools: tuple[ToolDeclaration, ...], *, is_st
 def _content(message: Message) -> str | list[Json]:
     parts = [_part(part) | part_fields(part, message, WIRE) for part in parts_without_state(message)]
     match parts:
-        case [{"type": "input_text", "text": str(text), **beside}] if not beside:
+        case [{"type": "input_text", "text": str(text), **fields}] if not fields:
             return text
         case _:
             return parts
@@ -107,11 +107,11 @@ def _part(part: Text | Image | File) -> Json:
             return {"type": "input_file", "file_url": part.url}
 
 
-def _said(message: Message, *, is_stored: bool) -> list[Json]:
-    """The items of an answer. A reasoning must be followed by what was reasoned about: one at the end is left out."""
+def _assistant(message: Message, *, is_stored: bool) -> list[Json]:
+    """The items of an assistant message. A reasoning item needs one after it, so the last ones are left out."""
     items: list[Json] = []
     for part in message.parts:
-        for item in _spoken(part, message, is_stored=is_stored):
+        for item in _item(part, message, is_stored=is_stored):
             if items and _is_same_message(items[-1], item):
                 items[-1]["content"] += item["content"]
             else:
@@ -122,11 +122,11 @@ def _said(message: Message, *, is_stored: bool) -> list[Json]:
 
 
 def _is_same_message(before: Json, item: Json) -> bool:
-    """Whether both are parts of one message, as its id tells."""
+    """Whether both are parts of one message, by its id."""
     return item.get("type") == before.get("type") == "message" and "id" in item and item["id"] == before.get("id")
 
 
-def _spoken(part: Any, message: Message, *, is_stored: bool) -> Iterator[Json]:
+def _item(part: Any, message: Message, *, is_stored: bool) -> Iterator[Json]:
     match part:
         case Text() | Refusal():
             state = message.state_of(part.block, WIRE)
@@ -137,7 +137,7 @@ def _spoken(part: Any, message: Message, *, is_stored: bool) -> Iterator[Json]:
         case Opaque(kind="message" | "fields" | "function_call" | "custom_tool_call") | Reasoning():
             pass  # written with the part that it belongs to
         case Opaque() if not isinstance(part.data, dict):
-            pass  # tampered with: no item
+            pass  # tampered with, not an item
         case Opaque(kind="reasoning"):
             if is_stored or part.data.get("encrypted_content") or part.data.get("content"):
                 yield _without_nulls(part.data)
@@ -174,7 +174,7 @@ def _result(result: ToolResult, kind: CallKind) -> Json:
 
 
 def _without_nulls(item: Json) -> Json:
-    """The item as it is taken back: it comes with fields that are null, and goes without them."""
+    """The item without null fields, which Responses sends but refuses."""
     return {key: value for key, value in item.items() if value is not None}
 
 
@@ -193,12 +193,12 @@ def _tools(request: Request) -> Json:
 def _tool(tool: ToolDeclaration) -> Json:
     if tool.hosted is not None:
         return dict(tool.hosted)
-    told: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})
+    declaration: Json = {"name": tool.name} | ({"description": tool.description} if tool.description else {})
     if tool.is_custom:
-        return {"type": "custom"} | told | pick_fields(tool.extra, ["format"])
-    # Unlike Chat Completions, Responses is strict unless told otherwise.
+        return {"type": "custom"} | declaration | pick_fields(tool.extra, ["format"])
+    # Unlike Chat Completions, Responses is strict by default.
     strict = bool(tool.extra.get("strict"))
-    return {"type": "function"} | told | {"parameters": object_schema(tool), "strict": strict}
+    return {"type": "function"} | declaration | {"parameters": object_schema(tool), "strict": strict}
 
 
 def _choice(request: Request) -> str | Json:

@@ -53,7 +53,7 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     """The id rules of providers with a certain quirk."""
     max_name: int = 64
     name_characters: str = ""
-    """Characters allowed in tool names, beside letters, digits, `_` and `-`."""
+    """Characters allowed in tool names in addition to letters, digits, `_` and `-`."""
 
     states: tuple[StateFacts, ...] = ()
     """The kinds of vendor state with rules of their own; any other is an object, on a part of any kind."""
@@ -78,7 +78,7 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     late_results: bool = False
     """Whether results may come anywhere after their calls."""
     message_fields: bool = True
-    """Whether a message may have fields beside its role and content."""
+    """Whether a message may have other fields than its role and content."""
     export_extra: Mapping[str, Any] = {}
     """Request fields with which the whole history is written when only the history is exported."""
     chat_parts: bool = False

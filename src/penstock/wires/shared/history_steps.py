@@ -1,9 +1,9 @@
 """The steps that bring a history into the form that providers accept.
 
 Agents and people keep a history as it happened: the results of one turn in several messages and in the order in which
-the tools finished, calls that were cut, empty texts, hosted calls whose result never came. Providers refuse that.
+the tools finished, calls that were cut, empty texts, hosted calls without a result. Providers refuse that.
 
-`settle` takes the steps for a request, without a word. `history.repair` takes the same steps and notes each change.
+`settle` takes the steps for a request, silently. `history.repair` takes the same steps and notes each change.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class HistorySteps:
         return fitted
 
     def _spoken(self, message: Message, pairs: list[CallResults]) -> Iterator[Part]:
-        """The parts beside the results; if a call is left out, the state on it is too."""
+        """The parts without the results; if a call is left out, the state on it is too."""
         calls = {pair.place[1]: self.call(pair) for pair in pairs}
         kept = {call.block for call in calls.values() if call is not None}
         left_out = {pair.call.block for pair in pairs} - kept

@@ -35,8 +35,8 @@ class HostedCalls:
         last = max((at for at, message in enumerate(messages) if _has_words(message)), default=-1)
         self.unfinished: dict[Place, Opaque] = {}
         ids: set[tuple[str, str | None]] = set()
-        for (wire, _, id), found in open_calls.items():
-            lost = {place: state for place, state in found if place[0] < last}
+        for (wire, _, id), calls in open_calls.items():
+            lost = {place: state for place, state in calls if place[0] < last}
             self.unfinished |= lost
             ids |= {(wire, id)} if lost else set()
         self.callers = {place for place, state, known in states if (state.wire, _caller(state, known)) in ids}
@@ -88,5 +88,5 @@ def _caller(state: Opaque, facts: WireFacts) -> str | None:
 
 
 def _has_words(message: Message) -> bool:
-    """Whether the user says something in it beside results."""
+    """Whether it is a user message with more than results."""
     return message.role == "user" and any(not isinstance(part, ToolResult) for part in message.parts)

@@ -37,7 +37,7 @@ class CallResults:
 
     @property
     def _counting(self) -> tuple[Place, ToolResult] | None:
-        successes = [found for found in self.results if not found[1].is_error]
+        successes = [placed for placed in self.results if not placed[1].is_error]
         return (successes or self.results)[-1] if self.results else None
 
     @property
@@ -76,7 +76,7 @@ def pair_results(messages: Sequence[Message]) -> PairedResults:
         open_calls.add(calls)
         results = [((at, number), part) for number, part in enumerate(message.parts) if isinstance(part, ToolResult)]
         paired.calls.append(calls)
-        paired.orphans.append([found for found in results if not open_calls.answer(*found)])
+        paired.orphans.append([placed for placed in results if not open_calls.answer(*placed)])
     return paired
 
 

@@ -77,5 +77,5 @@ def _with_answers(messages: list[Message]) -> Iterator[Message]:
 
 
 def _is_content(part: Part) -> bool:
-    """Whether a part is more than the fields beside a message's content."""
+    """Whether a part is content, and not only the fields of the message."""
     return not (isinstance(part, Opaque) and part.kind == MESSAGE_FIELDS)
