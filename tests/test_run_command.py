@@ -486,7 +486,7 @@ def test_shells_complete_names(words: list[str], offered: list[str]) -> None:
 
 @pytest.mark.parametrize(("name", "expected"), [
     ("openai:gpt-5", "no API key for openai: set OPENAI_API_KEY in the environment"),
-    ("openai-compatible:x", "give --base-url or set OPENAI_COMPATIBLE_BASE_URL"),
+    ("openai-compatible:x", "pass --base-url or set OPENAI_COMPATIBLE_BASE_URL"),
 ])  # fmt: skip
 def test_errors_name_options_and_not_python_arguments(name: str, expected: str) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI")}
