@@ -467,6 +467,12 @@ def test_a_resumed_call_is_shown_with_its_arguments() -> None:
     assert final == ["╭─ pay", "│  amount    5", "╰─ ✓ 1.0 s  Paid."]
 
 
+def test_a_call_that_a_retry_withdrew_does_not_hold_back_what_follows() -> None:
+    final, moving = rows_after(ToolCallStart(0, "a", "look"), Retry("overloaded"), Text(1, "Again."))
+    assert final == ["╭─ look", "╰─ ■ withdrawn", "", "↻ retry (overloaded): ignore the response above"]
+    assert moving == ["", "Again."]
+
+
 def test_errors_and_retries_are_shown() -> None:
     final, _ = rows_after(
         Text(0, "Hal"), Retry("overloaded"), Error("it broke", "500"), Done("error", "", (), Usage(), "no")
