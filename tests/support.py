@@ -1,4 +1,4 @@
-"""What the tests share: vectors, cuttings, and what makes two event lists the same."""
+"""Shared by the tests: vectors, ways to cut a stream, and the comparison of events."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SHARED = HERE.parent.parent / "shared"
 
 
 class Vector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What arrives and what must come out: one entry of `tests/vectors/<wire>*.json`.
+    """A stream and its expected turn: one entry of `tests/vectors/<wire>*.json`.
 
-    `frames` are JSON objects, framed as the wire does it, or strings, sent as they stand, or `{"$bytes": hex}`. `whole`
-    is the provider's non-streaming body for the same answer. What `expected` does not mention must be empty.
+    `frames` are JSON objects, which get the wire's framing, strings, which are sent as they are, or `{"$bytes": hex}`.
+    `whole` is the provider's non-streaming body of the same response. Keys that `expected` lacks must be empty.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Vector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def vectors() -> list[Vector]:
-    found = []
+    loaded = []
     for path in sorted((HERE / "vectors").glob("*.json")):
-        found += msgspec.json.decode(path.read_bytes(), type=list[Vector])
-    return found
+        loaded += msgspec.json.decode(path.read_bytes(), type=list[Vector])
+    return loaded
 
 
 def frame_bytes(wire: str, frame: Any) -> bytes:
@@ -95,7 +95,7 @@ def decode_pieces(wire: str, pieces: Iterable[bytes], tools: Any = None) -> list
 
 
 def joined(events: Iterable[StreamChunk]) -> list[StreamChunk]:
-    """Neighbouring deltas of one block made one: what remains does not depend on how the text was cut."""
+    """Joins consecutive deltas of one block, so that the events do not depend on how the stream was cut."""
     out: list[StreamChunk] = []
     for event in events:
         last: Any = out[-1] if out else None
@@ -115,7 +115,7 @@ def pieces_of(data: bytes, size: int) -> Iterator[bytes]:
 
 
 def random_pieces(data: bytes, seed: int) -> list[bytes]:
-    """The data cut at random, now finely, now coarsely, with empty reads between."""
+    """The data in random pieces, small and large, with empty ones between them."""
     rng = random.Random(seed)
     pieces, at = [], 0
     while at < len(data):

@@ -1,6 +1,6 @@
-"""Chat Completions in shapes that no documentation has: nothing is lost, and no call runs that lacks a piece.
+"""Chat Completions in undocumented shapes: nothing is lost, and a call that lacks a piece does not run.
 
-Each case is decoded whole, cut everywhere, a read a frame, and as parsed dicts.
+Each case is decoded whole, cut everywhere, frame by frame, and as parsed dicts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Frame = dict[str, Any]
 
 
 class Case(Struct, frozen=True):
-    """What arrives, and what must come out, in the words of a vector; `unknown` are the things that are told raw."""
+    """The frames and the expected turn, in the keys of a vector; `unknown` are the values of `Unknown` events."""
 
     frames: list[Frame]
     expected: dict[str, Any]
@@ -69,7 +69,7 @@ def invalid(id: str, name: str, raw: str, why: str) -> dict[str, Any]:
 
 
 def ran(*whole: Any, broken: Iterable[Any] = (), finish: str = "tool_calls", **more: Any) -> dict[str, Any]:
-    """What is expected of an answer with calls."""
+    """The expected turn of an answer with calls."""
     return {"finish_reason": finish, "tool_calls": list(whole), "invalid_calls": list(broken), **more}
 
 
@@ -603,12 +603,12 @@ def assert_as_expected(case: Case, events: list[StreamChunk]) -> None:
 
 
 @every_case
-def test_an_odd_shape_comes_out_as_it_should(case: Case) -> None:
+def test_an_unusual_shape_is_decoded_as_expected(case: Case) -> None:
     assert_as_expected(case, decode_pieces(WIRE, [stream(case)], case.tools))
 
 
 @every_case
-def test_parsed_frames_say_the_same(case: Case) -> None:
+def test_parsed_frames_give_the_same_turn(case: Case) -> None:
     assert_as_expected(case, list(penstock.decode(case.frames, WIRE, tools=case.tools)))
 
 
@@ -625,7 +625,7 @@ def test_cuts_do_not_show(case: Case) -> None:
 
 
 @every_case
-def test_a_prefix_confirms_no_call(case: Case) -> None:
+def test_a_prefix_does_not_confirm_a_call(case: Case) -> None:
     data = stream(case)
     for end in range(0, len(data), 7):
         events = decode_pieces(WIRE, [data[:end]], case.tools)
@@ -634,7 +634,7 @@ def test_a_prefix_confirms_no_call(case: Case) -> None:
 
 
 @every_case
-def test_a_history_with_it_is_sound(case: Case) -> None:
+def test_a_history_with_the_turn_is_valid(case: Case) -> None:
     turn = penstock.collect(decode_pieces(WIRE, [stream(case)], case.tools))
     problems = check([messages.user("Hi"), Message("assistant", turn.parts)], "openai-compatible")
     assert not [problem for problem in problems if problem.kind == "misplaced_state"]
@@ -651,20 +651,20 @@ def test_a_number_keeps_its_digits(field: str, place: str) -> None:  # QUIRKS 67
     assert turn.text + turn.reasoning + turn.refusal == "0.10"
 
 
-def test_a_call_without_arguments_is_not_confirmed_by_a_bare_end_mark() -> None:  # QUIRKS 33, 55
+def test_an_end_mark_alone_does_not_confirm_a_call_without_arguments() -> None:  # QUIRKS 33, 55
     head = frame_bytes(WIRE, calls(piece(0, "A", "delete_all", "")))
     turn = penstock.collect(decode_pieces(WIRE, [head, b"data: [DONE]\n\n"]))
     assert [(call.id, call.why) for call in turn.invalid_calls] == [("A", "cut")]
     assert turn.tool_calls == []
 
 
-def test_an_end_mark_confirms_no_call_of_an_answer_with_an_error() -> None:
+def test_an_end_mark_does_not_confirm_the_calls_of_a_failed_choice() -> None:
     head = frame_bytes(WIRE, chunk({"tool_calls": [piece(0, "A", "pay", "{}")]}, error="bad"))
     turn = penstock.collect(decode_pieces(WIRE, [head, b"data: [DONE]\n\n"]))
     assert ([call.why for call in turn.invalid_calls], turn.finish_reason) == (["cut"], "error")
 
 
-def test_a_frame_that_cannot_be_read_leaves_a_hole_in_a_call() -> None:  # law 7
+def test_an_unreadable_frame_damages_the_open_call() -> None:  # law 7
     frames = [
         frame_bytes(WIRE, calls(piece(0, "A", "rm", '{"p":"/tmp'))),
         b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":\n\n',
@@ -674,7 +674,7 @@ def test_a_frame_that_cannot_be_read_leaves_a_hole_in_a_call() -> None:  # law 7
     assert [(call.arguments_raw, call.why) for call in turn.invalid_calls] == [('{"p":"/tmp"}', "cut")]
 
 
-def test_a_signature_goes_back_where_it_was() -> None:  # QUIRKS 149
+def test_a_signature_is_sent_back_in_its_own_field() -> None:  # QUIRKS 149
     entry = {"id": "A", "type": "function", "function": {"name": "f", "arguments": "{}", **SIGNED}, **SIGNED}
     turn = penstock.collect(
         decode_pieces(WIRE, [frame_bytes(WIRE, calls({"index": 0, **entry})), frame_bytes(WIRE, END)])
@@ -698,7 +698,7 @@ MANY = {
 
 
 @pytest.mark.parametrize("fragment_at", MANY.values(), ids=list(MANY))
-def test_many_odd_fragments_are_linear(fragment_at: Any) -> None:  # law 4
+def test_many_unusual_fragments_are_linear(fragment_at: Any) -> None:  # law 4
     def work(size: int) -> Any:
         data = b"".join(frame_bytes(WIRE, calls(fragment_at(at, size))) for at in range(2 * size))
         return lambda: decode_pieces(WIRE, [data])

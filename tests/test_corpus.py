@@ -1,4 +1,4 @@
-"""The recorded corpus, where it is at hand: every recording decodes to what its meta data says, however it is cut."""
+"""The recorded corpus, if it is there: every recording decodes to its metadata, for any cuts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def expected_calls(case: Case) -> list[dict[str, Any]]:
 
 
 @every_case
-def test_a_recording_decodes_to_what_was_recorded(case: Case) -> None:
+def test_a_recording_decodes_to_its_metadata(case: Case) -> None:
     turn = penstock.collect(decode_pieces(case.wire, [case.body()]))
     expected = case.expected
     assert turn.text == expected["text"]
@@ -83,7 +83,7 @@ def test_a_recording_decodes_to_what_was_recorded(case: Case) -> None:
 
 
 @every_case
-def test_what_the_provider_ran_or_planned_is_kept_as_its_state(case: Case) -> None:
+def test_hosted_tools_and_plans_are_kept_as_vendor_state(case: Case) -> None:
     turn = penstock.collect(decode_pieces(case.wire, [case.body()]))
     state = [part for part in turn.parts if isinstance(part, Opaque)]
     ran = [tool["type"] for tool in case.expected.get("server_tools", [])]

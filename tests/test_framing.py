@@ -1,4 +1,4 @@
-"""Bytes to frames: every framing against a simple reader of the same rules, cut anywhere, and with its caps."""
+"""The framings: each is compared with a simple parser of the same rules, for any cuts, and tested at its caps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from penstock.framing import frames as frame
 from tests.support import pieces_of
 
 Seen = list[tuple[str, bytes]]
-"""What came out, frame by frame: name and payload. A stray has its code and its bytes, marked."""
+"""The name and payload of each frame; a stray is `stray:` with its code, and its bytes."""
 
 
 def seen(framed: Iterable[Framed]) -> Seen:
@@ -48,7 +48,7 @@ def seen(framed: Iterable[Framed]) -> Seen:
 
 
 def read(framing: Framing, pieces: Iterable[bytes]) -> Seen:
-    """All that a framing makes of the pieces, by its shortcut where it has one, as the decoder does."""
+    """The frames of the pieces, by `single_frame` where possible, as the decoder reads them."""
     framed: list[Framed] = []
     for piece in pieces:
         if isinstance(framing, SSE | NDJSON) and (single := framing.single_frame(piece)) is not None:
@@ -61,7 +61,7 @@ def read(framing: Framing, pieces: Iterable[bytes]) -> Seen:
 
 @st.composite
 def cuttings(draw: st.DrawFn, data: bytes) -> list[bytes]:
-    """The data in pieces: single bytes, or cut wherever hypothesis likes."""
+    """The data in pieces: single bytes, or random cuts."""
     if len(data) < 300 and draw(st.booleans()):
         return list(pieces_of(data, 1))
     cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=12)))
@@ -72,7 +72,7 @@ def cuttings(draw: st.DrawFn, data: bytes) -> list[bytes]:
 
 
 def sse_by_lines(data: bytes) -> Seen:
-    """The WHATWG rules, a line at a time, and what we let pass beyond them."""
+    """A simple parser: the WHATWG rules line by line, and our extensions of them."""
     parts = [*re.split(rb"(\r\n|\r|\n)", data.removeprefix(b"\xef\xbb\xbf")), b"", b"", b""]
     out: Seen = []
     block: list[tuple[bytes, bytes]] = []  # lines with their ends
@@ -134,7 +134,7 @@ def runs(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def odd_blocks(draw: st.DrawFn) -> bytes:
-    """Lines of any kind with ends of any kind."""
+    """Lines of any kind with any line ends."""
     return b"".join(line + draw(line_ends) for line in draw(st.lists(lines, max_size=5))) + draw(line_ends)
 
 
@@ -147,7 +147,7 @@ sse_streams = st.builds(
 
 
 @given(st.data())
-def test_sse_reads_as_line_by_line(data: st.DataObject) -> None:
+def test_sse_equals_a_line_by_line_parser(data: st.DataObject) -> None:
     stream = data.draw(sse_streams)
     expected = sse_by_lines(stream)
     assert read(SSE(), [stream]) == expected
@@ -155,7 +155,7 @@ def test_sse_reads_as_line_by_line(data: st.DataObject) -> None:
 
 
 @given(st.lists(runs(), min_size=1, max_size=4))
-def test_sse_read_a_block_at_a_time_is_the_same(blocks: list[bytes]) -> None:
+def test_sse_read_block_by_block_gives_the_same_frames(blocks: list[bytes]) -> None:
     stream = b"".join(blocks)
     pieces = re.findall(rb".*?(?:\r\n\r\n|\n\n|\r\r)|.+\Z", stream, re.DOTALL)
     assert b"".join(pieces) == stream
@@ -193,7 +193,7 @@ written = st.builds(dumped, objects, indents, st.booleans())
 
 
 @given(st.data())
-def test_ndjson_gives_every_value_and_every_other_line(data: st.DataObject) -> None:
+def test_ndjson_gives_one_frame_per_value_and_per_other_line(data: st.DataObject) -> None:
     plain = st.sampled_from([b"upstream timed out", b"[1, 2]", b"null", b'"x"'])
     items = data.draw(st.lists(st.one_of(written, plain), max_size=6))
     ends = st.sampled_from([b"\n", b"\r\n", b"\n\n", b" \n\t\n"])
@@ -211,20 +211,20 @@ def line_value(line: bytes) -> Any:
         return line
 
 
-def test_a_broken_line_does_not_take_the_next_ones_with_it() -> None:
+def test_a_damaged_line_does_not_affect_the_next_lines() -> None:
     stream = b'{"a":1}\n{"message":{"content":"half\n{"b":2}\n{"c":3}\n'
     payloads = [payload.strip() for _, payload in read(NDJSON(), [stream])]
     assert payloads == [b'{"a":1}', b'{"message":{"content":"half', b'{"b":2}', b'{"c":3}']
 
 
 @pytest.mark.parametrize("half", [b'{"message":{"a":1,', b'{"message":[', b"{", b'{\n  "a": [\n    {'])
-def test_a_line_that_is_broken_outside_a_string_does_not_either(half: bytes) -> None:
+def test_a_line_damaged_outside_a_string_does_not_affect_the_next_lines(half: bytes) -> None:
     payloads = [payload.strip() for _, payload in read(NDJSON(), [half + b'\n{"b":2}\n{\n "c":[\n  {}\n ]\n}\n'])]
     assert [line_value(payload) for payload in payloads[1:]] == [{"b": 2}, {"c": [{}]}]
 
 
 @given(st.data())
-def test_json_values_in_a_row_or_in_an_array(data: st.DataObject) -> None:
+def test_json_values_in_a_row_or_in_an_array_are_frames(data: st.DataObject) -> None:
     items = data.draw(st.lists(written, min_size=1, max_size=5))
     blank = st.sampled_from([b"", b"\n", b" \r\n\t"])
     if data.draw(st.booleans()):
@@ -235,7 +235,7 @@ def test_json_values_in_a_row_or_in_an_array(data: st.DataObject) -> None:
     assert [json.loads(payload) for _, payload in frames] == [json.loads(item) for item in items]
 
 
-def test_lists_without_end_are_told_once_and_briefly() -> None:
+def test_deeply_nested_lists_are_reported_once() -> None:
     for size in (1, 10, 1_000_000):
         [(name, data)] = read(JSONValues(), pieces_of(b"[" * 1_000_000, size))
         assert name == "stray:"
@@ -243,7 +243,7 @@ def test_lists_without_end_are_told_once_and_briefly() -> None:
     assert read(JSONValues(), [b"[{}]" * 30]) == [("", b"{}")] * 30
 
 
-def test_a_value_that_was_cut_is_told() -> None:
+def test_an_incomplete_value_is_reported() -> None:
     assert read(JSONValues(), [b'[{"a":1},{"b":"']) == [("", b'{"a":1}'), ("stray:", b'{"b":"')]
 
 
@@ -283,14 +283,14 @@ def text_header(text: str) -> tuple[int, bytes, Any]:
 
 
 @given(st.dictionaries(header_names, header_values, max_size=5))
-def test_aws_headers_of_all_types_read_back(headers: dict[str, tuple[int, bytes, Any]]) -> None:
+def test_aws_headers_of_all_types_are_parsed(headers: dict[str, tuple[int, bytes, Any]]) -> None:
     message = aws_message(headers, b"")
     end = len(message) - 4
     assert aws.parse_headers(message[12:end]) == {name: value for name, (_, _, value) in headers.items()}
 
 
 @given(st.binary(max_size=60))
-def test_aws_headers_that_do_not_add_up_are_none(raw: bytes) -> None:
+def test_malformed_aws_headers_are_none(raw: bytes) -> None:
     assert isinstance(aws.parse_headers(raw), dict | None)
 
 
@@ -302,14 +302,14 @@ events = st.lists(
 
 
 @given(st.data())
-def test_aws_frames_read_back(data: st.DataObject) -> None:
+def test_aws_frames_are_parsed(data: st.DataObject) -> None:
     sent = data.draw(events)
     stream = b"".join(aws_message({":event-type": text_header(name)}, payload) for name, payload in sent)
     assert read(AWSFrames(), data.draw(cuttings(stream))) == sent
 
 
 @given(st.data())
-def test_a_flipped_bit_is_found_and_what_came_before_stands(data: st.DataObject) -> None:
+def test_a_flipped_bit_is_detected_and_earlier_frames_stay_valid(data: st.DataObject) -> None:
     sent = data.draw(events)
     messages = [aws_message({":event-type": text_header(name)}, payload) for name, payload in sent]
     hit = data.draw(st.integers(0, len(messages) - 1))
@@ -323,7 +323,7 @@ def test_a_flipped_bit_is_found_and_what_came_before_stands(data: st.DataObject)
     assert read(AWSFrames(), data.draw(cuttings(stream))) == got
 
 
-def test_lengths_that_contradict_each_other_are_told() -> None:
+def test_contradictory_lengths_are_reported() -> None:
     prelude = struct.pack(">II", 20, 90)
     stream = prelude + struct.pack(">I", zlib.crc32(prelude)) + b"x" * 40
     assert read(AWSFrames(), [stream]) == [("stray:bad_length", stream[:12])]
@@ -343,7 +343,7 @@ def test_exceptions_and_errors_are_named_by_their_headers() -> None:
     ]
 
 
-def test_a_frame_that_was_cut_is_told() -> None:
+def test_an_incomplete_frame_is_reported() -> None:
     message = aws_message({}, b"payload")
     assert read(AWSFrames(), [message, message[:-1]]) == [("", b"payload"), ("stray:", message[:-1])]
 
@@ -370,7 +370,7 @@ BODIES: dict[str, tuple[bytes, Seen]] = {
 @pytest.mark.parametrize("usual", ["sse", "ndjson", "aws"])
 @pytest.mark.parametrize(("body", "expected"), BODIES.values(), ids=list(BODIES))
 @pytest.mark.parametrize("lead", [b"", b"\n\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf \r\n"])
-def test_the_first_bytes_tell_the_framing(usual: Any, body: bytes, expected: Seen, lead: bytes) -> None:
+def test_the_framing_is_detected_by_the_first_bytes(usual: Any, body: bytes, expected: Seen, lead: bytes) -> None:
     if usual == "ndjson":
         expected = [
             (name, raw.replace(b"[DONE]", b"data: [DONE]") if body[:1] == b"{" else raw) for name, raw in expected
@@ -380,7 +380,7 @@ def test_the_first_bytes_tell_the_framing(usual: Any, body: bytes, expected: See
 
 
 @given(st.sampled_from(["sse", "ndjson", "aws"]), st.data())
-def test_cuts_do_not_show_whatever_the_bytes(usual: Any, data: st.DataObject) -> None:
+def test_cuts_do_not_show_for_any_bytes(usual: Any, data: st.DataObject) -> None:
     kinds = [sse_streams, st.lists(written, max_size=3).map(b"\n".join), st.binary(max_size=60), st.just(AWS)]
     body = b"".join(data.draw(st.lists(st.one_of(*kinds), max_size=3)))
     assert read(Body(usual), data.draw(cuttings(body))) == read(Body(usual), [body])
@@ -416,7 +416,7 @@ def told_values(framed: Seen) -> list[Any]:
 
 @pytest.mark.usefixtures("small_cap")
 @every_framing
-def test_a_frame_beyond_the_cap_is_skipped_and_told(make: Callable[[], Framing], wrap: Wrap) -> None:
+def test_a_frame_beyond_the_cap_is_skipped_and_reported(make: Callable[[], Framing], wrap: Wrap) -> None:
     stream = wrap(b"before") + wrap(b"x" * (2 * CAP)) + wrap(b"after") + wrap(b"y" * (40 * CAP)) + wrap(b"last")
     expected = ["before", "stray:frame_too_large", "after", "stray:frame_too_large", "last"]
     for size in (1, 2, 3, 64, CAP, CAP + 1, len(stream)):
@@ -425,7 +425,7 @@ def test_a_frame_beyond_the_cap_is_skipped_and_told(make: Callable[[], Framing],
 
 @pytest.mark.usefixtures("small_cap")
 @every_framing
-def test_the_cap_is_exact_however_the_frame_is_cut(make: Callable[[], Framing], wrap: Wrap) -> None:
+def test_the_cap_is_exact_for_every_cut(make: Callable[[], Framing], wrap: Wrap) -> None:
     around = CAP - len(wrap(b""))
     for length in range(around - 8, around + 8):
         stream = wrap(b"before") + wrap(b"x" * length) + wrap(b"after")
@@ -436,7 +436,7 @@ def test_the_cap_is_exact_however_the_frame_is_cut(make: Callable[[], Framing], 
 
 @pytest.mark.usefixtures("small_cap")
 @every_framing
-def test_a_frame_that_never_ends_takes_no_memory(make: Callable[[], Framing], wrap: Wrap) -> None:
+def test_a_frame_without_end_takes_bounded_memory(make: Callable[[], Framing], wrap: Wrap) -> None:
     framing, piece = make(), b"x" * CAP
     framing.feed(wrap(b"before") + wrap(b"x" * 3_000_000)[:500])
     tracemalloc.start()
@@ -454,7 +454,7 @@ def test_many_values_in_one_read_take_linear_time() -> None:
     assert len(read(JSONValues(), [stream])) == 60_000
 
 
-def test_frames_bear_the_named_limit() -> None:
+def test_the_frame_cap_is_32_mib() -> None:
     assert frame.MAX_FRAME_BYTES == 32 * 1024 * 1024
     [stray] = [
         item for item in SSE().feed(b"data: " + b"x" * (frame.MAX_FRAME_BYTES + 1)) if not isinstance(item, Frames)

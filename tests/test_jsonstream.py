@@ -1,4 +1,4 @@
-"""Incremental JSON against parsers that need the whole text: however it is cut, the view is right at every moment."""
+"""The incremental JSON parser is compared with parsers of whole texts: its value is right after every piece."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ values = st.recursive(
 
 
 def spelled(value: Any, chance: random.Random) -> str:
-    """The value as JSON, with spaces and escapes as nobody would write them."""
+    """The value as JSON with random white space and escapes."""
     space = lambda: chance.choice(["", "", "", " ", "\n", "\t\r "])  # noqa: E731  # used nine times, right here
     match value:
         case dict():
@@ -93,13 +93,13 @@ def test_the_scanner_finds_the_end(data: st.DataObject) -> None:
 
 
 @given(st.text(alphabet='{}[]"\\ a\n', max_size=30))
-def test_the_scanner_takes_anything(text: str) -> None:
+def test_the_scanner_accepts_any_text(text: str) -> None:
     whole, scanner = ValueScanner().feed(text), ValueScanner()
     ends = [at + end for at, character in enumerate(text) if (end := scanner.feed(character)) >= 0]
     assert (ends[0] if ends else -1) == whole
 
 
-def test_the_scanner_does_not_mind_depth() -> None:
+def test_the_scanner_accepts_any_depth() -> None:
     assert ValueScanner().feed("[" * 1_000_000 + "]" * 1_000_000) == 2_000_000
 
 
@@ -127,7 +127,7 @@ def paths_in(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 @given(st.data())
-def test_the_view_grows_into_the_value(data: st.DataObject) -> None:
+def test_every_partial_value_grows_into_the_final_one(data: st.DataObject) -> None:
     text = data.draw(json_texts)
     final = json.loads(text)
     view = PartialJSON()
@@ -142,13 +142,13 @@ def test_the_view_grows_into_the_value(data: st.DataObject) -> None:
 
 
 def ends_in_a_scalar(text: str) -> bool:
-    """Whether a number or a literal is being written at the end: others show it already then, we do not yet."""
+    """Whether the text ends in a number or literal, which other parsers return before it is complete."""
     outside = re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
     return '"' not in outside.replace('""', "") and re.search(r"[\w.+-]\Z", outside) is not None
 
 
 @given(json_texts)
-def test_the_view_agrees_with_another_parser(text: str) -> None:
+def test_partial_values_agree_with_another_parser(text: str) -> None:
     view = PartialJSON()
     for end, character in enumerate(text, 1):
         view.feed(character)
@@ -181,7 +181,7 @@ def test_the_pieces_add_up(data: st.DataObject) -> None:
     assert complete == told.keys()
 
 
-def test_a_field_can_be_shown_while_it_is_written() -> None:
+def test_a_field_is_visible_while_it_grows() -> None:
     view = PartialJSON()
     assert view.feed('{"path": "a.txt", "content": "Hel') == [
         JSONPiece(("path",), "a.txt", True),
@@ -217,7 +217,7 @@ def damaged(draw: st.DrawFn) -> str:
 
 
 @given(st.one_of(damaged(), st.text(alphabet='{}[]",:\\u0d83e1-. tfn\n', max_size=20)), st.data())
-def test_what_is_no_json_is_an_error_and_what_is_is_none(text: str, data: st.DataObject) -> None:
+def test_invalid_json_is_an_error_and_valid_json_is_not(text: str, data: st.DataObject) -> None:
     view = PartialJSON()
     for piece in data.draw(cuttings(text)):
         before, had_error = copy.deepcopy(view.value), view.error
@@ -242,7 +242,7 @@ def test_what_is_no_json_is_an_error_and_what_is_is_none(text: str, data: st.Dat
     ),
     st.data(),
 )
-def test_half_characters_are_replaced_and_whole_ones_are_not(units: list[str], data: st.DataObject) -> None:
+def test_lone_surrogates_are_replaced_and_pairs_are_not(units: list[str], data: st.DataObject) -> None:
     text = '{"' + "".join(units) + '":"' + "".join(units) + '"}'
     view = PartialJSON()
     for piece in data.draw(cuttings(text)):
@@ -251,7 +251,7 @@ def test_half_characters_are_replaced_and_whole_ones_are_not(units: list[str], d
     json.dumps(view.value, ensure_ascii=False).encode()
 
 
-def test_half_characters_that_come_raw_are_joined_or_replaced() -> None:
+def test_raw_surrogates_are_joined_or_replaced() -> None:
     view = PartialJSON()
     for piece in ('{"a\ud83d', '\ude00":"b', "\ud83d", "\ude00c\ude00d\ud83d", 'e\ud83d"', "}"):
         view.feed(piece)
@@ -262,7 +262,7 @@ def test_half_characters_that_come_raw_are_joined_or_replaced() -> None:
     assert view.error
 
 
-def test_depth_has_a_named_limit() -> None:
+def test_depth_is_limited_by_max_depth() -> None:
     view = PartialJSON()
     view.feed("[" * MAX_DEPTH + "]" * MAX_DEPTH)
     assert view.is_complete
@@ -273,7 +273,7 @@ def test_depth_has_a_named_limit() -> None:
 
 
 @pytest.mark.parametrize("number", ["1" * 5000, "-" + "9" * 4097, "0." + "3" * 6000])
-def test_a_number_without_end_is_no_value(number: str) -> None:
+def test_a_number_beyond_the_cap_is_an_error(number: str) -> None:
     view = PartialJSON()
     for piece in ('{"a": 1, "n": ', *number, "}"):
         view.feed(piece)
@@ -281,7 +281,7 @@ def test_a_number_without_end_is_no_value(number: str) -> None:
     assert view.value == {"a": 1}
 
 
-def test_a_key_without_end_is_no_key() -> None:
+def test_a_key_beyond_the_cap_is_an_error() -> None:
     view = PartialJSON()
     for _ in range(100):
         view.feed('{"a": 1, "k' if not view.value else "k" * 1000)
@@ -319,7 +319,7 @@ def watch(text: str) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
-def test_time_grows_as_the_text_does(shape: Any) -> None:
+def test_time_is_linear_in_the_text(shape: Any) -> None:
     def work(size: int) -> Callable[[], object]:
         text = shape(size)
         return lambda: watch(text)

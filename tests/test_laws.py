@@ -1,4 +1,4 @@
-"""The laws that hold for every vector, whatever it is about (DESIGN, section 3)."""
+"""The laws that hold for every vector (DESIGN, section 3)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support import Vector, decode_pieces, frame_bytes, joined, pieces_of,
 
 VECTORS = vectors()
 MAX_CUTS = 500
-"""In how many places a vector is cut in two: in all of them if it is short, else spread evenly."""
+"""In how many places a vector is cut in two: everywhere if it is short, else spread evenly."""
 
 CUT_CALLS = {
     "anthropic-no-arguments-yet-and-no-tokens-left-is-a-cut",
@@ -40,8 +40,8 @@ def name_of(vector: Vector) -> str:
 every_vector = pytest.mark.parametrize("vector", VECTORS, ids=name_of)
 
 
-def told(turn: penstock.Turn) -> dict[str, Any]:
-    """A turn in the words of a vector's `expected`, without what is empty."""
+def as_expected(turn: penstock.Turn) -> dict[str, Any]:
+    """A turn in the keys of a vector's `expected`."""
     usage = turn.usage
     counts = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
     return {
@@ -69,11 +69,11 @@ def told(turn: penstock.Turn) -> dict[str, Any]:
 
 
 OPTIONAL = {"parts", "finish_message", "raw_finish_reason", "opaque", "usage", "error_code"}
-"""What is compared only where a vector mentions it."""
+"""Keys that are compared only if a vector has them."""
 
 
 def assert_expected(turn: penstock.Turn, expected: dict[str, Any]) -> None:
-    actual = told(turn)
+    actual = as_expected(turn)
     for key, value in actual.items():
         if key in expected:
             wanted = expected[key]
@@ -86,7 +86,7 @@ def assert_expected(turn: penstock.Turn, expected: dict[str, Any]) -> None:
 
 
 @every_vector
-def test_a_vector_comes_out_as_it_says(vector: Vector) -> None:
+def test_a_vector_decodes_to_its_expected_turn(vector: Vector) -> None:
     decoded = decode_pieces(vector.wire, [vector.body()], vector.tools)
     assert_expected(penstock.collect(decoded), vector.expected)
     for choice, expected in vector.expected.get("choices", {}).items():
@@ -98,7 +98,9 @@ def test_cuts_do_not_show(vector: Vector) -> None:
     body = vector.body()
     whole = joined(decode_pieces(vector.wire, [body], vector.tools))
     cuttings = [list(pieces_of(body, size)) for size in (1, 2, 3, 7, 64)]
-    cuttings.append([frame_bytes(vector.wire, frame) for frame in vector.frames])  # as models stream: a read a frame
+    cuttings.append(
+        [frame_bytes(vector.wire, frame) for frame in vector.frames]
+    )  # as models stream: one frame per read
     cuttings += [random_pieces(body, seed) for seed in range(5)]
     cuttings += [[body[:at], body[at:]] for at in range(1, len(body), 1 + len(body) // MAX_CUTS)]
     for cutting in cuttings:
@@ -159,7 +161,7 @@ def test_events_survive_json(vector: Vector) -> None:
 @pytest.mark.parametrize("vector", [v for v in VECTORS if v.whole], ids=lambda v: f"{v.wire}-{v.name}")
 def test_streamed_equals_whole(vector: Vector) -> None:
     def facts(turn: penstock.Turn) -> dict[str, Any]:
-        kept = told(turn)
+        kept = as_expected(turn)
         calls = [
             {k: v for k, v in call.items() if k not in ("sealed_by", "arguments_raw")} for call in kept["tool_calls"]
         ]

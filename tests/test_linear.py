@@ -1,4 +1,4 @@
-"""Law 4: four times the input takes about four times the time, whatever the pieces, and memory stays bounded."""
+"""Law 4: four times the input takes about four times the time, for pieces of any size, in bounded memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def anthropic_delta(**delta: Any) -> bytes:
 
 
 def long_text(wire: str, size: int) -> bytes:
-    """A stream with one giant frame in it."""
+    """A stream with one very large frame."""
     return streams.body(wire).replace(b"Let me ", b"x" * size)
 
 
@@ -46,7 +46,7 @@ def test_blocks_of_several_lines_are_linear() -> None:
     assert_linear(work, 2000)
 
 
-def test_asking_the_accumulator_after_each_piece_is_linear() -> None:
+def test_querying_the_accumulator_after_each_piece_is_linear() -> None:
     def work(size: int) -> Callable[[], object]:
         text = json.dumps({"content": "word " * (size // 5)})
         pieces = [text[at : at + 8] for at in range(0, len(text), 8)]

@@ -1,4 +1,4 @@
-"""Which call a Chat Completions fragment belongs to: calls in any style that servers use are read back exactly."""
+"""Routing of Chat Completions fragments: calls are decoded exactly in every style that servers use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Fragment = dict[str, Any]
 
 
 class Call(Struct, frozen=True):
-    """A call as the server means it."""
+    """A call as the server intends it."""
 
     id: str
     name: str
@@ -42,7 +42,7 @@ class Style(Struct, frozen=True):
 
 
 def fragments(call: Call, at: int, pieces: list[str], style: Style) -> list[Fragment]:
-    """The fragments of one call, the heading first."""
+    """The fragments of one call; the first has its id and name."""
     out = []
     for number, piece in enumerate(pieces):
         function: dict[str, Any] = {"arguments": piece}
@@ -56,7 +56,7 @@ def fragments(call: Call, at: int, pieces: list[str], style: Style) -> list[Frag
 
 
 def give(where: dict[str, Any], key: str, value: Any, manner: str, number: int) -> None:
-    """Put an id or a name where this style has it."""
+    """Adds an id or a name to the fragments that have it in this style."""
     match manner, number:
         case "never", _:
             pass
@@ -91,7 +91,7 @@ def call_lists(draw: st.DrawFn) -> list[Call]:
 
 @st.composite
 def cut_arguments(draw: st.DrawFn, text: str, style: Style) -> list[str]:
-    """The arguments in pieces; the first is often empty, as servers send it with the heading."""
+    """The arguments in pieces; the first is often empty, as servers send it with the id and name."""
     if style.is_whole:
         return [text]
     cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=4)))
@@ -102,7 +102,7 @@ def cut_arguments(draw: st.DrawFn, text: str, style: Style) -> list[str]:
 
 @st.composite
 def streams(draw: st.DrawFn, calls: list[Call], style: Style) -> list[list[Fragment]]:
-    """The deltas of a stream: call after call, or mixed where the style says which is meant."""
+    """The deltas of a stream: call after call, or interleaved where the style identifies each fragment."""
     queues = [fragments(call, at, draw(cut_arguments(call.arguments, style)), style) for at, call in enumerate(calls)]
     deltas: list[list[Fragment]] = []
     if not (style.may_interleave and draw(st.booleans())):
@@ -118,7 +118,7 @@ def streams(draw: st.DrawFn, calls: list[Call], style: Style) -> list[list[Fragm
 
 
 def grouped(draw: st.DrawFn, deltas: list[list[Fragment]]) -> list[list[Fragment]]:
-    """Some neighbours put into one chunk."""
+    """Joins some consecutive fragments into one chunk."""
     out: list[list[Fragment]] = []
     for delta in deltas:
         if out and draw(st.integers(0, 3)) == 0:
@@ -191,7 +191,7 @@ def test_the_accumulator_reads_them_too(style: Style, data: st.DataObject) -> No
     accumulator = StreamingToolCallAccumulator()
     for delta in data.draw(streams(calls, style)):
         accumulator.add_chunk(delta)
-        accumulator.has_complete_tool_calls()  # asking changes nothing
+        accumulator.has_complete_tool_calls()  # has no side effect
     got = [(call.id, call.name, call.arguments_raw) for call in accumulator.get_complete_tool_calls()]
     assert got == [(call.id, call.name, call.arguments) for call in calls]
 
@@ -254,7 +254,7 @@ def test_shared_ids_do_not_merge_calls(data: st.DataObject) -> None:  # QUIRKS 2
 @every_style
 @a_few
 @given(data=st.data())
-def test_a_stream_that_is_cut_confirms_no_call(style: Style, data: st.DataObject) -> None:  # law 7
+def test_a_cut_stream_does_not_confirm_a_call(style: Style, data: st.DataObject) -> None:  # law 7
     deltas = data.draw(streams(data.draw(call_lists()), style))
     stream = body(deltas)
     cut = stream[: data.draw(st.integers(0, len(body(deltas, "")) - len(b"data: ")))]

@@ -1,4 +1,4 @@
-"""People keep their SDK and drop their loop: a vendor's own client reads the stream, `decode` takes its objects."""
+"""A vendor's own SDK reads the stream, and `decode` takes its objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROMPT = [{"role": "user", "content": "How do I get to Rome, and do I need an um
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Any]:
-    """A loopback server that answers any request with the stream of the wire that stands first in the path."""
+    """A loopback server that answers any request with the stream of the wire that is first in the path."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -57,7 +57,7 @@ def assert_right(turn: penstock.Turn, wire: WireName) -> None:
 
 
 @pytest.mark.parametrize("wire", [*WIRES, *ALIASES])
-def test_the_streams_of_these_tests_are_right(wire: WireName) -> None:
+def test_the_streams_of_these_tests_decode_as_expected(wire: WireName) -> None:
     assert_right(penstock.collect(penstock.decode(streams.body(wire), wire=wire)), wire)
 
 
@@ -160,7 +160,7 @@ def test_boto3(server: str) -> None:
 
 
 class EitherWay:
-    """A stream that can be read in plain code and in async code, as litellm's can."""
+    """A stream for sync and async code, as litellm's are."""
 
     def __init__(self, frames: list[bytes]) -> None:
         self.frames = frames
@@ -173,7 +173,7 @@ class EitherWay:
             yield frame
 
 
-def test_a_stream_that_can_be_read_either_way_is_read_either_way() -> None:
+def test_a_sync_and_async_stream_is_decoded_in_both_ways() -> None:
     frames = [streams.body("openai-chat")]
     events: Any = penstock.decode(EitherWay(frames), wire="openai-chat")
     assert_right(penstock.collect(events), "openai-chat")

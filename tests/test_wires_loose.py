@@ -1,4 +1,4 @@
-"""Streams that are not quite right, on the wires that end each call: what is whole, what is cut, and what is told."""
+"""Streams with faults, on the wires that end each call: which calls are valid, which are cut, what is reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Frame = dict[str, Any]
 
 
 def events_of(wire: str, *stream: Frame | str) -> list[StreamChunk]:
-    """The events of a stream, which are the same however it is cut, and sane."""
+    """Decodes a stream in several cuttings, checks that the events agree and are sane, and returns them."""
     parts = [frame_bytes(wire, frame) for frame in stream]
     body = b"".join(parts)
     whole = decode_pieces(wire, [body])
@@ -35,7 +35,7 @@ def events_of(wire: str, *stream: Frame | str) -> list[StreamChunk]:
 
 
 def calls_in(events: list[StreamChunk]) -> list[tuple[str, Any]]:
-    """The calls in order, by id: the arguments of those that are whole, and why the others are not."""
+    """The calls in order, by id: the arguments of valid ones, and the fault of the others."""
     calls = [event for event in events if isinstance(event, ToolCall | ToolCallInvalid)]
     return [(one.id, one.arguments if isinstance(one, ToolCall) else one.why) for one in calls]
 
@@ -49,7 +49,7 @@ def unknown_in(events: list[StreamChunk]) -> list[Any]:
 
 
 class Anthropic:
-    """Messages, by the words that Converse has for the same."""
+    """The frames of Anthropic Messages or, by other names, of Converse."""
 
     name = "anthropic"
     first: ClassVar[Frame] = {"type": "message_start", "message": {"id": "m1", "content": []}}
@@ -128,21 +128,21 @@ FIVE = '{"eur":5}'
 
 
 @every_speaker
-def test_a_start_that_is_repeated_begins_nothing(say: Speaker) -> None:
+def test_a_repeated_start_opens_no_second_block(say: Speaker) -> None:
     stream = [say.first, say.start(0), say.start(0), say.piece(0, FIVE), say.stop(0), *say.last]
     assert calls_of(say.name, *stream) == [("A", {"eur": 5})]
 
 
 @every_speaker
 @pytest.mark.parametrize("first", ["", '{"eur"', FIVE], ids=["nothing", "a piece", "all"])
-def test_a_call_that_loses_its_number_before_it_ended_is_cut(say: Speaker, first: str) -> None:
+def test_an_open_call_that_loses_its_number_is_cut(say: Speaker, first: str) -> None:
     begun = [say.first, say.start(0), *([say.piece(0, first)] if first else [])]
     stream = [*begun, say.start(0, "B"), say.piece(0, FIVE), say.stop(0), *say.last]
     assert calls_of(say.name, *stream) == [("A", "cut"), ("B", {"eur": 5})]
 
 
 @every_speaker
-def test_a_start_that_is_repeated_after_arguments_is_another_call(say: Speaker) -> None:
+def test_a_start_repeated_after_arguments_is_another_call(say: Speaker) -> None:
     stream = [say.first, say.start(0), say.piece(0, FIVE), say.start(0), say.piece(0, FIVE), say.stop(0), *say.last]
     assert calls_of(say.name, *stream) == [("A", "cut"), ("A_2", {"eur": 5})]
 
@@ -167,7 +167,7 @@ def test_a_repeated_start_may_bring_the_input() -> None:
     assert calls_of("anthropic", say.first, say.start(0), again, say.stop(0), *say.last) == [("A", {"eur": 5})]
 
 
-def test_calls_without_numbers_are_told_apart_by_their_starts() -> None:
+def test_calls_without_numbers_are_distinguished_by_their_starts() -> None:
     say = Anthropic()
     stream = [say.start(0), say.piece(0, FIVE), say.start(0, "B", "log"), say.piece(0, "{}")]
     nameless = [{key: value for key, value in frame.items() if key != "index"} for frame in stream]
@@ -178,44 +178,44 @@ def test_calls_without_numbers_are_told_apart_by_their_starts() -> None:
 
 
 @every_speaker
-def test_a_piece_before_its_start_makes_a_call_without_arguments_doubtful(say: Speaker) -> None:
+def test_a_piece_before_any_start_invalidates_a_call_without_arguments(say: Speaker) -> None:
     stream = [say.first, say.piece(0, FIVE), say.start(0), say.stop(0), *say.last]
     assert calls_of(say.name, *stream) == [("A", "cut")]
 
 
 @every_speaker
-def test_a_piece_of_nobody_knows_which_call_makes_both_doubtful(say: Speaker) -> None:
+def test_a_piece_of_an_unknown_call_invalidates_the_calls_that_may_lack_it(say: Speaker) -> None:
     begun = [say.first, say.start(0), say.start(1, "B", "log"), say.piece(7, FIVE)]
     assert calls_of(say.name, *begun, say.stop(0), say.stop(1), *say.last) == [("A", "cut"), ("B", "cut")]
 
 
 @every_speaker
-def test_a_lost_piece_does_not_touch_a_call_that_has_its_arguments(say: Speaker) -> None:
+def test_a_lost_piece_does_not_affect_a_call_with_whole_arguments(say: Speaker) -> None:
     stream = [say.first, say.piece(0, FIVE), say.start(0), say.piece(0, FIVE), say.stop(0), *say.last]
     assert calls_of(say.name, *stream) == [("A", {"eur": 5})]
 
 
 @every_speaker
-def test_a_piece_with_a_strange_number_is_the_one_open_calls(say: Speaker) -> None:
+def test_a_piece_with_an_unknown_number_belongs_to_the_only_open_call(say: Speaker) -> None:
     stream = [say.first, say.start(0), say.piece(7, FIVE), say.stop(0), *say.last]
     assert calls_of(say.name, *stream) == [("A", {"eur": 5})]
 
 
 @every_speaker
-def test_a_piece_of_a_call_that_ended_is_not_the_next_ones(say: Speaker) -> None:
+def test_a_piece_of_an_ended_call_does_not_belong_to_the_next_one(say: Speaker) -> None:
     ended = [say.first, say.start(0), say.piece(0, "{}"), say.stop(0)]
     stream = [*ended, say.start(1, "B"), say.piece(0, " "), say.piece(1, FIVE), say.stop(1), *say.last]
     assert calls_of(say.name, *stream) == [("A", {}), ("B", {"eur": 5})]
 
 
-def test_cohere_may_leave_out_the_index_of_a_start() -> None:
+def test_cohere_starts_may_lack_an_index() -> None:
     say = Cohere()
     stream = [say.first, say.start(None), say.piece(0, FIVE), say.stop(0), *say.last]
     assert calls_of("cohere", *stream) == [("A", {"eur": 5})]
 
 
 @pytest.mark.parametrize("extra", [{}, {"more": 1}], ids=["plain", "odd"])
-def test_a_piece_after_its_call_ended_without_arguments_makes_it_doubtful(extra: Frame) -> None:
+def test_a_piece_after_a_call_ended_without_arguments_invalidates_it(extra: Frame) -> None:
     say = Cohere()
     stream = [say.first, say.start(0), say.stop(0), {**say.piece(0, FIVE), **extra}, *say.last]
     assert calls_of("cohere", *stream) == [("A", "cut")]
@@ -232,7 +232,7 @@ HOLE = [("anthropic", "data: {]\n\n"), ("cohere", "data: {]\n\n"), ("anthropic",
 
 
 @pytest.mark.parametrize(("wire", "hole"), HOLE, ids=["anthropic", "cohere", "too deep"])
-def test_a_call_with_a_hole_in_it_is_cut(wire: str, hole: str) -> None:
+def test_a_call_with_an_unreadable_frame_in_it_is_cut(wire: str, hole: str) -> None:
     say: Speaker = Anthropic() if wire == "anthropic" else Cohere()
     begun: list[Any] = [say.first, say.start(0), say.piece(0, '{"p":"/tmp')]
     ended = [say.piece(0, '"}'), say.stop(0), *say.last]
@@ -246,7 +246,7 @@ def test_a_call_with_a_hole_in_it_is_cut(wire: str, hole: str) -> None:
         assert calls_of(wire, say.first, say.start(0), hole, say.stop(0), *say.last) == [("A", "cut")]
 
 
-def test_a_chat_call_with_a_hole_in_it_is_cut() -> None:
+def test_a_chat_call_with_an_unreadable_frame_in_it_is_cut() -> None:
     def chunk(**delta: Any) -> Frame:
         return {"choices": [{"index": 0, "delta": delta}]}
 
@@ -262,7 +262,7 @@ def test_a_chat_call_with_a_hole_in_it_is_cut() -> None:
 
 
 @every_speaker
-def test_a_call_with_a_strange_piece_in_it_is_cut(say: Speaker) -> None:
+def test_a_call_with_an_unknown_delta_in_it_is_cut(say: Speaker) -> None:
     begun = [say.first, say.start(0), say.piece(0, '{"p":"/tmp')]
     ended = [say.piece(0, '"}'), say.stop(0), *say.last]
     assert calls_of(say.name, *begun, say.strange(0), *ended) == [("A", "cut")]
@@ -271,7 +271,7 @@ def test_a_call_with_a_strange_piece_in_it_is_cut(say: Speaker) -> None:
 
 
 @every_speaker
-def test_a_call_of_which_a_strange_event_speaks_is_cut(say: Speaker) -> None:
+def test_a_call_with_an_unknown_event_for_its_block_is_cut(say: Speaker) -> None:
     begun = [say.first, say.start(0), say.piece(0, '{"p":"/tmp')]
     ended = [say.piece(0, '"}'), say.stop(0), *say.last]
     strange: Frame = {"type": "call-patch", "index": 0, "patch": "/x"}
@@ -280,7 +280,7 @@ def test_a_call_of_which_a_strange_event_speaks_is_cut(say: Speaker) -> None:
     assert calls_of(say.name, *begun, strange, *ended) == [("A", "cut")]
 
 
-def test_a_frame_that_is_too_large_is_a_hole_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_with_a_frame_beyond_the_cap_in_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.framing.sse.MAX_FRAME_BYTES", 1000)
     say = Anthropic()
     begun = [say.first, say.start(0), say.piece(0, '{"p":"'), say.piece(0, "x" * 1000), say.piece(0, '"}')]
@@ -290,7 +290,7 @@ def test_a_frame_that_is_too_large_is_a_hole_too(monkeypatch: pytest.MonkeyPatch
 # A bare end mark.
 
 
-def test_a_bare_end_mark_does_not_say_that_there_are_no_arguments() -> None:
+def test_an_end_mark_alone_does_not_confirm_empty_arguments() -> None:
     say = Anthropic()
     stop = {"type": "message_stop"}
     assert calls_of("anthropic", say.first, say.start(0), stop) == [("A", "cut")]
@@ -305,12 +305,12 @@ def test_a_bare_end_mark_does_not_say_that_there_are_no_arguments() -> None:
 
 
 def after_the_retry(events: list[StreamChunk]) -> list[StreamChunk]:
-    """What counts."""
+    """The part of the events that is compared."""
     [at] = [at for at, event in enumerate(events) if isinstance(event, Retry)]
     return events[at:]
 
 
-def test_a_new_attempt_voids_the_error_and_the_counts_of_the_first() -> None:
+def test_a_new_attempt_withdraws_the_error_and_usage_of_the_first() -> None:
     say = Anthropic()
     usage = {"input_tokens": 9, "cache_read_input_tokens": 5}
     first: Frame = {"type": "message_start", "message": {"id": "m1", "content": [], "usage": usage}}
@@ -322,7 +322,7 @@ def test_a_new_attempt_voids_the_error_and_the_counts_of_the_first() -> None:
     assert turn.usage == Usage(7, raw={"input_tokens": 7})
 
 
-def test_a_lost_piece_of_the_first_attempt_is_forgotten() -> None:
+def test_a_lost_piece_of_a_withdrawn_attempt_has_no_effect() -> None:
     say = Anthropic()
     anew: Frame = {"type": "message_start", "message": {"id": "m2", "content": []}}
     stream = [say.first, say.piece(0, FIVE), anew, say.start(0), say.stop(0), *say.last]
@@ -360,12 +360,12 @@ def responses(*stream: Frame | str) -> list[tuple[str, Any]]:
     return calls_of("openai-responses", CREATED, *stream, COMPLETED)
 
 
-def test_an_item_that_was_announced_without_its_index_is_known_by_its_id() -> None:
+def test_an_item_added_without_an_index_is_found_by_its_id() -> None:
     assert responses(added(None, item()), piece(0, FIVE), ended(0, item(FIVE))) == [("call_1", {"eur": 5})]
     assert responses(added(None, item()), piece(0, FIVE, "x"), ended(0, item(FIVE, "y"))) == [("call_1", {"eur": 5})]
 
 
-def test_arguments_under_another_index_are_those_of_their_item() -> None:
+def test_arguments_with_a_wrong_index_are_assigned_by_the_item_id() -> None:
     assert responses(added(0, item()), piece(1, FIVE)) == [("call_1", {"eur": 5})]
     split = [piece(0, '{"eur"'), piece(1, ":"), piece(0, "5}")]
     assert responses(added(0, item()), added(1, TWO), *split, ended(1, TWO)) == [
@@ -374,7 +374,7 @@ def test_arguments_under_another_index_are_those_of_their_item() -> None:
     ]
 
 
-def test_items_that_share_an_index_are_told_apart_by_their_ids() -> None:
+def test_items_with_the_same_index_are_distinguished_by_their_ids() -> None:
     begun = [added(0, item()), added(0, TWO)]
     pieces = [piece(0, '{"eur"'), piece(0, '{"x"', "fc2"), piece(0, ":5}"), piece(0, ":1}", "fc2")]
     one, two = ("call_1", {"eur": 5}), ("call_2", {"x": 1})
@@ -383,7 +383,7 @@ def test_items_that_share_an_index_are_told_apart_by_their_ids() -> None:
     assert responses(*begun, *pieces, *silent) == [one, two]
 
 
-def test_an_item_that_ends_twice_under_other_ids_is_one_call() -> None:
+def test_an_item_that_ends_twice_with_different_ids_is_one_call() -> None:
     begun = [added(0, item(id="x1")), piece(0, FIVE, "x2"), ended(0, item(FIVE, "x3"))]
     assert responses(*begun, ended(0, item(FIVE, "x4"))) == [("call_1", {"eur": 5})]
     assert responses(*begun, added(0, item(id="x5"))) == [("call_1", {"eur": 5})]
@@ -395,7 +395,7 @@ def test_a_call_whose_id_changes_is_one_call() -> None:
     ]
 
 
-def test_items_that_all_have_the_same_id_are_told_apart_by_their_index() -> None:
+def test_items_with_the_same_id_are_distinguished_by_their_index() -> None:
     same = {**TWO, "id": "fc1"}
     stream = [added(0, item()), added(1, same), piece(0, FIVE), piece(1, '{"x":1}'), ended(0, item()), ended(1, same)]
     assert responses(*stream) == [("call_1", {"eur": 5}), ("call_2", {"x": 1})]
@@ -405,18 +405,18 @@ def test_items_that_all_have_the_same_id_are_told_apart_by_their_index() -> None
     ]
 
 
-def test_an_item_that_loses_its_index_before_it_ended_is_cut() -> None:
+def test_an_open_item_that_loses_its_index_is_cut() -> None:
     anew = item(FIVE, "fc2", "call_2")
     stream = [added(0, item()), piece(0, FIVE), added(0, anew), piece(0, FIVE, "fc2"), ended(0, anew)]
     assert responses(*stream) == [("call_2", {"eur": 5}), ("call_1", "cut")]
 
 
 @pytest.mark.parametrize("ending", [[], [ended(0, item())]], ids=["no end", "an end without arguments"])
-def test_arguments_of_no_item_make_a_call_without_arguments_doubtful(ending: list[Frame]) -> None:
+def test_arguments_without_an_item_invalidate_a_call_without_arguments(ending: list[Frame]) -> None:
     assert ("call_1", "cut") in responses(added(0, item()), piece(1, FIVE, "x"), *ending)
 
 
-def test_an_id_that_comes_late_is_nobody_elses() -> None:
+def test_a_late_id_is_not_given_to_another_call() -> None:
     late = [
         piece(0, FIVE),
         added(0, item(call_id="call_0")),
@@ -427,7 +427,7 @@ def test_an_id_that_comes_late_is_nobody_elses() -> None:
     assert calls == [("call_0", {"eur": 5}), ("call_0_2", {"x": 1})]
 
 
-def test_final_arguments_mend_a_hole() -> None:
+def test_final_arguments_replace_a_lost_piece() -> None:
     begun: list[Any] = [added(0, item()), piece(0, '{"eur"'), "data: {]\n\n", piece(0, ":5}")]
     assert responses(*begun, ended(0, item(FIVE))) == [("call_1", {"eur": 5})]
     assert responses(*begun, ended(0, item())) == [("call_1", "cut")]
@@ -437,7 +437,7 @@ def test_final_arguments_mend_a_hole() -> None:
 
 
 @pytest.mark.parametrize("begun", [[], [added(0, item())]], ids=["nothing", "a call"])
-def test_a_new_response_voids_the_error_of_the_first(begun: list[Frame]) -> None:
+def test_a_second_response_withdraws_the_error_of_the_first(begun: list[Frame]) -> None:
     error: Frame = {"type": "error", "code": "server_error", "message": "x"}
     anew: Frame = {"type": "response.created", "response": {"id": "r2"}}
     stream = [CREATED, *begun, error, anew, added(0, item()), ended(0, item(FIVE)), COMPLETED]
@@ -445,7 +445,7 @@ def test_a_new_response_voids_the_error_of_the_first(begun: list[Frame]) -> None
     assert (turn.finish_reason, turn.error, len(turn.tool_calls)) == ("tool_calls", None, 1)
 
 
-def test_pieces_that_an_item_does_not_hold_are_told() -> None:
+def test_pieces_missing_from_the_final_item_are_reported() -> None:
     patch = {"type": "apply_patch_call", "id": "ap", "status": "completed"}
     where = {"output_index": 0, "item_id": "ap"}
     pieces = [
@@ -465,7 +465,7 @@ PAIRS = [(one, other) for one in WIRES for other in WIRES if one != other]
 
 
 @pytest.mark.parametrize(("wire", "other"), PAIRS, ids=lambda name: name)
-def test_the_stream_of_any_other_wire_is_doubted(wire: str, other: str) -> None:
+def test_a_stream_of_another_wire_is_an_error(wire: str, other: str) -> None:
     body = b"".join(frames(other, Reply("Look.", call("weather", {"city": "Rome"}))))
     for pieces in ([body], pieces_of(body, 1), pieces_of(body, 100)):
         events = decode_pieces(wire, pieces)
@@ -486,18 +486,18 @@ def test_the_stream_of_any_other_wire_is_doubted(wire: str, other: str) -> None:
         ("ollama", {"model": "m", "message": {"role": "assistant", "content": ""}, "done": False}),
     ],
 )
-def test_a_stream_that_said_nothing_but_is_of_this_wire_is_not_doubted(wire: str, frame: Frame) -> None:
+def test_an_empty_stream_of_the_right_wire_is_not_an_error(wire: str, frame: Frame) -> None:
     strange = {"brandNew": {"a": 1}} if wire == "bedrock" else {"type": "brand_new", "a": 1}
     events = events_of(wire, frame, strange)
     assert unknown_in(events)
     assert [event for event in events if isinstance(event, Error)] == []
 
 
-# What is told, and how.
+# What is reported, and how.
 
 
 @pytest.mark.parametrize("end", [b"", b" "])
-def test_lines_of_json_that_lost_their_ends_are_told(end: bytes) -> None:
+def test_json_lines_without_line_ends_are_reported(end: bytes) -> None:
     body = b"".join(frames("ollama", Reply("Look.", call("weather", {"city": "Rome"}))))
     for pieces in ([line + end for line in body.splitlines()], pieces_of(end.join(body.splitlines()), 1)):
         turn = penstock.collect(penstock.decode(list(pieces), wire="ollama"))
@@ -506,7 +506,7 @@ def test_lines_of_json_that_lost_their_ends_are_told(end: bytes) -> None:
         assert "iter_bytes" in turn.error.message
 
 
-def test_a_last_line_without_its_end_is_a_line() -> None:
+def test_a_last_line_without_a_line_end_is_a_frame() -> None:
     line = {"model": "m", "message": {"content": "}{"}, "done": True}
     assert penstock.collect(decode_pieces("ollama", [json.dumps(line).encode()])).text == "}{"
 
@@ -540,7 +540,7 @@ def test_counts_in_the_delta_of_a_message_are_read(inner: Frame, outer: Frame | 
         ("gemini", {"message": "boom", "usageMetadata": {"promptTokenCount": 3}}),
     ],
 )
-def test_an_error_shows_the_frame_as_it_came(wire: str, frame: Frame) -> None:
+def test_an_error_has_the_original_frame(wire: str, frame: Frame) -> None:
     error = penstock.collect(events_of(wire, frame)).error
     assert error is not None
     assert error.raw == frame
@@ -565,12 +565,12 @@ def test_a_stop_after_each_piece_is_linear() -> None:
     linear(1000, lambda size: [say.first, say.start(0), *closed * size, *say.last])
 
 
-def test_pieces_of_no_call_are_linear_however_many_calls_are_open() -> None:
+def test_orphaned_pieces_are_linear_with_many_open_calls() -> None:
     say = Anthropic()
     linear(500, lambda size: [*(say.start(at, f"t{at}") for at in range(size)), *[say.piece(-5, "x")] * size])
 
 
-def test_holes_are_linear_however_many_calls_are_open() -> None:
+def test_unreadable_frames_are_linear_with_many_open_calls() -> None:
     say = Anthropic()
 
     def work(size: int) -> Callable[[], object]:
@@ -583,7 +583,7 @@ def test_holes_are_linear_however_many_calls_are_open() -> None:
 # Ids.
 
 
-def test_an_id_that_is_taken_gets_the_first_number_that_is_free() -> None:
+def test_a_used_id_gets_the_first_free_number() -> None:
     ids = UniqueIds()
     assert [ids.take(id) for id in ("a", "a", "a_2", "a", "a_2")] == ["a", "a_2", "a_2_2", "a_3", "a_2_3"]
     ids.add("b")
@@ -594,7 +594,7 @@ def test_an_id_that_is_taken_gets_the_first_number_that_is_free() -> None:
     assert [ids.take("c", lambda number: f"c{number}") for _ in range(3)] == ["c", "c2", "c3"]
 
 
-def test_made_up_ids_count_from_nothing_past_those_that_are_given() -> None:
+def test_generated_ids_count_from_zero_and_skip_used_ones() -> None:
     blocks = Numbering("call_")
     given = ["", "call_1", "", "call_1", ""]
     assert [blocks.unique_id(id) for id in given] == ["call_0", "call_1", "call_2", "call_1_2", "call_3"]
@@ -613,7 +613,7 @@ NOISE = {
 
 @pytest.mark.parametrize("noise", NOISE)
 @pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "openai-responses", "cohere", "gemini"])
-def test_what_keeps_a_connection_alive_harms_no_call(wire: str, noise: str) -> None:
+def test_a_keep_alive_does_not_damage_a_call(wire: str, noise: str) -> None:
     parts = frames(wire, Reply("Look.", call("weather", {"city": "Rome"}), call("now")))
     events = decode_pieces(wire, [NOISE[noise] + part for part in parts])
     calls = [event for event in events if isinstance(event, ToolCall)]
@@ -624,7 +624,7 @@ def chat(*choices: Any, **fields: Any) -> bytes:
     return frame_bytes("openai-chat", {"choices": list(choices), **fields})
 
 
-def test_a_message_that_runs_ahead_of_its_deltas_is_not_told_twice() -> None:
+def test_a_message_sent_before_its_deltas_is_not_repeated() -> None:
     ahead = {"index": 0, "delta": {"content": ""}, "message": {"content": "He"}}
     deltas = [chat({"index": 0, "delta": {"content": piece}}) for piece in ("He", "llo")]
     end = chat({"index": 0, "delta": {}, "message": {"content": "Hello"}, "finish_reason": "stop"})
@@ -632,7 +632,7 @@ def test_a_message_that_runs_ahead_of_its_deltas_is_not_told_twice() -> None:
     assert (turn.text, turn.finish_reason) == ("Hello", "stop")
 
 
-def test_an_entry_of_another_kind_harms_no_call() -> None:
+def test_an_entry_of_another_kind_does_not_damage_a_call() -> None:
     call_0 = {"index": 0, "id": "c", "function": {"name": "look", "arguments": '{"a"'}}
     search = {"index": 1, "type": "web_search", "web_search": {"query": "x"}}
     rest = {"index": 0, "function": {"arguments": ":1}"}}
@@ -643,12 +643,12 @@ def test_an_entry_of_another_kind_harms_no_call() -> None:
 
 
 @pytest.mark.parametrize("good", [{"error_code": "0"}, {"base_resp": {"status_code": "0"}}, {"error_msg": "success"}])
-def test_a_code_of_nought_is_no_error(good: Any) -> None:
+def test_an_error_code_of_zero_is_not_an_error(good: Any) -> None:
     whole = chat({"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop"}, **good)
     turn = penstock.collect(decode_pieces("openai-chat", [whole]))
     assert (turn.text, turn.error, turn.finish_reason) == ("Hi.", None, "stop")
 
 
-def test_choices_that_say_nothing_are_no_answers() -> None:
+def test_empty_choices_are_not_answers() -> None:
     events = decode_pieces("openai-chat", [chat(7, "x", [], {"delta": "no"}, {"delta": []})])
     assert {event.choice for event in events if isinstance(event, Finish)} == {0}

@@ -1,6 +1,6 @@
-"""Any text as JSON in pieces: nothing is raised, and the view ends as the standard library says of the whole.
+"""Fuzzes the incremental JSON parser: it never raises, and its result agrees with the standard library's.
 
-The first byte of an input says how the rest is cut.
+The first byte of an input selects how the rest is cut.
 """
 
 from __future__ import annotations

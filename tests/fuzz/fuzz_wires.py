@@ -1,7 +1,7 @@
-"""Any bytes on any wire: nothing is raised, the events are sane, and cuts do not show.
+"""Fuzzes the wires: they never raise, the events are sane, and cuts do not show.
 
-The first byte of an input says which wire, the second how the rest is cut. On Bedrock, whose checksums no mutation
-would survive, the rest is lines, each an event's name and its payload.
+The first byte of an input selects the wire, the second how the rest is cut. For Bedrock, whose checksums would fail
+after any mutation, the rest consists of lines with an event name and a payload.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def check(data: bytes) -> None:
 
 
 def seed(folder: Path) -> None:
-    """The vectors, to begin with."""
+    """The vectors, as the initial corpus."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, vector in enumerate(vectors()):
         wire = ALIASES.get(vector.wire, vector.wire)
