@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Iterator
-from contextlib import aclosing, closing
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
+from contextlib import closing
 from typing import Any, Self
 
 from penstock.errors import AlreadyReadError, ConnectionFailed, ProviderError
@@ -280,31 +280,36 @@ class AsyncStream(StreamedResponse):
         await self._connection.close()
 
     async def _read(self) -> AsyncIterator[StreamChunk]:
-        unfolded = self._unfolded
-        async with aclosing(self._batches()) as batches:
-            async for chunks in batches:
+        unfolded, chunks = self._unfolded, self._before_loop
+        try:
+            while chunks is not None:
                 for chunk in chunks:
                     unfolded.append(chunk)
                     yield chunk
                 self._fold_many()
+                chunks = await self._next_batch()
+        finally:
+            await self.close()
 
-    async def _batches(self) -> AsyncGenerator[list[StreamChunk]]:
+    async def _batches(self) -> AsyncIterator[list[StreamChunk]]:
         chunks = self._before_loop
         try:
             while chunks is not None:
                 if chunks:
                     yield chunks
-                if (body := self._body) is None:
-                    chunks = await self._advance()
-                    continue
-                try:
-                    data = await self._connection.read(body.timeout)
-                except ProviderError as failure:
-                    chunks = await self._advance(error=failure)
-                else:
-                    chunks = body.feed(data) if data else await self._advance(b"")
+                chunks = await self._next_batch()
         finally:
             await self.close()
+
+    async def _next_batch(self) -> list[StreamChunk] | None:
+        """The chunks of the next read; None at the end of the exchange."""
+        if (body := self._body) is None:
+            return await self._advance()
+        try:
+            data = await self._connection.read(body.timeout)
+        except ProviderError as failure:
+            return await self._advance(error=failure)
+        return body.feed(data) if data else await self._advance(b"")
 
     def _carry_out(self, command: OpenRequest | ReadBytes | Sleep | CloseConnection) -> Awaitable[Any]:
         match command:
