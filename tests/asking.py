@@ -37,6 +37,8 @@ PATIENCE = 20
 FOREVER = wait(3600)
 LONG = 8.0
 """Seconds that no test takes unless something fails to end."""
+AT_ONCE = 1.0
+"""Seconds that cancelling may take; the cancelled wait would take far longer."""
 
 every_wire = pytest.mark.parametrize("wire", WIRES)
 sync_and_async = pytest.mark.parametrize("mode", ["sync", "async"])
@@ -91,6 +93,20 @@ def in_thread(work: Callable[[], Any]) -> threading.Thread:
 
 
 # Servers that cannot be scripted.
+
+
+@contextmanager
+def full_backlog() -> Iterator[str]:
+    """A base URL at which a connection is never established, because the backlog is full."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        waiting = [socket.socket() for _ in range(3)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(listener.getsockname())
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        for one in waiting:
+            one.close()
+
 
 Serve = Callable[[socket.socket], None]
 

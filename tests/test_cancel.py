@@ -22,7 +22,7 @@ from penstock.run.events import Done, StreamEvent, ToolStart
 from penstock.run.limits import Limits
 from penstock.testing import Hang, Loopback, Reply, always, call, say, wait
 from penstock.tools.tool import as_tool, tool
-from tests.asking import serving
+from tests.asking import AT_ONCE, serving
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
     MODES,
@@ -40,7 +40,7 @@ from tests.runs import (
     streaming,
     sync_and_async,
 )
-from tests.test_transport import AT_ONCE, Staller
+from tests.test_cancel_stream import Staller
 
 # -- cancelled anywhere ------------------------------------------------------------------------------------------------
 

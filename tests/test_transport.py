@@ -1,4 +1,4 @@
-"""The transport: errors, retries, timeouts, broken connections, secrets and cancelling."""
+"""The transport over HTTP: error responses, retries, timeouts, broken connections, unexpected bodies and secrets."""
 
 from __future__ import annotations
 
@@ -10,24 +10,19 @@ import logging
 import os
 import pickle
 import socket
-import ssl
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime
 from email.utils import format_datetime
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import httpx2
 import pytest
 
-import penstock
 from penstock import (
     AuthenticationError,
     BadRequestError,
@@ -38,12 +33,10 @@ from penstock import (
     OverloadedError,
     RateLimitError,
     Retries,
-    Stream,
     TimedOut,
     Timeouts,
     UnexpectedReplyError,
 )
-from penstock.decoder import Decoder
 from penstock.events import Error, Finish, Retry, ToolCallInvalid, Usage
 from penstock.testing import (
     Hang,
@@ -64,21 +57,10 @@ from penstock.testing import (
     say,
     wait,
 )
-from penstock.transport.commands import (
-    CloseConnection,
-    Deliver,
-    HTTPRequest,
-    OpenRequest,
-    ReadBytes,
-    ReadTimedOut,
-    ResponseHead,
-    Sleep,
-)
 from penstock.transport.error_responses import response_error, retry_after
-from penstock.transport.exchange import Exchange
-from penstock.transport.sync_http import HTTPConnection
 from penstock.transport.watchdog import Watchdog
 from tests.asking import (
+    AT_ONCE,
     FOREVER,
     KEY,
     LONG,
@@ -89,7 +71,7 @@ from tests.asking import (
     aread,
     every_wire,
     failure,
-    in_thread,
+    full_backlog,
     is_gone,
     model_at,
     model_on,
@@ -258,212 +240,6 @@ def test_retry_after_is_read_as_seconds_milliseconds_or_a_date() -> None:
         assert retry_after({"Retry-After": nonsense}, 0) is None
 
 
-def test_a_retry_after_date_is_compared_with_the_calendar() -> None:
-    date = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    wanted = walk(exchange(), ResponseHead(429, {"retry-after": date}), b"", ConnectionFailed("enough"))
-    [pause] = [command for command in wanted if isinstance(command, Sleep)]
-    assert 25 < pause.seconds <= 30
-
-
-# The exchange, without I/O and with its own clock.
-
-
-class Clock:
-    """A clock that tests advance."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def exchange(clock: Clock | None = None, timeouts: Timeouts | None = None, retries: Retries | None = None) -> Exchange:
-    return Exchange(
-        request=HTTPRequest("http://localhost/v1", {"authorization": f"Bearer {KEY}"}, b"{}"),
-        new_decoding=lambda: Decoder("openai-chat"),
-        timeouts=timeouts or Timeouts(),
-        retries=retries or Retries(),
-        clock=clock or Clock(),
-        calendar=time.time,
-    )
-
-
-OK = ResponseHead(200, {})
-FRAMES = frames("openai-chat", Reply(say("Let me look."), call("weather", {"city": "Rome"})))
-
-
-def walk(of: Exchange, *outcomes: Any) -> list[Any]:
-    """The commands of an exchange whose requests and reads have these outcomes, and the error that it raises."""
-    left = iter(outcomes)
-    commands = of.commands()
-    seen: list[Any] = []
-    try:
-        command = next(commands)
-        while True:
-            seen.append(command)
-            if not isinstance(command, OpenRequest | ReadBytes):
-                command = next(commands)
-                continue
-            outcome = next(left)
-            if callable(outcome):
-                outcome = outcome()
-            command = commands.throw(outcome) if isinstance(outcome, Exception) else commands.send(outcome)
-    except StopIteration:
-        assert next(left, None) is None, "not all of it was wanted"
-    except penstock.ProviderError as error:
-        seen.append(error)
-    return seen
-
-
-def delivered(seen: list[Any]) -> list[Any]:
-    return [chunk for command in seen if isinstance(command, Deliver) for chunk in command.chunks]
-
-
-def test_delays_double_up_to_a_maximum_and_are_randomised() -> None:
-    retries = Retries(attempts=6, first_delay=1, longest_delay=5)
-    seen = walk(exchange(retries=retries), *[ResponseHead(503, {}), b""] * 7)
-    pauses = [command.seconds for command in seen if isinstance(command, Sleep)]
-    for pause, full in zip(pauses, [1, 2, 4, 5, 5, 5], strict=True):
-        assert 0.75 * full <= pause <= full
-    assert isinstance(seen[-1], OverloadedError)
-    others = walk(exchange(retries=retries), *[ResponseHead(503, {}), b""] * 7)
-    assert pauses != [command.seconds for command in others if isinstance(command, Sleep)]
-
-
-def test_the_connection_is_closed_before_each_delay_and_at_the_end() -> None:
-    seen = walk(exchange(), ResponseHead(503, {}), b"", OK, *FRAMES, b"")
-    kinds = [type(command) for command in seen if not isinstance(command, ReadBytes | Deliver)]
-    assert kinds == [OpenRequest, CloseConnection, Sleep, OpenRequest, CloseConnection]
-
-
-def test_an_error_is_not_retried_if_the_delay_exceeds_the_total_timeout() -> None:
-    limited = exchange(timeouts=Timeouts(total=10))
-    seen = walk(limited, ResponseHead(429, {"retry-after": "11"}), b"")
-    assert [type(command) for command in seen[-2:]] == [CloseConnection, RateLimitError]
-
-
-def test_the_total_timeout_runs_from_the_first_request() -> None:
-    clock = Clock()
-    limited = exchange(clock, Timeouts(connect=20, first_event=60, total=10))
-    clock.now += 100  # created, but not yet sent
-    commands = limited.commands()
-    first = next(commands)
-    assert isinstance(first, OpenRequest)
-    assert (first.connect, first.first_byte) == (10, 10)
-    clock.now += 4
-    assert next_of(commands, OK) == ReadBytes(6)
-    clock.now += 4
-    assert isinstance(next_of(commands, FRAMES[0] + FRAMES[1]), Deliver)
-    assert next(commands) == ReadBytes(2)
-    clock.now += 2
-    tell = commands.throw(ReadTimedOut("late"))
-    assert tell == CloseConnection()
-    [error, finish] = next_tell(commands)
-    assert (error.message, error.retryable) == ("the response took longer than 10 seconds (timeouts.total)", False)
-    assert finish.reason == "cut"
-
-
-def next_of(commands: Any, result: Any) -> Any:
-    return commands.send(result)
-
-
-def next_tell(commands: Any) -> Any:
-    command = next(commands)
-    assert isinstance(command, Deliver)
-    return command.chunks
-
-
-def test_a_deadline_that_has_passed_before_a_read_is_named_in_the_error() -> None:
-    clock = Clock()
-
-    def late() -> bytes:
-        clock.now += 7
-        return b": ping\n\n"
-
-    seen = walk(exchange(clock, Timeouts(first_event=5), ONCE), OK, late)
-    assert str(seen[-1]) == "no event received within 5 seconds (timeouts.first_event)"
-
-
-def test_keep_alives_are_not_events() -> None:
-    clock = Clock()
-
-    def ping() -> bytes:
-        clock.now += 2
-        return b": ping\n\n"
-
-    seen = walk(exchange(clock, Timeouts(first_event=5, idle=1), ONCE), OK, ping, ping, ping)
-    assert [command.timeout for command in seen if isinstance(command, ReadBytes)] == [5, 3, 1]
-    assert str(seen[-1]) == "no event received within 5 seconds (timeouts.first_event)"
-
-
-def test_the_idle_timeout_starts_with_the_first_event_and_excludes_the_reader_s_time() -> None:
-    clock = Clock()
-    commands = exchange(clock, Timeouts(first_event=5, idle=3)).commands()
-    next(commands)
-    assert next_of(commands, OK) == ReadBytes(5)
-    assert isinstance(next_of(commands, FRAMES[0] + FRAMES[1]), Deliver)
-    clock.now += 1000  # a slow reader
-    assert next(commands) == ReadBytes(3)
-
-
-def test_each_attempt_has_its_own_first_event_timeout() -> None:
-    clock = Clock()
-    retries = Retries(attempts=1, first_delay=0, after_start=True)
-    seen = walk(
-        exchange(clock, Timeouts(first_event=5, idle=3), retries),
-        *(OK, b"".join(FRAMES[:2]), ConnectionFailed("broke", retryable=True)),
-        *(OK, b": ping\n\n", ReadTimedOut("late")),
-    )
-    assert [command.timeout for command in seen if isinstance(command, ReadBytes)] == [5, 3, 5, 5]
-    error = delivered(seen)[-2]
-    assert error.message == "no event received within 5 seconds (timeouts.first_event)"
-
-
-def test_a_response_that_breaks_off_is_retried_with_after_start() -> None:
-    broke = ConnectionFailed("the line broke", retryable=True)
-    text = b"".join(frames("openai-chat", Reply(say("Let me look."), drop())))
-    seen = walk(exchange(retries=Retries(after_start=True)), OK, text, broke, OK, b"".join(FRAMES), b"")
-    chunks = delivered(seen)
-    assert [chunk for chunk in chunks if isinstance(chunk, Retry)] == [Retry("the line broke")]
-    turn = penstock.collect(chunks)
-    assert (turn.text, turn.finish_reason, len(turn.tool_calls)) == ("Let me look.", "tool_calls", 1)
-    assert len([command for command in seen if isinstance(command, OpenRequest)]) == 2
-
-
-def test_a_response_with_a_complete_call_is_never_retried() -> None:
-    broke = ConnectionFailed("the line broke", retryable=True)
-    reply = Reply(call("weather", {"city": "Rome"}, id="a"), say("And"), drop())
-    for wire in ("anthropic", "openai-responses", "ollama"):
-        body = b"".join(frames(wire, reply))
-        eager = Exchange(
-            request=HTTPRequest("http://localhost/v1", {}, b"{}"),
-            new_decoding=lambda wire=wire: Decoder(wire),  # type: ignore[misc]
-            timeouts=Timeouts(),
-            retries=Retries(after_start=True),
-            clock=Clock(),
-            calendar=time.time,
-        )
-        seen = walk(eager, OK, body, broke)
-        turn = penstock.collect(delivered(seen))
-        assert (len(turn.tool_calls), turn.text, turn.finish_reason) == (1, "And", "cut")
-        assert turn.error == Error("the line broke", "ConnectionFailed", retryable=True)
-
-
-def test_a_failed_retry_after_the_first_event_is_an_error_in_the_stream() -> None:
-    broke = ConnectionFailed("the line broke", retryable=True)
-    retries = Retries(attempts=1, after_start=True)
-    begun = OK, b"".join(FRAMES[:2]), broke
-    for outcomes, words in (
-        ((ResponseHead(401, {}), b""), "HTTP 401"),
-        ((OK, b""), "closed the connection without sending a response"),
-    ):
-        chunks = delivered(walk(exchange(retries=retries), *begun, *outcomes))
-        assert [type(chunk) for chunk in chunks[-3:]] == [Retry, Error, Finish]
-        assert words in chunks[-2].message
-        assert chunks[-1].reason == "cut"
-
-
 # Timeouts.
 
 
@@ -484,22 +260,9 @@ def test_a_request_that_timed_out_is_retried(mode: str) -> None:
         assert read(mode, model_at(server, timeouts=SILENT, retries=SOON))[1].text == "Sunny."
 
 
-@contextmanager
-def full_house() -> Iterator[str]:
-    """A base URL at which a connection is never established, because the backlog is full."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
-        waiting = [socket.socket() for _ in range(3)]
-        for one in waiting:
-            one.setblocking(False)
-            one.connect_ex(listener.getsockname())
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        for one in waiting:
-            one.close()
-
-
 @sync_and_async
 def test_a_connection_that_is_never_established_times_out(mode: str) -> None:
-    with full_house() as url, within(LONG):
+    with full_backlog() as url, within(LONG):
         slow = Model("openai:gpt", url, KEY, timeouts=Timeouts(connect=0.2), retries=ONCE)
         error = failure(mode, TimedOut, slow)
         assert error.message == "no connection within 0.2 seconds (timeouts.connect)"
@@ -823,247 +586,6 @@ def test_nothing_logs_the_key(mode: str, caplog: pytest.LogCaptureFixture) -> No
                 pass
     assert KEY not in caplog.text
     assert not any(KEY in repr(vars(record)) for record in caplog.records)
-
-
-# Cancelling from another thread.
-
-
-AT_ONCE = 1.0
-"""Seconds; every wait here would take far longer."""
-CLIENTS: dict[str, Callable[..., Any]] = {"ours": nullcontext, "httpx": httpx.Client, "httpx2": httpx2.Client}
-every_client = pytest.mark.parametrize("client", CLIENTS)
-new_or_reused = pytest.mark.parametrize("answers", [0, 2], ids=["new", "reused"])
-BODY = b"".join(frames("openai-chat", Reply("Hi.")))
-WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n%b" % (len(BODY), BODY)
-"""A response after which the connection can be reused."""
-
-
-class Staller:
-    """A server that responds to some requests on a connection, then reads the start of another and does not respond."""
-
-    def __init__(self, answers: int = 0, begin: Callable[[socket.socket], object] = request_of) -> None:
-        self.connections = 0
-        self.reached, self.may_go_on, self.gone = threading.Event(), threading.Event(), threading.Event()
-        self._answers = answers
-        self._begin = begin
-
-    def __call__(self, connection: socket.socket) -> None:
-        self.connections += 1
-        for _ in range(self._answers):
-            request_of(connection)
-            connection.sendall(WHOLE)
-        self._begin(connection)
-        self.reached.set()
-        assert self.may_go_on.wait(PATIENCE)
-        connection.settimeout(PATIENCE)
-        with suppress(ConnectionError):
-            while connection.recv(1 << 20):
-                pass
-        self.gone.set()
-
-    def cancel(self, model: Model, message: str = "Hi.") -> None:
-        """Send a request in a thread and cancel it when it waits: the thread and the connection end at once."""
-        cancel_when(self.reached, model, message)
-        self.may_go_on.set()
-        assert self.gone.wait(AT_ONCE)
-
-
-def cancel_when(reached: threading.Event, model: Model, message: str = "Hi.") -> None:
-    stream, raised = model.stream(message), list[ConnectionFailed]()
-    thread = in_thread(partial(enter, stream, raised))
-    assert reached.wait(PATIENCE)
-    time.sleep(0.1)  # until it waits
-    stream.cancel()
-    thread.join(AT_ONCE)
-    assert not thread.is_alive()
-    assert [error.code for error in raised] == ["cancelled"]
-
-
-def enter(stream: Stream, raised: list[ConnectionFailed]) -> None:
-    try:
-        stream.__enter__()
-    except ConnectionFailed as error:
-        raised.append(error)
-
-
-def a_byte_of(connection: socket.socket) -> None:
-    connection.recv(1)
-
-
-def head_of(connection: socket.socket) -> None:
-    data = b""
-    while b"\r\n\r\n" not in data:
-        data += connection.recv(65536)
-
-
-def chat(url: str, **options: Any) -> Model:
-    return Model("openai:gpt", url, KEY, wire="openai-chat", **options)
-
-
-@every_client
-@new_or_reused
-@pytest.mark.parametrize(
-    ("begin", "message"), [(request_of, "Hi."), (a_byte_of, "word " * 8_000_000)], ids=["waiting", "writing"]
-)
-def test_a_cancel_before_the_headers_ends_the_request_at_once(
-    client: str, answers: int, begin: Callable[[socket.socket], object], message: str
-) -> None:
-    staller = Staller(answers, begin)
-    with serving(staller) as url, CLIENTS[client]() as theirs:
-        model = chat(url, client=theirs)
-        for _ in range(answers):
-            assert read("sync", model)[1].text == "Hi."
-        staller.cancel(model, message)
-    assert staller.connections == 1
-
-
-def without_certificates(side: Any) -> ssl.SSLContext:
-    """TLS contexts that do not verify each other."""
-    context = ssl.SSLContext(side)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.set_ciphers("aNULL:@SECLEVEL=0")
-    except ssl.SSLError:
-        pytest.skip("this OpenSSL does no TLS without certificates")
-    return context
-
-
-@new_or_reused
-@pytest.mark.parametrize("client", [httpx.Client, httpx2.Client])
-def test_a_cancel_before_the_headers_reaches_through_tls(client: Any, answers: int) -> None:
-    context, staller = without_certificates(ssl.PROTOCOL_TLS_SERVER), Staller(answers)
-
-    def serve(connection: socket.socket) -> None:
-        with context.wrap_socket(connection, server_side=True) as secured:
-            staller(secured)
-
-    with serving(serve) as url, client(verify=without_certificates(ssl.PROTOCOL_TLS_CLIENT)) as theirs:
-        model = chat(url.replace("http:", "https:"), client=theirs)
-        for _ in range(answers):
-            assert read("sync", model)[1].text == "Hi."
-        staller.cancel(model)
-    assert staller.connections == 1
-
-
-@every_client
-def test_a_cancel_ends_a_handshake(client: str) -> None:
-    staller = Staller(begin=a_byte_of)
-    with serving(staller) as url, CLIENTS[client]() as theirs:
-        staller.cancel(chat(url.replace("http:", "https:"), client=theirs))
-
-
-@pytest.mark.parametrize("client", [httpx.Client, httpx2.Client])
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_cancel_ends_the_wait_for_a_proxy(client: Any, scheme: str) -> None:
-    staller = Staller(begin=head_of)
-    with serving(staller) as url, client(proxy=url.removesuffix("/v1")) as theirs:
-        staller.cancel(chat(f"{scheme}://nowhere.invalid/v1", client=theirs))
-
-
-@pytest.mark.parametrize("client", [httpx.Client, httpx2.Client])
-def test_a_cancel_reaches_a_connection_that_the_caller_s_client_opened(client: Any) -> None:
-    staller = Staller(2)
-    with serving(staller) as url, client() as theirs:
-        assert theirs.post(url, content=b"{}").content == BODY
-        model = chat(url, client=theirs)
-        assert read("sync", model)[1].text == "Hi."
-        staller.cancel(model)
-    assert staller.connections == 1
-
-
-def test_a_connection_established_after_a_cancel_is_closed_unused(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_up, cancelled, find = threading.Event(), threading.Event(), socket.getaddrinfo
-    received: list[bytes] = []
-
-    def find_slowly(*args: Any, **options: Any) -> Any:
-        looked_up.set()
-        assert cancelled.wait(PATIENCE)
-        return find(*args, **options)
-
-    def serve(connection: socket.socket) -> None:
-        connection.settimeout(PATIENCE)
-        received.append(connection.recv(65536))
-
-    def cancel() -> None:
-        assert looked_up.wait(PATIENCE)
-        stream.cancel()
-        cancelled.set()
-
-    with serving(serve) as url:
-        stream = chat(url).stream("Hi.")
-        monkeypatch.setattr(socket, "getaddrinfo", find_slowly)
-        in_thread(cancel)
-        with within(LONG), pytest.raises(ConnectionFailed, match="the stream was cancelled"):
-            stream.__enter__()
-        until(lambda: bool(received))
-    assert received == [b""]
-
-
-def test_a_cancel_while_connecting_takes_at_most_the_connect_timeout_and_is_not_retried() -> None:
-    with full_house() as url:
-        begun = threading.Event()
-        begun.set()
-        cancel_when(begun, chat(url, timeouts=Timeouts(connect=0.4)))
-
-
-def test_an_aborted_connection_does_not_connect() -> None:
-    staller = Staller()
-    with serving(staller) as url:
-        connection = HTTPConnection()
-        connection.abort()
-        with pytest.raises(ConnectionFailed):
-            connection.open(OpenRequest(HTTPRequest(url, {}, b"{}"), LONG, LONG))
-    assert staller.connections == 0
-
-
-def test_a_cancel_does_not_break_other_streams() -> None:
-    replies: list[Step] = [Reply("One."), Reply("Two."), Hang(), Reply(say("Th"), wait(0.4), say("ree."))]
-    with Loopback(replies) as server:
-        model = model_at(server)
-        with model.stream("Hi.") as first, model.stream("Hi.") as second:  # two connections
-            assert (penstock.collect(first).text, penstock.collect(second).text) == ("One.", "Two.")
-        hanging = model.stream("Hi.")
-        thread = in_thread(partial(enter, hanging, []))
-        until(lambda: len(server.requests) == 3)
-        with model.stream("Hi.") as other:
-            next(other)
-            for stream in (first, second, hanging):
-                stream.cancel()
-            thread.join(AT_ONCE)
-            assert not thread.is_alive()
-            while next(other, None):
-                pass
-    assert (other.text, other.error) == ("Three.", None)
-
-
-def test_a_stream_that_was_read_to_its_end_releases_its_connection() -> None:
-    is_aborted, connections = threading.Event(), []
-
-    def answer(connection: socket.socket) -> None:
-        connections.append(connection)
-        request_of(connection)
-        connection.sendall(WHOLE)
-        request_of(connection)
-        connection.sendall(WHOLE[:-1])
-        assert is_aborted.wait(PATIENCE)
-        connection.sendall(WHOLE[-1:])
-
-    def body_of(connection: HTTPConnection) -> bytes:
-        return b"".join(iter(partial(connection.read, LONG), b""))
-
-    with serving(answer) as url:
-        command = OpenRequest(HTTPRequest(url, {}, b"{}"), LONG, LONG)
-        first, second = HTTPConnection(), HTTPConnection()
-        first.open(command)
-        assert body_of(first) == BODY
-        second.open(command)
-        first.abort()
-        is_aborted.set()
-        assert body_of(second) == BODY
-        first.close()
-        second.close()
-    assert len(connections) == 1
 
 
 # Stopping the loopback server.
