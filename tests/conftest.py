@@ -24,7 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how many ways to end a run were tried (`test_endings.py`)."""
+    """Print how many ways to end a run were tried (`test_run_endings.py`)."""
     passed = terminalreporter.stats.get("passed", [])
     endings = sum(number for report in passed for name, number in report.user_properties if name == "endings")
     if endings:

@@ -1,4 +1,4 @@
-"""Requests to providers, judged by the vendors' own types: a body that they do not take fails here."""
+"""Request bodies, validated by the vendors' own types."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def body(wire: str, *messages: Message, **fields: Any) -> dict[str, Any]:
 
 def answer(wire: str, *parts: Any, **fields: Any) -> Any:
     """What the assistant said, as it is sent back."""
-    return said(wire, body(wire, user("Hi"), Message("assistant", parts), **fields))
+    return assistant_content(wire, body(wire, user("Hi"), Message("assistant", parts), **fields))
 
 
-def said(wire: str, written: dict[str, Any]) -> Any:
+def assistant_content(wire: str, written: dict[str, Any]) -> Any:
     messages = written["contents" if wire == "gemini" else "messages"]
     found = [message for message in messages if message["role"] in ("assistant", "model")]
     whole = found[-1] if found else {}

@@ -1,4 +1,4 @@
-"""`check` and the strict providers were written apart: what one refuses, the other finds, or it is said why not."""
+"""`check` and the strict providers, written independently, agree on what is refused, with listed exceptions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CAREFUL = {("gemini", 0): "misordered_results"}
     ("wire", "claim", "body"),
     [pytest.param(wire, *row[:2], id=f"{wire}: {row[0]}") for wire, rows in BAD.items() for row in rows],
 )
-def test_what_a_provider_refuses_is_found(wire: Any, claim: str, body: Any) -> None:
+def test_check_finds_what_a_provider_refuses(wire: Any, claim: str, body: Any) -> None:
     try:
         found = bool(check(body, PROVIDER[wire]))
     except UsageError as error:  # it cannot even be read, and says where
@@ -65,7 +65,7 @@ def test_what_a_provider_refuses_is_found(wire: Any, claim: str, body: Any) -> N
         if {"messages", "contents", "input"} & body.keys()
     ],
 )
-def test_in_what_a_provider_takes_nothing_is_found(wire: Any, at: int, body: Any) -> None:
+def test_check_finds_nothing_in_what_a_provider_accepts(wire: Any, at: int, body: Any) -> None:
     found = {problem.kind for problem in check(body, PROVIDER[wire])}
     assert found == ({CAREFUL[wire, at]} if (wire, at) in CAREFUL else set())
 
@@ -84,7 +84,7 @@ def is_secret(wire: str, claim: str) -> bool:
         if not is_secret(wire, row[0])
     ],
 )
-def test_what_was_mended_is_taken_by_every_strict_provider(wire: Any, body: Any) -> None:
+def test_a_repaired_history_is_accepted_by_every_strict_provider(wire: Any, body: Any) -> None:
     for there, provider in PROVIDER.items():
         with suppress(UsageError):  # what cannot even be read
             history = [*repair(repair(body), provider)]
@@ -102,13 +102,13 @@ BODIES = [
 
 
 @pytest.mark.parametrize(("wire", "body"), [pytest.param(wire, body, id=f"{wire}: {id}") for wire, id, body in BODIES])
-def test_in_what_was_mended_nothing_is_found_by_whoever_takes_its_shape(wire: Any, body: Any) -> None:
+def test_check_finds_nothing_in_a_repaired_history_for_its_own_provider(wire: Any, body: Any) -> None:
     for provider in (None, *takers(wire)):
         with suppress(UsageError):  # what cannot even be read
-            mended = repair(body, provider)
-            assert check(mended, provider) == []
-            assert repair(mended, provider) == mended
-            assert bool(mended.changes) <= bool(check(body, provider)), "what is good stays as it is"
+            repaired = repair(body, provider)
+            assert check(repaired, provider) == []
+            assert repair(repaired, provider) == repaired
+            assert bool(repaired.changes) <= bool(check(body, provider)), "what is good stays as it is"
 
 
 def takers(wire: str) -> list[Any]:

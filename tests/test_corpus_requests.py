@@ -120,13 +120,13 @@ def _plain_message(message: Json, wire: str, take_id: Any) -> Json:
 
 def _plain_responses(history: Body, take_id: Any) -> Body:
     """What the system says before all else is the instructions, in whichever way it is sent."""
-    given = history["input"]
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    told = [history["instructions"]] if "instructions" in history else []
+    items_field = history["input"]
+    items = [{"role": "user", "content": items_field}] if isinstance(items_field, str) else items_field
+    instructions = [history["instructions"]] if "instructions" in history else []
     plain = [_plain_item(item, take_id) for item in items]
     while plain and plain[0].get("role") == "system":
-        told += [part["text"] for part in plain.pop(0)["content"]]
-    return {"instructions": "\n\n".join(told), "input": plain}
+        instructions += [part["text"] for part in plain.pop(0)["content"]]
+    return {"instructions": "\n\n".join(instructions), "input": plain}
 
 
 def _plain_item(item: Json, take_id: Any) -> Json:
@@ -185,7 +185,7 @@ def differences(one: Any, other: Any, place: str = "") -> set[str]:
 
 
 @every_request
-def test_a_recorded_request_is_written_again(id: str, to: Any, body: Body, messages: list[Message]) -> None:
+def test_a_recorded_request_is_exported_again(id: str, to: Any, body: Body, messages: list[Message]) -> None:
     case = RECORDED[id]
     provider = named(case)
     quirks = PROVIDERS[provider].quirks if provider else frozenset[str]()
@@ -204,11 +204,11 @@ def test_a_recorded_request_is_stored_and_moves_to_every_wire(
     has_media = any(isinstance(part, Media) for message in messages for part in message.parts)
     for wire in WIRES:
         with suppress(UsageError) if has_media else nullcontext():  # not all take all pictures, nor by their address
-            assert told(as_messages(export_messages(messages, wire_name(wire)))) == told(messages)
+            assert common_content(as_messages(export_messages(messages, wire_name(wire)))) == common_content(messages)
 
 
-def told(messages: list[Message]) -> Any:
-    """What every provider can be told: the words of the user and the system, the calls, their results."""
+def common_content(messages: list[Message]) -> Any:
+    """The content that every provider accepts: user and system text, calls, results."""
     words = {role: [m.text for m in messages if m.role == role and m.text] for role in ("user", "system")}
     calls = [(call.name, call.arguments) for message in messages for call in message.tool_calls]
     results = [(result.name, as_value(result.text)) for message in messages for result in message.results]
@@ -249,18 +249,16 @@ def judge(to: str) -> Any:
 
 
 @every_request
-def test_a_recorded_request_is_one_that_its_provider_takes(
-    id: str, to: Any, body: Body, messages: list[Message]
-) -> None:
+def test_check_finds_nothing_in_a_recorded_request(id: str, to: Any, body: Body, messages: list[Message]) -> None:
     assert {problem.kind for problem in check(body, judge(to))} == FOUND.get(id, set())
 
 
 @every_request
-def test_a_recorded_request_can_be_mended_for_every_provider(
+def test_a_recorded_request_can_be_repaired_for_every_provider(
     id: str, to: Any, body: Body, messages: list[Message]
 ) -> None:
-    mended, names = repair(body), list[Any](PROVIDERS)
-    assert check(mended) == []
+    repaired, names = repair(body), list[Any](PROVIDERS)
+    assert check(repaired) == []
     for provider in names:
-        assert {problem.kind for problem in check(mended, provider)} <= {"refused_media"}
+        assert {problem.kind for problem in check(repaired, provider)} <= {"refused_media"}
         assert check(repair(body, provider), provider) == []

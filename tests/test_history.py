@@ -1,4 +1,4 @@
-"""Histories: what is wrong with one is found, and mended; what is mended has nothing wrong."""
+"""`check` finds the problems of a history, `repair` repairs them, and then `check` finds none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def kinds(*messages: Any, provider: Any = None) -> list[str]:
 
 
 @pytest.mark.parametrize("provider", [None, *PROVIDERS])
-def test_nothing_is_wrong_with_a_good_history(provider: Any) -> None:
+def test_a_valid_history_has_no_problems(provider: Any) -> None:
     assert check(GOOD, provider) == []
     assert repair(GOOD, provider) == GOOD
     assert repair(GOOD, provider).changes == []
@@ -77,17 +77,17 @@ WRONG: dict[str, tuple[list[str], list[Message]]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_found_and_mended(name: str) -> None:
+def test_problems_are_found_and_repaired(name: str) -> None:
     expected, history = WRONG[name]
     assert sorted(kinds(*history)) == sorted(expected)
-    mended = repair(history)
-    assert check(mended) == []
-    assert mended.changes
-    assert repair(mended) == mended
-    assert repair(mended).changes == []
+    repaired = repair(history)
+    assert check(repaired) == []
+    assert repaired.changes
+    assert repair(repaired) == repaired
+    assert repair(repaired).changes == []
 
 
-def test_a_problem_says_where_it_is_and_who_refuses_it() -> None:
+def test_a_problem_has_its_place_and_its_providers() -> None:
     [problem] = check([ASKED, CALLED, tool_results(SUNNY)])
     assert (problem.message, problem.part, problem.where) == (1, 2, "messages[1].parts[2]")
     assert str(problem) == "messages[1].parts[2]: the call 'call_2' of 'weather' has no result (call_without_result)"
@@ -95,7 +95,7 @@ def test_a_problem_says_where_it_is_and_who_refuses_it() -> None:
     assert "ollama" not in problem.providers
 
 
-def test_a_provider_is_told_of_what_it_refuses_alone() -> None:
+def test_with_a_provider_only_its_problems_are_reported() -> None:
     history = [ASKED, CALLED, tool_results(RAIN), tool_results(SUNNY)]
     assert kinds(*history, provider="gemini") == kinds(*history, provider="bedrock") == ["split_results"]
     assert kinds(*history, provider="openai") == kinds(*history, provider="anthropic") == []
@@ -103,25 +103,25 @@ def test_a_provider_is_told_of_what_it_refuses_alone() -> None:
         check(history, "nobody")  # type: ignore[arg-type]
 
 
-def test_what_was_interrupted_is_told_and_not_made_up() -> None:
-    mended = repair([ASKED, CALLED, user("Go on.")])
-    [_, _, results, said] = mended
+def test_a_missing_result_is_reported_and_not_invented() -> None:
+    repaired = repair([ASKED, CALLED, user("Go on.")])
+    [_, _, results, last] = repaired
     assert [one.is_error for one in results.results] == [True, True]
     assert "interrupted" in results.results[0].text
-    assert said == user("Go on.")
+    assert last == user("Go on.")
     [_, _, not_run] = repair([ASKED, assistant(CUT)])
     assert "Not run" in not_run.results[0].text
 
 
-def test_nothing_that_was_said_is_lost() -> None:
-    mended = repair([assistant("Hi."), tool_results(SUNNY), user("a"), user("b"), assistant("c"), assistant("d")])
-    assert [message.role for message in mended] == ["user", "assistant", "user", "assistant"]
-    assert "sunny" in mended[2].text
-    assert mended[2].text.endswith("a\n\nb")
-    assert mended[3].text == "c\n\nd"
+def test_repair_loses_no_text() -> None:
+    repaired = repair([assistant("Hi."), tool_results(SUNNY), user("a"), user("b"), assistant("c"), assistant("d")])
+    assert [message.role for message in repaired] == ["user", "assistant", "user", "assistant"]
+    assert "sunny" in repaired[2].text
+    assert repaired[2].text.endswith("a\n\nb")
+    assert repaired[3].text == "c\n\nd"
 
 
-def test_states_stay_on_their_parts_when_answers_are_joined() -> None:
+def test_vendor_state_stays_on_its_part_when_messages_are_joined() -> None:
     thought = assistant(Reasoning(0, "Hm."), Opaque(0, "anthropic", "signature", "s"), Text(1, "A."))
     [_, joined] = repair([ASKED, assistant("Well."), thought])
     [reasoning] = [part for part in joined.parts if isinstance(part, Reasoning)]
@@ -129,34 +129,34 @@ def test_states_stay_on_their_parts_when_answers_are_joined() -> None:
     assert reasoning.block == 1
 
 
-def test_a_result_that_came_twice_is_the_later_one() -> None:
-    mended = repair([ASKED, assistant(ROME), tool_results(result(ROME, "?", is_error=True)), tool_results(SUNNY)])
-    assert mended == [ASKED, assistant(ROME), tool_results(SUNNY)]
+def test_of_two_results_the_later_one_counts() -> None:
+    repaired = repair([ASKED, assistant(ROME), tool_results(result(ROME, "?", is_error=True)), tool_results(SUNNY)])
+    assert repaired == [ASKED, assistant(ROME), tool_results(SUNNY)]
 
 
-def test_ids_may_come_again_in_another_turn() -> None:
+def test_ids_may_be_used_again_in_another_turn() -> None:
     again = [*GOOD[:5], user("Again?"), CALLED, tool_results(SUNNY, RAIN)]
     assert check(again) == []
     assert repair(again) == again
 
 
-def test_media_that_a_provider_does_not_take() -> None:
+def test_media_that_a_provider_refuses_are_replaced() -> None:
     heard = [user("What is this?", SOUND), assistant(ROME), tool_results(result(ROME, "see", PICTURE))]
     assert kinds(*heard) == []
     assert kinds(*heard, provider="cohere") == ["refused_media"]
     assert kinds(*heard, provider="openrouter") == []
-    mended = repair(heard, "cohere")
-    assert check(mended, "cohere") == []
-    assert "file was here" in mended[0].text
-    assert mended[2:] == heard[2:], "a result may hold anything"
+    repaired = repair(heard, "cohere")
+    assert check(repaired, "cohere") == []
+    assert "file was here" in repaired[0].text
+    assert repaired[2:] == heard[2:], "a result may hold anything"
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize(
     "media", [PICTURE, SOUND, Image("https://example.com/a.png"), File("file-1", name="report.pdf")]
 )
-def test_a_result_is_sent_whatever_it_holds(provider: str, media: Image | File) -> None:
-    """A result comes in the middle of a run: what the provider cannot be shown is told in a note."""
+def test_a_result_is_sent_with_any_media(provider: str, media: Image | File) -> None:
+    """A result comes in the middle of a run: a note replaces media that the provider refuses."""
     row = PROVIDERS[provider]
     messages = (ASKED, assistant(ROME), tool_results(result(ROME, media)), user("Well?"))
     body = str(find_encoder(row.wire)(Request(model="m", messages=messages), row.quirks).body)
@@ -172,7 +172,7 @@ CHAT: list[dict[str, Any]] = [
 ]
 
 
-def test_a_history_of_another_shape_is_judged_as_it_stands() -> None:
+def test_a_vendors_history_is_checked_as_it_is() -> None:
     assert check(CHAT) == check(CHAT, "openai") == check(CHAT, "anthropic") == []
     assert kinds(*CHAT, provider="mistral") == ["refused_id"]
     assert check(repair(CHAT), "mistral") == []  # messages of ours have their ids rewritten when they are sent
@@ -185,12 +185,12 @@ def test_a_history_of_another_shape_is_judged_as_it_stands() -> None:
     assert check(repair([*CHAT, *CHAT])) == []
 
 
-def test_a_thought_that_lost_its_signature() -> None:
-    said = {
+def test_reasoning_without_its_signature_is_a_problem() -> None:
+    response = {
         "role": "assistant",
         "content": [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Noon."}],
     }
-    history = [{"role": "user", "content": "When?"}, said]
+    history = [{"role": "user", "content": "When?"}, response]
     assert kinds(*history, provider="anthropic") == ["missing_signature"]
     assert kinds(*history, provider="openai") == []
     assert check(repair(history), "anthropic") == []
@@ -213,53 +213,53 @@ def claude(*blocks: dict[str, Any]) -> list[dict[str, Any]]:
         ([{"role": "user", "content": "Hi."}, CLICK], "openai"),
     ],
 )
-def test_a_tool_of_the_vendors_that_was_cut_off_is_found_and_left_out(history: list[Any], refusing: Any) -> None:
+def test_an_unfinished_hosted_call_is_found_and_left_out(history: list[Any], refusing: Any) -> None:
     assert check(history) == [], "it may go on"
     history = [*history, {"role": "user", "content": "Well?"}]
     [problem] = check(history)
     assert (problem.kind, problem.message, problem.providers) == ("call_without_result", 1, (refusing,))
     assert check(history, refusing) == [problem]
-    mended = repair(history, refusing)
-    assert check(mended, refusing) == []
-    assert any("which has no result" in change for change in mended.changes)
-    assert not any(isinstance(part, Opaque) for message in mended for part in message.parts)
+    repaired = repair(history, refusing)
+    assert check(repaired, refusing) == []
+    assert any("which has no result" in change for change in repaired.changes)
+    assert not any(isinstance(part, Opaque) for message in repaired for part in message.parts)
 
 
-def test_what_a_tool_of_the_vendors_gave_without_its_call_is_told() -> None:
+def test_a_hosted_result_without_a_call_becomes_text() -> None:
     history = [*claude(FOUND, {"type": "text", "text": "So."}), {"role": "user", "content": "Well?"}]
     assert kinds(*history) == kinds(*history, provider="anthropic") == ["result_without_call"]
     assert kinds(*repair(history, "openai"), provider="anthropic") == ["result_without_call"], "also among our messages"
-    mended = repair(history)
-    assert check(mended, "anthropic") == []
-    assert "Rome is sunny" in mended[1].text
+    repaired = repair(history)
+    assert check(repaired, "anthropic") == []
+    assert "Rome is sunny" in repaired[1].text
     assert check({"input": [SHOT], "previous_response_id": "r"}, "openai") == []
 
 
-def test_what_was_mended_is_judged_by_what_it_was() -> None:
+def test_a_repaired_history_is_checked_as_what_it_was() -> None:
     called = {"type": "function_call", "call_id": "c1", "name": "now", "arguments": "{}"}
-    given = {"type": "function_call_output", "call_id": "c1", "output": "noon"}
-    late = repair(["When?", called, {"role": "user", "content": "Well?"}, given], "openai")
+    output = {"type": "function_call_output", "call_id": "c1", "output": "noon"}
+    late = repair(["When?", called, {"role": "user", "content": "Well?"}, output], "openai")
     assert (late.changes, check(late, "openai")) == ([], [])
     sound = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
     heard = repair([{"role": "user", "content": [sound]}], "openai")
     assert (heard.changes, check(heard, "openai")) == ([], []), "Chat Completions takes it"
     assert kinds(*heard, provider="openai") == ["refused_media"], "as messages of ours it goes to Responses"
     twice = repair([{"role": "user", "content": [sound]}] * 2, "openai")
-    assert [type(part) for part in twice[0].parts] == [File], "what is mended keeps what its shape takes"
-    continued = repair(repair({"input": [given], "previous_response_id": "r"}))
+    assert [type(part) for part in twice[0].parts] == [File], "a repaired history keeps what its wire accepts"
+    continued = repair(repair({"input": [output], "previous_response_id": "r"}))
     assert (continued.changes, check(continued)) == ([], [])
 
 
-def test_names_are_judged_as_each_takes_them() -> None:
+def test_names_are_checked_by_the_rules_of_each_provider() -> None:
     def calling(name: str) -> list[dict[str, Any]]:
         return [CHAT[0], {**CHAT[1], "tool_calls": [{**CALL, "function": {"name": name, "arguments": "{}"}}]}, CHAT[2]]
 
     dotted, long = calling("calendar.find"), calling("mcp__server__" + "x" * 80)
     assert kinds(*dotted, provider="google") == kinds(*long, provider="anthropic") == []
     assert kinds(*dotted, provider="azure") == kinds(*long, provider="google") == ["refused_name"]
-    mended = repair(dotted, "azure")
-    assert (mended[1].tool_calls[0].name, mended[2].results[0].name) == ("calendar_find", "calendar_find")
-    assert mended.changes == [
+    repaired = repair(dotted, "azure")
+    assert (repaired[1].tool_calls[0].name, repaired[2].results[0].name) == ("calendar_find", "calendar_find")
+    assert repaired.changes == [
         "messages[1]: named the call 'call_abcdefgh' 'calendar_find': declare its tool under that name too"
     ]
     assert repair(dotted, "google")[1].tool_calls[0].name == "calendar.find"
@@ -290,7 +290,7 @@ def long_histories(size: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", long_histories(1))
-def test_the_time_grows_with_the_history(name: str) -> None:
+def test_check_and_repair_are_linear(name: str) -> None:
     def work(size: int) -> Callable[[], object]:
         history = long_histories(size)[name]
         return lambda: (check(history), repair(history))
@@ -326,21 +326,21 @@ MESSAGES = st.builds(
 
 
 @given(st.lists(MESSAGES, max_size=8), st.sampled_from([None, *PROVIDERS]))
-def test_what_was_mended_has_nothing_wrong(history: list[Message], provider: Any) -> None:
-    mended = repair(history, provider)
-    assert check(mended, provider) == []
-    assert repair(mended, provider) == mended
-    assert bool(mended.changes) >= bool(check(history, provider)), "what was wrong was mended without a word"
+def test_a_repaired_history_has_no_problems(history: list[Message], provider: Any) -> None:
+    repaired = repair(history, provider)
+    assert check(repaired, provider) == []
+    assert repair(repaired, provider) == repaired
+    assert bool(repaired.changes) >= bool(check(history, provider)), "a problem was repaired without a change noted"
 
 
 @given(st.lists(MESSAGES, max_size=8), st.sampled_from([*PROVIDERS]))
-def test_what_was_mended_can_be_written(history: list[Message], provider: Any) -> None:
+def test_a_repaired_history_can_be_exported(history: list[Message], provider: Any) -> None:
     row = PROVIDERS[provider]
     find_encoder(row.wire)(Request(model="m", messages=tuple(repair(history, provider))), row.quirks)
 
 
 @given(st.lists(MESSAGES, max_size=8))
-def test_a_check_finds_what_it_finds(history: list[Message]) -> None:
+def test_check_never_raises(history: list[Message]) -> None:
     problems: list[Problem] = check(history)
     assert all(problem.providers and problem.what for problem in problems)
     for provider in PROVIDERS:

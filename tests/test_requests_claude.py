@@ -1,4 +1,4 @@
-"""Requests to Anthropic and to Bedrock: what goes back of an answer, how tools are declared, how much is thought."""
+"""Requests to Anthropic and Bedrock: vendor state, tools, thinking."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import Message, ToolResult, assistant, file, image, result, tool_results, user
-from tests.judges import HISTORY, OSLO, PICTURE, ROME, WEATHER, answer, body, said
+from tests.judges import HISTORY, OSLO, PICTURE, ROME, WEATHER, answer, assistant_content, body
 
 # Anthropic.
 
 
-def test_anthropic_thoughts_go_back_signed_and_in_their_order() -> None:
+def test_anthropic_thinking_goes_back_signed_and_in_order() -> None:
     redacted = {"type": "redacted_thinking", "data": "abc"}
     parts = [
         Reasoning(0, "Hm."), Opaque(0, "anthropic", "signature", "one"), Opaque(1, "anthropic", "signature", "two"),
@@ -29,13 +29,13 @@ def test_anthropic_thoughts_go_back_signed_and_in_their_order() -> None:
     ]
 
 
-def test_anthropic_tools_of_its_own_go_back_and_their_container_is_used_again() -> None:
+def test_anthropic_hosted_calls_go_back_and_their_container_is_used_again() -> None:
     use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
     found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
     parts = [Opaque(0, "anthropic", "server_tool_use", use), Opaque(1, "anthropic", "web_search_tool_result", found)]
     container = Opaque(3, "anthropic", "container", {"id": "container_1", "expires_at": "2031-01-01T00:00:00Z"})
     written = body("anthropic", user("Hi"), Message("assistant", (*parts, Text(2, "So."), container)))
-    assert said("anthropic", written) == [use, found, {"type": "text", "text": "So."}]
+    assert assistant_content("anthropic", written) == [use, found, {"type": "text", "text": "So."}]
     assert written["container"] == "container_1"
 
 
@@ -46,15 +46,15 @@ CALL = ToolCall("t1", "weather", {}, block=1)
 CALLING = Message("assistant", (RUNS, CALL, Opaque(1, "anthropic", "caller", ASKED_BY_IT)))
 
 
-def test_a_tool_of_the_vendors_that_was_cut_off_stays_out_once_the_user_goes_on() -> None:
-    [_, said, _] = body("anthropic", user("Hi"), CALLING, tool_results(result(CALL, "sunny")), user("?"))["messages"]
-    assert said["content"] == [{"type": "tool_use", "id": "t1", "name": "weather", "input": {}}], "nor is it named"
+def test_an_unfinished_hosted_call_is_left_out_after_the_next_user_message() -> None:
+    [_, reply, _] = body("anthropic", user("Hi"), CALLING, tool_results(result(CALL, "sunny")), user("?"))["messages"]
+    assert reply["content"] == [{"type": "tool_use", "id": "t1", "name": "weather", "input": {}}], "nor is it named"
     bedrocks = Opaque(0, "bedrock", "toolUse", {"toolUse": {"toolUseId": "s", "name": "nova_grounding", "input": {}}})
     [only] = body("bedrock", user("Hi"), Message("assistant", (bedrocks,)), user("?"))["messages"]
     assert only["content"] == [{"text": "Hi"}, {"text": "?"}]
 
 
-def test_a_tool_of_the_vendors_goes_on_where_it_paused_or_waits_for_results() -> None:
+def test_a_hosted_call_that_paused_or_waits_for_results_continues() -> None:
     [_, paused] = body("anthropic", user("Hi"), Message("assistant", (RUNS,)))["messages"]
     assert paused["content"] == [USE]
     [_, waiting, _] = body("anthropic", user("Hi"), CALLING, tool_results(result(CALL, "sunny")))["messages"]
@@ -68,7 +68,7 @@ def test_a_tool_of_the_vendors_goes_on_where_it_paused_or_waits_for_results() ->
     assert (written[1][0], written[3][0]) == (USE, done)
 
 
-def test_what_says_nothing_in_a_results_own_content_is_left_out() -> None:
+def test_blank_text_in_a_results_content_is_left_out() -> None:
     call = ToolCall("t1", "weather", {})
     for wire, kept, blank in (
         (
@@ -90,19 +90,20 @@ def test_anthropic_calls_of_a_toolset_and_their_results_name_it() -> None:
     state = [Opaque(0, "anthropic", "caller", caller), Opaque(0, "anthropic", "toolset_name", "browser")]
     written = body("anthropic", user("Hi"), Message("assistant", (call, *state)), tool_results(result(call)))
     assert (
-        said("anthropic", written)[0] | {"caller": caller, "toolset_name": "browser"} == said("anthropic", written)[0]
+        assistant_content("anthropic", written)[0] | {"caller": caller, "toolset_name": "browser"}
+        == assistant_content("anthropic", written)[0]
     )
     assert written["messages"][-1]["content"] == [
         {"type": "tool_result", "tool_use_id": "t1", "toolset_name": "browser"}
     ]
 
 
-def test_anthropic_takes_long_names() -> None:
+def test_anthropic_accepts_long_names() -> None:
     call = ToolCall("t1", "mcp__server__" + "x" * 80, {})
-    assert said("anthropic", body("anthropic", user("Hi"), assistant(call)))[0]["name"] == call.name
+    assert assistant_content("anthropic", body("anthropic", user("Hi"), assistant(call)))[0]["name"] == call.name
 
 
-def test_anthropic_ids_are_of_its_alphabet_and_still_match() -> None:
+def test_anthropic_ids_fit_its_alphabet_and_still_match() -> None:
     call = ToolCall("functions.weather:0", "weather", {})
     written = body("anthropic", user("Hi"), assistant(call), tool_results(result(call, "sunny")))
     [[use], [back]] = (message["content"] for message in written["messages"][1:])
@@ -119,7 +120,7 @@ def test_anthropic_results_may_be_empty_unless_they_are_errors() -> None:
     ]  # fmt: skip
 
 
-def test_anthropic_results_hold_pictures_and_documents() -> None:
+def test_anthropic_results_contain_images_and_documents() -> None:
     content = result(ROME, "Here:", PICTURE, file(b"%PDF", "application/pdf", "map.pdf"))
     written = body("anthropic", user("Hi"), assistant(ROME), tool_results(content))
     assert [part["type"] for part in written["messages"][-1]["content"][0]["content"]] == ["text", "image", "document"]
@@ -150,12 +151,12 @@ def test_anthropic_files_are_documents() -> None:
         ("required", False, {"type": "any", "disable_parallel_tool_use": True}),
     ],
 )
-def test_anthropic_choices(choice: str, is_parallel: bool | None, expected: Any) -> None:
+def test_anthropic_tool_choices(choice: str, is_parallel: bool | None, expected: Any) -> None:
     written = body("anthropic", tools=(WEATHER,), tool_choice=choice, is_parallel=is_parallel)
     assert written.get("tool_choice") == expected
 
 
-def test_anthropic_tools_keep_what_it_knows_of_them() -> None:
+def test_anthropic_tools_keep_their_own_fields() -> None:
     hosted = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
     extra = {"strict": True, "eager_input_streaming": True, "cache_control": {"type": "ephemeral"}, "annotations": {}}
     tools = (ToolDeclaration("a", extra=extra), ToolDeclaration("b", is_custom=True), *read_declarations([hosted]))
@@ -195,12 +196,12 @@ ENABLED, ADAPTIVE = "claude-sonnet-4-5", "claude-opus-4-6"
         ("claude-sonnet-5", {"temperature": 0.2, "seed": 1}, {"max_tokens": 16_000}),
     ],
 )  # fmt: skip
-def test_claude_is_told_how_much_to_think_as_its_version_takes_it(model: str, options: Any, expected: Any) -> None:
+def test_thinking_settings_follow_the_version_of_claude(model: str, options: Any, expected: Any) -> None:
     written = body("anthropic", model=model, options=options)
     assert {key: written[key] for key in written if key not in ("model", "messages", "stream")} == expected
 
 
-def test_a_budget_leaves_room_for_the_answer() -> None:
+def test_a_thinking_budget_is_below_max_tokens() -> None:
     for options in ({"reasoning": 5_000, "max_tokens": 5_000}, {"reasoning": "low", "max_tokens": 1_000}):
         with pytest.raises(UsageError, match="max_tokens"):
             body("anthropic", options=options)
@@ -209,7 +210,7 @@ def test_a_budget_leaves_room_for_the_answer() -> None:
 # Bedrock.
 
 
-def test_bedrock_thoughts_and_citations_go_back_as_they_came() -> None:
+def test_bedrock_reasoning_and_citations_go_back_unchanged() -> None:
     citation = {"title": "a", "location": {"documentChar": {"documentIndex": 0, "start": 0, "end": 1}}}
     use = {"toolUse": {"toolUseId": "s", "name": "nova_grounding", "input": {}, "type": "server_tool_use"}}
     parts = [
@@ -227,7 +228,7 @@ def test_bedrock_thoughts_and_citations_go_back_as_they_came() -> None:
     ]
 
 
-def test_bedrock_has_tools_whenever_the_history_has_calls() -> None:
+def test_bedrock_declares_tools_if_the_history_has_calls() -> None:
     schema = {"json": {"type": "object", "properties": {}}}
     expected = {"tools": [{"toolSpec": {"name": "weather", "inputSchema": schema}}]}
     assert body("bedrock", *HISTORY)["toolConfig"] == expected
@@ -235,7 +236,7 @@ def test_bedrock_has_tools_whenever_the_history_has_calls() -> None:
     assert "toolConfig" not in body("bedrock", tools=(WEATHER,), tool_choice="none")
 
 
-def test_bedrock_tools_keep_what_it_knows_of_them() -> None:
+def test_bedrock_tools_keep_their_own_fields() -> None:
     hosted = {"systemTool": {"name": "nova_grounding"}}
     tools = (ToolDeclaration("a", extra={"strict": True, "cache_control": {}}), *read_declarations([hosted]))
     schema = {"json": {"type": "object", "properties": {}}}
@@ -245,7 +246,7 @@ def test_bedrock_tools_keep_what_it_knows_of_them() -> None:
     }
 
 
-def test_bedrock_media_have_its_formats_and_documents_a_name_each() -> None:
+def test_bedrock_media_have_formats_and_documents_have_unique_names() -> None:
     parts: list[Any] = [
         image("s3://bucket/a.jpg"), file(b"x", "video/quicktime"), file(b"x", "audio/mpeg"),
         file(b"x", "application/pdf", "Ann's  map.pdf"), file(b"x", "text/plain"), file(b"x", "text/markdown"),
@@ -290,7 +291,9 @@ def test_bedrock_results_are_never_blank() -> None:
         ("openai.gpt-oss-120b-1:0", {"options": {"reasoning": "none"}, "is_parallel": False}, {}, {}),
     ],
 )  # fmt: skip
-def test_bedrock_settings_of_one_maker_are_additional(model: str, fields: Any, inference: Any, additional: Any) -> None:
+def test_bedrock_settings_of_some_models_are_additional_fields(
+    model: str, fields: Any, inference: Any, additional: Any
+) -> None:
     written = body("bedrock", model=model, **fields)
     assert written.get("inferenceConfig", {}) == inference
     assert written.get("additionalModelRequestFields", {}) == additional

@@ -1,4 +1,4 @@
-"""Requests to Gemini: signatures on their parts, responses in order, what Gemini 3 wants that others did not."""
+"""Requests to Gemini: signatures on their parts, responses in order, the rules of Gemini 3."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_gemini_signatures_stay_on_their_parts() -> None:
 
 
 @pytest.mark.parametrize("model", ["gemini-3-pro-preview", "gemini-flash-latest", "models/gemini-3.5-flash"])
-def test_gemini_3_takes_the_calls_of_others_in_the_turn_that_it_is_in(model: str) -> None:
+def test_gemini_3_gets_a_placeholder_signature_for_calls_of_others(model: str) -> None:
     again = Message("assistant", (ROME, OSLO))
     done = tool_results(result(ROME, "a"), result(OSLO, "b"))
     contents = body("gemini", user("Hi"), again, done, user("And?"), again, done, model=model)["contents"]
@@ -42,12 +42,12 @@ def test_gemini_3_takes_the_calls_of_others_in_the_turn_that_it_is_in(model: str
     assert signatures == [[None, None], ["skip_thought_signature_validator", None]]
 
 
-def test_gemini_before_3_needs_no_signature_and_a_signed_call_keeps_its_own() -> None:
+def test_gemini_before_3_needs_no_signature() -> None:
     assert answer("gemini", ROME, model="gemini-2.5-pro")[0].keys() == {"functionCall"}
     assert answer("gemini", ROME, SIGNED, OSLO, model="gemini-3-pro-preview")[0]["thoughtSignature"] == "c2ln"
 
 
-def test_gemini_ids_go_back_if_gemini_gave_them() -> None:
+def test_gemini_ids_go_back_if_gemini_sent_them() -> None:
     answered = Message("assistant", (ROME, Opaque(1, "gemini", "id", "fc-1"), OSLO))
     done = tool_results(result(OSLO, "b"), result(ROME, "a"))
     contents = body("gemini", user("Hi"), answered, done)["contents"]
@@ -69,7 +69,7 @@ def test_gemini_responses_are_objects() -> None:
     ]  # fmt: skip
 
 
-def test_gemini_pictures_in_results_are_within_them_or_after_them() -> None:
+def test_gemini_images_of_results_are_inside_or_after_the_response() -> None:
     done = tool_results(result(ROME, "a", PICTURE), result(OSLO, "b"))
     picture = {"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}}
     new = body("gemini", user("Hi"), assistant(ROME, OSLO), done, model="gemini-3-flash")["contents"][-1]["parts"]
@@ -78,7 +78,7 @@ def test_gemini_pictures_in_results_are_within_them_or_after_them() -> None:
     assert [list(part) for part in old] == [["functionResponse"], ["functionResponse"], ["inlineData"]]
 
 
-def test_gemini_fetches_what_has_a_url() -> None:
+def test_gemini_media_with_a_url_are_file_data() -> None:
     [content] = body("gemini", user(file("gs://bucket/a.pdf"), image("https://example.org/a")))["contents"]
     assert content["parts"] == [
         {"fileData": {"mimeType": "application/pdf", "fileUri": "gs://bucket/a.pdf"}},
@@ -86,7 +86,7 @@ def test_gemini_fetches_what_has_a_url() -> None:
     ]
 
 
-def test_gemini_continues_an_answer_with_the_request_that_it_answered() -> None:
+def test_gemini_continues_a_response_by_its_token() -> None:
     parts = (Text(0, "half an"), Opaque(1, "gemini", "continuationToken", "dG9rZW4="))
     written = body("gemini", user("Hi"), Message("assistant", parts))
     assert written["continuationToken"] == "dG9rZW4="
@@ -120,12 +120,12 @@ def test_gemini_tools_and_choices() -> None:
         ("gemini-3-pro", "none", {"thinkingLevel": "LOW"}),
     ],
 )
-def test_gemini_thinks_by_budget_or_by_level(model: str, reasoning: Any, expected: Any) -> None:
+def test_gemini_thinking_is_a_budget_or_a_level(model: str, reasoning: Any, expected: Any) -> None:
     written = body("gemini", model=model, options={"reasoning": reasoning})
     assert written["generationConfig"] == {"thinkingConfig": expected}
 
 
-def test_gemini_settings_join_those_of_the_caller() -> None:
+def test_gemini_settings_are_merged_with_the_callers() -> None:
     extra = {"generationConfig": {"responseMimeType": "application/json"}}
     written = body("gemini", options={"seed": 4}, extra=extra)
     assert written["generationConfig"] == {"seed": 4, "responseMimeType": "application/json"}

@@ -1,4 +1,4 @@
-"""Requests to those who speak Chat Completions or Responses: exact bodies, which OpenAI's own types accept."""
+"""Requests for Chat Completions and Responses: exact bodies, which OpenAI's own types accept."""
 
 from __future__ import annotations
 
@@ -112,14 +112,14 @@ def whole(value: Any) -> Any:
 # Ids.
 
 
-def test_an_id_that_fits_stays() -> None:
+def test_an_id_that_fits_is_not_changed() -> None:
     assert fit_id("call_1", IdRules()) == "call_1"
     assert fit_id("a1B2c3D4e", IdRules(alphabet=LETTERS_AND_DIGITS, length=9)) == "a1B2c3D4e"
     assert fit_id("toolu_01-x", IdRules(alphabet=WORD, max_length=64)) == "toolu_01-x"
 
 
 @pytest.mark.parametrize("id", ["", "call_1", "functions.weather:0", "é", "\ud83d", "x" * 500])
-def test_an_id_that_does_not_fit_is_always_rewritten_alike(id: str) -> None:
+def test_an_id_that_does_not_fit_is_rewritten_deterministically(id: str) -> None:
     nine = fit_id(id, IdRules(alphabet=LETTERS_AND_DIGITS, length=9))
     assert len(nine) == 9
     assert set(nine) <= set(LETTERS_AND_DIGITS)
@@ -128,7 +128,7 @@ def test_an_id_that_does_not_fit_is_always_rewritten_alike(id: str) -> None:
     assert fit_id(id, IdRules(alphabet=WORD))
 
 
-def test_no_two_calls_of_a_request_have_one_id() -> None:
+def test_call_ids_of_a_request_are_unique() -> None:
     ids = Ids(IdRules(alphabet=LETTERS_AND_DIGITS, length=9))
     taken = [ids.take(id) for id in ["call_0", "call_0", "call_0", "abcdefghi", "abcdefghi", "", ""]]
     assert len(set(taken)) == len(taken)
@@ -158,12 +158,12 @@ def test_results_follow_their_turn_together_and_in_the_order_of_the_calls() -> N
     assert settled == [assistant(ROME, OSLO), tool_results(early, late), hurry]
 
 
-def test_results_are_taken_from_a_message_of_the_user() -> None:
+def test_results_in_a_user_message_are_accepted() -> None:
     settled = settle(assistant(ROME), Message("user", (result(ROME, "sunny"), *user("And Oslo?").parts)))
     assert settled == [assistant(ROME), tool_results(result(ROME, "sunny")), user("And Oslo?")]
 
 
-def test_an_id_that_each_turn_uses_anew_pairs_within_its_turn() -> None:
+def test_an_id_used_in_every_turn_is_matched_within_its_turn() -> None:
     first, second = ToolCall("call_0", "weather", {"city": "Rome"}), ToolCall("call_0", "weather", {"city": "Oslo"})
     turns = [
         assistant(first),
@@ -191,7 +191,7 @@ def test_a_second_result_replaces_the_first() -> None:
     assert settled[1].results == [result(ROME, "sunny")]
 
 
-def test_a_call_that_must_not_run_is_sent_only_if_it_was_answered() -> None:
+def test_an_invalid_call_is_sent_only_with_a_result() -> None:
     cut = ToolCallInvalid(1, "call_1", "weather", '{"city": "Ro', "cut")
     twice = ToolCallInvalid(2, "call_2", "weather", '{"a":1}{"a":1}', "duplicated", repaired={"a": 1})
     text = ToolCallInvalid(3, "call_3", "sql", "SELECT", "cut", kind="custom")
@@ -206,10 +206,10 @@ def test_a_call_that_must_not_run_is_sent_only_if_it_was_answered() -> None:
     assert sent[1] == answered
 
 
-def test_the_states_of_other_wires_and_empty_parts_are_left_out() -> None:
-    said = assistant(Reasoning(0, ""), Opaque(0, "w", "signature", "abc"), Opaque(5, "v", "other", 1), "", "Hi.")
-    assert settle(said) == [assistant(Reasoning(0, ""), Opaque(0, "w", "signature", "abc"), said.parts[-1])]
-    assert settle(said, wire="v")[0].parts == (said.parts[2], said.parts[-1])
+def test_state_of_other_wires_and_empty_parts_are_left_out() -> None:
+    reply = assistant(Reasoning(0, ""), Opaque(0, "w", "signature", "abc"), Opaque(5, "v", "other", 1), "", "Hi.")
+    assert settle(reply) == [assistant(Reasoning(0, ""), Opaque(0, "w", "signature", "abc"), reply.parts[-1])]
+    assert settle(reply, wire="v")[0].parts == (reply.parts[2], reply.parts[-1])
     assert settle(user(""), assistant()) == []
     assert settle(user(" "), takes_blank=False) == []
 
@@ -221,7 +221,7 @@ def test_names_are_those_of_the_calls_and_only_undeclared_ones_are_cleaned() -> 
     assert [found.name for found in sent[1].results] == ["maps.search", "maps_find_x_"]
 
 
-def test_a_result_without_a_call_is_sent_where_it_stands() -> None:
+def test_a_result_without_a_call_is_sent_in_its_place() -> None:
     orphan = ToolResult("call_9", "weather")
     assert settle(user("Hi."), tool_results(orphan)) == [user("Hi."), tool_results(orphan)]
 
@@ -234,7 +234,7 @@ FOUND = strategies.builds(lambda ids: tool_results(*(ToolResult(id, "") for id i
 
 
 @given(strategies.lists(SAID | FOUND | strategies.just(user("Hi."))))
-def test_whatever_happened_calls_are_told_apart_and_results_follow_them(messages: list[Message]) -> None:
+def test_calls_are_unique_and_results_follow_them_in_any_history(messages: list[Message]) -> None:
     facts = WireFacts(wire="w", ids=IdRules(alphabet=WORD, max_length=64))
     sent = settle_request(request(*messages), facts, frozenset())
     calls = [call.id for message in sent for call in message.tool_calls]
@@ -246,12 +246,12 @@ def test_whatever_happened_calls_are_told_apart_and_results_follow_them(messages
             assert answered == [call.id for call in before.tool_calls if call.id in answered]
 
 
-def test_a_part_in_the_wrong_message_is_refused_with_its_place() -> None:
+def test_a_misplaced_part_raises_with_its_place() -> None:
     with pytest.raises(UsageError, match=r"messages\[1\]: Image is not allowed in a message of the role system"):
         settle(user("Hi."), system(Image(PIXEL)))
 
 
-def test_the_system_is_set_apart() -> None:
+def test_split_system_joins_system_messages() -> None:
     assert split_system([system("a", "b"), user("Hi."), system("c")]) == ("a\n\nb\n\nc", [user("Hi.")])
 
 
@@ -313,15 +313,15 @@ def test_tools_of_every_kind() -> None:
     assert "tool_choice" not in chat(user("Hi."), tool_choice="auto", is_parallel=False)
 
 
-def test_a_choice_that_is_no_tool_is_refused() -> None:
+def test_an_unknown_tool_choice_raises() -> None:
     for encode in (chat, responses):
         with pytest.raises(UsageError, match=r"'wether' is neither .* nor a declared tool \(weather\)"):
             encode(user("Hi."), tools=[WEATHER], tool_choice="wether")
 
 
 def test_a_custom_call_goes_back_as_its_text() -> None:
-    said = written(assistant(SELECT), tool_results(result(SELECT, "1")))
-    assert said == [
+    reply = written(assistant(SELECT), tool_results(result(SELECT, "1")))
+    assert reply == [
         {
             "role": "assistant",
             "content": None,
@@ -331,7 +331,7 @@ def test_a_custom_call_goes_back_as_its_text() -> None:
     ]
 
 
-def test_a_custom_tool_is_a_function_where_there_are_none() -> None:
+def test_a_custom_tool_becomes_a_function_with_no_custom_tools() -> None:
     sent = chat(assistant(SELECT), tools=[SQL], tool_choice="sql", quirks=["no-custom-tools"])
     call = sent["messages"][0]["tool_calls"][0]
     assert call["function"] == {"name": "sql", "arguments": '{"input": "SELECT 1"}'}
@@ -339,7 +339,7 @@ def test_a_custom_tool_is_a_function_where_there_are_none() -> None:
     assert sent["tool_choice"] == {"type": "function", "function": {"name": "sql"}}
 
 
-def test_pictures_files_and_sounds() -> None:
+def test_images_files_and_audio() -> None:
     [message] = written(
         user("Look:", image("https://x.test/a.png"), image(b"abc"), file(b"%PDF", "application/pdf", "a.pdf")),
     )
@@ -361,7 +361,7 @@ def test_pictures_files_and_sounds() -> None:
         written(assistant("Here:", Image(PIXEL)))
 
 
-def test_pictures_among_results_follow_in_a_message_of_the_user() -> None:
+def test_images_of_results_follow_in_a_user_message() -> None:
     shot = result(ROME, Image(PIXEL))
     both = result(OSLO, "A chart:", Image("https://x.test/b.png"))
     assert written(assistant(ROME, OSLO), tool_results(shot, both), user("Well?"))[1:] == [
@@ -384,17 +384,17 @@ def test_pictures_among_results_follow_in_a_message_of_the_user() -> None:
     ]
 
 
-def test_a_refusal_is_kept_apart_where_that_is_known() -> None:
-    said = assistant(Refusal(0, "I cannot."))
-    assert written(said) == [{"role": "assistant", "content": None, "refusal": "I cannot."}]
-    assert written(said, quirks=["refusal-as-text"]) == [{"role": "assistant", "content": "I cannot."}]
+def test_a_refusal_is_a_field_or_text() -> None:
+    reply = assistant(Refusal(0, "I cannot."))
+    assert written(reply) == [{"role": "assistant", "content": None, "refusal": "I cannot."}]
+    assert written(reply, quirks=["refusal-as-text"]) == [{"role": "assistant", "content": "I cannot."}]
 
 
-def test_thoughts_go_back_only_to_those_who_want_them() -> None:
-    said = assistant(Reasoning(0, "Hm."), ROME)
-    assert not {"reasoning_content", "reasoning"} & written(said)[0].keys()
-    assert written(said, quirks=["echo-reasoning"])[0]["reasoning_content"] == "Hm."
-    assert written(said, quirks=["echo-as-reasoning"])[0]["reasoning"] == "Hm."
+def test_reasoning_goes_back_only_with_an_echo_quirk() -> None:
+    reply = assistant(Reasoning(0, "Hm."), ROME)
+    assert not {"reasoning_content", "reasoning"} & written(reply)[0].keys()
+    assert written(reply, quirks=["echo-reasoning"])[0]["reasoning_content"] == "Hm."
+    assert written(reply, quirks=["echo-as-reasoning"])[0]["reasoning"] == "Hm."
     # A message with calls needs the field even if there was no thought; one without does not.
     assert written(assistant(ROME), quirks=["echo-reasoning"])[0]["reasoning_content"] == ""
     assert "reasoning_content" not in written(assistant("Hi."), quirks=["echo-reasoning"])[0]
@@ -402,7 +402,7 @@ def test_thoughts_go_back_only_to_those_who_want_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reply",
     [
         assistant(Reasoning(0, "Hm.")),
         assistant(""),
@@ -411,20 +411,20 @@ def test_thoughts_go_back_only_to_those_who_want_them() -> None:
         assistant(ToolCallInvalid(0, "c", "weather", "{", "cut")),
     ],
 )
-def test_an_answer_of_which_nothing_is_left_still_stands_between_two_questions(said: Message) -> None:
+def test_an_empty_answer_between_user_messages_gets_a_placeholder(reply: Message) -> None:
     asked, again = {"role": "user", "content": "Hi."}, {"role": "user", "content": "Hello?"}
-    assert written(user("Hi."), said, user("Hello?")) == [asked, {"role": "assistant", "content": NO_ANSWER}, again]
+    assert written(user("Hi."), reply, user("Hello?")) == [asked, {"role": "assistant", "content": NO_ANSWER}, again]
     for provider in ("vllm", "sglang", "llamacpp", "lmstudio"):
-        sent = penstock.export_messages([user("Hi."), said, user("Hello?")], "openai-chat", provider=provider)
+        sent = penstock.export_messages([user("Hi."), reply, user("Hello?")], "openai-chat", provider=provider)
         assert penstock.check(sent, provider) == []
-    assert written(user("Hi."), said) == [asked]
+    assert written(user("Hi."), reply) == [asked]
     assert written(user("Hi."), user("Hello?")) == [asked, again], "what nobody answered is no silence"
 
 
-def test_states_go_back_on_the_message_and_the_call_they_came_with() -> None:
+def test_vendor_state_goes_back_on_its_message_and_call() -> None:
     details = [{"type": "reasoning.text", "text": "Hm.", "signature": "abc", "index": 0}]
     signature = {"google": {"thought_signature": "xyz"}}
-    said = assistant(
+    reply = assistant(
         Reasoning(0, "Hm."),
         Opaque(0, "openai-chat", "reasoning_details", details),
         ROME,
@@ -432,15 +432,15 @@ def test_states_go_back_on_the_message_and_the_call_they_came_with() -> None:
         OSLO,
         Opaque(2, "anthropic", "signature", "not for here"),
     )
-    [message] = written(said)
+    [message] = written(reply)
     assert message["reasoning_details"] == details
     assert [call.get("extra_content") for call in message["tool_calls"]] == [signature, None]
-    [strict] = written(said, quirks=["known-fields"])
+    [strict] = written(reply, quirks=["known-fields"])
     assert strict.keys() == {"role", "content", "tool_calls"}
     assert strict["tool_calls"][0].keys() == {"id", "type", "function"}
 
 
-def test_options_have_the_names_that_the_provider_knows() -> None:
+def test_options_have_the_names_of_the_provider() -> None:
     options = {"max_tokens": 9, "temperature": 0.5, "stop": "END", "seed": 7, "reasoning": "low", "top_p": None}
     sent = chat(user("Hi."), options=options, extra={"user": "u1", "stream_options": {"include_obfuscation": False}})
     assert_openai_takes("openai-chat", sent)
@@ -478,18 +478,18 @@ def test_reasoning_is_an_effort_or_a_budget(asked: Any, plain: str, nested: Any)
     assert responses(user("Hi."), options={"reasoning": asked})["reasoning"] == {"effort": plain}
 
 
-def test_ids_are_rewritten_alike_on_both_sides() -> None:
+def test_ids_of_calls_and_results_are_rewritten_together() -> None:
     long = ToolCall("call_" + "x" * 60, "weather", {})
     for quirks, length in ([], 24), (["nine-letter-ids"], 9):
-        said, answered = written(assistant(long), tool_results(result(long, "sunny")), quirks=quirks)
-        [call] = said["tool_calls"]
+        reply, answered = written(assistant(long), tool_results(result(long, "sunny")), quirks=quirks)
+        [call] = reply["tool_calls"]
         assert call["id"] == answered["tool_call_id"]
         assert len(call["id"]) == length
     nine = ToolCall("gSIMJiOkT", "weather", {})
     assert written(assistant(nine), quirks=["nine-letter-ids"])[0]["tool_calls"][0]["id"] == "gSIMJiOkT"
 
 
-def test_the_rest_of_the_quirks() -> None:
+def test_other_quirks() -> None:
     named = written(*ANSWERED, quirks=["name-in-results"])
     assert [message.get("name") for message in named[-2:]] == ["weather", "weather"]
     first = written(system("a"), user("Hi."), system("b"), quirks=["system-only-first"])
@@ -504,7 +504,7 @@ def test_every_quirk_has_a_name_and_is_listed() -> None:
     assert constants - {openai_chat.WIRE, openai_chat.PATH, NO_ANSWER, LETTERS_AND_DIGITS} == openai_chat.QUIRKS
 
 
-def test_arguments_that_were_no_json_are_sent_as_json() -> None:
+def test_arguments_that_are_not_json_are_sent_as_json() -> None:
     xml = ToolCall("a", "weather", {"city": "Rom"}, "<city>Rom</city>", origin="text:xml", sealed_by="whole")
     none = ToolCall("b", "weather", {}, "", sealed_by="finish", block=1)
     calls = written(assistant(xml, none))[0]["tool_calls"]
@@ -530,7 +530,7 @@ def test_a_plain_question_for_responses() -> None:
 @pytest.mark.parametrize(
     "model", ["gpt-4o-mini", "gpt-4.1", "ft:gpt-4o:acme::1", "gpt-5-chat-latest", "chatgpt-4o-latest"]
 )
-def test_a_model_that_does_not_reason_is_not_asked_for_its_reasoning(model: str) -> None:
+def test_a_model_without_reasoning_is_not_asked_for_it(model: str) -> None:
     encode = find_encoder("openai-responses")
     assert "include" not in encode(Request(model=model, messages=(user("Hi."),)), frozenset()).body
     assert "include" in encode(Request(model="o4-mini", messages=(user("Hi."),)), frozenset()).body
@@ -572,7 +572,7 @@ def test_calls_results_and_tools_for_responses() -> None:
     assert named["web_search"]["tool_choice"] == {"type": "web_search"}
 
 
-def test_pictures_and_files_for_responses() -> None:
+def test_images_and_files_for_responses() -> None:
     [message] = items(
         user("Look:", image("https://x.test/a.png"), Image("file-img"), file(b"%PDF", "application/pdf"),
              file("https://x.test/a.pdf"), File("file-abc"))
@@ -594,14 +594,14 @@ THOUGHT = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text
 SENT_THOUGHT = {key: value for key, value in THOUGHT.items() if value is not None}
 
 
-def test_states_for_responses_go_back_where_they_came() -> None:
+def test_vendor_state_for_responses_goes_back_in_its_place() -> None:
     phase = {"id": "msg_1", "type": "message", "status": "completed", "role": "assistant", "phase": "commentary"}
     search = {"id": "ws_1", "type": "web_search_call", "status": "completed",
               "action": {"type": "search", "query": "Rome", "queries": ["Rome"]}}  # fmt: skip
     call = {"id": "fc_1", "type": "function_call", "status": "completed", "call_id": "call_1", "name": "weather",
             "namespace": "maps"}  # fmt: skip
     wire = "openai-responses"
-    said = Message(
+    reply = Message(
         "assistant",
         (
             Reasoning(0, "Hm."),
@@ -614,17 +614,17 @@ def test_states_for_responses_go_back_where_they_came() -> None:
             OSLO,
         ),
     )
-    assert items(said, tool_results(result(ROME, "sunny")))[:5] == [
+    assert items(reply, tool_results(result(ROME, "sunny")))[:5] == [
         SENT_THOUGHT,
         search,
         {**phase, "content": [{"type": "output_text", "text": "Looking.", "annotations": []}]},
         {**call, "arguments": '{"city":"Rome"}'},
         {"type": "function_call", "call_id": "call_2", "name": "weather", "arguments": '{"city":"Oslo"}'},
     ]
-    assert [item["type"] for item in responses(said)["input"]].count("reasoning") == 1
+    assert [item["type"] for item in responses(reply)["input"]].count("reasoning") == 1
 
 
-def test_a_thought_without_what_followed_it_is_left_out() -> None:
+def test_a_trailing_reasoning_item_is_left_out() -> None:
     cut = ToolCallInvalid(1, "call_1", "weather", "{", "cut")
     thought = Opaque(0, "openai-responses", "reasoning", THOUGHT)
     assert items(user("Hi."), Message("assistant", (thought, cut))) == [
@@ -632,11 +632,11 @@ def test_a_thought_without_what_followed_it_is_left_out() -> None:
     ]
 
 
-def test_a_thought_that_is_neither_encrypted_nor_told_needs_a_provider_that_stored_it() -> None:
+def test_reasoning_without_content_is_sent_only_if_stored() -> None:
     bare = {**THOUGHT, "encrypted_content": None}
-    said = Message("assistant", (Opaque(0, "openai-responses", "reasoning", bare), *assistant("Hi.").parts))
-    assert [item["type"] for item in items(said)] == ["message"]
-    stored = responses(said, extra={"store": True})
+    reply = Message("assistant", (Opaque(0, "openai-responses", "reasoning", bare), *assistant("Hi.").parts))
+    assert [item["type"] for item in items(reply)] == ["message"]
+    stored = responses(reply, extra={"store": True})
     assert [item["type"] for item in stored["input"]] == ["reasoning", "message"]
     assert stored["store"] is True
 
@@ -648,7 +648,7 @@ def test_a_long_id_is_rewritten_for_responses() -> None:
     assert len(call["call_id"]) <= 64
 
 
-def test_a_result_whose_call_the_provider_keeps_is_of_its_tools_kind() -> None:
+def test_a_result_of_a_stored_call_has_the_kind_of_its_tool() -> None:
     results = tool_results(ToolResult("call_1", "weather"), ToolResult("call_2", "sql"))
     sent = items(results, tools=[WEATHER, SQL], extra={"previous_response_id": "resp_1"})
     assert [item["type"] for item in sent] == ["function_call_output", "custom_tool_call_output"]
@@ -686,13 +686,13 @@ SETTINGS: dict[str, Any] = {
 @pytest.mark.parametrize("wire", ["openai-chat", "openai-responses"])
 @pytest.mark.parametrize("is_streaming", [True, False])
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_openais_types_take_every_body(wire: str, script: str, is_streaming: bool) -> None:
+def test_openais_types_accept_every_body(wire: str, script: str, is_streaming: bool) -> None:
     asked = request(*SCRIPTS[script], is_streaming=is_streaming, **SETTINGS)
     assert_openai_takes(wire, find_encoder(wire)(asked, frozenset()).body)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_openais_client_sends_the_bodies_as_they_are(script: str) -> None:
+def test_openais_sdk_sends_the_same_bodies(script: str) -> None:
     received: list[httpx2.Request] = []
 
     def answer(asked: httpx2.Request) -> httpx2.Response:
@@ -716,7 +716,7 @@ MISTRAL = ["nine-letter-ids", "name-in-results", "media-in-results", "max-tokens
 
 
 @pytest.mark.parametrize("script", [script for script in SCRIPTS if script != "pictures"])  # its files are others
-def test_mistrals_types_take_every_body(script: str) -> None:
+def test_mistrals_types_accept_every_body(script: str) -> None:
     settings = {**SETTINGS, "extra": {}, "options": {"max_tokens": 9, "seed": 7, "reasoning": "high"}}
     sent = chat(*SCRIPTS[script], quirks=MISTRAL, **settings)
     read = mistral.ChatCompletionStreamRequest.model_validate(sent)
@@ -743,11 +743,11 @@ def recorded(wire: str, has_vectors: bool = True) -> list[Any]:
 def replayed(wire: str, body: bytes) -> tuple[Message, dict[str, Any]]:
     """An answer as a message, and the request in which it is history, with all its calls answered."""
     turn = penstock.collect(decode_pieces(wire, [body]))
-    said = Message("assistant", turn.parts)
+    reply = Message("assistant", turn.parts)
     results = [result(part, "done") for part in turn.parts if isinstance(part, ToolCall | ToolCallInvalid)]
     outputs = [Message("assistant", (output(part),)) for part in turn.parts if is_hosted(part)]
-    history = (user("Hi."), said, tool_results(*results), *outputs, user("Go on."))
-    return said, find_encoder(wire)(request(*history), frozenset()).body
+    history = (user("Hi."), reply, tool_results(*results), *outputs, user("Go on."))
+    return reply, find_encoder(wire)(request(*history), frozenset()).body
 
 
 def is_hosted(part: Any) -> bool:
@@ -761,14 +761,14 @@ def output(call: Any) -> Opaque:
 
 
 @pytest.mark.parametrize(("wire", "body"), recorded("openai-chat"))
-def test_what_chat_completions_sent_goes_back_on_its_part(wire: str, body: bytes) -> None:
-    said, sent = replayed(wire, body)
+def test_chat_completions_state_goes_back_on_its_part(wire: str, body: bytes) -> None:
+    reply, sent = replayed(wire, body)
     messages = [message for message in sent["messages"] if message["role"] == "assistant"]
-    calls = [part for part in said.parts if isinstance(part, ToolCall | ToolCallInvalid)]
+    calls = [part for part in reply.parts if isinstance(part, ToolCall | ToolCallInvalid)]
     assert len(messages) <= 1
     sent_calls = [call for message in messages for call in message.get("tool_calls", ())]
     assert [call[call["type"]]["name"] for call in sent_calls] == [fit_name(call.name) for call in calls]
-    for part in said.parts:
+    for part in reply.parts:
         if not isinstance(part, Opaque) or not messages:
             continue
         [message] = messages
@@ -784,15 +784,15 @@ WITHIN = ("message", "function_call", "custom_tool_call")
 
 
 @pytest.mark.parametrize(("wire", "body"), recorded("openai-responses"))
-def test_what_responses_sent_goes_back_in_its_place(wire: str, body: bytes) -> None:
-    said, sent = replayed(wire, body)
+def test_responses_items_go_back_in_their_place(wire: str, body: bytes) -> None:
+    reply, sent = replayed(wire, body)
     answer = [item for item in sent["input"] if item.get("role") != "user" and item.get("output") != "done"]
-    states = [part for part in said.parts if isinstance(part, Opaque)]
+    states = [part for part in reply.parts if isinstance(part, Opaque)]
     for part in states:
         if part.kind in WITHIN:
             [item] = [item for item in answer if item.get("id") == part.data["id"]]
             assert all(item[key] == value for key, value in part.data.items() if value is not None)
-    last = max((int(part.block) for part in said.parts if not is_thought(part)), default=-1)  # type: ignore[union-attr]
+    last = max((int(part.block) for part in reply.parts if not is_thought(part)), default=-1)  # type: ignore[union-attr]
     assert [item for item in answer if item["type"] not in WITHIN] == [
         {key: value for key, value in part.data.items() if value is not None} if is_thought(part) else part.data
         for part in states
@@ -809,11 +809,11 @@ def is_told(part: Opaque) -> bool:
 
 
 @pytest.mark.parametrize(("wire", "body"), recorded("openai-responses", has_vectors=False))
-def test_openais_types_take_back_what_openai_sent(wire: str, body: bytes) -> None:
+def test_openais_types_accept_a_response_as_input(wire: str, body: bytes) -> None:
     TYPES[wire, True].validate_python(replayed(wire, body)[1])
 
 
-def test_the_recordings_hold_states() -> None:
+def test_the_recordings_contain_vendor_state() -> None:
     if not Path(SHARED / "corpus").is_dir():
         pytest.skip("the recorded corpus is not here")
     kinds = {

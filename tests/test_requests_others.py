@@ -1,4 +1,4 @@
-"""Requests as Anthropic, Bedrock, Gemini, Ollama and Cohere want them, judged by the vendors' own types."""
+"""Requests to Anthropic, Bedrock, Gemini, Ollama and Cohere, validated by the vendors' own types."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.judges import (
     WEATHER,
     WIRES,
     answer,
+    assistant_content,
     body,
-    said,
     sent,
 )
 from tests.support import SHARED, decode_pieces, vectors
@@ -151,7 +151,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_history_with_calls_is_written_in_the_providers_words(wire: str) -> None:
+def test_a_history_with_calls_is_encoded_for_every_wire(wire: str) -> None:
     assert body(wire, *HISTORY, tools=(WEATHER,), tool_choice="required", options=SETTINGS) == BODIES[wire]
 
 
@@ -166,7 +166,7 @@ def test_a_history_with_calls_is_written_in_the_providers_words(wire: str) -> No
         ("cohere", "command-x", "/v2/chat", "/v2/chat"),
     ],
 )
-def test_the_path_says_what_is_asked(wire: str, model: str, streamed: str, whole: str) -> None:
+def test_the_path_depends_on_model_and_streaming(wire: str, model: str, streamed: str, whole: str) -> None:
     assert sent(wire, model=model).path == streamed
     written = sent(wire, model=model, is_streaming=False)
     assert written.path == whole
@@ -190,13 +190,15 @@ ANSWERS = [vector for vector in vectors() if vector.wire in WIRES and vector.who
 
 
 @pytest.mark.parametrize("vector", ANSWERS, ids=lambda vector: vector.name)
-def test_an_answer_goes_back_as_the_vendor_wrote_it(vector: Any) -> None:
+def test_a_response_goes_back_unchanged(vector: Any) -> None:
     turn = turn_of(vector)
     model = "command-a-reasoning" if vector.wire == "cohere" else ""
     request = Request(model=model, messages=(user("Hi"), Message("assistant", turn.parts)))
     written = find_encoder(vector.wire)(request, frozenset()).body  # unjudged: vectors abbreviate
     skipped = {"gemini": ("id",), "ollama": ("id", "index")}.get(vector.wire, ())  # QUIRKS 144, 157: not told, made up
-    assert alike(said(vector.wire, written), skipped) == alike(content_of(vector.wire, vector.whole), skipped)
+    assert alike(assistant_content(vector.wire, written), skipped) == alike(
+        content_of(vector.wire, vector.whole), skipped
+    )
 
 
 def content_of(wire: str, whole: dict[str, Any]) -> Any:
@@ -231,11 +233,11 @@ def recordings() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("wire", "case"), list(recordings()))
-def test_every_state_of_a_recorded_answer_goes_back_where_it_was(wire: str, case: Any) -> None:
+def test_state_of_a_recorded_response_goes_back_in_its_place(wire: str, case: Any) -> None:
     turn = penstock.collect(decode_pieces(wire, [(case / "body").read_bytes()]))
     results = tool_results(*(result(call, "done") for call in turn.tool_calls))
     written = body(wire, user("Hi"), Message("assistant", turn.parts), results)
-    places = list(states_in(wire, said(wire, written)))
+    places = list(states_in(wire, assistant_content(wire, written)))
     for part in turn.parts:
         if isinstance(part, Opaque) and part.kind != "container":
             owner = next((other for other in turn.parts if other.block == part.block and other is not part), None)
@@ -289,7 +291,7 @@ def states_in(wire: str, written: Any) -> Iterator[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_the_states_and_thoughts_of_others_stay_out(wire: str) -> None:
+def test_state_and_reasoning_of_other_vendors_are_left_out(wire: str) -> None:
     other = "openai-responses"
     parts = [Reasoning(0, "Hm."), Opaque(0, other, "signature", "c2ln"), Opaque(1, other, "tool_plan", "c2xu")]
     written = answer(wire, *parts, Text(2, "So."))
@@ -301,7 +303,7 @@ def test_the_states_and_thoughts_of_others_stay_out(wire: str) -> None:
 # Ollama and Cohere.
 
 
-def test_ollama_gets_the_thoughts_back() -> None:
+def test_ollama_gets_its_thinking_back() -> None:
     assert answer("ollama", Reasoning(0, "Hm."), Text(1, "So.")) == {
         "role": "assistant", "content": "So.", "thinking": "Hm.",
     }  # fmt: skip
@@ -311,7 +313,7 @@ def test_ollama_gets_the_thoughts_back() -> None:
     ("reasoning", "think"),
     [("high", "high"), ("minimal", "low"), ("xhigh", "max"), (True, "medium"), (900, True), (0, False)],
 )
-def test_ollama_thinks_at_a_level(reasoning: Any, think: Any) -> None:
+def test_ollama_thinking_is_a_level(reasoning: Any, think: Any) -> None:
     assert body("ollama", options={"reasoning": reasoning})["think"] == think
 
 
@@ -322,7 +324,7 @@ def test_ollama_declares_only_the_tools_that_may_be_used() -> None:
     assert only["function"] == {"name": "other", "parameters": {"type": "object", "properties": {}}}
 
 
-def test_cohere_plans_go_back_and_thoughts_to_models_that_think() -> None:
+def test_cohere_plans_go_back_and_thinking_to_reasoning_models() -> None:
     parts = (Reasoning(0, "Hm."), Opaque(1, "cohere", "tool_plan", "I look."), ROME)
     plain, thinking = answer("cohere", *parts), answer("cohere", *parts, options={"reasoning": "low"})
     assert plain["tool_plan"] == "I look."
@@ -343,7 +345,7 @@ def test_cohere_results_of_several_texts_are_documents() -> None:
     ("choice", "expected", "names"),
     [("auto", None, ["weather", "other"]), ("none", "NONE", ["weather", "other"]), ("other", "REQUIRED", ["other"])],
 )
-def test_cohere_names_a_tool_by_declaring_only_that(choice: str, expected: str | None, names: list[str]) -> None:
+def test_cohere_requires_a_tool_by_declaring_only_it(choice: str, expected: str | None, names: list[str]) -> None:
     written = body("cohere", tools=(WEATHER, ToolDeclaration("other")), tool_choice=choice)
     assert written.get("tool_choice") == expected
     assert [tool["function"]["name"] for tool in written["tools"]] == names
@@ -353,7 +355,7 @@ def test_cohere_names_a_tool_by_declaring_only_that(choice: str, expected: str |
     ("reasoning", "thinking"),
     [("low", {"type": "enabled", "token_budget": 2_048}), ("high", {"type": "enabled"}), ("off", {"type": "disabled"})],
 )
-def test_cohere_thinks_within_a_budget(reasoning: str, thinking: Any) -> None:
+def test_cohere_thinking_has_a_budget(reasoning: str, thinking: Any) -> None:
     assert body("cohere", options={"reasoning": reasoning})["thinking"] == thinking
 
 
@@ -367,22 +369,22 @@ def test_cohere_is_strict_if_all_tools_are() -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_free_text_is_an_argument_where_calls_have_no_free_text(wire: str) -> None:
+def test_free_text_becomes_an_argument_without_custom_tools(wire: str) -> None:
     call = ToolCall("1", "sql", {"input": "SELECT 1"}, "SELECT 1", kind="custom")
     written = json.dumps(body(wire, user("Hi"), assistant(call), tool_results(result(call, "1"))))
     assert '"input": "SELECT 1"' in written or '{\\"input\\":\\"SELECT 1\\"}' in written
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_cut_call_goes_back_only_if_it_was_answered(wire: str) -> None:
+def test_an_invalid_call_goes_back_only_with_a_result(wire: str) -> None:
     cut = ToolCallInvalid(0, "1", "weather", '{"city": "Ro', "cut")
     assert "weather" not in json.dumps(answer(wire, cut, Text(1, "So.")))
     written = body(wire, user("Hi"), assistant(cut), tool_results(result(cut, "cut off", is_error=True)))
-    assert "weather" in json.dumps(said(wire, written))
+    assert "weather" in json.dumps(assistant_content(wire, written))
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_what_only_one_provider_has_is_merged_into_the_body(wire: str) -> None:
+def test_extra_is_merged_into_the_body(wire: str) -> None:
     request = Request(model=MODELS[wire], messages=(user("Hi"),), extra={"service_tier": "auto"})
     assert find_encoder(wire)(request, frozenset()).body["service_tier"] == "auto"
 
@@ -397,7 +399,7 @@ def test_what_only_one_provider_has_is_merged_into_the_body(wire: str) -> None:
         ({"tools": (WEATHER,), "tool_choice": "wether"}, "weather"),
     ],
 )
-def test_a_wrong_setting_is_told_with_the_right_ones(wire: str, fields: Any, message: str) -> None:
+def test_a_wrong_option_raises_with_the_valid_ones(wire: str, fields: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         body(wire, **fields)
 

@@ -1,4 +1,4 @@
-"""A stored history that somebody tampered with: what is no state of a provider is left out, and nothing breaks."""
+"""A stored history with tampered vendor state: the state is left out, and nothing breaks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRONG: tuple[Any, ...] = (None, 5, "words", [], ["a"], [1], [[]], {}, {"type": 5
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_state_breaks_no_request(kind: str, wire: str) -> None:
+def test_tampered_state_breaks_no_request(kind: str, wire: str) -> None:
     call = ToolCall("c1", "look", {"a": 1}, "{}", sealed_by="call_end", block=2)
     for data in WRONG:
         for block in (0, 1, 2, 7):

@@ -1,4 +1,4 @@
-"""Law 4, of writing: four times the message takes about four times the time, on every wire."""
+"""Law 4 for encoding: four times the message takes about four times the time, on every wire."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HISTORIES: Histories = {
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=list(HISTORIES))
-def test_writing_is_linear(history: Callable[[int], Any], wire: Any) -> None:
+def test_encoding_is_linear(history: Callable[[int], Any], wire: Any) -> None:
     def work(size: int) -> Callable[[], object]:
         made = as_messages([{"role": "user", "content": "Hi."}, *history(size)])
         return lambda: export_messages(made, wire)

@@ -1,4 +1,4 @@
-"""Law 4, of reading: four times the history takes about four times the time."""
+"""Law 4 for reading: four times the history takes about four times the time."""
 
 from __future__ import annotations
 

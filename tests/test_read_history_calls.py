@@ -1,4 +1,4 @@
-"""Which call a result belongs to where only the tool's name and the order tell, and calls that lack what they need."""
+"""Results are matched with calls by the tool's name and the order; incomplete calls are read."""
 
 from __future__ import annotations
 
@@ -122,19 +122,19 @@ DAMAGED: dict[str, Any] = {
 
 @pytest.mark.parametrize("damaged", DAMAGED.values(), ids=list(DAMAGED))
 def test_calls_and_results_without_id_or_name_are_read_as_they_are(damaged: Any) -> None:
-    said, found = as_messages(damaged)
-    [call], [result] = said.tool_calls, found.results
+    reply, found = as_messages(damaged)
+    [call], [result] = reply.tool_calls, found.results
     assert (call.name, result.name, result.call_id, result.text) == ("", "", call.id, "1")
 
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("damaged", DAMAGED.values(), ids=list(DAMAGED))
-def test_they_can_be_written_and_mended(damaged: Any, wire: Any) -> None:
+def test_calls_without_ids_can_be_exported_and_repaired(damaged: Any, wire: Any) -> None:
     export_messages(damaged, wire)
     assert check(repair(damaged)) == []
 
 
-def test_a_missing_id_is_a_problem_that_is_found() -> None:
+def test_check_reports_a_missing_id() -> None:
     assert "empty_id" in {problem.kind for problem in check(DAMAGED["openai-chat"])}
 
 
@@ -164,12 +164,15 @@ ANSWERED_BY_ITSELF: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("message", ANSWERED_BY_ITSELF.values(), ids=list(ANSWERED_BY_ITSELF))
-def test_a_result_among_what_the_model_said_is_read_and_mended(message: Json) -> None:
+def test_a_result_in_an_assistant_message_is_read_and_repaired(message: Json) -> None:
     history = [{"role": "user", "content": "Hi."}, message]
     reading = read(history)
-    said = reading.messages[1]
-    assert [part for part in said.parts if isinstance(part, ToolCall | ToolResult)] == [*said.tool_calls, *said.results]
-    assert [(result.call_id, result.name, result.text) for result in said.results] == [("a", "f", "1")]
+    reply = reading.messages[1]
+    assert [part for part in reply.parts if isinstance(part, ToolCall | ToolResult)] == [
+        *reply.tool_calls,
+        *reply.results,
+    ]
+    assert [(result.call_id, result.name, result.text) for result in reply.results] == [("a", "f", "1")]
     assert reading.places[1].parts[-1].endswith("[1]")
     assert "misplaced_part" in {problem.kind for problem in check(history)}
     mended = repair(history)
@@ -179,7 +182,7 @@ def test_a_result_among_what_the_model_said_is_read_and_mended(message: Json) ->
         export_messages(history, "openai-chat")
 
 
-def test_what_is_not_a_part_of_ours_says_where_it_stood() -> None:
+def test_a_misplaced_part_raises_with_its_place() -> None:
     history = ["Hi.", {"role": "user", "content": "Ho."}, Message("assistant", (ToolResult("a", "f"),))]
     with pytest.raises(
         UsageError, match=r"^messages\[2\]\.parts\[0\]: ToolResult is not allowed in a message of the role assistant"

@@ -1,4 +1,4 @@
-"""What people already hold becomes messages: strings, turns, dicts and SDK objects, of OpenAI and of Anthropic."""
+"""Strings, turns, dicts and SDK objects of OpenAI and Anthropic are read as messages."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def texts(content: tuple[Any, ...]) -> list[Any]:
 # Our own.
 
 
-def test_a_string_is_the_users() -> None:
+def test_a_string_is_a_user_message() -> None:
     assert as_messages("Hi.") == [user("Hi.")]
     assert as_messages(["Hi.", "Ho."]) == [user("Hi."), user("Ho.")]
     assert as_messages([]) == []
 
 
-def test_messages_and_turns_are_taken_as_they_are() -> None:
+def test_messages_and_turns_are_not_changed() -> None:
     turn = penstock.collect(penstock.decode(streams.body("anthropic"), wire="anthropic"))
     assert as_messages([user("Hi."), turn]) == [user("Hi."), Message("assistant", turn.parts)]
     assert as_messages(turn) == [Message("assistant", turn.parts)]
@@ -49,7 +49,7 @@ def test_messages_and_turns_are_taken_as_they_are() -> None:
 # OpenAI's.
 
 
-def test_a_history_in_openais_shape() -> None:
+def test_a_chat_completions_history_is_read() -> None:
     history = [
         {"role": "developer", "content": "Be brief."},
         {"role": "system", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "kind."}]},
@@ -68,7 +68,7 @@ def test_a_history_in_openais_shape() -> None:
     ]
 
 
-def test_the_parts_of_a_user_in_openais_shape() -> None:
+def test_chat_completions_user_parts_are_read() -> None:
     content = [
         "plain",
         {"type": "text", "text": "Look:"},
@@ -100,14 +100,14 @@ def test_the_parts_of_a_user_in_openais_shape() -> None:
     ]
 
 
-def test_a_path_in_a_dict_is_not_read() -> None:
+def test_a_file_path_in_a_dict_is_not_opened() -> None:
     part = {"type": "image_url", "image_url": {"url": "/etc/passwd"}}
     assert one({"role": "user", "content": [part]}).parts == (Image("/etc/passwd", "image/png"),)
 
 
-def test_an_answer_in_openais_shape_with_all_that_it_may_have() -> None:
+def test_a_chat_completions_answer_with_every_field_is_read() -> None:
     details = [{"type": "reasoning.text", "text": "Hm.", "signature": "abc"}]
-    said = one(
+    reply = one(
         {
             "role": "assistant",
             "content": [{"type": "text", "text": "Hi."}, {"type": "refusal", "refusal": "No."}],
@@ -120,7 +120,7 @@ def test_an_answer_in_openais_shape_with_all_that_it_may_have() -> None:
             ],
         }
     )
-    assert said.parts == (
+    assert reply.parts == (
         Reasoning(0, "Hm."),
         Opaque(0, "openai-chat", "reasoning_fields", ["reasoning"]),
         Opaque(0, "openai-chat", "reasoning_details", details),
@@ -176,13 +176,13 @@ def test_results_one_after_another_are_one_message_and_know_their_tools() -> Non
     ]
 
 
-def test_the_older_way_to_call() -> None:
+def test_function_calls_of_the_older_api_are_read() -> None:
     turns = [
         {"role": "assistant", "content": None, "function_call": {"name": "weather", "arguments": '{"city": "Rome"}'}},
         {"role": "function", "name": "weather", "content": "sunny"},
     ]
-    said, found = as_messages(turns)
-    [call] = said.tool_calls
+    reply, found = as_messages(turns)
+    [call] = reply.tool_calls
     assert (call.name, call.arguments) == ("weather", {"city": "Rome"})
     assert found == tool_results(result(call, "sunny"))
 
@@ -190,7 +190,7 @@ def test_the_older_way_to_call() -> None:
 # Anthropic's.
 
 
-def test_a_history_in_anthropics_shape() -> None:
+def test_an_anthropic_history_is_read() -> None:
     history = [
         {"role": "user", "content": "Rome?"},
         {
@@ -219,9 +219,9 @@ def test_a_history_in_anthropics_shape() -> None:
             ],
         },
     ]  # fmt: skip
-    asked, said, results, again = as_messages(history)
+    asked, reply, results, again = as_messages(history)
     assert (asked, again) == (user("Rome?"), user("Well?"))
-    assert said.parts == (
+    assert reply.parts == (
         Reasoning(0, "Hm."),
         Opaque(0, "anthropic", "signature", "abc"),
         Opaque(1, "anthropic", "signature", "hidden"),
@@ -239,7 +239,7 @@ def test_a_history_in_anthropics_shape() -> None:
     )
 
 
-def test_pictures_and_documents_in_anthropics_shape() -> None:
+def test_anthropic_images_and_documents_are_read() -> None:
     sources = [
         {"type": "image", "source": {"type": "url", "url": "https://x.test/a.png"}},
         {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="}},
@@ -260,7 +260,7 @@ def test_pictures_and_documents_in_anthropics_shape() -> None:
 # The objects of the SDKs.
 
 
-def test_what_the_sdks_give_back_is_taken() -> None:
+def test_sdk_objects_are_read() -> None:
     completion = openai.types.chat.ChatCompletionMessage.model_validate(
         {"role": "assistant", "content": "Looking.", "tool_calls": [CALL]}
     )
@@ -271,8 +271,8 @@ def test_what_the_sdks_give_back_is_taken() -> None:
         stop_sequence=None, usage=anthropic.types.Usage(input_tokens=1, output_tokens=1),
     )  # fmt: skip
     expected = (Text(0, "Looking."), ToolCall("call_1", "weather", {"city": "Rome"}, '{"city": "Rome"}', block=1))
-    for said in (completion, message, {"role": "assistant", "content": message.content}):
-        assert one(said).parts == expected
+    for reply in (completion, message, {"role": "assistant", "content": message.content}):
+        assert one(reply).parts == expected
     mixed = {"role": "assistant", "content": None, "tool_calls": completion.tool_calls}
     assert [call.arguments for call in one(mixed).tool_calls] == [{"city": "Rome"}]
 
@@ -330,11 +330,11 @@ FILE = {"type": "file", "file": {"file_id": "file-abc"}}
         ),
     ],
 )  # fmt: skip
-def test_what_has_no_place_is_refused_with_where_it_stands(what: Any, complaint: str) -> None:
+def test_what_cannot_be_read_raises_with_its_place(what: Any, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         as_messages(what)
 
 
-def test_every_part_says_what_it_is() -> None:
+def test_every_part_has_a_type() -> None:
     parts = (Image("https://a.example/b.png"), File("file-1"), ToolResult("c", "now"), Text(0, "Hi"))
     assert [part.type for part in parts] == ["image", "file", "tool_result", "text"]

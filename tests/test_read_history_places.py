@@ -1,4 +1,4 @@
-"""Everything that is read says where it stood in what was given, and in whose shape that was."""
+"""Every message and part that is read has its place in the history, and its wire."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.events import Text, ToolCall
 from penstock.history.read import as_messages, read
 from penstock.messages import ToolResult, assistant, encode_messages, tool_results, user
 from penstock.turn import Turn
-from tests.test_shapes_wires import BODIES
+from tests.test_read_history_wires import BODIES
 
 CALL = {"function": {"name": "f", "arguments": "{}"}}
 
@@ -20,7 +20,7 @@ def places(what: Any) -> list[tuple[str, tuple[str, ...]]]:
     return [(found.message, found.parts) for found in read(what).places]
 
 
-def test_in_chat_completions() -> None:
+def test_places_in_chat_completions() -> None:
     history = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "Rome?"}, {"type": "text", "text": "Oslo?"}]},
@@ -49,7 +49,7 @@ def test_in_chat_completions() -> None:
     ]  # fmt: skip
 
 
-def test_in_a_request_to_anthropic() -> None:
+def test_places_in_an_anthropic_request() -> None:
     body = {
         "system": [{"type": "text", "text": "Be brief."}],
         "messages": [
@@ -74,7 +74,7 @@ def test_in_a_request_to_anthropic() -> None:
     assert places({**body, "system": "Be brief."})[0] == ("system", ("system",))
 
 
-def test_items_that_are_one_message_keep_their_places() -> None:
+def test_items_of_one_message_keep_their_places() -> None:
     body = {
         "instructions": "Be brief.",
         "input": [
@@ -93,7 +93,7 @@ def test_items_that_are_one_message_keep_their_places() -> None:
     ]
 
 
-def test_in_contents_and_in_converse() -> None:
+def test_places_in_contents_and_in_converse() -> None:
     contents = [
         {"role": "user", "parts": [{"text": "Rome?"}]},
         {"role": "model", "parts": [{"text": "Looking."}, {"functionCall": {"name": "f", "args": {}}}]},
@@ -115,7 +115,7 @@ def test_in_contents_and_in_converse() -> None:
     ]
 
 
-def test_of_our_own() -> None:
+def test_places_in_our_own_messages() -> None:
     ours = [user("Rome?"), assistant("Looking.", ToolCall("a", "f", {}, block=1))]
     expected = [
         ("messages[0]", ("messages[0].parts[0]",)),
@@ -152,7 +152,7 @@ OURS = [user("Rome?"), assistant(ToolCall("a", "f", {})), tool_results(ToolResul
         [json.loads(encode_messages([user()]))["messages"][0]],
     ],
 )  # fmt: skip
-def test_what_is_ours_is_in_no_vendors_shape(what: Any) -> None:
+def test_our_own_messages_have_no_wire(what: Any) -> None:
     reading = read(what)
     assert (reading.wire, reading.is_ours) == ("", True)
 
@@ -177,7 +177,7 @@ def test_what_is_ours_is_in_no_vendors_shape(what: Any) -> None:
         ),
     ],
 )
-def test_what_is_not_ours_has_its_vendors_shape_or_is_mixed(what: Any, wire: str) -> None:
+def test_other_histories_have_a_wire_unless_they_are_mixed(what: Any, wire: str) -> None:
     reading = read(what)
     assert (reading.wire, reading.is_ours) == (wire, False)
 
@@ -190,5 +190,5 @@ def test_what_is_not_ours_has_its_vendors_shape_or_is_mixed(what: Any, wire: str
         ({"conversation": {"id": "conv_1"}}, True), ({"conversation": {}}, False),
     ],
 )  # fmt: skip
-def test_a_history_that_goes_on_from_one_that_is_kept(beside: dict[str, Any], is_continued: bool) -> None:
+def test_a_history_that_continues_a_stored_one(beside: dict[str, Any], is_continued: bool) -> None:
     assert read({"input": "Hi.", **beside}).is_continued == is_continued

@@ -1,4 +1,4 @@
-"""What is no history is refused with the place and the reason, however much it looks like one."""
+"""What is not a history raises with the place and the reason, however similar it looks."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ FEATURE = {"type": "Feature", "geometry": {"type": "Point", "coordinates": [1, 2
         ),
     ],
 )  # fmt: skip
-def test_what_has_a_type_and_is_no_item_is_refused(what: Any, complaint: str) -> None:
+def test_an_object_with_a_type_that_is_not_an_item_raises(what: Any, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         penstock.check(what)
 
 
-# Gemini's, which are told by their role or their parts.
+# Gemini's contents, which are known by their role or their parts.
 
 
 def test_an_answer_of_gemini_may_have_no_parts() -> None:
@@ -56,9 +56,9 @@ def test_an_answer_of_gemini_may_have_no_parts() -> None:
     assert [problem.kind for problem in penstock.check(answer)] == ["empty_message"]
 
 
-def test_what_the_system_says_among_geminis_contents_is_read() -> None:
-    told, _ = as_messages([{"role": "system", "parts": [{"text": "Be kind."}]}, {"role": "model"}])
-    assert (told.role, told.text) == ("system", "Be kind.")
+def test_a_system_message_among_gemini_contents_is_read() -> None:
+    message, _ = as_messages([{"role": "system", "parts": [{"text": "Be kind."}]}, {"role": "model"}])
+    assert (message.role, message.text) == ("system", "Be kind.")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_the_system_says_among_geminis_contents_is_read() -> None:
         ({"role": "assistant", "parts": [{"text": "Hi."}]}, r"has the role 'assistant'; expected user or model"),
     ],
 )
-def test_geminis_contents_with_something_else_say_what_to_give(message: Any, complaint: str) -> None:
+def test_wrong_gemini_contents_raise_with_advice(message: Any, complaint: str) -> None:
     with pytest.raises(UsageError, match=rf"messages\[0\]: {complaint}"):
         as_messages([message])
 
@@ -97,7 +97,7 @@ def called(levels: int) -> list[Any]:
 @pytest.mark.parametrize(
     "use", [penstock.check, penstock.repair, as_messages, lambda history: export_messages(history, "gemini")]
 )
-def test_what_is_nested_too_deeply_is_refused_with_the_place(use: Callable[[Any], object], levels: int) -> None:
+def test_deep_nesting_raises_with_its_place(use: Callable[[Any], object], levels: int) -> None:
     with pytest.raises(UsageError, match=r"^messages\[1\]: is nested too deeply; arguments may have 512 levels"):
         use(called(levels))
 
@@ -111,19 +111,19 @@ def test_what_is_nested_too_deeply_is_refused_with_the_place(use: Callable[[Any]
         ({"system": [nested(600)], "messages": []}, r"system\[0\]"),
     ],
 )
-def test_a_file_that_is_nested_too_deeply_is_refused_with_the_place(body: Any, place: str) -> None:
+def test_deep_nesting_in_a_file_raises_with_its_place(body: Any, place: str) -> None:
     with pytest.raises(UsageError, match=rf"^{place}: is nested too deeply"):
         read_history(json.dumps(body).encode())
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_arguments_may_be_as_deep_as_an_answer_may_bring_them(wire: Any) -> None:
+def test_arguments_may_be_as_deep_as_those_of_a_response(wire: Any) -> None:
     history = called(MAX_DEPTH)
     assert penstock.check(history) == []
     assert export_messages(read_history(encode_messages(as_messages(history))), wire)
 
 
-def test_a_block_whose_words_are_too_deep_to_be_told_is_refused_with_its_place() -> None:
+def test_a_block_with_text_too_deep_for_export_raises_with_its_place() -> None:
     block = {"type": "server_tool_use", "id": "a", "content": nested(MAX_DEPTH)}
     history = [{"role": "assistant", "content": [{"type": "text", "text": "Hi."}, block]}]
     assert export_messages(history, "anthropic") == {"messages": history}
@@ -148,7 +148,7 @@ def test_a_block_whose_words_are_too_deep_to_be_told_is_refused_with_its_place()
         ),
     ],
 )
-def test_a_stored_history_with_fields_that_have_no_place_is_refused(place: str, change: Any) -> None:
+def test_a_stored_history_with_unknown_fields_raises(place: str, change: Any) -> None:
     stored = json.loads(encode_messages([user("Hi.", image("https://x.test/a.png"))]))
     change(stored)
     assert stored[MARK] == 1

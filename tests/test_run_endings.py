@@ -276,7 +276,7 @@ WAYS: dict[str, Callable[[str], AsyncIterator[Left]]] = {
 
 @every_wire
 @pytest.mark.parametrize("way", WAYS)
-def test_every_end_is_a_good_end(wire: str, way: str, record_property: Any) -> None:
+def test_a_history_is_valid_after_every_ending(wire: str, way: str, record_property: Any) -> None:
     others = cycle(name for name in TARGETS if name != wire)
 
     async def all_of_them() -> int:

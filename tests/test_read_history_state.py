@@ -1,4 +1,4 @@
-"""What a history holds is kept where it was: items, what stood within a result, the rest of a request."""
+"""Vendor state is kept in its place: items, parts inside a result, the other fields of a request."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ PICTURE = {"inlineData": {"mimeType": "image/png", "data": "AA==", "displayName"
 SHOWN = {"name": "f", "response": {"image": {"$ref": "a.png"}}, "parts": [PICTURE]}
 
 
-def test_what_stood_within_a_response_of_geminis_stays_there() -> None:
+def test_media_inside_a_gemini_response_stay_inside() -> None:
     body = {"contents": [ASKED, CALLED, {"role": "user", "parts": [{"functionResponse": SHOWN}]}]}
     assert export_messages(body, "gemini") == body
     assert export_messages(penstock.repair(body, "google"), "gemini") == body
 
 
-def test_a_model_that_does_not_take_it_there_gets_it_after_the_response() -> None:
+def test_older_gemini_models_get_media_after_the_response() -> None:
     history = [ASKED, CALLED, {"role": "user", "parts": [{"functionResponse": SHOWN}]}]
     written = export_messages(history, "gemini", model="gemini-2.5-pro")["contents"][-1]["parts"]
     assert [sorted(part) for part in written] == [["functionResponse"], ["inlineData"]]
     assert "parts" not in written[0]["functionResponse"]
 
 
-def test_every_signature_that_stands_alone_goes_back() -> None:
+def test_a_signature_without_a_part_goes_back() -> None:
     signatures = [Opaque(0, "gemini", "thought_signature", name) for name in ("a", "b")]
     written = export_messages([user("Hi."), assistant(*signatures)], "gemini")["contents"][-1]["parts"]
     assert written == [{"text": "", "thoughtSignature": "a"}, {"text": "", "thoughtSignature": "b"}]
@@ -73,7 +73,7 @@ def test_every_signature_that_stands_alone_goes_back() -> None:
         ({"role": "user", "content": "Hi."}, {"messages": [2]}, {"messages": [2]}),
     ],
 )
-def test_a_request_with_another_history_has_nothing_left_of_its_own(body: Any, history: Any, expected: Any) -> None:
+def test_with_history_replaces_all_history_fields(body: Any, history: Any, expected: Any) -> None:
     assert with_history(body, history) == expected
     assert list(with_history(body, history)) == list(expected), "what was there stays in its order"
 
@@ -99,7 +99,7 @@ HALVED: list[Any] = [
 
 
 @pytest.mark.parametrize("history", HALVED, ids=range(len(HALVED)))
-def test_half_a_character_is_healed_where_it_is_read(history: Any) -> None:
+def test_surrogate_halves_are_replaced_when_read(history: Any) -> None:
     penstock.check(history)
     messages = as_messages(history)
     stored = encode_messages(messages).decode()
@@ -107,12 +107,12 @@ def test_half_a_character_is_healed_where_it_is_read(history: Any) -> None:
     json.dumps(export_messages(messages, "gemini"), ensure_ascii=False).encode()
 
 
-def test_nothing_in_a_file_has_half_a_character() -> None:
+def test_a_history_file_has_no_surrogate_halves() -> None:
     body = {"messages": [{"role": "user", "content": HALF}], HALF: {HALF: [HALF]}}
     assert "\ud83d" not in json.dumps(parse_history(json.dumps(body).encode()), ensure_ascii=False)
 
 
-def test_two_halves_are_one_character() -> None:
+def test_surrogate_pairs_are_joined() -> None:
     assert as_messages([{"role": "user", "content": "\ud83d\ude00"}])[0].text == "\U0001f600"
 
 
@@ -131,14 +131,14 @@ def test_two_halves_are_one_character() -> None:
         ("cohere", "user", "block", 1),
     ],
 )
-def test_what_is_no_state_is_left_out(wire: Any, role: Any, kind: str, block: int, data: Any) -> None:
-    said = Message(role, (Text(0, "Ho."),))
-    tampered = Message(role, (*said.parts, Opaque(block, wire, kind, data)))
-    assert export_messages([user("Hi."), tampered], wire) == export_messages([user("Hi."), said], wire)
+def test_state_of_the_wrong_type_is_left_out(wire: Any, role: Any, kind: str, block: int, data: Any) -> None:
+    reply = Message(role, (Text(0, "Ho."),))
+    tampered = Message(role, (*reply.parts, Opaque(block, wire, kind, data)))
+    assert export_messages([user("Hi."), tampered], wire) == export_messages([user("Hi."), reply], wire)
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_fields_of_a_result_that_are_no_object_are_none(wire: Any) -> None:
+def test_result_fields_that_are_not_an_object_are_left_out(wire: Any) -> None:
     call = ToolCall("c", "f", {})
     found = ToolResult("c", "f", (Text(0, "1"),), state=(Opaque(0, wire, "fields", [7]),))
     before = [user("Hi."), assistant(call)]

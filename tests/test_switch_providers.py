@@ -1,4 +1,4 @@
-"""A conversation that moves between any two providers between any two turns, and back."""
+"""A conversation moves between any two providers between any two turns, and back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.history.repair import repair
 from penstock.messages import Message, image, user
 from penstock.providers import PROVIDERS, find_provider
 from penstock.testing import Reply, Scripted, call, say, think
-from tests.test_endings import TARGETS, Bench, made
+from tests.test_run_endings import TARGETS, Bench, made
 
 REPLIES = [
     Reply(think("Hm."), say("Let me look."), call("look", {"city": "Rome"}), call("look", {"city": "Oslo"})),
@@ -61,7 +61,7 @@ def _strings(value: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("one", "other"), list(permutations(TARGETS, 2)))
-def test_a_conversation_goes_to_another_provider_and_comes_back(one: str, other: Any) -> None:
+def test_a_conversation_moves_to_another_provider_and_back(one: str, other: Any) -> None:
     history, _ = turn(one, "How are Rome and Oslo?", [])
     mine = secrets(history, one)
     assert bool(mine) == (one in SIGNED)
@@ -77,7 +77,7 @@ def test_a_conversation_goes_to_another_provider_and_comes_back(one: str, other:
         assert check(history, find_provider(provider)[0]) == []
 
 
-def test_a_conversation_goes_through_all_of_them() -> None:
+def test_a_conversation_moves_through_all_providers() -> None:
     history: list[Message] = []
     for wire in (*TARGETS, *reversed(TARGETS)):
         history, _ = turn(wire, f"How is it on {wire}?", history)
@@ -86,7 +86,7 @@ def test_a_conversation_goes_through_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("wire", TARGETS)
-def test_what_a_person_shows_is_converted_or_refused_with_a_clear_word(wire: Any) -> None:
+def test_user_media_are_converted_or_raise(wire: Any) -> None:
     shown = [user("What is this?", image(b"\x89PNG", "image/png"))]
     history, _ = turn(wire, shown, [])
     history, _ = turn("anthropic", "And now?", history)

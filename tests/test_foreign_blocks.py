@@ -1,4 +1,4 @@
-"""Blocks that only one vendor knows go back to it as they came, and tell the others what they say."""
+"""Blocks of one vendor go back to it unchanged, and become text for other vendors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.messages import (
     user,
 )
 from penstock.wires import WIRES
-from tests.test_shapes import PIXEL, ROME
+from tests.test_read_history import PIXEL, ROME
 
 Json = dict[str, Any]
 
@@ -61,7 +61,7 @@ def words(body: Json) -> str:
 
 
 @pytest.mark.parametrize(("wire", "block"), SHOWN.values(), ids=list(SHOWN))
-def test_what_the_user_shows_goes_home_whole_and_in_words_elsewhere(wire: Any, block: Json) -> None:
+def test_user_blocks_go_back_whole_and_as_text_to_others(wire: Any, block: Json) -> None:
     history = [{"role": "user", "content": [block]}]
     messages = as_messages(history)
     assert FACT in messages[0].text
@@ -91,7 +91,7 @@ RESULTS: dict[str, tuple[str, Json, Json]] = {
 
 
 @pytest.mark.parametrize(("wire", "call", "answer"), RESULTS.values(), ids=list(RESULTS))
-def test_what_a_result_shows_goes_home_whole_and_in_words_elsewhere(wire: Any, call: Json, answer: Json) -> None:
+def test_result_blocks_go_back_whole_and_as_text_to_others(wire: Any, call: Json, answer: Json) -> None:
     messages = as_messages([call, answer])
     assert messages[1].results[0].text.count(FACT) == 2
     assert export_messages(messages, wire)["messages"] == [call, answer]
@@ -99,7 +99,7 @@ def test_what_a_result_shows_goes_home_whole_and_in_words_elsewhere(wire: Any, c
         assert words(export_messages(messages, other)).count(FACT) == 2
 
 
-def test_the_pictures_of_a_document_are_shown_elsewhere() -> None:
+def test_images_in_a_document_go_to_other_vendors() -> None:
     history = [{"role": "user", "content": [document([{"type": "text", "text": FACT}, PICTURE]), document([PICTURE])]}]
     messages = as_messages(history)
     assert [part.url for part in messages[0].parts if isinstance(part, Image)] == [PIXEL, PIXEL]
@@ -109,7 +109,7 @@ def test_the_pictures_of_a_document_are_shown_elsewhere() -> None:
         assert words(export_messages(messages, other)).count("iVBORw0KGgo=") == 2
 
 
-def test_a_picture_that_is_guarded_is_shown_elsewhere() -> None:
+def test_a_guarded_image_goes_to_other_vendors() -> None:
     guarded = {"guardContent": {"image": {"format": "png", "source": {"bytes": "iVBORw0KGgo="}}}}
     history = [{"role": "user", "content": [{"text": "Look."}, guarded]}]
     assert export_messages(history, "bedrock")["messages"] == history
@@ -117,7 +117,7 @@ def test_a_picture_that_is_guarded_is_shown_elsewhere() -> None:
         assert words(export_messages(history, other)).count("iVBORw0KGgo=") == 1
 
 
-def test_what_the_system_is_marked_with_stays_on_its_wire() -> None:
+def test_cache_marks_of_a_system_message_stay_on_their_wire() -> None:
     body = {"system": [{"text": "Be brief."}, CONVERSES, {"cachePoint": {"type": "default"}}], "messages": []}
     assert export_messages(body, "bedrock")["system"] == body["system"]
     assert FACT in words(export_messages(body, "anthropic"))
@@ -212,15 +212,15 @@ def answer_of(wire: str, block: Json) -> Json:
             return {"messages": [{"role": "assistant", "content": [block]}]}
 
 
-@pytest.mark.parametrize(("wire", "block", "told"), HOSTED.values(), ids=list(HOSTED))
-def test_what_a_provider_made_itself_goes_home_whole_and_in_words_elsewhere(wire: Any, block: Json, told: str) -> None:
+@pytest.mark.parametrize(("wire", "block", "text"), HOSTED.values(), ids=list(HOSTED))
+def test_hosted_blocks_go_back_whole_and_as_text_to_others(wire: Any, block: Json, text: str) -> None:
     body = answer_of(wire, block)
     [message] = as_messages(body)
     assert message.text == ""  # it is not what the model said
     assert export_messages([message], wire) == body
     for other in others(wire):
         written = words(export_messages([message], other))
-        assert written.count(told) == 1
+        assert written.count(text) == 1
         assert "ENCRYPTED" not in written
 
 
@@ -237,10 +237,10 @@ UNTOLD = [
 
 
 @pytest.mark.parametrize(("wire", "kind", "data"), UNTOLD, ids=[kind for _, kind, _ in UNTOLD])
-def test_what_is_encrypted_or_technical_stays_on_its_wire(wire: Any, kind: str, data: Json) -> None:
-    said = Message("assistant", (Text(0, "Hi."), Opaque(1, wire, kind, data)))
+def test_encrypted_and_technical_blocks_stay_on_their_wire(wire: Any, kind: str, data: Json) -> None:
+    reply = Message("assistant", (Text(0, "Hi."), Opaque(1, wire, kind, data)))
     for other in others(wire):
-        assert export_messages([said], other) == export_messages([assistant("Hi.")], other)
+        assert export_messages([reply], other) == export_messages([assistant("Hi.")], other)
 
 
 # Texts stay apart.
@@ -276,13 +276,13 @@ def result_in(wire: Any, content: Any) -> Any:
         ("cohere", [{"type": "document", "document": {"data": {"text": text}}} for text in ("one", "two")]),
     ],
 )
-def test_the_texts_of_a_result_stay_apart(wire: str, written: Any) -> None:
+def test_texts_of_a_result_are_not_joined(wire: str, written: Any) -> None:
     assert result_in(wire, TEXTS) == written
     alone = [{"text": "one"}] if wire == "bedrock" else "one"
     assert result_in(wire, "one") == result_in(wire, TEXTS[:1]) == alone
 
 
-def test_a_provider_that_takes_only_what_it_knows_gets_a_string() -> None:
+def test_a_provider_with_known_fields_gets_a_string() -> None:
     messages = [assistant(ROME), tool_results(result(ROME, "one", "two"))]
     assert export_messages(messages, "openai-chat", provider="deepseek")["messages"][1]["content"] == "one\ntwo"
 
@@ -291,13 +291,13 @@ def test_a_provider_that_takes_only_what_it_knows_gets_a_string() -> None:
     ("wire", "content"),
     [("openai-chat", TEXTS), ("cohere", TEXTS), ("anthropic", TEXTS), ("ollama", "one\ntwo")],
 )
-def test_the_texts_of_the_user_stay_apart(wire: Any, content: Any) -> None:
+def test_texts_of_a_user_message_are_not_joined(wire: Any, content: Any) -> None:
     assert export_messages([user("one", "two")], wire)["messages"][0]["content"] == content
 
 
-def test_an_answer_runs_on() -> None:
-    said = [user("Hi."), assistant("o", "ne")]
-    assert [export_messages(said, wire)["messages"][1]["content"] for wire in ("openai-chat", "ollama")] == ["one"] * 2
+def test_texts_of_an_answer_are_joined() -> None:
+    reply = [user("Hi."), assistant("o", "ne")]
+    assert [export_messages(reply, wire)["messages"][1]["content"] for wire in ("openai-chat", "ollama")] == ["one"] * 2
 
 
 # Where things stood, and what to give instead.
@@ -306,7 +306,7 @@ ZIP = {"type": "file", "file": {"file_data": "data:application/zip;base64,AAAA",
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "bedrock", "gemini", "ollama", "cohere"])
-def test_a_file_that_cannot_be_written_says_where_it_stood(wire: Any) -> None:
+def test_a_file_that_cannot_be_exported_raises_with_its_place(wire: Any) -> None:
     history = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hi."},
@@ -317,12 +317,12 @@ def test_a_file_that_cannot_be_written_says_where_it_stood(wire: Any) -> None:
 
 
 @pytest.mark.parametrize("what", [{}, {"choices": []}, {"candidates": []}])
-def test_what_is_no_message_is_told_what_to_give(what: Any) -> None:
+def test_an_object_that_is_not_a_message_raises_with_advice(what: Any) -> None:
     with pytest.raises(UsageError, match=r"send messages with a role .* request body .* response body"):
         as_messages(what)
 
 
 @pytest.mark.parametrize("what", [b"[]", bytearray(b"[]"), [b"Hi."]])
-def test_bytes_are_read_by_another(what: Any) -> None:
+def test_bytes_raise_and_name_read_history(what: Any) -> None:
     with pytest.raises(UsageError, match="read the bytes of a file with read_history"):
         as_messages(what)

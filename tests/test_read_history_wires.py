@@ -1,4 +1,4 @@
-"""Each provider's shape of a history: it is read, goes out again as it came in, and moves to every other provider."""
+"""The history format of each provider: read, exported unchanged, and moved to every other provider."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ every_wire = pytest.mark.parametrize("wire", WIRES)
 
 
 @every_wire
-def test_what_came_in_goes_out_as_it_came(wire: Any) -> None:
+def test_a_body_is_exported_as_it_was_read(wire: Any) -> None:
     again = export_messages(BODIES[wire], wire)
     assert (without_ids(again) if wire == "ollama" else again) == BODIES[wire]
 
@@ -232,7 +232,7 @@ def without_ids(body: Json) -> Json:
 
 @every_wire
 @pytest.mark.parametrize("to", WIRES)
-def test_what_came_in_moves_to_every_wire_without_the_state_of_its_own(wire: Any, to: Any) -> None:
+def test_a_body_moves_to_every_wire_without_its_vendor_state(wire: Any, to: Any) -> None:
     taken = [without_media(message) for message in as_messages(BODIES[wire])]
     body = export_messages(taken, to)
     moved = as_messages(body)
@@ -282,7 +282,7 @@ def bare(part: Any) -> Any:
 
 
 @every_wire
-def test_what_came_in_is_stored_and_read_from_a_file(wire: str) -> None:
+def test_a_body_is_stored_and_read_from_a_file(wire: str) -> None:
     body = BODIES[wire]
     messages = as_messages(body)
     assert decode_messages(encode_messages(messages)) == messages
@@ -292,7 +292,7 @@ def test_what_came_in_is_stored_and_read_from_a_file(wire: str) -> None:
 
 
 @pytest.mark.parametrize("wire", ["openai-chat", "ollama", "cohere"])
-def test_a_list_of_messages_and_its_lines_are_a_history_too(wire: str) -> None:
+def test_a_list_and_json_lines_are_histories(wire: str) -> None:
     history = BODIES[wire]["messages"]
     lines = "\n".join(json.dumps(message) for message in history)
     assert as_messages(history) == read_history(lines.encode()) == as_messages(BODIES[wire])
@@ -311,7 +311,7 @@ def at(value: Any, place: tuple[Any, ...]) -> Any:
 
 
 @every_wire
-def test_nothing_is_dropped_in_silence(wire: Any) -> None:
+def test_nothing_is_dropped_silently(wire: Any) -> None:
     """A field more, anywhere: it is kept, and goes out again to whoever takes such, or it is refused."""
     for place in places(BODIES[wire])[1:]:
         body = deepcopy(BODIES[wire])
@@ -353,7 +353,7 @@ JUNK: list[Any] = [
 
 @every_wire
 @pytest.mark.parametrize("seed", range(40))
-def test_what_is_broken_is_read_or_refused_and_nothing_else(wire: Any, seed: int) -> None:
+def test_a_broken_body_is_read_or_raises_a_usage_error(wire: Any, seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(20):
         body = deepcopy(BODIES[wire])
@@ -374,16 +374,16 @@ def test_what_is_broken_is_read_or_refused_and_nothing_else(wire: Any, seed: int
 
 
 def test_the_items_of_a_turn_are_one_message() -> None:
-    told, asked, said, found, again, last = as_messages(RESPONSES)
-    assert told == system("Be brief.")
-    assert [message.role for message in (asked, said, found, again, last)] == [
+    instructions, asked, reply, found, again, last = as_messages(RESPONSES)
+    assert instructions == system("Be brief.")
+    assert [message.role for message in (asked, reply, found, again, last)] == [
         "user", "assistant", "tool", "assistant", "user",
     ]  # fmt: skip
-    assert [(type(part), part.block) for part in said.parts] == [  # type: ignore[union-attr]
+    assert [(type(part), part.block) for part in reply.parts] == [  # type: ignore[union-attr]
         (Reasoning, 0), (Opaque, 0), (Text, 1), (Opaque, 1), (Opaque, 1), (Refusal, 2), (Opaque, 2), (Opaque, 3),
         (ToolCall, 4), (Opaque, 4), (ToolCall, 5),
     ]  # fmt: skip
-    assert [(call.id, call.name, call.kind) for call in said.tool_calls] == [
+    assert [(call.id, call.name, call.kind) for call in reply.tool_calls] == [
         ("call_1", "weather", "function"),
         ("call_2", "sql", "custom"),
     ]
@@ -397,7 +397,7 @@ def test_the_items_of_a_turn_are_one_message() -> None:
     )
 
 
-def test_an_item_of_a_type_that_came_later_is_kept_whole() -> None:
+def test_an_item_of_an_unknown_type_is_kept_whole() -> None:
     item = {"type": "dream_call", "id": "dr_1", "sheep": [1, 2]}
     reference = {"type": "item_reference", "id": "rs_1"}
     kept = Opaque(0, "openai-responses", "dream_call", item)
@@ -406,7 +406,7 @@ def test_an_item_of_a_type_that_came_later_is_kept_whole() -> None:
     assert export_messages({"input": [item]}, "openai-responses") == {"input": [item]}
 
 
-def test_what_a_model_made_that_came_later_is_kept_whole() -> None:
+def test_an_unknown_part_of_a_model_is_kept_whole() -> None:
     gemini = {"contents": [{"role": "model", "parts": [{"dream": {"sheep": 1}, "thoughtSignature": "abc"}]}]}
     bedrock = {"messages": [{"role": "assistant", "content": [{"dream": {"sheep": 1}}, {"text": "Hi."}]}]}
     assert export_messages(gemini, "gemini") == gemini
@@ -419,8 +419,8 @@ def test_broken_arguments_of_an_item_are_an_invalid_call() -> None:
 
 
 def test_responses_without_ids_belong_to_the_calls_by_name_and_order() -> None:
-    _, _, said, found, _ = as_messages(GEMINI)
-    assert [call.id for call in said.tool_calls] == ["call_weather", "call_weather_2", "given"]
+    _, _, reply, found, _ = as_messages(GEMINI)
+    assert [call.id for call in reply.tool_calls] == ["call_weather", "call_weather_2", "given"]
     assert [(one.call_id, one.name, one.text, one.is_error) for one in found.results] == [
         ("call_weather", "weather", "sunny", False),
         ("call_weather_2", "weather", '{"sky": "grey", "wind": 3}', False),
@@ -434,7 +434,7 @@ def test_a_response_without_a_call_has_an_id_of_its_own() -> None:
     assert [one.call_id for one in found.results] == ["call_f"]
 
 
-def test_made_up_ids_do_not_come_twice() -> None:
+def test_new_ids_are_unique() -> None:
     call = {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}]}
     answer = {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"result": "1"}}}]}
     messages = as_messages([call, answer, call, answer])
@@ -442,7 +442,7 @@ def test_made_up_ids_do_not_come_twice() -> None:
     assert [one.call_id for one in results(messages)] == ["call_f", "call_f_2"]
 
 
-def test_googles_client_spells_it_otherwise() -> None:
+def test_the_spelling_of_googles_sdk_is_read() -> None:
     snake = [
         {"role": "user", "parts": ["Rome?", {"inline_data": {"mime_type": "image/png", "data": PIXEL}}]},
         {"role": "model", "parts": [
@@ -474,17 +474,17 @@ def test_googles_client_spells_it_otherwise() -> None:
     assert as_messages({"contents": "Rome?", "system_instruction": "Be brief."}) == [system("Be brief."), user("Rome?")]
 
 
-def test_what_openais_client_gives_back_is_taken() -> None:
+def test_objects_of_openais_sdk_are_read() -> None:
     call = openai.types.responses.ResponseFunctionToolCall(
         type="function_call", call_id="call_1", name="weather", arguments=ROME, id="fc_1"
     )
     answer = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
-    said, found = as_messages([call, answer])
+    reply, found = as_messages([call, answer])
     assert [one.name for one in found.results] == ["weather"]
-    assert export_messages([said], "openai-responses")["input"][0]["id"] == "fc_1"
+    assert export_messages([reply], "openai-responses")["input"][0]["id"] == "fc_1"
 
 
-def test_bytes_are_taken_as_boto3_has_them() -> None:
+def test_bytes_of_boto3_are_read() -> None:
     content = [
         {"image": {"format": "png", "source": {"bytes": b"\x89PNG\r\n\x1a\n"}}},
         {"document": {"format": "txt", "name": "a", "source": {"text": "Hi."}}},
@@ -499,12 +499,12 @@ def test_bytes_are_taken_as_boto3_has_them() -> None:
     ]
 
 
-def test_a_picture_of_ollamas_says_by_its_beginning_what_it_is() -> None:
+def test_the_type_of_an_ollama_image_is_found_in_its_data() -> None:
     [message] = as_messages([{"role": "user", "content": "", "images": ["/9j/4AAQ", b"GIF89a"]}])
     assert [part.media_type for part in message.parts if isinstance(part, Image)] == ["image/jpeg", "image/gif"]
 
 
-def test_a_repeated_call_of_the_older_way_has_its_own_result() -> None:
+def test_repeated_function_calls_of_the_older_api_have_their_own_results() -> None:
     call = {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}
     messages = as_messages([call, {"role": "function", "name": "f", "content": "1"}] * 2)
     assert [(one.call_id, one.text) for one in results(messages)] == [("call_f", "1"), ("call_f_2", "1")]
@@ -513,7 +513,7 @@ def test_a_repeated_call_of_the_older_way_has_its_own_result() -> None:
 # What stays apart, and in which order.
 
 
-def test_results_in_messages_of_the_user_stay_as_they_stood() -> None:
+def test_results_in_user_messages_are_exported_unchanged() -> None:
     anthropic = [{"type": "tool_result", "tool_use_id": id, "content": id} for id in ("a", "b")]
     bedrock = [{"toolResult": {"toolUseId": id, "content": [{"text": id}]}} for id in ("a", "b")]
     for one, other in (anthropic, bedrock):
@@ -532,17 +532,17 @@ def test_results_in_messages_of_the_user_stay_as_they_stood() -> None:
         ({"text": "Well?"}, {"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}}),
     ],
 )
-def test_what_the_user_says_with_results_stays_in_its_order(text: Json, answer: Json) -> None:
-    told, found = user("Well?"), tool_results(ToolResult("a", "", (Text(0, "1"),)))
-    assert as_messages([{"role": "user", "content": [answer, text]}]) == [found, told]
-    assert as_messages([{"role": "user", "content": [text, answer]}]) == [told, found]
-    assert as_messages([{"role": "user", "content": [text, answer, text]}]) == [told, found, told]
+def test_text_and_results_of_a_user_message_keep_their_order(text: Json, answer: Json) -> None:
+    text_message, found = user("Well?"), tool_results(ToolResult("a", "", (Text(0, "1"),)))
+    assert as_messages([{"role": "user", "content": [answer, text]}]) == [found, text_message]
+    assert as_messages([{"role": "user", "content": [text, answer]}]) == [text_message, found]
+    assert as_messages([{"role": "user", "content": [text, answer, text]}]) == [text_message, found, text_message]
 
 
 # Whose a text is.
 
 
-def test_a_mark_for_the_cache_is_of_the_wire_whose_history_it_is_in() -> None:
+def test_a_cache_mark_belongs_to_the_wire_of_its_history() -> None:
     marked = {"role": "user", "content": [{"type": "text", "text": "Hi.", **CACHED}]}
     assert export_messages([marked], "anthropic")["messages"] == [marked]
     assert export_messages([marked], "openai-chat") == {"messages": [{"role": "user", "content": "Hi."}]}
@@ -552,13 +552,13 @@ def test_a_mark_for_the_cache_is_of_the_wire_whose_history_it_is_in() -> None:
     assert "cache_control" not in str(export_messages(chat, "openai-chat", provider="openai"))
 
 
-def test_fields_of_a_message_that_says_nothing_are_not_sent() -> None:
+def test_fields_of_an_empty_message_are_not_sent() -> None:
     assert export_messages([{"role": "user", "content": "", "name": "ada"}, "Hi."], "openai-chat") == {
         "messages": [{"role": "user", "content": "Hi."}]
     }
 
 
-def test_cohere_thinks_in_parts_and_is_not_taken_for_anthropic() -> None:
+def test_cohere_thinking_parts_are_not_taken_for_anthropic() -> None:
     thought = {"role": "assistant", "citations": [{"start": 0}], "content": [
         {"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Hi."},
     ]}  # fmt: skip
@@ -572,10 +572,10 @@ def test_cohere_thinks_in_parts_and_is_not_taken_for_anthropic() -> None:
 # Export.
 
 
-def test_an_export_is_what_a_provider_would_be_sent() -> None:
+def test_an_export_equals_what_a_model_sends() -> None:
     history = ["Rome?", assistant(ToolCall("call_1", "weather", {"city": "Rome"}))]
-    [_, said] = export_messages(history, "mistral", provider="mistral")["messages"]
-    assert len(said["tool_calls"][0]["id"]) == 9
+    [_, reply] = export_messages(history, "mistral", provider="mistral")["messages"]
+    assert len(reply["tool_calls"][0]["id"]) == 9
     assert export_messages("Hi.", "openai-responses") == {
         "input": [{"type": "message", "role": "user", "content": "Hi."}]
     }
@@ -586,7 +586,7 @@ def test_an_export_is_what_a_provider_would_be_sent() -> None:
     assert penstock.export_messages is export_messages
 
 
-def test_a_container_and_an_answer_of_anthropics_client_are_kept_apart() -> None:
+def test_container_and_fields_of_an_anthropic_response() -> None:
     answer = {
         "id": "msg_1", "type": "message", "role": "assistant", "model": "claude", "stop_reason": "end_turn",
         "content": [{"type": "text", "text": "Done."}], "container": {"id": "container_1"}, "usage": {},
@@ -644,7 +644,7 @@ def test_a_container_and_an_answer_of_anthropics_client_are_kept_apart() -> None
         ([{"type": "tool_use", "id": "a"}], r"messages\[0\]: .*'tool_use' is not a message; put it into the content"),
     ],
 )  # fmt: skip
-def test_what_has_no_place_is_refused_with_where_it_stands(what: Any, complaint: str) -> None:
+def test_what_cannot_be_read_raises_with_its_place(what: Any, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         as_messages(what)
 
@@ -682,12 +682,12 @@ def test_what_has_no_place_is_refused_with_where_it_stands(what: Any, complaint:
         (b'[{"role": "tool", "parts": [{"type": "film"}]}]', r"messages\[0\]\.parts\[0\]\.type: Invalid value 'film'"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_history_is_refused_with_the_place(data: bytes, complaint: str) -> None:
+def test_a_file_that_is_not_a_history_raises_with_the_place(data: bytes, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         read_history(data)
 
 
-def test_a_stored_history_says_its_version_and_older_ones_are_read() -> None:
+def test_a_stored_history_has_a_version_and_older_ones_are_read() -> None:
     history = [user("Hi."), assistant("Ho.")]
     stored = json.loads(encode_messages(history))
     assert stored[MARK] == VERSION
