@@ -80,8 +80,8 @@ WEATHER, BOOK = piece(None, "0", "weather", '{"city":"Rome"}'), piece(None, "0",
 SIGNED = {"provider_specific_fields": {"thought_signature": "UzI="}}
 
 CASES: dict[str, Case] = {
-    # Pieces that got lost.
-    "a new id on a nameless piece": Case(
+    # Lost pieces.
+    "a new id on a piece without a name": Case(
         [calls(piece(0, "A", "pay", "")), calls(piece(0, "B", None, '{"eur":5}')), END],
         ran(broken=[invalid("A", "pay", "", "cut"), invalid("B", "", '{"eur":5}', "unnamed")]),
     ),
@@ -94,7 +94,7 @@ CASES: dict[str, Case] = {
         ],
         ran(broken=[invalid("A", "rm", '{"p":"/"}', "cut"), invalid("B", "", "tmp", "unnamed")]),
     ),
-    "an unnamed call makes no arguments doubtful, and nothing else": Case(
+    "an unnamed call invalidates only a call without arguments": Case(
         [
             calls(piece(0, "A", "now", "")),
             calls(piece(1, "B", "pay", '{"eur":5}')),
@@ -103,7 +103,7 @@ CASES: dict[str, Case] = {
         ],
         ran(call("B", "pay", {"eur": 5}), broken=[invalid("A", "now", "", "cut"), invalid("C", "", "{}", "unnamed")]),
     ),
-    "a name that comes late takes nothing from the call before it": Case(
+    "a late name does not affect the call before it": Case(
         [
             calls(piece(0, "A", "rm", '{"p":')),
             calls(piece(0, "B", None, '{"q":')),
@@ -113,7 +113,7 @@ CASES: dict[str, Case] = {
         ],
         ran(call("A", "rm", {"p": 1}), call("B", "ls", {"q": 2})),
     ),
-    "a piece that could be of two calls is missing in both": Case(
+    "a piece that could belong to two calls invalidates both": Case(
         [
             calls(piece(0, "A", "rm", '{"p":"/'), piece(1, "B", "ls", '{"p":"/')),
             calls(piece(7, None, None, "tmp")),
@@ -132,7 +132,7 @@ CASES: dict[str, Case] = {
             }
         ],
     ),
-    "arguments that come before their call, while another is open": Case(
+    "arguments before their call while another is open": Case(
         [
             calls(piece(0, "A", "ls", "")),
             calls(piece(1, None, None, '{"eur":5}')),
@@ -156,10 +156,10 @@ CASES: dict[str, Case] = {
             }
         ],
     ),
-    "nothing before a call is nothing lost": Case(
+    "an empty piece before a call loses nothing": Case(
         [calls(piece(0, None, None, "")), calls(piece(0, "A", "now", "")), END], ran(call("A", "now", {}))
     ),
-    "an index that drifts does not harm the next call": Case(
+    "a changing index does not damage the next call": Case(
         [
             calls(piece(0, "A", "ls", '{"p":')),
             calls(piece(1, None, None, "1}")),
@@ -188,7 +188,7 @@ CASES: dict[str, Case] = {
         ran(broken=[invalid("A", "sql", "SELECT", "cut")], unknown=1),
         [{"tool_calls": {"index": 0, "custom": " 1"}}],
     ),
-    "an entry that is text may be of any call that is open": Case(
+    "an entry that is text may belong to any open call": Case(
         [
             calls(piece(0, "A", "ls", "{}"), piece(1, "B", "rm", '{"p":"')),
             calls("/x"),
@@ -198,12 +198,12 @@ CASES: dict[str, Case] = {
         ran(call("A", "ls", {}), broken=[invalid("B", "rm", '{"p":""}', "cut")], unknown=1),
         [{"tool_calls": "/x"}],
     ),
-    "a call of another kind takes nothing from others": Case(
+    "a call of another kind does not affect others": Case(
         [calls(piece(0, "A", "now", ""), {"index": 1, "id": "W", "type": "web_search", "web_search": {"q": "x"}}), END],
         ran(call("A", "now", {}), unknown=1),
         [{"tool_calls": {"index": 1, "id": "W", "type": "web_search", "web_search": {"q": "x"}}}],
     ),
-    "a delta that is text may be of any call": Case(
+    "a delta that is text may belong to any call": Case(
         [
             calls(piece(0, "A", "rm", '{"p":"/')),
             {"choices": [{"delta": "tmp"}]},
@@ -213,7 +213,7 @@ CASES: dict[str, Case] = {
         ran(broken=[invalid("A", "rm", '{"p":"/"}', "cut")], unknown=1),
         [{"delta": "tmp"}],
     ),
-    "a delta in no choice may be of any call": Case(
+    "a delta outside of any choice may belong to any call": Case(
         [
             calls(piece(0, "A", "rm", '{"p":"/')),
             {"id": "c", "delta": {"tool_calls": [piece(0, None, None, "tmp")]}},
@@ -223,7 +223,7 @@ CASES: dict[str, Case] = {
         ran(broken=[invalid("A", "rm", '{"p":"/"}', "cut")], unknown=1),
         [{"delta": {"tool_calls": [piece(0, None, None, "tmp")]}}],
     ),
-    # Whole messages, and ids that say nothing.
+    # Whole messages, and ids that do not identify a call.
     "a body whose calls share an id": Case(
         [body(WEATHER, BOOK)], ran(call("0", "weather", {"city": "Rome"}), call("0_2", "book", {"city": "Oslo"}))
     ),
@@ -238,11 +238,11 @@ CASES: dict[str, Case] = {
         [body(piece(0, None, "f", '{"a":1}'), piece(0, None, "f", '{"a":2}'))],
         ran(call("call_0", "f", {"a": 1}), call("call_1", "f", {"a": 2})),
     ),
-    "a body with two broken calls": Case(
+    "a body with two invalid calls": Case(
         [body(piece(None, None, "f", '{"a":'), piece(None, None, "f", "1}"))],
         ran(broken=[invalid("call_0", "f", '{"a":', "cut"), invalid("call_1", "f", "1}", "not_an_object")]),
     ),
-    "a body with a nameless call": Case(
+    "a body with a call without a name": Case(
         [body(piece(None, "A", "pay", ""), piece(None, None, None, '{"eur":5}'))],
         ran(broken=[invalid("A", "pay", "", "cut"), invalid("call_0", "", '{"eur":5}', "unnamed")]),
     ),
@@ -269,7 +269,7 @@ CASES: dict[str, Case] = {
         ],
         ran(call("0", "f", {"a": 1}), call("0_2", "g", {"b": 2})),
     ),
-    "a shared id and no index: a call that is sent again runs no second time": Case(
+    "a shared id and no index: a repeated call runs once": Case(
         [calls(WEATHER), calls(WEATHER), END],
         ran(broken=[invalid("0", "weather", '{"city":"Rome"}' * 2, "duplicated")]),
     ),
@@ -287,7 +287,7 @@ CASES: dict[str, Case] = {
         [calls(piece(0, "0", "f", "{}")), calls(piece(0, "0", "g", "{}")), END],
         ran(call("0", "f", {}), call("0_2", "g", {})),
     ),
-    "a late id that was made up for another": Case(
+    "a late id that was generated for another": Case(
         [
             calls(piece(0, None, "f", '{"a":1')),
             calls(piece(1, None, "g", '{"b":1')),
@@ -307,7 +307,7 @@ CASES: dict[str, Case] = {
         ],
         ran(call("A_2", "f", {"a": 1}), call("A", "g", {"b": 1})),
     ),
-    "a late id that is the one that was made up": Case(
+    "a late id that equals the generated one": Case(
         [calls(piece(0, None, "f", '{"a":1')), calls(piece(0, "call_0", None, "}")), END],
         ran(call("call_0", "f", {"a": 1})),
     ),
@@ -336,7 +336,7 @@ CASES: dict[str, Case] = {
         ran(call("A", "f", {}), unknown=1),
         [{"tool_calls": {"cost": {"usd": 2}, "function": {"mood": 1}}}],
     ),
-    "fields that say nothing beside a call": Case(
+    "empty fields beside a call": Case(
         [
             calls(
                 {
@@ -355,7 +355,7 @@ CASES: dict[str, Case] = {
         [{"id": "x", "choices": None, "base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}}],
         {"finish_reason": "error", "error": "insufficient balance", "error_code": "1008"},
     ),
-    "a base_resp that is well": Case([{**STOP, "base_resp": {"status_code": 0, "status_msg": ""}}], STOPPED),
+    "a base_resp without an error": Case([{**STOP, "base_resp": {"status_code": 0, "status_msg": ""}}], STOPPED),
     "an error in a base_resp beside choices": Case(
         [{**chunk({"content": "x"}), "base_resp": {"status_code": 1002, "status_msg": "rate limit"}}],
         {"text": "x", "finish_reason": "error", "error": "rate limit", "error_code": "1002"},
@@ -378,7 +378,7 @@ CASES: dict[str, Case] = {
     "a detail and an error_message that are null": Case(
         [{"id": "x", "detail": None, "error_message": None}, STOP], STOPPED
     ),
-    "a frame with an id that says something new": Case(
+    "a frame with an id and an unknown field": Case(
         [{"id": "x", "model": "m", "choices": [], "weather": "fair"}, STOP],
         {**STOPPED, "unknown": 1},
         [{"weather": "fair"}],
@@ -395,22 +395,22 @@ CASES: dict[str, Case] = {
         ],
         {"text": "a", "finish_reason": "stop", "error": "bad", "choices": {"1": {"finish_reason": "error"}}},
     ),
-    "an error of one answer that its finish does not tell": Case(
+    "an error of one answer that its finish does not show": Case(
         [calls(piece(0, "A", "now", "")), chunk({}, "tool_calls", error="bad"), chunk({}, None, error="bad")],
         ran(broken=[invalid("A", "now", "", "cut")], finish="error", error="bad"),
     ),
-    "two answers whose numbers are text": Case(
+    "two answers with text as index": Case(
         [
             {"choices": [{"index": "0", "delta": {"content": "A"}}, {"index": "1", "delta": {"content": "B"}}]},
             {"choices": [{"index": "0", "finish_reason": "stop"}, {"index": 1.0, "finish_reason": "length"}]},
         ],
         {"text": "A", **STOPPED, "choices": {"1": {"text": "B", "finish_reason": "length"}}},
     ),
-    "two answers without numbers": Case(
+    "two answers without an index": Case(
         [{"choices": [{"delta": {"content": "A"}, "finish_reason": "stop"}, {"delta": {"content": "B"}}]}],
         {"text": "A", **STOPPED, "choices": {"1": {"text": "B", "finish_reason": "cut"}}},
     ),
-    # Words of odd types.
+    # Text of unusual types.
     "reasoning that is a number, an object, a list": Case(
         [
             chunk({"reasoning_content": "["}),
@@ -422,7 +422,7 @@ CASES: dict[str, Case] = {
         {**STOPPED, "reasoning": "[1abc", "unknown": 2},
         [{"reasoning": {"n": 2}}, {"thinking": [{"n": 3}]}],
     ),
-    "reasoning that is a truth value": Case(
+    "reasoning that is a boolean": Case(
         [chunk({"reasoning": False}), chunk({"thinking": True}), STOP], {**STOPPED, "unknown": 1}, [{"thinking": True}]
     ),
     "details that are an object, text, a number": Case(
@@ -439,7 +439,7 @@ CASES: dict[str, Case] = {
         },
         [{"reasoning_details": [7]}],
     ),
-    "details without a type, and with words of another type": Case(
+    "details without a type, and with text of another type": Case(
         [
             chunk({"reasoning_details": [{"k": 1}]}),
             chunk({"reasoning_details": [{"text": {"k": 2}}, {"text": "a"}]}),
@@ -486,7 +486,7 @@ CASES: dict[str, Case] = {
             {"content": {"mood": "calm", "closed": True, "type": "thinking"}},
         ],
     ),
-    "parts of text that say more": Case(
+    "text parts with other fields": Case(
         [
             chunk(
                 {
@@ -506,8 +506,8 @@ CASES: dict[str, Case] = {
         {**STOPPED, "text": "x", "unknown": 2},
         [{"usage": [1]}, {"usage": "many"}],
     ),
-    # The older protocol, and two of one thing.
-    "an older call whose arguments come first": Case(
+    # The legacy protocol, and repetitions.
+    "a legacy call with its arguments first": Case(
         [
             chunk({"function_call": {"arguments": '{"a":'}}),
             chunk({"function_call": {"name": "f", "arguments": "1}"}}),
@@ -515,7 +515,7 @@ CASES: dict[str, Case] = {
         ],
         ran(call("call_0", "f", {"a": 1})),
     ),
-    "an older call that is text": Case(
+    "a legacy call that is text": Case(
         [
             chunk({"function_call": {"name": "rm", "arguments": '{"p":"/'}}),
             chunk({"function_call": "tmp"}),
@@ -542,7 +542,7 @@ CASES: dict[str, Case] = {
         [body(piece(None, "A", "pay", '{"eur":5}'), function_call={"name": "pay", "arguments": '{"eur":5}'})],
         ran(call("A", "pay", {"eur": 5})),
     ),
-    "an older call that differs from newer ones": Case(
+    "a legacy call that differs from the modern ones": Case(
         [calls(piece(0, "A", "pay", '{"eur":5}')), chunk({"function_call": {"name": "log", "arguments": "{}"}}), END],
         ran(call("A", "pay", {"eur": 5}), unknown=1),
         [{"function_call": {"name": "log", "arguments": "{}"}}],
@@ -573,7 +573,7 @@ CASES: dict[str, Case] = {
         ],
         ran(call("A", "sql", {"input": "SELECT"}, kind="custom")),
     ),
-    "a custom call beside a function that says something": Case(
+    "a custom call beside a function with content": Case(
         [calls(piece(0, "A", "f", "{}", custom={"name": "sql", "input": "SEL"})), END],
         ran(call("A", "f", {}), unknown=1),
         [

@@ -28,7 +28,7 @@ CUT_CALLS = {
     "cohere-no-arguments-yet-and-no-tokens-left-is-a-cut",
     "cohere-white-space-and-an-error-is-a-cut",
     "gemini-no-arguments-and-no-tokens-left-in-the-next-chunk",
-    "gemini-stop-and-yet-more-to-come",
+    "gemini-stop-before-more-pieces",
 }
 """Vectors with a prefix in which a call without arguments is whole, although the response was cut before its end."""
 
