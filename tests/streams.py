@@ -1,4 +1,4 @@
-"""One small answer (a sentence and two calls) as each provider streams it, for tests that need a real body."""
+"""One small response (a sentence and two calls) as each provider streams it, for tests that need a real body."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def openai_chat() -> list[Any]:
 
 
 def mistral() -> list[Any]:
-    """Chat Completions in Mistral's way: whole calls without index or type, with the finish and the usage."""
+    """Chat Completions as Mistral sends them: whole calls without index or type, with the finish and the usage."""
     head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     calls = [
         {"id": f"abcdefgh{at}", "function": {"name": name, "arguments": "".join(PIECES[at])}}

@@ -1,6 +1,6 @@
 """Streaming tool calls: any provider's stream as one typed event stream.
 
-Names are imported when they are first used, so that `import penstock` costs next to nothing.
+Names are imported when they are first used, so that `import penstock` is fast.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
-if not TYPE_CHECKING:  # a type checker should see the names above, and no others
+if not TYPE_CHECKING:  # type checkers see only the names above
 
     def __getattr__(name: str) -> Any:
         if name == "__version__":
