@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -22,9 +23,6 @@ IO = {"aiohttp", "asyncio", "concurrent", "httpx2", "logging", "queue", "random"
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name != "__init__.py")
 every_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 
-
-TO_SPLIT = {"wires/openai_responses/decode_request.py", "wires/shared/role_messages.py"}  # fmt: skip
-"""Modules that still import their neighbours."""
 
 EXCHANGE = [("commands",), ("deadlines",), ("error_responses",), ("exchange",)]
 """The modules of `transport` that do no I/O."""
@@ -57,11 +55,30 @@ def test_imports_point_up_the_list(path: Path) -> None:
 @every_module
 def test_a_wire_imports_no_other_wire_and_a_shared_part_no_wire(path: Path) -> None:
     folder = inside(path, "wires")[:1]
-    if str(path.relative_to(SOURCE)) in TO_SPLIT or not folder or folder == ("__init__",):
+    if not folder or folder == ("__init__",):
         return
     for module in imports(path):
         _, _, below = module.partition("penstock.wires.")
         assert below.partition(".")[0] in ("", "shared", *folder), f"{path.name} of {folder[0]} imports {module}"
+
+
+VENDORS = re.compile("anthropic|claude|gemini|bedrock|openai|cohere|ollama|mistral", re.IGNORECASE)
+MAY_NAME_VENDORS = {"wires/shared/claude.py", "history/shapes.py"}
+"""The rules for Claude that three wires share, and the registry of the readers of all wires."""
+
+
+@every_module
+def test_no_rule_names_a_vendor_outside_its_wire(path: Path) -> None:
+    name = path.relative_to(SOURCE).as_posix()
+    if not name.startswith(("history/", "wires/shared/")) or name in MAY_NAME_VENDORS:
+        return
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            assert not VENDORS.search(node.value), (
+                f"{name}:{node.lineno} names a vendor; put it into the wire's facts.py"
+            )
 
 
 @every_module

@@ -1,4 +1,4 @@
-"""Images and files as OpenAI's two protocols have them in fields."""
+"""Reads the fields of files and images that two wires share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the messages of histories together with the readers of all wires, whose parts may be mixed in one message."""
+"""The readers of all wires for messages of a role and a content, in which parts of several wires may be mixed."""
 
 from __future__ import annotations
 
