@@ -297,7 +297,7 @@ CASES: dict[str, Case] = {
         ],
         ran(call("call_1_2", "f", {"a": 1}), call("call_1", "g", {"b": 1})),
     ),
-    "a late id that was given to another": Case(
+    "a late id that another call has": Case(
         [
             calls(piece(0, None, "f", "")),
             calls(piece(1, "A", "g", "")),
@@ -640,7 +640,7 @@ def test_a_history_with_the_turn_is_valid(case: Case) -> None:
     assert not [problem for problem in problems if problem.kind == "misplaced_state"]
 
 
-# What is not said by a stream alone.
+# Tests that a case cannot express.
 
 
 @pytest.mark.parametrize("field", ["content", "reasoning_content", "reasoning", "thinking", "refusal"])

@@ -159,13 +159,13 @@ def test_partial_values_agree_with_another_parser(text: str) -> None:
 @given(st.data())
 def test_the_pieces_add_up(data: st.DataObject) -> None:
     text = data.draw(json_texts)
-    view, told, complete = PartialJSON(), dict[Path, Any](), set[Path]()
+    view, added, complete = PartialJSON(), dict[Path, Any](), set[Path]()
 
     def take(pieces: list[JSONPiece]) -> None:
         for piece in pieces:
             assert piece.path not in complete
             is_text = isinstance(piece.piece, str)
-            told[piece.path] = told.get(piece.path, "") + piece.piece if is_text else piece.piece
+            added[piece.path] = added.get(piece.path, "") + piece.piece if is_text else piece.piece
             if piece.is_complete:
                 complete.add(piece.path)
 
@@ -175,10 +175,10 @@ def test_the_pieces_add_up(data: st.DataObject) -> None:
         for path, value in final:
             assert view.is_field_complete(*path) == (path in complete)
             if path in complete:
-                assert told[path] == value
+                assert added[path] == value
     take(view.close())
-    assert told == dict(final)
-    assert complete == told.keys()
+    assert added == dict(final)
+    assert complete == added.keys()
 
 
 def test_a_field_is_visible_while_it_grows() -> None:

@@ -49,7 +49,7 @@ def unknown_in(events: list[StreamChunk]) -> list[Any]:
 
 
 class Anthropic:
-    """The frames of Anthropic Messages or, by other names, of Converse."""
+    """Builds the frames of Anthropic Messages."""
 
     name = "anthropic"
     first: ClassVar[Frame] = {"type": "message_start", "message": {"id": "m1", "content": []}}
@@ -65,7 +65,7 @@ class Anthropic:
     def piece(self, index: int, text: str) -> Frame:
         return self.delta(index, {"type": "input_json_delta", "partial_json": text})
 
-    def strange(self, index: int) -> Frame:
+    def unknown(self, index: int) -> Frame:
         return self.delta(index, {"type": "input_raw_delta", "raw": "/x"})
 
     def delta(self, index: int, delta: Any) -> Frame:
@@ -87,7 +87,7 @@ class Bedrock:
     def piece(self, index: int, text: str) -> Frame:
         return self.delta(index, {"toolUse": {"input": text}})
 
-    def strange(self, index: int) -> Frame:
+    def unknown(self, index: int) -> Frame:
         return self.delta(index, {"toolRaw": "/x"})
 
     def delta(self, index: int, delta: Any) -> Frame:
@@ -109,7 +109,7 @@ class Cohere:
     def piece(self, index: int | None, text: str) -> Frame:
         return self.delta(index, {"message": {"tool_calls": {"function": {"arguments": text}}}})
 
-    def strange(self, index: int) -> Frame:
+    def unknown(self, index: int) -> Frame:
         return self.delta(index, {"message": {"tool_calls": {"function": {"raw": "/x"}}}})
 
     def delta(self, index: int | None, delta: Any) -> Frame:
@@ -119,111 +119,119 @@ class Cohere:
         return {"type": "tool-call-end", "index": index}
 
 
-Speaker = Anthropic | Bedrock | Cohere
-every_speaker = pytest.mark.parametrize("say", [Anthropic(), Bedrock(), Cohere()], ids=lambda say: say.name)
+FrameBuilder = Anthropic | Bedrock | Cohere
+every_wire = pytest.mark.parametrize("build", [Anthropic(), Bedrock(), Cohere()], ids=lambda build: build.name)
 FIVE = '{"eur":5}'
 
 
 # A number that is used again.
 
 
-@every_speaker
-def test_a_repeated_start_opens_no_second_block(say: Speaker) -> None:
-    stream = [say.first, say.start(0), say.start(0), say.piece(0, FIVE), say.stop(0), *say.last]
-    assert calls_of(say.name, *stream) == [("A", {"eur": 5})]
+@every_wire
+def test_a_repeated_start_opens_no_second_block(build: FrameBuilder) -> None:
+    stream = [build.first, build.start(0), build.start(0), build.piece(0, FIVE), build.stop(0), *build.last]
+    assert calls_of(build.name, *stream) == [("A", {"eur": 5})]
 
 
-@every_speaker
+@every_wire
 @pytest.mark.parametrize("first", ["", '{"eur"', FIVE], ids=["nothing", "a piece", "all"])
-def test_an_open_call_that_loses_its_number_is_cut(say: Speaker, first: str) -> None:
-    begun = [say.first, say.start(0), *([say.piece(0, first)] if first else [])]
-    stream = [*begun, say.start(0, "B"), say.piece(0, FIVE), say.stop(0), *say.last]
-    assert calls_of(say.name, *stream) == [("A", "cut"), ("B", {"eur": 5})]
+def test_an_open_call_that_loses_its_number_is_cut(build: FrameBuilder, first: str) -> None:
+    begun = [build.first, build.start(0), *([build.piece(0, first)] if first else [])]
+    stream = [*begun, build.start(0, "B"), build.piece(0, FIVE), build.stop(0), *build.last]
+    assert calls_of(build.name, *stream) == [("A", "cut"), ("B", {"eur": 5})]
 
 
-@every_speaker
-def test_a_start_repeated_after_arguments_is_another_call(say: Speaker) -> None:
-    stream = [say.first, say.start(0), say.piece(0, FIVE), say.start(0), say.piece(0, FIVE), say.stop(0), *say.last]
-    assert calls_of(say.name, *stream) == [("A", "cut"), ("A_2", {"eur": 5})]
+@every_wire
+def test_a_start_repeated_after_arguments_is_another_call(build: FrameBuilder) -> None:
+    stream = [
+        build.first,
+        build.start(0),
+        build.piece(0, FIVE),
+        build.start(0),
+        build.piece(0, FIVE),
+        build.stop(0),
+        *build.last,
+    ]
+    assert calls_of(build.name, *stream) == [("A", "cut"), ("A_2", {"eur": 5})]
 
 
 def test_a_second_generation_under_the_same_message_id_does_not_run_the_first() -> None:
-    say = Anthropic()
-    first = [say.first, say.start(0), say.piece(0, FIVE)]
-    stream = [*first, say.first, say.start(0, "B"), say.piece(0, FIVE), say.stop(0), *say.last]
+    build = Anthropic()
+    first = [build.first, build.start(0), build.piece(0, FIVE)]
+    stream = [*first, build.first, build.start(0, "B"), build.piece(0, FIVE), build.stop(0), *build.last]
     assert calls_of("anthropic", *stream) == [("A", "cut"), ("B", {"eur": 5})]
 
 
 def test_a_text_that_takes_a_calls_number_cuts_the_call() -> None:
-    say = Anthropic()
+    build = Anthropic()
     text: Frame = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
-    assert calls_of("anthropic", say.first, say.start(0), say.piece(0, FIVE), text, *say.last) == [("A", "cut")]
+    assert calls_of("anthropic", build.first, build.start(0), build.piece(0, FIVE), text, *build.last) == [("A", "cut")]
 
 
 def test_a_repeated_start_may_bring_the_input() -> None:
-    say = Anthropic()
-    again = copy.deepcopy(say.start(0))
+    build = Anthropic()
+    again = copy.deepcopy(build.start(0))
     again["content_block"] |= {"input": {"eur": 5}, "caller": {"type": "code"}}
-    assert calls_of("anthropic", say.first, say.start(0), again, say.stop(0), *say.last) == [("A", {"eur": 5})]
+    assert calls_of("anthropic", build.first, build.start(0), again, build.stop(0), *build.last) == [("A", {"eur": 5})]
 
 
 def test_calls_without_numbers_are_distinguished_by_their_starts() -> None:
-    say = Anthropic()
-    stream = [say.start(0), say.piece(0, FIVE), say.start(0, "B", "log"), say.piece(0, "{}")]
+    build = Anthropic()
+    stream = [build.start(0), build.piece(0, FIVE), build.start(0, "B", "log"), build.piece(0, "{}")]
     nameless = [{key: value for key, value in frame.items() if key != "index"} for frame in stream]
-    assert sorted(calls_of("anthropic", say.first, *nameless, *say.last)) == [("A", {"eur": 5}), ("B", {})]
+    assert sorted(calls_of("anthropic", build.first, *nameless, *build.last)) == [("A", {"eur": 5}), ("B", {})]
 
 
-# Arguments that found no call.
+# Arguments without a call.
 
 
-@every_speaker
-def test_a_piece_before_any_start_invalidates_a_call_without_arguments(say: Speaker) -> None:
-    stream = [say.first, say.piece(0, FIVE), say.start(0), say.stop(0), *say.last]
-    assert calls_of(say.name, *stream) == [("A", "cut")]
+@every_wire
+def test_a_piece_before_any_start_invalidates_a_call_without_arguments(build: FrameBuilder) -> None:
+    stream = [build.first, build.piece(0, FIVE), build.start(0), build.stop(0), *build.last]
+    assert calls_of(build.name, *stream) == [("A", "cut")]
 
 
-@every_speaker
-def test_a_piece_of_an_unknown_call_invalidates_the_calls_that_may_lack_it(say: Speaker) -> None:
-    begun = [say.first, say.start(0), say.start(1, "B", "log"), say.piece(7, FIVE)]
-    assert calls_of(say.name, *begun, say.stop(0), say.stop(1), *say.last) == [("A", "cut"), ("B", "cut")]
+@every_wire
+def test_a_piece_of_an_unknown_call_invalidates_the_calls_that_may_lack_it(build: FrameBuilder) -> None:
+    begun = [build.first, build.start(0), build.start(1, "B", "log"), build.piece(7, FIVE)]
+    assert calls_of(build.name, *begun, build.stop(0), build.stop(1), *build.last) == [("A", "cut"), ("B", "cut")]
 
 
-@every_speaker
-def test_a_lost_piece_does_not_affect_a_call_with_whole_arguments(say: Speaker) -> None:
-    stream = [say.first, say.piece(0, FIVE), say.start(0), say.piece(0, FIVE), say.stop(0), *say.last]
-    assert calls_of(say.name, *stream) == [("A", {"eur": 5})]
+@every_wire
+def test_a_lost_piece_does_not_affect_a_call_with_whole_arguments(build: FrameBuilder) -> None:
+    stream = [build.first, build.piece(0, FIVE), build.start(0), build.piece(0, FIVE), build.stop(0), *build.last]
+    assert calls_of(build.name, *stream) == [("A", {"eur": 5})]
 
 
-@every_speaker
-def test_a_piece_with_an_unknown_number_belongs_to_the_only_open_call(say: Speaker) -> None:
-    stream = [say.first, say.start(0), say.piece(7, FIVE), say.stop(0), *say.last]
-    assert calls_of(say.name, *stream) == [("A", {"eur": 5})]
+@every_wire
+def test_a_piece_with_an_unknown_number_belongs_to_the_only_open_call(build: FrameBuilder) -> None:
+    stream = [build.first, build.start(0), build.piece(7, FIVE), build.stop(0), *build.last]
+    assert calls_of(build.name, *stream) == [("A", {"eur": 5})]
 
 
-@every_speaker
-def test_a_piece_of_an_ended_call_does_not_belong_to_the_next_one(say: Speaker) -> None:
-    ended = [say.first, say.start(0), say.piece(0, "{}"), say.stop(0)]
-    stream = [*ended, say.start(1, "B"), say.piece(0, " "), say.piece(1, FIVE), say.stop(1), *say.last]
-    assert calls_of(say.name, *stream) == [("A", {}), ("B", {"eur": 5})]
+@every_wire
+def test_a_piece_of_an_ended_call_does_not_belong_to_the_next_one(build: FrameBuilder) -> None:
+    ended = [build.first, build.start(0), build.piece(0, "{}"), build.stop(0)]
+    stream = [*ended, build.start(1, "B"), build.piece(0, " "), build.piece(1, FIVE), build.stop(1), *build.last]
+    assert calls_of(build.name, *stream) == [("A", {}), ("B", {"eur": 5})]
 
 
 def test_cohere_starts_may_lack_an_index() -> None:
-    say = Cohere()
-    stream = [say.first, say.start(None), say.piece(0, FIVE), say.stop(0), *say.last]
+    build = Cohere()
+    stream = [build.first, build.start(None), build.piece(0, FIVE), build.stop(0), *build.last]
     assert calls_of("cohere", *stream) == [("A", {"eur": 5})]
 
 
 @pytest.mark.parametrize("extra", [{}, {"more": 1}], ids=["plain", "odd"])
 def test_a_piece_after_a_call_ended_without_arguments_invalidates_it(extra: Frame) -> None:
-    say = Cohere()
-    stream = [say.first, say.start(0), say.stop(0), {**say.piece(0, FIVE), **extra}, *say.last]
+    build = Cohere()
+    stream = [build.first, build.start(0), build.stop(0), {**build.piece(0, FIVE), **extra}, *build.last]
     assert calls_of("cohere", *stream) == [("A", "cut")]
 
 
-@every_speaker
-def test_no_arguments_at_all_are_the_empty_object(say: Speaker) -> None:
-    assert calls_of(say.name, say.first, say.start(0), say.stop(0), *say.last) == [("A", {})]
+@every_wire
+def test_no_arguments_at_all_are_the_empty_object(build: FrameBuilder) -> None:
+    assert calls_of(build.name, build.first, build.start(0), build.stop(0), *build.last) == [("A", {})]
 
 
 # What could not be read.
@@ -233,17 +241,17 @@ HOLE = [("anthropic", "data: {]\n\n"), ("cohere", "data: {]\n\n"), ("anthropic",
 
 @pytest.mark.parametrize(("wire", "hole"), HOLE, ids=["anthropic", "cohere", "too deep"])
 def test_a_call_with_an_unreadable_frame_in_it_is_cut(wire: str, hole: str) -> None:
-    say: Speaker = Anthropic() if wire == "anthropic" else Cohere()
-    begun: list[Any] = [say.first, say.start(0), say.piece(0, '{"p":"/tmp')]
-    ended = [say.piece(0, '"}'), say.stop(0), *say.last]
+    build: FrameBuilder = Anthropic() if wire == "anthropic" else Cohere()
+    begun: list[Any] = [build.first, build.start(0), build.piece(0, '{"p":"/tmp')]
+    ended = [build.piece(0, '"}'), build.stop(0), *build.last]
     assert calls_in(decode_pieces(wire, [frame_bytes(wire, frame) for frame in [*begun, hole, *ended]])) == [
         ("A", "cut")
     ]
     if len(hole) < 100:
         assert calls_of(wire, *begun, hole, *ended) == [("A", "cut")]
-        assert calls_of(wire, *begun, say.piece(0, '"}'), hole, say.stop(0), *say.last) == [("A", {"p": "/tmp"})]
+        assert calls_of(wire, *begun, build.piece(0, '"}'), hole, build.stop(0), *build.last) == [("A", {"p": "/tmp"})]
         assert calls_of(wire, hole, *begun, *ended) == [("A", {"p": "/tmp"})]
-        assert calls_of(wire, say.first, say.start(0), hole, say.stop(0), *say.last) == [("A", "cut")]
+        assert calls_of(wire, build.first, build.start(0), hole, build.stop(0), *build.last) == [("A", "cut")]
 
 
 def test_a_chat_call_with_an_unreadable_frame_in_it_is_cut() -> None:
@@ -261,41 +269,41 @@ def test_a_chat_call_with_an_unreadable_frame_in_it_is_cut() -> None:
     assert calls_of("openai-chat", begun, ended, end[0], "data: [DO") == [("A", {"p": "/tmp"})]
 
 
-@every_speaker
-def test_a_call_with_an_unknown_delta_in_it_is_cut(say: Speaker) -> None:
-    begun = [say.first, say.start(0), say.piece(0, '{"p":"/tmp')]
-    ended = [say.piece(0, '"}'), say.stop(0), *say.last]
-    assert calls_of(say.name, *begun, say.strange(0), *ended) == [("A", "cut")]
-    assert calls_of(say.name, *begun, say.delta(0, "/x"), *ended) == [("A", "cut")]
-    assert calls_of(say.name, *begun, say.delta(0, {}), *ended) == [("A", {"p": "/tmp"})]
+@every_wire
+def test_a_call_with_an_unknown_delta_in_it_is_cut(build: FrameBuilder) -> None:
+    begun = [build.first, build.start(0), build.piece(0, '{"p":"/tmp')]
+    ended = [build.piece(0, '"}'), build.stop(0), *build.last]
+    assert calls_of(build.name, *begun, build.unknown(0), *ended) == [("A", "cut")]
+    assert calls_of(build.name, *begun, build.delta(0, "/x"), *ended) == [("A", "cut")]
+    assert calls_of(build.name, *begun, build.delta(0, {}), *ended) == [("A", {"p": "/tmp"})]
 
 
-@every_speaker
-def test_a_call_with_an_unknown_event_for_its_block_is_cut(say: Speaker) -> None:
-    begun = [say.first, say.start(0), say.piece(0, '{"p":"/tmp')]
-    ended = [say.piece(0, '"}'), say.stop(0), *say.last]
+@every_wire
+def test_a_call_with_an_unknown_event_for_its_block_is_cut(build: FrameBuilder) -> None:
+    begun = [build.first, build.start(0), build.piece(0, '{"p":"/tmp')]
+    ended = [build.piece(0, '"}'), build.stop(0), *build.last]
     strange: Frame = {"type": "call-patch", "index": 0, "patch": "/x"}
-    if say.name == "bedrock":
+    if build.name == "bedrock":
         strange = {"contentBlockPatch": {"contentBlockIndex": 0, "patch": "/x"}}
-    assert calls_of(say.name, *begun, strange, *ended) == [("A", "cut")]
+    assert calls_of(build.name, *begun, strange, *ended) == [("A", "cut")]
 
 
 def test_a_call_with_a_frame_beyond_the_cap_in_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.framing.sse.MAX_FRAME_BYTES", 1000)
-    say = Anthropic()
-    begun = [say.first, say.start(0), say.piece(0, '{"p":"'), say.piece(0, "x" * 1000), say.piece(0, '"}')]
-    assert calls_of("anthropic", *begun, say.stop(0), *say.last) == [("A", "cut")]
+    build = Anthropic()
+    begun = [build.first, build.start(0), build.piece(0, '{"p":"'), build.piece(0, "x" * 1000), build.piece(0, '"}')]
+    assert calls_of("anthropic", *begun, build.stop(0), *build.last) == [("A", "cut")]
 
 
 # A bare end mark.
 
 
 def test_an_end_mark_alone_does_not_confirm_empty_arguments() -> None:
-    say = Anthropic()
+    build = Anthropic()
     stop = {"type": "message_stop"}
-    assert calls_of("anthropic", say.first, say.start(0), stop) == [("A", "cut")]
-    assert calls_of("anthropic", say.first, say.start(0), say.stop(0), stop) == [("A", {})]
-    assert calls_of("anthropic", say.first, say.start(0), say.piece(0, FIVE), stop) == [("A", {"eur": 5})]
+    assert calls_of("anthropic", build.first, build.start(0), stop) == [("A", "cut")]
+    assert calls_of("anthropic", build.first, build.start(0), build.stop(0), stop) == [("A", {})]
+    assert calls_of("anthropic", build.first, build.start(0), build.piece(0, FIVE), stop) == [("A", {"eur": 5})]
     head = {"index": 0, "id": "A", "function": {"name": "delete_all", "arguments": ""}}
     chunk = {"choices": [{"index": 0, "delta": {"tool_calls": [head]}}]}
     assert calls_of("openai-chat", chunk, "data: [DONE]\n\n") == [("A", "cut")]
@@ -311,21 +319,23 @@ def after_the_retry(events: list[StreamChunk]) -> list[StreamChunk]:
 
 
 def test_a_new_attempt_withdraws_the_error_and_usage_of_the_first() -> None:
-    say = Anthropic()
+    build = Anthropic()
     usage = {"input_tokens": 9, "cache_read_input_tokens": 5}
     first: Frame = {"type": "message_start", "message": {"id": "m1", "content": [], "usage": usage}}
     error: Frame = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     anew: Frame = {"type": "message_start", "message": {"id": "m2", "content": [], "usage": {"input_tokens": 7}}}
-    events = events_of("anthropic", first, error, anew, say.start(0), say.piece(0, FIVE), say.stop(0), *say.last)
+    events = events_of(
+        "anthropic", first, error, anew, build.start(0), build.piece(0, FIVE), build.stop(0), *build.last
+    )
     turn = penstock.collect(after_the_retry(events))
     assert (turn.finish_reason, turn.error, calls_in(events)) == ("tool_calls", None, [("A", {"eur": 5})])
     assert turn.usage == Usage(7, raw={"input_tokens": 7})
 
 
 def test_a_lost_piece_of_a_withdrawn_attempt_has_no_effect() -> None:
-    say = Anthropic()
+    build = Anthropic()
     anew: Frame = {"type": "message_start", "message": {"id": "m2", "content": []}}
-    stream = [say.first, say.piece(0, FIVE), anew, say.start(0), say.stop(0), *say.last]
+    stream = [build.first, build.piece(0, FIVE), anew, build.start(0), build.stop(0), *build.last]
     assert calls_of("anthropic", *stream) == [("A", {})]
 
 
@@ -558,23 +568,23 @@ def linear(size: int, stream: Callable[[int], list[Frame]]) -> None:
 
 
 def test_a_stop_after_each_piece_is_linear() -> None:
-    say = Anthropic()
-    pair = [say.piece(0, '{"a":"xxxxxxxxxxxxxxxx'), say.stop(0)]
-    linear(1000, lambda size: [say.first, say.start(0), *pair * size, *say.last])
-    closed = [say.piece(0, "{} x"), say.stop(0)]
-    linear(1000, lambda size: [say.first, say.start(0), *closed * size, *say.last])
+    build = Anthropic()
+    pair = [build.piece(0, '{"a":"xxxxxxxxxxxxxxxx'), build.stop(0)]
+    linear(1000, lambda size: [build.first, build.start(0), *pair * size, *build.last])
+    closed = [build.piece(0, "{} x"), build.stop(0)]
+    linear(1000, lambda size: [build.first, build.start(0), *closed * size, *build.last])
 
 
 def test_orphaned_pieces_are_linear_with_many_open_calls() -> None:
-    say = Anthropic()
-    linear(500, lambda size: [*(say.start(at, f"t{at}") for at in range(size)), *[say.piece(-5, "x")] * size])
+    build = Anthropic()
+    linear(500, lambda size: [*(build.start(at, f"t{at}") for at in range(size)), *[build.piece(-5, "x")] * size])
 
 
 def test_unreadable_frames_are_linear_with_many_open_calls() -> None:
-    say = Anthropic()
+    build = Anthropic()
 
     def work(size: int) -> Callable[[], object]:
-        starts = [frame_bytes("anthropic", say.start(at, f"t{at}")) for at in range(size)]
+        starts = [frame_bytes("anthropic", build.start(at, f"t{at}")) for at in range(size)]
         return lambda: decode_pieces("anthropic", [start + b"data: {]\n\n" for start in starts])
 
     assert_linear(work, 500)
@@ -596,8 +606,8 @@ def test_a_used_id_gets_the_first_free_number() -> None:
 
 def test_generated_ids_count_from_zero_and_skip_used_ones() -> None:
     blocks = Numbering("call_")
-    given = ["", "call_1", "", "call_1", ""]
-    assert [blocks.unique_id(id) for id in given] == ["call_0", "call_1", "call_2", "call_1_2", "call_3"]
+    provider_ids = ["", "call_1", "", "call_1", ""]
+    assert [blocks.unique_id(id) for id in provider_ids] == ["call_0", "call_1", "call_2", "call_1_2", "call_3"]
     blocks.release("call_0")
     assert [blocks.unique_id(""), blocks.unique_id("")] == ["call_0", "call_4"]
 

@@ -30,8 +30,8 @@ def check(data: bytes) -> None:
         size = chance.choice([1, 1, 2, 5, 30])
         piece = text[at : at + size]
         view.feed(piece)
-        if end < 0 and (found := scanner.feed(piece)) >= 0:
-            end = at + found
+        if end < 0 and (position := scanner.feed(piece)) >= 0:
+            end = at + position
         at += size
     view.close()
     assert end == ValueScanner().feed(text)
