@@ -19,7 +19,7 @@ from penstock.wires.shared.places import PlacedMessage
 
 Detector = Callable[[Json], bool]
 
-READERS = (anthropic.READER, cohere.READER, chat.READER, responses.READER, ollama.READER)
+READERS = (cohere.READER, chat.READER, anthropic.READER, responses.READER, ollama.READER)
 
 
 def new_context() -> ReadContext:

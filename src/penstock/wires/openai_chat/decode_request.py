@@ -78,7 +78,7 @@ class ChatReader(MessageReader):
 
     def read_answer(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
         match part:
-            case {"type": "text", "text": str(text)}:
+            case {"type": "text", "text": str(text)} if not part.get("citations"):  # which other wires have
                 parts.text(text, other_fields(part, ("type", "text", "parsed")))
             case {"type": "refusal", "refusal": str(text)}:
                 parts.refusal(text)
