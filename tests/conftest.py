@@ -24,8 +24,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print how many ways to end a run were tried (`test_run_endings.py`)."""
-    passed = terminalreporter.stats.get("passed", [])
-    endings = sum(number for report in passed for name, number in report.user_properties if name == "endings")
-    if endings:
+    """Say how many ways to end a run were tried (`test_endings.py`), and quotations found (`test_provenance.py`)."""
+    reports = [report for state in ("passed", "failed") for report in terminalreporter.stats.get(state, [])]
+    counts: dict[str, int] = {}
+    for name, number in (pair for report in reports for pair in report.user_properties if isinstance(pair[1], int)):
+        counts[name] = counts.get(name, 0) + number
+    if endings := counts.get("endings"):
         terminalreporter.write_line(f"{endings} endings of runs tried, each continued on another provider")
+    if compared := counts.get("calls compared with a conversation"):
+        wrong = counts.get("calls taken for quotations", 0)
+        terminalreporter.write_line(f"{wrong} of {compared} calls in the shared texts wrongly taken for quotations")

@@ -527,9 +527,12 @@ CAPS = [
 
 ELSEWHERE = {
     "agent.MAX_WAIT": "test_cancel.py",
+    "dialects.MAX_MARKUP": "test_provenance.py",
+    "dialects.MAX_SEARCHES": "test_provenance.py",
+    "dialects.MAX_VALUES": "test_provenance.py",
     "run.MAX_AHEAD": "test_progress.py",
 }
-"""The test files that cover the other caps, which need threads and event loops."""
+"""The test files that cover the other caps, which need threads, event loops or a conversation."""
 
 
 @pytest.mark.parametrize("cap", CAPS, ids=lambda cap: cap.name)

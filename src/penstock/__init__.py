@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.decoder import Decoder, decode
     from penstock.dialects.parser import TextParser
     from penstock.dialects.prompt import render
+    from penstock.dialects.provenance import Provenance
     from penstock.dialects.rescue import Rescue
     from penstock.dialects.stage import TextCalls
     from penstock.errors import (
@@ -99,6 +100,7 @@ _HOMES = {
     "decoder": ("Decoder", "decode"),
     "dialects.parser": ("TextParser",),
     "dialects.prompt": ("render",),
+    "dialects.provenance": ("Provenance",),
     "dialects.rescue": ("Rescue",),
     "dialects.stage": ("TextCalls",),
     "adapters.xml_parser": ("StreamingXMLParser",),
@@ -185,6 +187,7 @@ __all__ = [
     "PartialJSON",
     "PenstockError",
     "Problem",
+    "Provenance",
     "ProviderError",
     "ProviderName",
     "RateLimitError",

@@ -17,7 +17,7 @@ CallKind = Literal["function", "custom"]
 SealedBy = Literal["call_end", "whole", "finish", "done", "caller"]
 Fault = Literal[
     "cut", "malformed", "not_an_object", "unnamed", "too_large", "duplicated", "cumulative", "double_encoded",
-    "control_characters", "trailing_text", "withdrawn",
+    "control_characters", "trailing_text", "withdrawn", "quoted",
 ]  # fmt: skip
 
 
@@ -119,7 +119,8 @@ class ToolCallInvalid(Event, frozen=True, tag="tool_call_invalid"):
     """A call that must not run: it was cut, or its arguments are not a strict JSON object.
 
     `why` names the fault and `message` explains it. Where the intended arguments are clear nevertheless (they were sent
-    twice, for example), `repaired` holds them; whether to use them is the caller's decision.
+    twice, for example), `repaired` holds them; whether to use them is the caller's decision. A call in the text that
+    repeats a user message or a tool result is `quoted`; `repaired` holds its arguments.
     """
 
     block: int

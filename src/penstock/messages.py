@@ -108,11 +108,16 @@ class ToolResult(Event, frozen=True, tag="tool_result"):
 Part = Text | Reasoning | Refusal | ToolCall | ToolCallInvalid | Opaque | Image | File | ToolResult
 
 
-class Message(Struct, frozen=True, dict=True):  # the dict is for cached properties
-    """One message of a history."""
+class Message(Struct, frozen=True, omit_defaults=True, dict=True):  # the dict is for cached properties
+    """One message of a history.
+
+    `is_example`: the message shows the model how to use its tools, so calls in it are not quotations when the model
+    writes the same.
+    """
 
     role: Role
     parts: tuple[Part, ...] = ()
+    is_example: bool = False
 
     @property
     def text(self) -> str:
@@ -163,6 +168,11 @@ def user(*content: Content) -> Message:
 def assistant(*content: Content) -> Message:
     """An assistant message."""
     return Message("assistant", _with_blocks(content))
+
+
+def example(message: Message) -> Message:
+    """The message, marked as an example: the model may write the calls in it as its own."""
+    return msgspec.structs.replace(message, is_example=True)
 
 
 def tool_results(*results: ToolResult) -> Message:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.dialects.parser import TextParser
+from penstock.dialects.provenance import Provenance
 from penstock.events import Reasoning, StreamChunk, Text, ToolCall, ToolCallInvalid
 
 
@@ -19,11 +20,14 @@ class StreamingXMLParser:
 
     The text can be shown at once: it never contains a part of a tag. A call is returned when its `</invoke>` has
     arrived. Cut and malformed calls are never returned; they are in `invalid_calls`. With `reasoning=True`, the text
-    between `<think>` and `</think>` goes to the `reasoning` property, and calls in it are ignored.
+    between `<think>` and `</think>` goes to the `reasoning` property, and calls in it are ignored. With `provenance`,
+    a call that is a quotation from the conversation is in `invalid_calls`.
     """
 
-    def __init__(self, tools: Iterable[Any] | None = None, reasoning: bool = False) -> None:
-        self._parser = TextParser("anthropic_xml", tools, reasoning)
+    def __init__(
+        self, tools: Iterable[Any] | None = None, reasoning: bool = False, *, provenance: Provenance | None = None
+    ) -> None:
+        self._parser = TextParser("anthropic_xml", tools, reasoning, provenance=provenance)
         self._reasoning: list[str] = []
         self.invalid_calls: list[ToolCallInvalid] = []
 

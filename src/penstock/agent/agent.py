@@ -83,10 +83,10 @@ class Agent(Generic[Deps]):
 
     `calls` is `native`, or the dialect in which the model writes calls into its text; `rescue` finds calls that leaked
     into the text of a native model. `start` is the start policy of tools that have none of their own. A damaged call
-    does not run, unless `run_repaired` names its fault (`duplicated`, `cumulative` ...; True: any but `cut`): then it
-    runs with repaired arguments. A run that waits only for approvals or deferred results ends as `paused`, to be stored
-    (`dump`) and resumed; with `approvals="wait"` a stream keeps waiting. `timeouts` and `retries` replace the model's.
-    Other keywords go with every request: `temperature`, `max_tokens`, `tool_choice` ...
+    does not run, unless `run_repaired` names its fault (`duplicated`, `quoted` ...; True: any but `cut` and `quoted`):
+    then it runs with repaired arguments. A run that waits only for approvals or deferred results ends as `paused`, to
+    be stored (`dump`) and resumed; with `approvals="wait"` a stream keeps waiting. `timeouts` and `retries` replace the
+    model's. Other keywords go with every request: `temperature`, `max_tokens`, `tool_choice` ...
 
     `Agent[Deps]` is an agent whose tools take a `Context[Deps]`: the type of what `deps=` passes to them.
     """

@@ -18,7 +18,10 @@ from penstock.tools.tool import Tool
 Approvals = Literal["pause", "wait"]
 
 REPAIRABLE: frozenset[Fault] = frozenset(get_args(Fault)) - {"cut"}
-"""The faults with which a call can still run, if `run_repaired` names them and its arguments could be repaired."""
+"""The faults with which a call can still run, if `run_repaired` names them and its arguments could be repaired.
+
+`run_repaired=True` names all but `quoted`: such a call is not damaged, but perhaps not the model's own.
+"""
 
 
 class AgentConfig(Struct, frozen=True, kw_only=True):
@@ -40,6 +43,11 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
         """The rules for each tool that runs here or elsewhere; the provider runs hosted tools by its own."""
         return {name: self._policy(tool) for name, tool in self.tools.items() if not tool.is_hosted}
 
+    @property
+    def _rescues(self) -> bool:
+        """Whether calls in the text were written there by mistake: the model has native calls."""
+        return bool(self.options.get("rescue")) and self.options.get("calls") == "native"
+
     def _policy(self, tool: Tool[..., Any]) -> ToolPolicy:
         usual: StartPolicy = "closed" if tool.read_only and not tool.is_deferred else "turn"
         wanted = None if self.start == "call" and usual == "closed" else self.start  # which would start it later
@@ -53,6 +61,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
             is_parallel=tool.parallel,
             is_deferred=tool.is_deferred,
             is_read_only=tool.read_only,
+            asks_if_in_text=self._rescues and approval is None and not tool.read_only,
             check=tool.complete_arguments,
         )
 
@@ -96,7 +105,7 @@ def checked_rescue(calls: Any, rescue: Any) -> bool | tuple[str, ...]:
 def checked_faults(run_repaired: bool | Iterable[Fault]) -> frozenset[Fault]:
     """The faults with which a damaged call runs all the same."""
     if isinstance(run_repaired, bool):
-        return REPAIRABLE if run_repaired else frozenset()
+        return REPAIRABLE - {"quoted"} if run_repaired else frozenset()
     names: frozenset[Any] = frozenset([run_repaired] if isinstance(run_repaired, str) else run_repaired)
     if unknown := names - REPAIRABLE:
         raise UsageError(f"run_repaired has {', '.join(map(repr, unknown))}: give {', '.join(sorted(REPAIRABLE))}")

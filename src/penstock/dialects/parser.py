@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.calls.numbering import Numbering
+from penstock.dialects.provenance import Provenance
 from penstock.dialects.reading.reader import Reader
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.source import Source
@@ -25,7 +26,8 @@ class TextParser:
 
     The events do not depend on how the text is cut. `tools` (declarations in any provider's format) give raw values
     their types. With `reasoning`, text between reasoning marks becomes `Reasoning` events. With `inside_reasoning`, the
-    text starts inside the reasoning: the prompt ended with the opening mark.
+    text starts inside the reasoning: the prompt ended with the opening mark. With `provenance`, a call that is a
+    quotation from the conversation is invalid.
     """
 
     def __init__(
@@ -36,9 +38,10 @@ class TextParser:
         inside_reasoning: bool = False,
         *,
         id_prefix: str = "call_",
+        provenance: Provenance | None = None,
     ) -> None:
         name, row = find_dialect(dialect)
-        source = Source(Tools(tools), Numbering(id_prefix))
+        source = Source(Tools(tools), Numbering(id_prefix), provenance=provenance)
         self._reader = Reader(
             source, {name: row}, splits_reasoning=reasoning or inside_reasoning, starts_inside=inside_reasoning
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from penstock.dialects.provenance import Provenance
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.stage import TextCalls
 from penstock.errors import UsageError
@@ -29,9 +30,14 @@ class Rescue(TextCalls):
     """
 
     def __init__(
-        self, tools: Iterable[Any], dialects: str | Iterable[str] = LEAKS, *, id_prefix: str = "text_call_"
+        self,
+        tools: Iterable[Any],
+        dialects: str | Iterable[str] = LEAKS,
+        *,
+        id_prefix: str = "text_call_",
+        provenance: Provenance | None = None,
     ) -> None:
         tools = list(tools)
-        super().__init__(dialects, tools, only_declared=True, id_prefix=id_prefix)
+        super().__init__(dialects, tools, only_declared=True, id_prefix=id_prefix, provenance=provenance)
         if not Tools(tools):
             raise UsageError("Rescue needs declared tools: without them, a call cannot be distinguished from prose")

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from penstock.calls.numbering import Numbering
 from penstock.dialects.dialect import Dialect
+from penstock.dialects.provenance import Provenance
 from penstock.dialects.reading.reader import Reader
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.source import Source
@@ -34,7 +35,10 @@ _CUT = ("length", "cut", "error", "content_filter")  # finish reasons after whic
 
 
 class TextCalls:
-    """Finds the calls in the text of an event stream, in one dialect or in several."""
+    """Finds the calls in the text of an event stream, in one dialect or in several.
+
+    With `provenance`, a call that is a quotation from the conversation is invalid.
+    """
 
     def __init__(
         self,
@@ -45,11 +49,12 @@ class TextCalls:
         reasoning: bool = False,
         inside_reasoning: bool = False,
         id_prefix: str = "call_",
+        provenance: Provenance | None = None,
     ) -> None:
         names = [dialects] if isinstance(dialects, str) else dialects
         numbering = Numbering(id_prefix)
         self._dialects: dict[str, Dialect] = dict(map(find_dialect, names))
-        self._new_source = partial(Source, Tools(tools), numbering, only_declared=only_declared)
+        self._new_source = partial(Source, Tools(tools), numbering, only_declared=only_declared, provenance=provenance)
         self._reasoning = reasoning
         self._inside = inside_reasoning
         self._blocks = BlockNumbers(numbering)

@@ -21,7 +21,7 @@ from penstock.model.connect import Connector, HTTPConnector
 from penstock.model.endpoint import Endpoint
 from penstock.model.options import ModelOptions, RequestOptions
 from penstock.model.stream import AsyncStream, Stream
-from penstock.model.text_calls import find_calls, prompt_for_calls
+from penstock.model.text_calls import conversation, find_calls, prompt_for_calls
 from penstock.providers import complete_url, find_provider, split_model
 from penstock.redaction import without_secrets
 from penstock.transport.commands import HTTPRequest
@@ -173,6 +173,7 @@ class Model:
         declarations = read_declarations(_with_schemas(tools))
         history = [*([system(system_prompt)] if system_prompt else []), *_read_messages(messages, extra)]
         settings: dict[str, Any] = {**self._options, **options}
+        provenance = conversation(calls, rescue, history)
         if calls != "native":
             history, settings = prompt_for_calls(calls, history, declarations, settings)
         request = Request(
@@ -188,7 +189,7 @@ class Model:
 
         def new_decoding() -> Any:
             decoder = Decoder(self.wire, declarations, id_prefix=id_prefix)
-            return find_calls(decoder, calls, rescue, declarations, id_prefix)
+            return find_calls(decoder, calls, rescue, declarations, id_prefix, provenance)
 
         http_request = self._http_request(request)
         return Exchange(

@@ -12,6 +12,7 @@ from penstock.messages import Message
 from penstock.transport.exchange import Decoding
 
 if TYPE_CHECKING:
+    from penstock.dialects.provenance import Provenance
     from penstock.dialects.stage import TextCalls
 
 
@@ -26,8 +27,22 @@ def prompt_for_calls(
     return render(messages, tools, dialect), {**options, "stop": stops} if stops else options
 
 
+def conversation(calls: str, rescue: bool | Iterable[str], messages: list[Message]) -> Provenance | None:
+    """The messages that calls in the text are compared with; None if there is nothing to find in the text."""
+    if calls == "native" and not rescue:
+        return None
+    from penstock.dialects.provenance import Provenance
+
+    return Provenance(messages)
+
+
 def find_calls(
-    decoder: Decoder, calls: str, rescue: bool | Iterable[str], tools: list[ToolDeclaration], id_prefix: str
+    decoder: Decoder,
+    calls: str,
+    rescue: bool | Iterable[str],
+    tools: list[ToolDeclaration],
+    id_prefix: str,
+    provenance: Provenance | None,
 ) -> Decoding:
     """The decoder, with a stage behind it that finds calls in the text if `calls` or `rescue` asks for it."""
     if calls == "native" and not (rescue and tools):
@@ -36,9 +51,10 @@ def find_calls(
     from penstock.dialects.stage import TextCalls
 
     if calls != "native":
-        return _TextCallDecoding(decoder, TextCalls(calls, tools, reasoning=True, id_prefix=id_prefix))
+        text_calls = TextCalls(calls, tools, reasoning=True, id_prefix=id_prefix, provenance=provenance)
+        return _TextCallDecoding(decoder, text_calls)
     dialects = LEAKS if rescue is True else rescue or ()
-    return _TextCallDecoding(decoder, Rescue(tools, dialects, id_prefix=f"text_{id_prefix}"))
+    return _TextCallDecoding(decoder, Rescue(tools, dialects, id_prefix=f"text_{id_prefix}", provenance=provenance))
 
 
 class _TextCallDecoding:

@@ -24,7 +24,7 @@ class Execution(Struct):
 
     `fingerprint` is equal for calls with the same name and arguments, and empty if the call cannot run.
     `needs_approval` is None until it is known. `note` stands before the result if the arguments were changed; `fault`
-    is that of a damaged call that runs with repaired arguments.
+    is that of a damaged call that runs with repaired arguments. `is_in_text`: the model wrote the call into its text.
     """
 
     key: str
@@ -38,6 +38,7 @@ class Execution(Struct):
     needs_approval: bool | None = None
     note: str = ""
     fault: str = ""
+    is_in_text: bool = False
     result: ToolResult | None = None
     ending: ToolEnding = "done"
     data: Any = None  # for the program; not stored

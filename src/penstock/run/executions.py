@@ -88,7 +88,9 @@ class Executions:
         if call.repaired is not None and call.why != "cut" and call.why in self._rules.run_repaired:
             execution = self._add(call, call.repaired, _fingerprint(call.name, call.repaired))
             execution.fault = call.why
-            execution.note = f"The call is {fault}, and its arguments were repaired to {readable_json(call.repaired)}."
+            if call.why != "quoted":
+                repaired = readable_json(call.repaired)
+                execution.note = f"The call is {fault}, and its arguments were repaired to {repaired}."
             execution.identify(call.id)
             return outputs + self._start.start_ready()
         execution = self._add(call, {})
@@ -196,6 +198,7 @@ class Executions:
         suffix = f".{self._voided}" if self._voided else ""
         key = f"{self._step}.{call.block}{suffix}"
         execution = Execution(key, call.block, call.id, call.name, arguments, fingerprint)
+        execution.is_in_text = not isinstance(call, ToolCallClosed) and call.origin.startswith("text:")
         self.table.add(execution)
         return execution
 

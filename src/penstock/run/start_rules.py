@@ -135,7 +135,7 @@ class StartRules:
     def _needs_approval(self, execution: Execution, policy: ToolPolicy) -> bool | Outcome:
         """Whether a person must approve it, or why it cannot run; the predicate is called once."""
         if execution.needs_approval is None:
-            answer = policy.requires_approval(execution.arguments)
+            answer = policy.requires_approval(execution.arguments, is_in_text=execution.is_in_text)
             if isinstance(answer, Outcome):
                 return answer
             execution.needs_approval = answer

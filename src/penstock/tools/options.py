@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from penstock.errors import UnknownOptionError, UsageError
 from penstock.tools.policy import StartPolicy
 
-Approval = bool | Callable[[dict[str, Any]], bool]
+Approval = bool | Callable[[dict[str, Any]], bool] | None
 
 
 class RunOptions(TypedDict, total=False):
@@ -31,10 +31,11 @@ class ToolOptions(RunOptions, total=False):
     A `read_only` tool has no side effects, so it may start before its call is confirmed. `start` says when a call
     starts: when its arguments are `closed`, when the `call` is confirmed, or after the `turn`. `approval` asks a person
     first: always (True), or if a function of the arguments returns True; the function gets a copy of the converted
-    arguments with their defaults. `timeout` is in seconds. `retries` limits how often the model may retry after
-    consecutive failures; None means no limit. With `parallel=False` the tool does not run beside others. A `deferred`
-    tool runs elsewhere: its function only declares it, and the run waits for a result passed to `provide`. `strict`
-    asks the provider to enforce the schema.
+    arguments with their defaults. Without it (None), a person is asked only about calls with side effects that
+    `rescue` found in the text; False never asks. `timeout` is in seconds. `retries` limits how often the model may
+    retry after consecutive failures; None means no limit. With `parallel=False` the tool does not run beside others. A
+    `deferred` tool runs elsewhere: its function only declares it, and the run waits for a result passed to `provide`.
+    `strict` asks the provider to enforce the schema.
     """
 
     name: str
@@ -71,7 +72,7 @@ def _is_number(value: Any) -> bool:
 
 def _is_approval(value: Any) -> bool:
     if not callable(value):
-        return isinstance(value, bool)
+        return value is None or isinstance(value, bool)
     return not any(map(inspect.iscoroutinefunction, (value, type(value).__call__)))
 
 

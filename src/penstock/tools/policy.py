@@ -20,7 +20,8 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     """When the calls of a tool may start, and on which conditions.
 
     `check` returns the validated arguments or raises if they do not fit; `needs_approval` is called with its result.
-    Calls of a tool that `is_deferred` run elsewhere. A tool with the start policy `closed` is read-only.
+    Calls of a tool that `is_deferred` run elsewhere. A tool with the start policy `closed` is read-only. With
+    `asks_if_in_text`, a call that was found in the text needs approval.
     """
 
     start: StartPolicy = "turn"
@@ -31,19 +32,23 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     is_parallel: bool = True
     is_deferred: bool = False
     is_read_only: bool = False
+    asks_if_in_text: bool = False
 
     @property
     def may_have_effect(self) -> bool:
         """Whether the tool may have side effects."""
         return not self.is_read_only and self.start != "closed"
 
-    def requires_approval(self, arguments: dict[str, Any]) -> bool | Outcome:
+    def requires_approval(self, arguments: dict[str, Any], *, is_in_text: bool = False) -> bool | Outcome:
         """Whether a person must approve the call (also if the predicate raises), or the error of the arguments."""
-        if self.needs_approval is None:
+        asks = is_in_text and self.asks_if_in_text
+        if self.needs_approval is None and not asks:
             return False
         checked = self.check_arguments(arguments)
         if isinstance(checked, Outcome):
             return checked
+        if self.needs_approval is None:
+            return asks
         try:
             return bool(self.needs_approval(checked))
         except (Exception, SystemExit):  # noqa: BLE001  # the predicate is user code

@@ -91,7 +91,7 @@ class Tool(Generic[P, R]):
         *,
         read_only: bool = False,
         start: StartPolicy | None = None,
-        approval: Approval = False,
+        approval: Approval = None,
         timeout: float | None = None,
         retries: int | None = DEFAULT_RETRIES,
         parallel: bool = True,

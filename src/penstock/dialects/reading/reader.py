@@ -31,6 +31,8 @@ class Reader:
         """Parses a piece of text, and returns the events that it completes."""
         source = self._source
         source.push(text)
+        if source.markup is not None:
+            source.markup.add(text)
         next(self._reading, None)
         events = self._events.copy()  # as `Output.take` does, without a method call per piece
         self._events.clear()

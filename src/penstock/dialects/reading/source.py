@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from penstock.calls.numbering import Numbering
+from penstock.dialects.provenance import Provenance
 from penstock.dialects.reading.cursor import Cursor, Mismatch, Reading
 from penstock.dialects.reading.held_text import HeldText
+from penstock.dialects.reading.markup import Markup
 from penstock.dialects.reading.output import Output
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.text_call import TextCall
@@ -23,17 +25,28 @@ class Source(Cursor):
         "call_ends",
         "dialect",
         "last_closer",
+        "markup",
         "only_declared",
         "output",
+        "provenance",
         "splits_reasoning",
         "tools",
     )
 
-    def __init__(self, tools: Tools, numbering: Numbering, *, only_declared: bool = False) -> None:
+    def __init__(
+        self,
+        tools: Tools,
+        numbering: Numbering,
+        *,
+        only_declared: bool = False,
+        provenance: Provenance | None = None,
+    ) -> None:
         super().__init__()
         self.tools = tools
         self.output = Output(numbering)
         self.only_declared = only_declared  # whether only declared tools are called
+        self.provenance = provenance  # the conversation, if it is known: a call that quotes it is invalid
+        self.markup = None if provenance is None else Markup()
         self.splits_reasoning = False  # whether reasoning is separated from the answer
         self.dialect = ""
         self.call_ends: tuple[str, ...] = ()  # the marks that show that a call of the dialect is over
@@ -66,7 +79,8 @@ class Source(Cursor):
     def end(self) -> None:
         """Ends the call, and holds what follows until it is known what it is."""
         if self.call is not None:
-            self.call.seal()
+            markup = "" if self.markup is None else self.markup.take(len(self._text) - self._at)
+            self.call.seal(self.provenance, markup)
             self.call = None
         self.hold()
 
@@ -75,6 +89,8 @@ class Source(Cursor):
     def hold(self, mark: str = "") -> None:
         """Holds back what is read from here on, and the mark before it."""
         self._held = HeldText(mark)
+        if self.markup is not None and self.call is None:
+            self.markup.begin(mark, self._text, self._at)
 
     def release(self) -> None:
         """Emits what was held as text."""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from penstock.calls.arguments import MAX_ARGUMENTS, diagnose, strict_object
+from penstock.calls.arguments import MAX_ARGUMENTS, Diagnosis, diagnose, strict_object
 from penstock.calls.growing import GrowingCall
 from penstock.events import StreamChunk, ToolCallDelta
 
 if TYPE_CHECKING:
+    from penstock.dialects.provenance import Provenance
     from penstock.dialects.reading.schema import Schema
+
+QUOTED = (
+    "a user message or a tool result contains this call, so it may be a quotation; "
+    "to make it, write it in your own words, or ask the user"
+)
 
 
 class TextCall(GrowingCall):
@@ -72,20 +78,29 @@ class TextCall(GrowingCall):
         self._doubt = self._doubt or message
         self._is_unambiguous = self._is_unambiguous and is_unambiguous
 
-    def seal(self) -> None:
-        """Ends the call: it is valid if its arguments are a strict JSON object and nothing is doubtful."""
+    def seal(self, provenance: Provenance | None = None, markup: str = "") -> None:
+        """Ends the call: valid if its arguments are a strict JSON object, and it is neither a guess nor a quotation."""
         if self.is_too_large:
             self._fail_too_large()
             return
         raw = self.raw()
         if len(self._values) > len(self.keys):
             self._compare(raw)
-        if (arguments := strict_object(raw)) is None:
-            self._emit_invalid(raw, *diagnose(raw, None))
-        elif self._doubt:
-            self._emit_invalid(raw, "malformed", self._doubt, arguments if self._is_unambiguous else None)
-        else:
+        fault = self._fault(raw, arguments := strict_object(raw))
+        usable = fault[2] if fault else arguments
+        if provenance is not None and usable is not None and provenance.is_quoted(self.name, usable, markup):
+            fault = "quoted", QUOTED, usable
+        if fault:
+            self._emit_invalid(raw, *fault)
+        elif arguments is not None:
             self._emit_call(arguments, raw, "call_end")
+
+    def _fault(self, raw: str, arguments: dict[str, Any] | None) -> Diagnosis | None:
+        if arguments is None:
+            return diagnose(raw, None)
+        if self._doubt:
+            return "malformed", self._doubt, arguments if self._is_unambiguous else None
+        return None
 
     def _compare(self, raw: str) -> None:
         """Makes the call a guess if one argument was written twice with different values."""
