@@ -26,7 +26,7 @@ MAX_FUNCTIONS = 14
 """The most that one text chunk may pass."""
 READ = "transport.sync_http HTTPConnection.read"
 
-WORDS = ["Let ", "me ", "look ", "at ", "both."]
+WORDS = ["Let ", "me ", "look ", "at ", "the ", "weather ", "in ", "both ", "cities."]
 
 
 def call_pieces(index: int, city: str) -> list[dict[str, Any]]:
@@ -66,9 +66,13 @@ class Walk:
 
     @property
     def of_a_text(self) -> list[str]:
-        """The functions of a text chunk between other text chunks."""
+        """The functions of a text chunk between other text chunks: of the one that passes the fewest.
+
+        A read also wakes the watchdog, until the thread of that has come to its first sleep.
+        """
         texts = [number for number, event in enumerate(self.events) if isinstance(event, Text)]
-        return [*self.by_read[2], *self.by_event[texts[2]]]
+        chunks = [[*self.by_read[at], *self.by_event[texts[at]]] for at in range(1, len(WORDS) - 1)]
+        return min(chunks, key=len)
 
 
 def walk() -> Walk:
