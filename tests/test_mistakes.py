@@ -45,6 +45,7 @@ def test_an_option_named_as_in_other_libraries_gets_a_suggestion(create: Any, op
     with pytest.raises(penstock.UnknownOptionError, match=f"did you mean '{suggestion}'") as raised:
         create(**{option: 1})
     assert (raised.value.name, suggestion in raised.value.known) == (option, True)
+    assert str(raised.value).endswith(f"did you mean '{suggestion}'?")
     again = pickle.loads(pickle.dumps(raised.value))
     assert str(again) == str(raised.value)
 

@@ -111,8 +111,8 @@ class UnknownOptionError(UnknownNameError):
         return next(synonyms, "") or super()._suggestion()
 
     def _advice(self) -> str:
-        extra = "; options of a single provider go into extra" if "extra" in self.known else ""
-        return super()._advice() + extra
+        is_passed_on = "extra" in self.known and not self._suggestion()
+        return super()._advice() + ("; options of a single provider go into extra" if is_passed_on else "")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.name, self.known, self.of)
