@@ -118,7 +118,7 @@ $(DOCS): pyproject.toml | $(BIN)/pip
 	@$(INSTALL) '.[docs]'
 	@touch $@
 
-# bin/pip, because it is the last thing that venv writes: half an environment is made anew.
+# bin/pip, because venv writes it last: an incomplete environment is created again.
 $(BIN)/pip:
 	@for python in $(PYTHON); do \
 	    if $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
