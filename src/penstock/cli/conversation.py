@@ -31,7 +31,7 @@ class AgentConversation:
 
     def __init__(self, agent: Agent, format: Format, history: HistoryFile | None, state: KeptFile | None) -> None:
         self.code = 0
-        self._agent = agent.with_approvals("pause")  # the person is asked here, or nobody can be
+        self._agent = agent.with_approvals("pause")  # the person at the terminal decides, in `_resolve`
         self._format: Format = format
         self._history = history
         self._state = state

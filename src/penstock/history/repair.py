@@ -61,7 +61,7 @@ class Repaired(list[Message]):
 
 
 def read_again(messages: Any) -> Reading:
-    """A history as `read` reads it; of a repaired one, with what is known of the history before."""
+    """A history as `read` reads it; a repaired one keeps the `wire` and `is_continued` of the history before."""
     reading = read(messages)
     if isinstance(messages, Repaired):
         return replace(reading, wire=messages.wire, is_continued=messages.is_continued)
@@ -122,7 +122,7 @@ class _RepairSteps(HistorySteps):
         return [self._in_place(at, message, items) for at, message in enumerate(messages)]
 
     def _in_place(self, at: int, message: Message, items: set[str]) -> Message:
-        role = "user" if message.role == "tool" else message.role  # what is not a result in it is the user's
+        role = "user" if message.role == "tool" else message.role  # its other parts become the user's
         kept: list[Part] = []
         for part in message.parts:
             if isinstance(part, (*ALLOWED[role], ToolResult)):

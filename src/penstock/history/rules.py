@@ -47,7 +47,7 @@ class CheckedHistory:
     def problem(
         self, kind: ProblemKind, place: Place | int, what: str, providers: frozenset[str] | None = None
     ) -> Problem:
-        """A problem of a part, or of a message; the providers that refuse it, if it is not the kind that decides."""
+        """A problem of a part, or of a message; without `providers`, those that refuse this kind."""
         at, part = (place, None) if isinstance(place, int) else place
         refusing = REFUSED_BY[kind] if providers is None else providers
         return Problem(kind, self.where(place), what, tuple(sorted(refusing)), at, part)
@@ -203,7 +203,7 @@ def parts_have_text(history: CheckedHistory) -> Iterator[Problem]:
 
 
 def messages_have_parts(history: CheckedHistory) -> Iterator[Problem]:
-    """A message is not empty; the last answer may be, at one provider."""
+    """A message is not empty; one provider accepts an empty assistant message at the end."""
     for at, message in enumerate(history.messages):
         if not message.parts:
             is_begun = message.role == "assistant" and at == len(history.messages) - 1

@@ -220,7 +220,7 @@ class Model:
 
 
 def _read_messages(messages: Any, extra: Mapping[str, Any] | None) -> list[Message]:
-    """The messages of a request; `extra` may hold what is to be answered."""
+    """The messages of a request; there may be none if `extra` has fields, as these may hold the prompt."""
     history = as_messages(messages) if messages != "" else []
     if not history and not extra:
         raise UsageError("there is nothing to answer: pass a prompt or messages")

@@ -71,4 +71,4 @@ class _TextCallDecoding:
         return self._through(self._decoder.close()) + self._stage.close()
 
     def _through(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
-        return [found for chunk in chunks for found in self._stage.feed(chunk)]
+        return [event for chunk in chunks for event in self._stage.feed(chunk)]

@@ -27,7 +27,7 @@ class Watchdog:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self.next_check = inf
-        """Until when it sleeps. Whoever sets an earlier deadline calls `wake`."""
+        """The time until which it sleeps; `wake` must be called when an earlier deadline is set."""
 
     def watch(self, connection: Watched) -> None:
         with self._changed:

@@ -64,9 +64,9 @@ def is_cached(message: Json) -> bool:
 
 
 def is_response(message: Json) -> bool:
-    """Whether a message is a response as Anthropic sends it, which has a `type` as items of other wires do."""
-    is_spoken = "role" in message and any(part.get("type") == "text" or is_block(part) for part in _blocks(message))
-    return is_spoken or "stop_reason" in message
+    """Whether a message is a whole response of Anthropic, which has a `type`, like the items of other wires."""
+    has_content = "role" in message and any(part.get("type") == "text" or is_block(part) for part in _blocks(message))
+    return has_content or "stop_reason" in message
 
 
 def _blocks(message: Json) -> list[Json]:
@@ -115,12 +115,12 @@ class AnthropicReader(MessageReader):
 
     def read_result(self, part: Json, at: str, context: ReadContext) -> ToolResult:
         content = part.get("content")
-        shown = MessageBuilder(WIRE, context.calls, at)
+        builder = MessageBuilder(WIRE, context.calls, at)
         for place, inner in read_parts(content, f"{at}.content"):
-            context.read_content(shown, inner, place)
+            context.read_content(builder, inner, place)
         return build_result(
             read_text(part, "tool_use_id", at),
-            shown,
+            builder,
             context.calls,
             name=read_text(part, "name", at) or None,
             is_error=bool(part.get("is_error")),

@@ -79,8 +79,7 @@ def _message(message: Message, takes_thinking: bool) -> Iterator[Json]:
 
 
 def _content(message: Message) -> str | list[Json]:
-    shown = [part for part in message.parts if not isinstance(part, Opaque) or _is_block(part)]
-    parts = [_write(part, message) for part in shown]
+    parts = [_write(part, message) for part in message.parts if not isinstance(part, Opaque) or _is_block(part)]
     match parts:
         case [{"type": "text", "text": str(text), **fields}] if not fields:
             return text
@@ -135,8 +134,8 @@ def _results(results: list[ToolResult]) -> Iterator[Json]:
     for result in results:
         content = result_content(result, WIRE) or _result(result)
         yield result_fields(result, WIRE) | {"role": "tool", "tool_call_id": result.call_id, "content": content}
-        shown = [_write_part(part) for part in result.content if isinstance(part, Image)]
-        images += [_write_part(Text(0, f"From {result.name} ({result.call_id}):")), *shown] if shown else []
+        own_images = [_write_part(part) for part in result.content if isinstance(part, Image)]
+        images += [_write_part(Text(0, f"From {result.name} ({result.call_id}):")), *own_images] if own_images else []
     if images:
         yield {"role": "user", "content": images}
 

@@ -179,16 +179,16 @@ def _response(part: Json, at: str, calls: CallMatcher) -> ToolResult:
     place = f"{at}.functionResponse"
     response = read_object(part["functionResponse"], place)
     name = read_text(response, "name", place)
-    shown = MessageBuilder(WIRE, calls, place)
+    builder = MessageBuilder(WIRE, calls, place)
     text, is_error = _response_text(response.get("response"))
-    shown.text(text)
+    builder.text(text)
     for inner_at, inner in _parts(response.get("parts") or (), f"{place}.parts"):
-        _read_content(shown, _camel(inner), inner_at)
+        _read_content(builder, _camel(inner), inner_at)
     fields = other_fields(response, ("id", "name", "response", "parts"))
     fields = nested("functionResponse", fields) | other_fields(part, ("functionResponse",))
     call_id = read_text(response, "id", place) or calls.next_call_id(name)
-    tool_result = build_result(call_id, shown, calls, name=name, is_error=is_error, fields=fields)
-    media = [part for part in shown.build("user").message.parts if isinstance(part, Image | File)]
+    tool_result = build_result(call_id, builder, calls, name=name, is_error=is_error, fields=fields)
+    media = [part for part in builder.build("user").message.parts if isinstance(part, Image | File)]
     within = [part.state_of(WIRE).get(PART_FIELDS, {}) for part in media]
     if not within:
         return tool_result

@@ -44,7 +44,7 @@ def empty_parts(message: Message, *, takes_blank: bool, marks: tuple[str, ...] =
 
 
 class HistorySteps:
-    """The steps, in their order, and what is decided in them for a call or a result."""
+    """The steps, in their order, and the decisions in them about a call or a result, which subclasses make."""
 
     def __init__(self, facts: Mapping[str, WireFacts]) -> None:
         self._facts = facts
@@ -55,7 +55,7 @@ class HistorySteps:
         """Called with each change and the number of its message."""
 
     def hosted_orphan(self, at: int, result: Opaque) -> Part:
-        """What stands for a hosted result without a call."""
+        """The part that replaces a hosted result without a call."""
         return result
 
     def fit_call(self, pair: CallResults) -> tuple[str, str]:
@@ -67,7 +67,7 @@ class HistorySteps:
         return result
 
     def call(self, pair: CallResults) -> ToolCall | ToolCallInvalid | None:
-        """What stands for a call: an invalid call becomes a valid one if it has a result, and is left out if not."""
+        """The part that replaces a call: a valid one for an invalid call with a result, None for one without."""
         return None if isinstance(pair.call, ToolCallInvalid) and pair.result is None else pair.valid_call
 
     def result(self, pair: CallResults) -> ToolResult | None:
@@ -75,7 +75,7 @@ class HistorySteps:
         return pair.result and replace(pair.result, name=pair.call.name)
 
     def orphans(self, at: int, results: list[ToolResult]) -> Message:
-        """What stands for the results of a message that have no call: it may be in a history that the provider has."""
+        """The message for the results without a call, which may be in a history that the provider keeps."""
         return tool_results(*results)
 
     # Steps. Up to `place_results`, messages keep their numbers.
@@ -127,7 +127,7 @@ class HistorySteps:
         for at, message in enumerate(messages):
             pairs = [self._fitted(pair) for pair in paired.calls[at]]
             orphans = self.orphans(at, [self.fit_orphan(result) for _, result in paired.orphans[at]])
-            turn = [_with_parts(message, self._spoken(message, pairs)), self.results(at, pairs)]
+            turn = [_with_parts(message, self._without_results(message, pairs)), self.results(at, pairs)]
             placed += [*turn, orphans] if message.role == "assistant" else [orphans, *turn]
         return placed
 
@@ -146,7 +146,7 @@ class HistorySteps:
             fitted.results.append((place, replace(result, call_id=id, name=own_name)))
         return fitted
 
-    def _spoken(self, message: Message, pairs: list[CallResults]) -> Iterator[Part]:
+    def _without_results(self, message: Message, pairs: list[CallResults]) -> Iterator[Part]:
         """The parts without the results; if a call is left out, the state on it is too."""
         calls = {pair.place[1]: self.call(pair) for pair in pairs}
         kept = {call.block for call in calls.values() if call is not None}
@@ -161,7 +161,7 @@ class HistorySteps:
 
 
 def _with_parts(message: Message, parts: Iterable[Part]) -> Message:
-    """The message with these parts; the very message if they are its own, which keeps what it has worked out."""
+    """The message with these parts; the same object if they did not change, so that its cached values are kept."""
     changed = tuple(parts)
     is_same = len(changed) == len(message.parts) and all(map(is_, changed, message.parts))
     return message if is_same else Message(message.role, changed)

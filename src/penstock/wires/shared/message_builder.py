@@ -105,7 +105,7 @@ class MessageBuilder:
 
 def build_result(
     call_id: str,
-    shown: MessageBuilder,
+    builder: MessageBuilder,
     calls: CallMatcher,
     *,
     name: str | None = None,
@@ -117,14 +117,14 @@ def build_result(
 
     Without a `name` the result is named after its call; an empty name says that there should have been one.
     """
-    parts = shown.build("user").message.parts
+    parts = builder.build("user").message.parts
     parts_of_result = tuple(
         Text(0, part.text) if isinstance(part, Text) else replace(part, state=())
         for part in parts
         if isinstance(part, Text | Image | File)
     )
     is_more = any(isinstance(part, Opaque) or (isinstance(part, Image | File) and part.state) for part in parts)
-    state = [Opaque(0, shown.wire, PART_FIELDS, to_json(fields))] if fields else []
-    state += [Opaque(0, shown.wire, RESULT_CONTENT, to_json(content))] if is_more and content is not None else []
+    state = [Opaque(0, builder.wire, PART_FIELDS, to_json(fields))] if fields else []
+    state += [Opaque(0, builder.wire, RESULT_CONTENT, to_json(content))] if is_more and content is not None else []
     known = calls.answer(call_id)
     return ToolResult(call_id, known if name is None else name, parts_of_result, is_error, tuple(state))

@@ -100,13 +100,13 @@ def _user_parts(
 
 def _result(message: Json, place: str, context: ReadContext, wire: str) -> ToolResult:
     content = message.get("content")
-    shown = MessageBuilder(wire, context.calls, place)
+    builder = MessageBuilder(wire, context.calls, place)
     for at, part in [*read_parts(content, f"{place}.content"), *context.parts_beside(message, place)]:
-        context.read_content(shown, part, at)
+        context.read_content(builder, part, at)
     named = read_text(message, "name", place) or read_text(message, "tool_name", place)
     return build_result(
         _result_call_id(message, place, context, wire),
-        shown,
+        builder,
         context.calls,
         name=named or ("" if message["role"] == "function" else None),
         is_error=bool(message.get("is_error")),

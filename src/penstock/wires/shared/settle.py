@@ -1,4 +1,4 @@
-"""Settles the history of a request: the one step that all encoders take before they write it for their provider."""
+"""Settles the history of a request: what every encoder does first, before it writes the history for its provider."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def _check(at: int, message: Message) -> None:
 
 def _with_answers(messages: list[Message]) -> Iterator[Message]:
     """The messages; an assistant message without content gets a text that says so, if the user speaks next."""
-    spoken = [message for message in messages if message.role == "assistant" or any(map(_is_content, message.parts))]
-    for message, following in zip_longest(spoken, spoken[1:]):
-        is_mute = not any(isinstance(part, Text | Refusal | ToolCall | Image | File) for part in message.parts)
-        if message.role == "assistant" and is_mute and following is not None and following.role == "user":
+    kept = [message for message in messages if message.role == "assistant" or any(map(_is_content, message.parts))]
+    for message, following in zip_longest(kept, kept[1:]):
+        is_empty = not any(isinstance(part, Text | Refusal | ToolCall | Image | File) for part in message.parts)
+        if message.role == "assistant" and is_empty and following is not None and following.role == "user":
             yield Message("assistant", (*message.parts, Text(last_block(message) + 1, NO_ANSWER)))
         else:
             yield message
