@@ -68,7 +68,7 @@ class Walk:
     def of_a_text(self) -> list[str]:
         """The functions of a text chunk between other text chunks: of the one that passes the fewest.
 
-        A read also wakes the watchdog, until the thread of that has come to its first sleep.
+        The first reads also wake the watchdog, until its thread sleeps.
         """
         texts = [number for number, event in enumerate(self.events) if isinstance(event, Text)]
         chunks = [[*self.by_read[at], *self.by_event[texts[at]]] for at in range(1, len(WORDS) - 1)]

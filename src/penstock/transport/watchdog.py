@@ -10,6 +10,9 @@ import time
 from math import inf
 from typing import Protocol
 
+LONGEST_SLEEP = 10.0
+"""The seconds after which it looks again if no read has a deadline: a read whose deadline is later need not wake it."""
+
 
 class Watched(Protocol):
     """A connection with a `deadline` in the time of `time.monotonic`; `expire` ends its wait."""
@@ -58,14 +61,14 @@ class Watchdog:
                 connection.expire()
 
     def _check(self, now: float) -> set[Watched]:
-        """The connections past their deadline; if there are none, sleeps until the next deadline."""
+        """The connections past their deadline; if there are none, sleeps until the next, or `LONGEST_SLEEP`."""
         self.next_check = inf  # first: a deadline that is set later wakes this thread, an earlier one is read below
         due = [(deadline, watched) for watched in self._watched if (deadline := watched.deadline) is not None]
         late = {watched for deadline, watched in due if deadline <= now}
         self._watched -= late
         if not late:
-            self.next_check = min((deadline for deadline, _ in due), default=inf)
-            self._changed.wait(self.next_check - now if due else None)
+            self.next_check = min((deadline for deadline, _ in due), default=now + LONGEST_SLEEP)
+            self._changed.wait(self.next_check - now)
         return late
 
 
