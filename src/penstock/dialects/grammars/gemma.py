@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.reading.cursor import Mismatch, Reading
-from penstock.dialects.reading.literals import AFTER_VALUE, plain_atom, string
+from penstock.dialects.reading.literals import AFTER_VALUE, UNESCAPED, plain_atom, string
 from penstock.dialects.reading.raw_values import raw_value
 from penstock.dialects.reading.schema import Schema, quote
 from penstock.dialects.reading.source import Source
@@ -41,12 +41,23 @@ class Level(Struct, frozen=True):
         return "]" if self.bracket == "[" else "}"
 
 
+class PlainStrings(Struct):
+    """The strings of a call without the token for quotes: whether there are any, and whether an end was guessed."""
+
+    exist: bool = False
+    has_guess: bool = False
+
+
 class GemmaCalls(Struct, frozen=True):
-    """The tokens of a dialect. `is_typed`: all values are quoted, so the schema decides about their types."""
+    """The tokens of a dialect. `is_typed`: all values are quoted, so the schema decides about their types.
+
+    `follows` are the tokens that may follow a block without its closing token.
+    """
 
     opens: str
     closes: str
     quote: str
+    follows: tuple[str, ...]
     is_typed: bool = False
 
     def block(self, source: Source, mark: str) -> Reading[None]:
@@ -63,12 +74,15 @@ class GemmaCalls(Struct, frozen=True):
         name = yield from source.match(_NAME)
         yield from source.space()
         bracket = yield from source.expect("{", "(")
-        yield from self.arguments(source, source.begin(name), bracket)
+        call = source.begin(name)
+        yield from self.arguments(source, call, bracket)
         source.end()
+        if call.is_doubtful:  # what follows may be the rest of a string
+            raise Mismatch(UNESCAPED)
 
     def arguments(self, source: Source, call: TextCall, bracket: str) -> Reading[None]:
         """Reads the arguments as JSON. It does not recurse: a piece costs the same at every depth."""
-        levels = [Level(bracket, call.schema)]
+        levels, plain = [Level(bracket, call.schema)], PlainStrings()
         bare = _BARE_IN_PARENTHESES if bracket == "(" else _BARE
         call.add("{")
         comma = ""
@@ -77,12 +91,23 @@ class GemmaCalls(Struct, frozen=True):
                 comma = ","
                 continue
             call.add(comma)
-            schema = yield from self.item(source, call, levels[-1])
+            schema = yield from self.item(source, call, levels[-1], plain)
             if bracket := (yield from source.accept("{", "[")):
                 nest(call, levels, Level(bracket, schema))
             else:
-                yield from self.scalar(source, call, schema, bare)
+                yield from self.scalar(source, call, schema, bare, plain)
             comma = "" if bracket else ","
+        if plain.exist and not (yield from self.is_followed(source, plain)):
+            call.doubt(UNESCAPED)
+
+    def is_followed(self, source: Source, plain: PlainStrings) -> Reading[bool]:
+        """Returns whether what may follow a call does; if not, a string of the call ended too early."""
+        spaces = yield from source.space()
+        is_end = yield from source.sees(self.closes, self.opens, "call:", *self.follows)
+        if not is_end and not (yield from source.peek()):
+            is_end = not (plain.has_guess and source.is_cut)
+        source.unread(spaces)
+        return is_end
 
     def closes_here(self, source: Source, call: TextCall, levels: list[Level], comma: str) -> Reading[bool]:
         """Returns whether the innermost bracket closes here; the closing token closes all of them."""
@@ -97,7 +122,7 @@ class GemmaCalls(Struct, frozen=True):
             call.add(levels.pop().json_closer)
         return is_end
 
-    def item(self, source: Source, call: TextCall, level: Level) -> Reading[Schema]:
+    def item(self, source: Source, call: TextCall, level: Level, plain: PlainStrings) -> Reading[Schema]:
         """Reads the key of the next item in an object, and returns the schema of its value."""
         if level.bracket == "[":
             return level.schema.items()
@@ -108,6 +133,8 @@ class GemmaCalls(Struct, frozen=True):
             source.rewind()
             raise
         source.drop()
+        if plain.has_guess and level.schema.keys and key not in level.schema.keys:
+            call.doubt(UNESCAPED)
         call.add(quote(key) + ":")
         return level.schema.field(key)
 
@@ -122,20 +149,28 @@ class GemmaCalls(Struct, frozen=True):
         yield from source.space()
         return key or source.fail("expected a key")
 
-    def scalar(self, source: Source, call: TextCall, schema: Schema, bare: re.Pattern[str]) -> Reading[None]:
+    def scalar(
+        self, source: Source, call: TextCall, schema: Schema, bare: re.Pattern[str], plain: PlainStrings
+    ) -> Reading[None]:
         """Reads a string with any quotes, or a word without."""
         if (yield from source.accept(self.quote)):
             yield from raw_value(source, call, schema.writer if self.is_typed else None, {self.quote: ()})
             return
         if quotes := (yield from source.accept('"', "'")):
             call.add('"')
-            yield from string(source, call.string, quotes, (*AFTER_VALUE, self.quote, self.closes))
+            is_certain = yield from string(source, call.string, quotes, (*AFTER_VALUE, self.quote, self.closes))
+            plain.exist, plain.has_guess = True, plain.has_guess or not is_certain
             call.add('"')
             yield from source.accept(self.quote)
             return
         text = (yield from source.match(bare)).strip()
-        is_string = yield from source.accept(self.quote)
-        call.add(quote(text) if is_string else plain_atom(text) or quote(text or source.fail("expected a value")))
+        if (yield from source.accept(self.quote)):
+            call.add(quote(text))
+        elif atom := plain_atom(text):
+            call.add(atom)
+        else:
+            plain.exist = plain.has_guess = True
+            call.add(quote(text or source.fail("expected a value")))
 
 
 def nest(call: TextCall, levels: list[Level], level: Level) -> None:
@@ -145,8 +180,14 @@ def nest(call: TextCall, levels: list[Level], level: Level) -> None:
     call.add(level.bracket)
 
 
-GEMMA4 = GemmaCalls("<|tool_call>", "<tool_call|>", '<|"|>')
-FUNCTIONGEMMA = GemmaCalls("<start_function_call>", "<end_function_call>", "<escape>", is_typed=True)
+GEMMA4 = GemmaCalls("<|tool_call>", "<tool_call|>", '<|"|>', ("<|tool_response>", "<turn|>"))
+FUNCTIONGEMMA = GemmaCalls(
+    "<start_function_call>",
+    "<end_function_call>",
+    "<escape>",
+    ("<start_function_response>", "<end_of_turn>"),
+    is_typed=True,
+)
 
 DIALECTS = {
     "gemma4": Dialect(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from penstock.dialects.dialect import Dialect
 from penstock.dialects.reading.call_objects import object_calls
-from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
-from penstock.dialects.reading.literals import JSONWriter, literal
+from penstock.dialects.reading.cursor import MAX_HEADER, Mismatch, Reading, TextEnded
+from penstock.dialects.reading.literals import UNESCAPED, JSONWriter, literal
 from penstock.dialects.reading.recovery import give_up, rest_of_call
 from penstock.dialects.reading.source import Source
 from penstock.dialects.reading.text_call import TextCall
@@ -17,6 +19,7 @@ from penstock.events import StreamChunk, ToolCallDelta
 
 _WORD = re.compile(r"[\w.-]*")
 _NAME = re.compile(r"[^\W\d][\w.-]*")
+_ANYTHING = re.compile(r".*", re.DOTALL)
 
 
 def name_of(source: Source) -> Reading[str]:
@@ -28,18 +31,28 @@ def name_of(source: Source) -> Reading[str]:
     return name
 
 
-def call(source: Source) -> Reading[None]:
+def call(source: Source, follow: Follow) -> Reading[None]:
     """Reads a call: `f(k=LITERAL, …)`."""
     name = yield from name_of(source)
-    yield from arguments(source, source.begin(name))
+    yield from arguments(source, source.begin(name), follow)
+    end(source)
+
+
+def end(source: Source) -> None:
+    """Ends a call. After a guess nothing else is read: what follows may be the rest of a string."""
+    is_doubtful = source.call is not None and source.call.is_doubtful
     source.end()
+    if is_doubtful:
+        raise Mismatch(UNESCAPED)
 
 
-def arguments(source: Source, call: TextCall, key: str = "") -> Reading[None]:
+def arguments(source: Source, call: TextCall, follow: Follow, key: str = "") -> Reading[None]:
     """Reads the arguments of a call, and its end: `k=LITERAL, …)`. The rest of a malformed call is part of it."""
     out = JSONWriter(call.add)
     try:
         yield from argument_list(source, call, out, key)
+        if out.has_strings and not (yield from is_followed(source, follow, out.guessed_quote)):
+            call.doubt(UNESCAPED)
     except Mismatch as why:
         out.flush()  # an invalid call shows what was there
         if isinstance(why, TextEnded) or source.call is None:
@@ -53,7 +66,10 @@ def argument_list(source: Source, call: TextCall, out: JSONWriter, key: str) -> 
     names = iter(call.schema.keys)
     yield from source.space()
     while key or not (yield from source.accept(")")):
-        key = key or (yield from keyword(source)) or next(names, "") or source.fail("expected a keyword")
+        own_key = key or (yield from keyword(source))
+        if out.guessed_quote and not (own_key in call.schema.keys if call.schema.keys else own_key):
+            call.doubt(UNESCAPED)
+        key = own_key or next(names, "") or source.fail("expected a keyword")
         if key in call.keys and source.call is None:
             raise Mismatch(f"the argument {key!r} is given twice")
         call.key(key)
@@ -78,28 +94,118 @@ def keyword(source: Source) -> Reading[str]:
     return ""
 
 
-def call_list(source: Source) -> Reading[None]:
+# -- what follows a call -------------------------------------------------------------------------------------------
+
+
+class Follow(Struct, frozen=True):
+    """What may follow a call, after white space. Anything else shows that a string of the call ended too early.
+
+    `closers` are the marks that end the block. Other calls come after a comma, after a `;`, or in the next line. With
+    `is_list`, they are in a list, and its bracket comes before the closer. `wraps` is the number of `print(` calls
+    around the call.
+    """
+
+    closers: tuple[str, ...] = ()
+    is_list: bool = False
+    wraps: int = 0
+
+
+def is_followed(source: Source, follow: Follow, guessed_quote: str) -> Reading[bool]:
+    """Returns whether what may follow a call does; nothing is read.
+
+    If the end of a string was guessed, what follows must be the start of another call, or the end of the block.
+    """
+    text = yield from source.space()
+    for _ in range(follow.wraps):
+        text += (yield from source.accept(")")) + (yield from source.space())
+    mark = yield from source.accept(
+        *follow.closers, "," if follow.is_list else ";", "]" if follow.is_list else ",", "#"
+    )
+    text += mark
+    if mark in follow.closers and mark:
+        is_end = True
+    elif not (yield from source.peek()):
+        is_end = not (guessed_quote and source.is_cut)
+    elif not guessed_quote:
+        is_end = bool(mark) or (not follow.is_list and ("\n" in text or bool(_NAME.match((yield from source.peek())))))
+    elif mark == "]":
+        is_end = yield from is_list_end(source, follow, guessed_quote)
+    else:
+        is_end = (mark != "" or "\n" in text) and (yield from is_call(source))
+        is_end = is_end and (yield from has_pairs(source, follow, guessed_quote))
+    source.unread(text)
+    return is_end
+
+
+def is_list_end(source: Source, follow: Follow, guessed_quote: str) -> Reading[bool]:
+    """Returns whether a list ends after its bracket; nothing is read. Without closers, prose may follow it.
+
+    Then the string goes on if a quote that could end it comes within MAX_HEADER characters.
+    """
+    text = yield from source.space()
+    if follow.closers:
+        is_end = (yield from source.sees(*follow.closers)) or not ((yield from source.peek()) or source.is_cut)
+        source.unread(text)
+        return is_end
+    rest = yield from source.match(_ANYTHING)
+    source.unread(text + rest)
+    string_end = re.search(re.escape(guessed_quote) + r"\s*[,)\]}]", rest)
+    return string_end is None and not (source.is_cut and len(rest) < MAX_HEADER)
+
+
+def has_pairs(source: Source, follow: Follow, quote: str) -> Reading[bool]:
+    """Returns whether the quotes in the other calls of a block are pairs; if not, one of them may end a string here.
+
+    The block must end within MAX_HEADER characters. Nothing is read.
+    """
+    rest = yield from source.match(_ANYTHING)
+    source.unread(rest)
+    ends = [at for closer in follow.closers if (at := rest.find(closer)) >= 0]
+    is_over = len(rest) < MAX_HEADER and not source.is_cut
+    return (bool(ends) or is_over) and rest[: min(ends, default=None)].count(quote) % 2 == 0
+
+
+def is_call(source: Source) -> Reading[bool]:
+    """Returns whether a call of a declared tool comes next, with a keyword or without arguments; nothing is read."""
+    text = yield from source.space()
+    name = yield from source.match(_WORD)
+    text += name + (yield from source.accept("("))
+    is_call = text.endswith("(") and bool(_NAME.fullmatch(name)) and (not source.tools or name in source.tools)
+    text += yield from source.space()
+    word = yield from source.match(_WORD)
+    text += word + (yield from source.space())
+    is_call = is_call and (yield from source.sees("=" if word else ")"))
+    source.unread(text)
+    return is_call
+
+
+# -- several calls -------------------------------------------------------------------------------------------------
+
+
+def call_list(source: Source, *closers: str) -> Reading[None]:
     """Reads the calls of a list, after its bracket: `f(…), g(…)]`."""
-    yield from call(source)
-    yield from rest_of_list(source)
+    follow = Follow(closers, is_list=True)
+    yield from call(source, follow)
+    yield from rest_of_list(source, follow)
 
 
-def rest_of_list(source: Source) -> Reading[None]:
+def rest_of_list(source: Source, follow: Follow) -> Reading[None]:
     """Reads the other calls of a list, and its end."""
     while (yield from source.accept_spaced(",")):
         yield from source.space()
         if (yield from source.sees("]")):
             break
-        yield from call(source)
+        yield from call(source, follow)
     yield from source.accept_spaced("]")
 
 
-def call_lines(source: Source) -> Reading[None]:
+def call_lines(source: Source, *closers: str) -> Reading[None]:
     """Reads several calls, on lines of their own or separated by commas."""
-    yield from call(source)
+    follow = Follow(closers)
+    yield from call(source, follow)
     yield from source.accept_spaced(",", ";")
     while (yield from another_name(source)):
-        yield from call(source)
+        yield from call(source, follow)
         yield from source.accept_spaced(",", ";")
 
 
@@ -127,9 +233,10 @@ def pythonic(source: Source, mark: str) -> Reading[None]:
         key = yield from keyword(source)
         if not key and not (yield from source.sees(")")):
             source.fail("expected a keyword")
-    yield from arguments(source, source.begin(name), key)
-    source.end()
-    yield from rest_of_list(source)
+    follow = Follow(is_list=True)
+    yield from arguments(source, source.begin(name), follow, key)
+    end(source)
+    yield from rest_of_list(source, follow)
 
 
 def lfm2(source: Source, mark: str) -> Reading[None]:
@@ -142,7 +249,7 @@ def lfm2(source: Source, mark: str) -> Reading[None]:
     elif (yield from source.accept("[")):
         yield from lfm2_list(source)
     elif not (yield from source.sees(LFM_CLOSE)):
-        yield from call_lines(source)
+        yield from call_lines(source, LFM_CLOSE)
     yield from source.accept_spaced(LFM_CLOSE)
 
 
@@ -153,7 +260,7 @@ def lfm2_list(source: Source) -> Reading[None]:
         source.unread("[" + spaces)
         yield from object_calls(source)
     elif not (yield from source.accept("]")):
-        yield from call_list(source)
+        yield from call_list(source, LFM_CLOSE)
 
 
 def olmo3(source: Source, mark: str) -> Reading[None]:
@@ -161,9 +268,9 @@ def olmo3(source: Source, mark: str) -> Reading[None]:
     yield from source.space()
     if (yield from source.accept("[")):
         yield from source.space()
-        yield from call_list(source)
+        yield from call_list(source, OLMO_CLOSE)
     else:
-        yield from call_lines(source)
+        yield from call_lines(source, OLMO_CLOSE)
     yield from source.accept_spaced(OLMO_CLOSE)
 
 
@@ -176,8 +283,8 @@ def tool_code(source: Source, mark: str) -> Reading[None]:
     """Reads a fence with one call per statement, printed or not: ```` ```tool_code ````."""
     while not (yield from code_ends(source, FENCE)):
         name, wraps = yield from printed_name(source)
-        yield from arguments(source, source.begin(name))
-        source.end()
+        yield from arguments(source, source.begin(name), Follow((FENCE,), wraps=wraps))
+        end(source)
         yield from code_parentheses(source, wraps)
 
 
@@ -189,7 +296,10 @@ def smol_code(source: Source, mark: str) -> Reading[None]:
         if source.tools and name not in source.tools:
             raise Mismatch(f"{name!r} is not a tool")
         events: list[StreamChunk] = []
-        yield from arguments(source, TextCall(events, 0, "", name, "", source.tools.schema(name)))
+        draft = TextCall(events, 0, "", name, "", source.tools.schema(name))
+        yield from arguments(source, draft, Follow((CODE_CLOSE[mark],), wraps=wraps))
+        if draft.is_doubtful:
+            raise Mismatch(UNESCAPED)
         yield from code_parentheses(source, wraps)
         calls.append((name, "".join(event.piece for event in events if isinstance(event, ToolCallDelta))))
     if not calls:

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable
 from json.encoder import encode_basestring
 from math import isfinite
+from typing import Literal
 
 from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.held_text import MAX_HELD
@@ -15,6 +16,9 @@ from penstock.dialects.reading.marks import marks_of
 from penstock.dialects.reading.schema import quote as quoted
 from penstock.dialects.reading.source import Source
 from penstock.jsontext.scan import MAX_DEPTH
+
+UNESCAPED = "a quote in a string may have ended it: escape quotes in strings with a backslash"
+"""Why a call is a guess if a string in it may have ended too early."""
 
 # -- strings -------------------------------------------------------------------------------------------------------
 
@@ -33,8 +37,11 @@ _CHARACTER = re.compile(r"[A-Za-z0-9 -]*")
 
 def string(
     source: Source, sink: Callable[[str], None], quote: str, after: tuple[str, ...], prefix: str = ""
-) -> Reading[None]:
-    """Passes the text of a string to `sink` as it arrives, after the opening quote; reads white space after it."""
+) -> Reading[bool]:
+    """Passes the text of a string to `sink` as it arrives, after the opening quote; reads white space after it.
+
+    Returns whether its end is certain: it is a guess if another quote before it was taken for a character.
+    """
     is_raw, is_format = "r" in prefix, "f" in prefix
     marks = marks_of(quote, "\\", *(("{{", "}}", "{") if is_format else ()))
     is_clean = True
@@ -57,14 +64,17 @@ def string(
             case "{{" | "}}":
                 sink(mark[0])
             case _:
-                if (yield from is_string_end(source, sink, quote, after, is_clean)):
-                    return
+                if end := (yield from string_end(source, sink, quote, after, is_clean)):
+                    return is_clean and end == "certain"
                 is_clean = False
 
 
-def is_string_end(
+StringEnd = Literal["", "certain", "guessed"]
+
+
+def string_end(
     source: Source, sink: Callable[[str], None], quote: str, after: tuple[str, ...], is_clean: bool
-) -> Reading[bool]:
+) -> Reading[StringEnd]:
     """Returns whether the quote that was just read ends its string. If not, it is passed to the sink: `"it"s"`.
 
     Another string may follow and continue this one, but only if this one `is_clean`: no quote in it was a character.
@@ -73,19 +83,19 @@ def is_string_end(
         sink(quote[0])
     text = quote + (yield from source.space())
     if (yield from source.sees(*after)) or not (yield from source.peek()):
-        return True
+        return "certain"
     if text == quote and (yield from source.accept(quote)):  # `"5' 11""`
         sink(quote)
         text = quote + (yield from source.space())
         if (yield from source.sees(*after)) or not (yield from source.peek()):
-            return True
+            return "guessed"
     elif is_clean and (text != quote or (yield from source.sees("+"))):
         if plus := (yield from source.accept("+")):
             text += plus + (yield from source.space())
         if (yield from source.sees(*_STARTS)):
-            return True
+            return "certain"
     sink(text)
-    return False
+    return ""
 
 
 def escape(source: Source) -> Reading[str]:
@@ -150,10 +160,11 @@ class JSONWriter:
     """Writes JSON. The content of a parenthesis is held back until it is known whether that is a tuple.
 
     If it is longer than MAX_HELD, it is not taken for a tuple. `opened` are the open brackets of the literal, and
-    `quote` is the quote of the open string.
+    `quote` is the quote of the open string. `has_strings`: there was a string. `guessed_quote` is the quote of the last
+    string with a guessed end.
     """
 
-    __slots__ = ("_add", "_held", "_held_size", "_undecided", "opened", "quote")
+    __slots__ = ("_add", "_held", "_held_size", "_undecided", "guessed_quote", "has_strings", "opened", "quote")
 
     def __init__(self, add: Callable[[str], None]) -> None:
         self._add = add
@@ -162,6 +173,8 @@ class JSONWriter:
         self._undecided: list[int] = []  # indexes in `_held` at which parentheses may get brackets; -1 if released
         self.opened: list[str] = []
         self.quote = ""
+        self.has_strings = False
+        self.guessed_quote = ""
 
     @property
     def _is_holding(self) -> bool:
@@ -286,11 +299,13 @@ def scalar(source: Source, out: JSONWriter) -> Reading[None]:
 def strings(source: Source, out: JSONWriter, prefix: str, quote: str, after: tuple[str, ...]) -> Reading[None]:
     """Reads a string, or several adjacent ones, which are joined."""
     out.add('"')
+    out.has_strings = True
     while quote:
         if prefix.lower() not in PREFIXES:
             source.refuse(prefix + quote, "expected a value")
         out.quote = quote[0]
-        yield from string(source, out.string, quote, after, prefix.lower())
+        if not (yield from string(source, out.string, quote, after, prefix.lower())):
+            out.guessed_quote = quote
         out.quote = ""
         prefix = yield from source.match(_ATOM)
         quote = yield from source.accept(*QUOTES)

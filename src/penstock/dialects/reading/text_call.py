@@ -78,6 +78,11 @@ class TextCall(GrowingCall):
         self._doubt = self._doubt or message
         self._is_unambiguous = self._is_unambiguous and is_unambiguous
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the call is a guess."""
+        return bool(self._doubt)
+
     def seal(self, provenance: Provenance | None = None, markup: str = "") -> None:
         """Ends the call: valid if its arguments are a strict JSON object, and it is neither a guess nor a quotation."""
         if self.is_too_large:
