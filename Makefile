@@ -78,7 +78,11 @@ format: $(DEV) ## format the code, and fix the lint that can be fixed
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-fuzz: $(FUZZ) ## run each target of tests/fuzz for FUZZ_SECONDS (60)
+fuzz: $(FUZZ) ## damaged streams, random runs, and the atheris targets of tests/fuzz, FUZZ_SECONDS (60) each
+	@for name in streams runs; do \
+	    printf '==> %s, %s seconds\n' $$name $(FUZZ_SECONDS); \
+	    $(BIN)/python -m tests.fuzz.$$name --seconds $(FUZZ_SECONDS) || exit 1; \
+	done
 	@test -n '$(FUZZ_TARGETS)' || { echo 'tests/fuzz has no fuzz_*.py' >&2; exit 1; }
 	@for target in $(FUZZ_TARGETS); do \
 	    name=$$(basename $$target .py); \

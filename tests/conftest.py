@@ -7,6 +7,7 @@ By default hypothesis tries what a test run can bear, and the same each time, so
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -24,13 +25,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how many ways to end a run were tried (`test_endings.py`), and quotations found (`test_provenance.py`)."""
+    """Say how many cases were tried by the tests that try many (`test_endings`, `test_fuzz`, `test_provenance`)."""
     reports = [report for state in ("passed", "failed") for report in terminalreporter.stats.get(state, [])]
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     for name, number in (pair for report in reports for pair in report.user_properties if isinstance(pair[1], int)):
-        counts[name] = counts.get(name, 0) + number
-    if endings := counts.get("endings"):
+        counts[name] += number
+    if endings := counts["endings"]:
         terminalreporter.write_line(f"{endings} endings of runs tried, each continued on another provider")
-    if compared := counts.get("calls compared with a conversation"):
-        wrong = counts.get("calls taken for quotations", 0)
+    if compared := counts["calls compared with a conversation"]:
+        wrong = counts["calls taken for quotations"]
         terminalreporter.write_line(f"{wrong} of {compared} calls in the shared texts wrongly taken for quotations")
+    if streams := counts["fuzzed streams"]:
+        terminalreporter.write_line(
+            f"{streams} damaged streams on every wire tried, and {counts['fuzzed runs']} random runs"
+        )

@@ -1,0 +1,166 @@
+"""What holds for every run: which calls may start, and what its history says at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import penstock
+from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
+from penstock.jsontext.values import canonical_json
+from penstock.messages import Message
+from penstock.run.commands import StartTool
+from penstock.run.events import (
+    ApprovalRequest,
+    Done,
+    StepEnd,
+    StepStart,
+    StreamEvent,
+    ToolEnd,
+    ToolStart,
+    decode,
+    encode,
+)
+from penstock.run.machine import ENDS, Run
+from penstock.tools.policy import ToolPolicy
+from tests.fuzz.run_scripts import Script
+from tests.runs import check_ends, check_history
+
+
+class Broken(Exception):
+    """A property that does not hold, and what was seen."""
+
+    def __init__(self, name: str, seen: object) -> None:
+        super().__init__(name, seen)
+        self.name = name
+        self.seen = str(seen)
+
+
+class Watch:
+    """What a run has said, and which calls may run because of it."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.events: list[StreamEvent] = []
+        self.started: dict[str, StartTool] = {}  # by key
+        self.effects: dict[str, str] = {}  # keys by the id of the call
+        self.declined: set[str] = set()
+        self.provided: set[str] = set()
+        self.allowed: dict[str, str] = {}  # arguments by the id of a call that was approved
+        self.confirmed: dict[str, tuple[str, str]] = {}  # name and arguments by the id of a whole call
+        self.closed: set[tuple[int, str, str]] = set()  # block, name and arguments of calls whose arguments have closed
+        self.dead: dict[int, ToolCallInvalid] = {}  # by block
+        self.steps: dict[int, str] = {}  # how the answer of each step ended
+
+    def read(self, events: list[StreamEvent]) -> None:
+        for event in events:
+            if any(isinstance(earlier, Done) for earlier in self.events[-1:]):
+                raise Broken("nothing after the end", event)
+            self.events.append(event)
+            if decode(encode(event)) != event:
+                raise Broken("events survive JSON", event)
+            self.note(event)
+
+    def note(self, event: StreamEvent) -> None:
+        match event:
+            case ToolCallClosed(choice=0):
+                self.closed.add((event.block, event.name, canonical_json(event.arguments)))
+            case ToolCall(choice=0):
+                self.confirmed[event.id] = event.name, canonical_json(event.arguments)
+            case ToolCallInvalid(choice=0):
+                self.dead[event.block] = event
+            case StepStart():
+                self.steps[event.step] = ""
+            case StepEnd():
+                self.steps[event.step] = event.finish_reason
+            case _:
+                pass
+
+    def start(self, start: StartTool, is_undone: bool) -> None:
+        policy = self.script.policies.get(start.name)
+        if policy is None or policy.is_deferred:
+            raise Broken("only known tools run", start)
+        if start.key in self.started:
+            raise Broken("a call runs once", start)
+        self.started[start.key] = start
+        if policy.may_have_effect:
+            if start.call_id in self.effects:
+                raise Broken("a call with side effects runs once", f"{start} after {self.effects[start.call_id]}")
+            self.effects[start.call_id] = start.key
+        self.justify(start, policy, is_undone)
+        if not any(isinstance(event, ToolStart) and event.key == start.key for event in self.events):
+            raise Broken("what starts is announced", start)
+
+    def justify(self, start: StartTool, policy: ToolPolicy, is_undone: bool) -> None:
+        """The call is whole, or closed and free of side effects, or repaired with the caller's consent."""
+        call = start.name, canonical_json(start.arguments)
+        step, block = (int(part) for part in start.key.split(".")[:2])
+        is_over = bool(self.steps[step])
+        if start.call_id in self.declined:
+            raise Broken("a declined call does not run", start)
+        invalid = self.dead.get(block)
+        if policy.start == "closed" and is_undone:
+            pass
+        elif invalid is not None:
+            if invalid.why == "cut" or invalid.why not in self.script.run_repaired:
+                raise Broken("an invalid call does not run", f"{start} after {invalid}")
+        elif policy.start == "closed" and (block, *call) in self.closed:
+            pass
+        elif start.call_id in self.allowed:
+            if self.allowed[start.call_id] != call[1]:
+                raise Broken("a call runs with the approved arguments", f"{start}, approved: {self.allowed}")
+        elif self.confirmed.get(start.call_id) != call:
+            raise Broken("only whole calls run", f"{start}, whole: {self.confirmed}")
+        if policy.start == "turn" and (not is_over or self.steps[step] in ENDS):
+            raise Broken("tools with side effects wait for the end", f"{start} in the step {self.steps}")
+        if policy.requires_approval(start.arguments) is True and start.call_id not in self.allowed:
+            raise Broken("a call that needs approval waits for it", start)
+
+    def approved(self, request: ApprovalRequest, arguments: dict[str, Any] | None) -> None:
+        self.allowed[request.call_id] = canonical_json(request.arguments if arguments is None else arguments)
+
+    def valid(self, messages: list[Message]) -> None:
+        for problem in penstock.check(messages):
+            if (
+                "another item also has the id" not in problem.what
+            ):  # the answers are of different streams, with equal ids
+                raise Broken("the history is valid", problem)
+
+    def over(self, run: Run) -> None:
+        """What holds at the end."""
+        ends = [event for event in self.events if isinstance(event, Done)]
+        if len(ends) != 1 or self.events[-1] is not ends[0]:
+            raise Broken("one done", [event.type for event in self.events[-3:]])
+        messages = list(ends[0].messages)
+        self.valid(messages)
+        if messages != run.messages:
+            raise Broken("the last event has the history", messages)
+        _hold("every call has a result", lambda: check_history(messages))
+        _hold("what starts ends", lambda: check_ends(self.events))
+        self.truthful(messages)
+        limits = self.script.limits
+        if limits.steps is not None and run.step > limits.steps:
+            raise Broken("limits hold", f"{run.step} steps")
+        if limits.calls is not None and len(self.started) > limits.calls:
+            raise Broken("limits hold", f"{len(self.started)} calls, limit {limits.calls}")
+
+    def truthful(self, messages: list[Message]) -> None:
+        """What the history says of a call is true: whether it ran, and what it gave back."""
+        ended = {
+            event.call_id: event for event in self.events if isinstance(event, ToolEnd) and event.ending != "discarded"
+        }
+        ran = {start.call_id for start in self.started.values()} | self.provided
+        for given in (given for message in messages for given in message.results):
+            if given.call_id in ended and ended[given.call_id].result != given:
+                raise Broken("the result is the one that was reported", f"{given} and {ended[given.call_id]}")
+            if given.call_id in self.effects and given.text.startswith("Not run"):
+                raise Broken("results are true", f"{given} ran as {self.effects[given.call_id]}")
+            if given.call_id not in ran and not given.is_error:
+                raise Broken("results are true", f"{given} never ran")
+
+
+def _hold(name: str, check: Callable[[], None]) -> None:
+    try:
+        check()
+    except AssertionError as error:
+        raise Broken(name, error) from None

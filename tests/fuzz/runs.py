@@ -1,0 +1,130 @@
+"""Fuzzes the machine of a run: any answers, tools that end in any way, decisions, cancels, limits, a process that dies.
+
+python -m tests.fuzz.runs --seconds 60
+python -m tests.fuzz.runs --seed 657    # one run again, made smaller
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from tests.fuzz.known import KNOWN_OF_RUNS
+from tests.fuzz.run_player import Player
+from tests.fuzz.run_scripts import Script, make_script
+from tests.fuzz.run_watch import Broken
+
+
+def broken_property(script: Script) -> tuple[str, str, list[str]] | None:
+    """The property that does not hold for a script, what was seen, and the inputs up to there."""
+    player = Player(script)
+    try:
+        player.play()
+    except Broken as broken:
+        return broken.name, broken.seen, player.inputs
+    except Exception:  # noqa: BLE001  # that is what is looked for
+        return "never raises", traceback.format_exc(limit=-5), player.inputs
+    return None
+
+
+# Smaller scripts.
+
+
+def shrink(script: Script, name: str) -> Script:
+    """A smaller script in which the same property does not hold."""
+    tries, is_smaller = 0, True
+    while is_smaller and tries < 1_500:
+        is_smaller = False
+        for candidate in _smaller(script):
+            tries += 1
+            found = broken_property(candidate)
+            if found is not None and found[0] == name:
+                script, is_smaller = candidate, True
+                break
+    return script
+
+
+def _smaller(script: Script) -> Iterator[Script]:
+    replace = msgspec.structs.replace
+    for size in (32, 8, 1):
+        for at in range(0, len(script.moves), size):
+            yield replace(script, moves=script.moves[:at] + script.moves[at + size :])
+    for number, answer in enumerate(script.answers):
+        if len(script.answers) > 1:
+            yield replace(script, answers=script.answers[:number] + script.answers[number + 1 :])
+        for size in (8, 1):
+            for at in range(0, len(answer), size):
+                answers = [*script.answers]
+                answers[number] = answer[:at] + answer[at + size :]
+                yield replace(script, answers=answers)
+
+
+# Many scripts.
+
+
+def first_failures(seeds: Iterable[int]) -> tuple[dict[str, Script], int]:
+    """The first script for each property that does not hold, and how many scripts were tried."""
+    found: dict[str, Script] = {}
+    count = 0
+    for seed in seeds:
+        script = make_script(seed)
+        count += 1
+        if broken := broken_property(script):
+            found.setdefault(broken[0], script)
+    return found, count
+
+
+def explain(script: Script, name: str) -> str:
+    """A script in which a property does not hold, made smaller, and what was seen."""
+    small = shrink(script, name)
+    broken = broken_property(small)
+    assert broken is not None
+    lines = [
+        f"{name!r} does not hold: {broken[1]}", f"{small.limits} {small.run_repaired}",
+        *(f"  {name}: {policy}" for name, policy in small.policies.items()), *broken[2],
+        f"again: python -m tests.fuzz.runs --seed {script.seed}",
+    ]  # fmt: skip
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace").decode()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int)
+    options = parser.parse_args()
+    if options.seed is not None:
+        found, _ = first_failures([options.seed])
+        sys.stdout.writelines(explain(script, name) for name, script in found.items())
+        sys.exit(bool(found))
+    sys.exit(fuzz(options.seconds))
+
+
+def fuzz(seconds: float) -> bool:
+    """Tries runs until the time is over; returns whether a property did not hold that is not known to be broken."""
+    start, seed, count = time.monotonic(), random.randrange(2**40), 0
+    known, reported = Counter[str](), set[str]()
+    while time.monotonic() - start < seconds:
+        count += 1
+        found, _ = first_failures([seed])
+        for name, script in found.items():
+            if name in KNOWN_OF_RUNS:
+                known[name] += 1
+            elif name not in reported:
+                reported.add(name)
+                sys.stdout.write(explain(script, name))
+                sys.stdout.flush()
+        seed += 1
+    sys.stdout.writelines(f"known: {name} ({times} times)\n" for name, times in sorted(known.items()))
+    sys.stdout.write(f"{count} runs tried, {len(reported)} new faults\n")
+    return bool(reported)
+
+
+if __name__ == "__main__":
+    main()

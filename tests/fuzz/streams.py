@@ -1,0 +1,82 @@
+"""Fuzzes the decoders: valid streams of every wire, damaged in their structure.
+
+python -m tests.fuzz.streams --seconds 60
+python -m tests.fuzz.streams --wire gemini --seed 294    # one case again, made smaller
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+
+from tests.fuzz.cases import Case, describe
+from tests.fuzz.generate import make_case
+from tests.fuzz.known import KNOWN
+from tests.fuzz.properties import broken_properties
+from tests.fuzz.protocols import WIRES
+from tests.fuzz.shrink import shrink
+
+
+def first_failures(wire: str, seeds: Iterable[int]) -> tuple[dict[str, Case], int]:
+    """The first case for each property that does not hold on a wire, and how many cases were tried."""
+    found: dict[str, Case] = {}
+    count = 0
+    for seed in seeds:
+        case = make_case(wire, seed)
+        count += 1
+        for name in broken_properties(case):
+            found.setdefault(name, case)
+    return found, count
+
+
+def explain(case: Case, name: str) -> str:
+    """A case in which a property does not hold, made smaller, and what was seen."""
+    small = shrink(case, lambda candidate: name in broken_properties(candidate))
+    seen = broken_properties(small)[name]
+    again = f"again: python -m tests.fuzz.streams --wire {case.wire} --seed {case.seed}"
+    text = f"{name!r} does not hold: {seen}\n{describe(small)}\n{again}\n"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--wire", choices=WIRES)
+    parser.add_argument("--seed", type=int)
+    options = parser.parse_args()
+    wires = [options.wire] if options.wire else WIRES
+    if options.seed is not None:
+        broken = {wire: broken_properties(case) for wire in wires for case in [make_case(wire, options.seed)]}
+        for wire, names in broken.items():
+            sys.stdout.writelines(explain(make_case(wire, options.seed), name) for name in names)
+        sys.exit(any(broken.values()))
+    sys.exit(fuzz(wires, options.seconds))
+
+
+def fuzz(wires: list[str], seconds: float) -> bool:
+    """Tries cases until the time is over; returns whether a property did not hold that is not known to be broken."""
+    start, seed, count = time.monotonic(), random.randrange(2**40), 0
+    known, reported = Counter[str](), set[tuple[str, str]]()
+    while time.monotonic() - start < seconds:
+        for wire in wires:
+            count += 1
+            case = make_case(wire, seed)
+            for name in broken_properties(case):
+                if name in KNOWN:
+                    known[f"{wire}: {name}"] += 1
+                elif (wire, name) not in reported:
+                    reported.add((wire, name))
+                    sys.stdout.write(explain(case, name))
+                    sys.stdout.flush()
+        seed += 1
+    sys.stdout.writelines(f"known: {name} ({times} times)\n" for name, times in sorted(known.items()))
+    sys.stdout.write(f"{count} streams tried on {len(wires)} wires, {len(reported)} new faults\n")
+    return bool(reported)
+
+
+if __name__ == "__main__":
+    main()

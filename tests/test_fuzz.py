@@ -1,0 +1,52 @@
+"""A bounded part of the structure-aware fuzzing; `make fuzz` does more of it, and something else each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.fuzz import runs, streams
+from tests.fuzz.cases import plain
+from tests.fuzz.generate import make_case
+from tests.fuzz.known import KNOWN, KNOWN_OF_RUNS
+from tests.fuzz.protocols import WIRES
+from tests.fuzz.shrink import shrink
+
+STREAMS = 400
+"""How many streams are tried on each wire."""
+RUNS = 5_000
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_the_laws_hold_for_damaged_streams(wire: str, record_property: Any) -> None:
+    found, count = streams.first_failures(wire, range(STREAMS))
+    record_property("fuzzed streams", count)
+    new = [streams.explain(case, name) for name, case in found.items() if name not in KNOWN]
+    assert not new, "\n".join(new)
+    mended = [name for name, known in KNOWN.items() if wire in known.wires and name not in found]
+    assert not mended, f"these hold on {wire} now: remove them from tests/fuzz/known.py"
+
+
+def test_the_laws_hold_for_random_runs(record_property: Any) -> None:
+    found, count = runs.first_failures(range(RUNS))
+    record_property("fuzzed runs", count)
+    new = [runs.explain(script, name) for name, script in found.items() if name not in KNOWN_OF_RUNS]
+    assert not new, "\n".join(new)
+    mended = [name for name, known in KNOWN_OF_RUNS.items() if known.wires and name not in found]
+    assert not mended, "these hold now: remove them from tests/fuzz/known.py"
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_seed_gives_the_same_case_each_time(wire: str) -> None:
+    assert [make_case(wire, seed).reads() for seed in range(30)] == [
+        make_case(wire, seed).reads() for seed in range(30)
+    ]
+
+
+def test_a_failing_case_is_made_small() -> None:
+    frames = [{"a": number, "b": {"c": "long text"}} for number in range(40)]
+    case = msgspec.structs.replace(make_case("openai-chat", 0), kind="wild", pieces=plain(frames))
+    small = shrink(case, lambda candidate: any(isinstance(f, dict) and f.get("a") == 33 for f in candidate.frames))
+    assert small.frames == [{"a": 33}]
