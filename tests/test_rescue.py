@@ -153,3 +153,11 @@ def test_text_calls_read_the_events_of_a_decoder() -> None:
 def test_the_leaks_are_dialects() -> None:
     assert set(LEAKS) <= set(dialects())
     assert json.dumps(sorted(LEAKED)) == json.dumps(sorted(set(LEAKED) & set(LEAKS)))
+
+
+def test_a_header_in_a_message_of_harmony_is_not_rescued() -> None:
+    call = '<|start|>assistant<|channel|>commentary to=functions.get_weather<|message|>{"city": "Rome"}<|call|>'
+    text = f"<|channel|>final<|message|>The raw format is: {call}"
+    assert run(Rescue([WEATHER]), chunks(text, 7)) == [Text(0, text)]
+    events = run(Rescue([WEATHER]), chunks(f"<|channel|>final<|message|>Hm.<|end|>{call}", 7))
+    assert [event.name for event in events if isinstance(event, ToolCall)] == ["get_weather"]

@@ -64,20 +64,37 @@ def recipient(text: str) -> str:
 
 
 def text_message(source: Source, text: str, routing: Routing, *, is_reasoning: bool) -> Reading[None]:
-    """Reads the body of a message that is not a call. Reasoning that is not separated stays text, with its marks."""
-    if not text.endswith(MESSAGE) or source.only_declared:
+    """Reads the body of a message that is not a call. Reasoning that is not separated stays text, with its marks.
+
+    A body ends only at its own end tokens: a header inside it is a quotation.
+    """
+    if not text.endswith(MESSAGE):
         raise Mismatch("the message is not to a tool")
-    is_verbatim = is_reasoning and not source.splits_reasoning
-    if is_verbatim:
-        source.release()
+    if source.only_declared or (is_reasoning and not source.splits_reasoning):
+        yield from verbatim_message(source, routing)
+        return
     source.drop()
-    source.output.kind = Reasoning if is_reasoning and source.splits_reasoning else Text
-    mark = yield from source.flow(source.output.add, marks_of(*routing.ends, *routing.starts))
-    if mark in routing.starts:
-        source.unread(mark)
-    elif is_verbatim:
-        source.output.add(mark)
+    source.output.kind = Reasoning if is_reasoning else Text
+    yield from source.flow(source.output.add, marks_of(*routing.ends))
     source.output.kind = Text
+
+
+def verbatim_message(source: Source, routing: Routing) -> Reading[None]:
+    """Emits a message as text, with its header and its end token."""
+    source.release()
+    source.output.add((yield from source.flow(source.output.add, marks_of(*routing.ends))))
+
+
+def end_message(source: Source, routing: Routing) -> Reading[None]:
+    """Reads the end of a message with a call. Text after the call is text up to the end token or the next header."""
+    if (yield from source.accept_spaced(*routing.ends)):
+        return
+    spaces = yield from source.space()
+    is_next = (yield from source.sees(*routing.starts)) or not (yield from source.peek())
+    source.unread(spaces)
+    if not is_next:
+        source.release()
+        yield from source.flow(source.output.add, marks_of(*routing.ends))
 
 
 # -- Harmony -------------------------------------------------------------------------------------------------------
@@ -132,12 +149,12 @@ def harmony_call(source: Source, name: str) -> Reading[None]:
         call.add("{}")
     elif (yield from source.sees("{")):
         yield from value(source, call.add)
-        yield from more_arguments(source, call, *HARMONY.ends, *HARMONY.starts)
+        yield from more_arguments(source, call, *HARMONY.ends)
     else:
-        mark = yield from source.flow(call.add, marks_of(*HARMONY.ends, *HARMONY.starts))
+        mark = yield from source.flow(call.add, marks_of(*HARMONY.ends))
         source.unread(mark)
     source.end()
-    yield from source.accept_spaced(*HARMONY.ends)
+    yield from end_message(source, HARMONY)
 
 
 # -- Muse Glimmer --------------------------------------------------------------------------------------------------
@@ -161,14 +178,16 @@ def muse(source: Source, mark: str) -> Reading[None]:
         yield from text_message(source, text, MUSE, is_reasoning=name == "self")
         return
     yield from source.space()
-    yield from source.expect(*ATEM.opens)
+    if not (yield from source.accept(*ATEM.opens)):
+        yield from verbatim_message(source, MUSE)
+        return
     if not (yield from next_invoke(source, ATEM)):
         source.fail(f"expected {ATEM.call!r}")
     yield from muse_call(source)
     while (yield from next_invoke(source, ATEM)):
         yield from muse_call(source)
     yield from source.accept_spaced(*ATEM.closes)
-    yield from source.accept_spaced(*MUSE.ends)
+    yield from end_message(source, MUSE)
 
 
 def muse_call(source: Source) -> Reading[None]:
