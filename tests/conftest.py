@@ -1,7 +1,7 @@
-"""What holds for all tests: how much hypothesis tries, and that ctrl-C is heeded.
+"""Set-up of all tests: hypothesis profiles, and Ctrl-C.
 
-By default hypothesis tries what a test run can bear, and the same each time, so that a red run can be repeated; with
-`--hypothesis-profile=deep` it tries more, and something else each time.
+By default hypothesis tries few examples, and the same each time, so that a failed run can be repeated; with
+`--hypothesis-profile=deep` it tries more, and others each time.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest.register_assert_rewrite("tests.runs", "tests.leaks", "tests.growth")  # their asserts say what differs
+pytest.register_assert_rewrite("tests.runs", "tests.leaks", "tests.growth")  # so that their asserts show what differs
 
 settings.register_profile("usual", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("deep", settings.get_profile("usual"), derandomize=False, max_examples=3_000)
 settings.load_profile("usual")
 
-# A shell that runs something in the background has it, and all that it starts, ignore ctrl-C.
+# A process that a shell started in the background ignores Ctrl-C, and so do the processes that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -36,7 +36,7 @@ HISTORY = (
 
 
 def sent(wire: str, *messages: Message, model: str = "", **fields: Any) -> EncodedRequest:
-    """The request as it is sent, once the vendor's types have taken it."""
+    """The request as it is sent, validated by the vendor's types."""
     request = Request(model=model or MODELS[wire], messages=messages or (user("Hi"),), **fields)
     written = find_encoder(wire)(request, frozenset())
     body = json.loads(json.dumps(written.body))
@@ -49,14 +49,14 @@ def body(wire: str, *messages: Message, **fields: Any) -> dict[str, Any]:
 
 
 def answer(wire: str, *parts: Any, **fields: Any) -> Any:
-    """What the assistant said, as it is sent back."""
+    """The content of an assistant message as it is sent back."""
     return assistant_content(wire, body(wire, user("Hi"), Message("assistant", parts), **fields))
 
 
 def assistant_content(wire: str, written: dict[str, Any]) -> Any:
     messages = written["contents" if wire == "gemini" else "messages"]
-    found = [message for message in messages if message["role"] in ("assistant", "model")]
-    whole = found[-1] if found else {}
+    turns = [message for message in messages if message["role"] in ("assistant", "model")]
+    whole = turns[-1] if turns else {}
     return whole if wire in ("ollama", "cohere") else whole.get("parts" if wire == "gemini" else "content", [])
 
 
@@ -79,7 +79,7 @@ def judge_anthropic(written: dict[str, Any]) -> None:
 
 
 def walked(value: Any) -> Any:
-    """What pydantic took: its iterables are lazy, what it does not know it leaves out, and nulls may be left out."""
+    """The fields that pydantic knows: iterables, which are lazy, as lists, and nulls left out."""
     if hasattr(value, "model_dump"):
         return walked(value.model_dump(exclude_unset=True))
     if isinstance(value, dict):

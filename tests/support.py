@@ -18,6 +18,8 @@ from penstock.wires import wire_name
 
 HERE = Path(__file__).parent
 SHARED = HERE.parent.parent / "shared"
+"""Recordings and texts that are not part of the repository; the tests that need them are skipped without them."""
+NO_CORPUS = "the recorded corpus is not available: it is not part of the repository"
 
 
 class Vector(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

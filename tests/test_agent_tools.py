@@ -70,7 +70,7 @@ def test_every_kind_of_tool_works_sync_and_async(mode: str) -> None:
 
 
 class Promise:
-    """Something to be awaited that is no coroutine."""
+    """An awaitable that is not a coroutine."""
 
     def __await__(self) -> Generator[Any, None, str]:
         yield from asyncio.sleep(0).__await__()

@@ -1,4 +1,4 @@
-"""The recorded corpus, if it is there: every recording decodes to its metadata, for any cuts."""
+"""The recorded corpus, if it is available: every recording decodes to its metadata, for any cuts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.events import Finish, Opaque
-from tests.support import SHARED, decode_pieces, joined, pieces_of, random_pieces
+from tests.support import NO_CORPUS, SHARED, decode_pieces, joined, pieces_of, random_pieces
 
 WIRES = {
     "mistral": "openai-chat",
@@ -23,7 +23,7 @@ BLOCK = re.compile(rb".*?(?:\r\n\r\n|\n\n|\Z)", re.DOTALL)
 NOT_SPOKEN = {"cohere-v1", "gemini-interactions"}
 
 CASES = sorted((SHARED / "corpus" / "cases").glob("*/meta.json")) if (SHARED / "corpus").is_dir() else []
-pytestmark = pytest.mark.skipif(not CASES, reason="the recorded corpus is not here")
+pytestmark = pytest.mark.skipif(not CASES, reason=NO_CORPUS)
 
 
 class Case:
@@ -103,7 +103,7 @@ def test_cuts_do_not_show_in_a_recording(case: Case) -> None:
     body = case.body()
     whole = joined(decode_pieces(case.wire, [body]))
     cuttings = [pieces_of(body, 1), pieces_of(body, 4096), *(random_pieces(body, seed) for seed in range(3))]
-    cuttings.append(BLOCK.findall(body))  # as models stream: a read a frame
+    cuttings.append(BLOCK.findall(body))  # one frame per read, as models stream
     for cutting in cuttings:
         assert joined(decode_pieces(case.wire, cutting)) == whole
 

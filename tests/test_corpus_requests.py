@@ -1,4 +1,4 @@
-"""Recorded requests, where they are at hand: each is read, and written again as an equivalent body.
+"""Recorded requests, if they are available: each is read, and written again as an equivalent body.
 
 Two bodies are equivalent if they say the same in the same order once both are put into one spelling (`plainly`). What
 is still different then is listed, with the reason.
@@ -23,15 +23,16 @@ from penstock.messages import Media, Message, decode_messages, encode_messages
 from penstock.providers import ALIASES, PROVIDERS
 from penstock.wires import WIRES, find_facts, wire_name
 from penstock.wires.shared.ids import Ids, id_rules
+from tests.support import NO_CORPUS
 from tests.test_corpus import ALL, NOT_SPOKEN, Case
 
 Json = dict[str, Any]
 Body = dict[str, Any]
 
 NO_HISTORY = {"openai-completions": "a prompt, and no messages"}
-"""Recorded requests that hold no history in a shape that is spoken."""
+"""Wires of recorded requests without a history in a supported format."""
 
-pytestmark = pytest.mark.skipif(not ALL, reason="the recorded corpus is not here")
+pytestmark = pytest.mark.skipif(not ALL, reason=NO_CORPUS)
 
 
 def named(case: Case) -> Any:
@@ -41,13 +42,13 @@ def named(case: Case) -> Any:
 
 
 def provider_of(case: Case) -> str | None:
-    """The same, if this wire is the one that we speak with it."""
+    """The same, if this wire is the one that we use for it."""
     provider = named(case)
     return provider if provider and PROVIDERS[provider].wire == case.wire else None
 
 
 def recorded_requests() -> Iterator[tuple[str, str, Body, list[Message]]]:
-    """Of each recorded request: the case, the provider that it went to or else its wire, the body, and its messages."""
+    """For each recorded request: the case, its provider (or its wire), the body, and its messages."""
     for case in ALL:
         body = case.meta.get("request")
         if isinstance(body, dict) and case.meta["wire"] not in NOT_SPOKEN | NO_HISTORY.keys():
@@ -88,7 +89,7 @@ DEFAULTS: tuple[tuple[str, Any], ...] = (
     ("annotations", []),
     ("status", "success"),
 )
-"""Fields that say what is meant without them too."""
+"""Fields with a default value: leaving them out means the same."""
 
 
 def _parts(content: Any) -> list[Json]:
@@ -97,7 +98,7 @@ def _parts(content: Any) -> list[Json]:
 
 
 def _bare(value: Any) -> Any:
-    """A value without what is null or usual."""
+    """A value without nulls and defaults."""
     if isinstance(value, list):
         return [_bare(item) for item in value]
     if not isinstance(value, dict):
@@ -111,7 +112,7 @@ def _plain_message(message: Json, wire: str, take_id: Any) -> Json:
     for call in plain.get("tool_calls", []):
         call.pop("id", None) if wire == "ollama" else call.update(id=take_id(call["id"]))
         call["function"]["arguments"] = call["function"]["arguments"] or "{}"
-    if wire == "ollama":  # it goes by the names: ids are sent to those that take them
+    if wire == "ollama":  # it matches results by name, and ids are optional
         plain.pop("tool_call_id", None)
     elif "tool_call_id" in plain:
         plain["tool_call_id"] = take_id(plain["tool_call_id"])
@@ -119,7 +120,7 @@ def _plain_message(message: Json, wire: str, take_id: Any) -> Json:
 
 
 def _plain_responses(history: Body, take_id: Any) -> Body:
-    """What the system says before all else is the instructions, in whichever way it is sent."""
+    """The system messages at the beginning are instructions, in a field or as items."""
     items_field = history["input"]
     items = [{"role": "user", "content": items_field}] if isinstance(items_field, str) else items_field
     instructions = [history["instructions"]] if "instructions" in history else []
@@ -151,7 +152,7 @@ def _plain_gemini(history: Body) -> Body:
     return {"systemInstruction": _bare(system.get("parts", [])), "contents": contents}
 
 
-# What is different all the same.
+# Differences that remain.
 
 
 DIFFERENCES: dict[str, tuple[set[str], str]] = {
@@ -165,7 +166,7 @@ DIFFERENCES: dict[str, tuple[set[str], str]] = {
     ),
     "mistral__mistral_one-tool_mistral-small-latest_1bcd73": (
         {"messages.name"},
-        "Mistral is told the name of the tool with each result",
+        "results for Mistral have the name of the tool",
     ),
 }
 """The fields of a recorded request that are written otherwise than they were sent, and why."""
@@ -203,7 +204,7 @@ def test_a_recorded_request_is_stored_and_moves_to_every_wire(
     assert read_history(json.dumps(body).encode()) == messages
     has_media = any(isinstance(part, Media) for message in messages for part in message.parts)
     for wire in WIRES:
-        with suppress(UsageError) if has_media else nullcontext():  # not all take all pictures, nor by their address
+        with suppress(UsageError) if has_media else nullcontext():  # not every provider accepts every image, or its URL
             assert common_content(as_messages(export_messages(messages, wire_name(wire)))) == common_content(messages)
 
 
@@ -216,7 +217,7 @@ def common_content(messages: list[Message]) -> Any:
 
 
 def as_value(text: str) -> Any:
-    """What a text says; of JSON its value, for some providers take that."""
+    """The JSON value of a text, or the text: some providers convert one to the other."""
     try:
         return json.loads(text)
     except ValueError:
@@ -237,9 +238,9 @@ def test_how_many_were_tried(capsys: pytest.CaptureFixture[str]) -> None:
 # What is wrong with them.
 
 FOUND = {
-    "mistral__mistral_one-tool_mistral-small-latest_1bcd73": {"refused_id"},  # in the recording they are blacked out
+    "mistral__mistral_one-tool_mistral-small-latest_1bcd73": {"refused_id"},  # redacted in the recording
 }
-"""What `check` finds in a recorded request for the provider that took it."""
+"""The problems that `check` reports for a recorded request that its provider accepted."""
 
 
 def judge(to: str) -> Any:

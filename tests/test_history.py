@@ -141,14 +141,14 @@ def test_ids_may_be_used_again_in_another_turn() -> None:
 
 
 def test_media_that_a_provider_refuses_are_replaced() -> None:
-    heard = [user("What is this?", SOUND), assistant(ROME), tool_results(result(ROME, "see", PICTURE))]
-    assert kinds(*heard) == []
-    assert kinds(*heard, provider="cohere") == ["refused_media"]
-    assert kinds(*heard, provider="openrouter") == []
-    repaired = repair(heard, "cohere")
+    messages = [user("What is this?", SOUND), assistant(ROME), tool_results(result(ROME, "see", PICTURE))]
+    assert kinds(*messages) == []
+    assert kinds(*messages, provider="cohere") == ["refused_media"]
+    assert kinds(*messages, provider="openrouter") == []
+    repaired = repair(messages, "cohere")
     assert check(repaired, "cohere") == []
     assert "file was here" in repaired[0].text
-    assert repaired[2:] == heard[2:], "a result may hold anything"
+    assert repaired[2:] == messages[2:], "a result may hold anything"
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -241,9 +241,9 @@ def test_a_repaired_history_is_checked_as_what_it_was() -> None:
     late = repair(["When?", called, {"role": "user", "content": "Well?"}, output], "openai")
     assert (late.changes, check(late, "openai")) == ([], [])
     sound = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
-    heard = repair([{"role": "user", "content": [sound]}], "openai")
-    assert (heard.changes, check(heard, "openai")) == ([], []), "Chat Completions takes it"
-    assert kinds(*heard, provider="openai") == ["refused_media"], "as messages of ours it goes to Responses"
+    messages = repair([{"role": "user", "content": [sound]}], "openai")
+    assert (messages.changes, check(messages, "openai")) == ([], []), "Chat Completions takes it"
+    assert kinds(*messages, provider="openai") == ["refused_media"], "as messages of ours it goes to Responses"
     twice = repair([{"role": "user", "content": [sound]}] * 2, "openai")
     assert [type(part) for part in twice[0].parts] == [File], "a repaired history keeps what its wire accepts"
     continued = repair(repair({"input": [output], "previous_response_id": "r"}))

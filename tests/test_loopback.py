@@ -50,7 +50,7 @@ from penstock.testing import (
 from penstock.testing.wires.play import REPLY_ENCODERS
 from penstock.wires import WireName, find_wire
 from tests.sanity import assert_sane
-from tests.support import SHARED, decode_pieces, joined
+from tests.support import NO_CORPUS, SHARED, decode_pieces, joined
 
 WIRES = sorted(REPLY_ENCODERS)
 PATHS = {
@@ -263,7 +263,7 @@ def test_long_replies_are_sent_in_many_pieces(wire: str) -> None:
 RECORDED = {"bedrock": "bedrock-converse"}
 
 
-@pytest.mark.skipif(not (SHARED / "corpus").exists(), reason="the recordings are not here")
+@pytest.mark.skipif(not (SHARED / "corpus").exists(), reason=NO_CORPUS)
 @every_wire
 def test_every_key_occurs_in_a_recording(wire: str) -> None:
     recorded: set[str] = set()

@@ -222,7 +222,7 @@ def test_a_body_is_exported_as_it_was_read(wire: Any) -> None:
 
 
 def without_ids(body: Json) -> Json:
-    """A body of Ollama's without the ids that were made up, for it goes by the names."""
+    """A body of Ollama without the generated ids: Ollama matches results by the name of the tool."""
     for message in body["messages"]:
         message.pop("tool_call_id", None)
         for call in message.get("tool_calls", []):
@@ -251,11 +251,11 @@ STATES = {
     "ollama": [],
     "cohere": ["I will look.", "citations"],
 }
-"""What of each body only its own vendor understands."""
+"""The strings in each body that only its own vendor understands."""
 
 
 def as_value(text: str) -> Any:
-    """What a text says; of JSON its value, for some providers take that."""
+    """The JSON value of a text, or the text: some providers convert one to the other."""
     try:
         return json.loads(text)
     except ValueError:
@@ -299,7 +299,7 @@ def test_a_list_and_json_lines_are_histories(wire: str) -> None:
 
 
 def places(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where everything is in a value."""
+    """The paths of all values in a value."""
     items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [place, *(found for key, inner in items for found in places(inner, (*place, key)))]
 
@@ -312,7 +312,7 @@ def at(value: Any, place: tuple[Any, ...]) -> Any:
 
 @every_wire
 def test_nothing_is_dropped_silently(wire: Any) -> None:
-    """A field more, anywhere: it is kept, and goes out again to whoever takes such, or it is refused."""
+    """An additional field at any place is kept and exported again where the wire allows it, or it raises."""
     for place in places(BODIES[wire])[1:]:
         body = deepcopy(BODIES[wire])
         if not isinstance(at(body, place), dict):
@@ -321,14 +321,12 @@ def test_nothing_is_dropped_silently(wire: Any) -> None:
         try:
             messages = as_messages(body)
         except UsageError as refusal:
-            is_told = "surprise" in str(refusal)
+            is_kept = "surprise" in str(refusal)
         else:
-            is_told = b"surprise" in encode_messages(messages)
-            is_plain = wire == "anthropic" and place[:-1] == (
-                "messages",
-            )  # a message of Anthropic's has no such fields
-            is_told &= is_plain or "surprise" in str(export_messages(messages, wire))
-        assert is_told, place
+            is_kept = b"surprise" in encode_messages(messages)
+            is_plain = wire == "anthropic" and place[:-1] == ("messages",)  # its messages have no other fields
+            is_kept &= is_plain or "surprise" in str(export_messages(messages, wire))
+        assert is_kept, place
 
 
 JUNK: list[Any] = [
@@ -370,7 +368,7 @@ def test_a_broken_body_is_read_or_raises_a_usage_error(wire: Any, seed: int) -> 
                     export_messages(messages, wire_name(to))
 
 
-# What becomes of each.
+# What is read from each part.
 
 
 def test_the_items_of_a_turn_are_one_message() -> None:
@@ -510,7 +508,7 @@ def test_repeated_function_calls_of_the_older_api_have_their_own_results() -> No
     assert [(one.call_id, one.text) for one in results(messages)] == [("call_f", "1"), ("call_f_2", "1")]
 
 
-# What stays apart, and in which order.
+# What is not joined, and in which order.
 
 
 def test_results_in_user_messages_are_exported_unchanged() -> None:
@@ -539,7 +537,7 @@ def test_text_and_results_of_a_user_message_keep_their_order(text: Json, answer:
     assert as_messages([{"role": "user", "content": [text, answer, text]}]) == [text_message, found, text_message]
 
 
-# Whose a text is.
+# The owner of a text.
 
 
 def test_a_cache_mark_belongs_to_the_wire_of_its_history() -> None:

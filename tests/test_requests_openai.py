@@ -46,7 +46,7 @@ from penstock.wires.shared.message_writing import split_system
 from penstock.wires.shared.request import Request
 from penstock.wires.shared.settle import NO_ANSWER
 from penstock.wires.shared.settle import settle as settle_request
-from tests.support import SHARED, decode_pieces, vectors
+from tests.support import NO_CORPUS, SHARED, decode_pieces, vectors
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 WEATHER = {
@@ -94,7 +94,7 @@ TYPES = {
 
 
 def assert_openai_takes(wire: str, body: dict[str, Any]) -> None:
-    """OpenAI's own types take the body, and know each of its fields: what they do not know, they leave out."""
+    """OpenAI's own types accept the body and know all its fields: they drop unknown fields silently."""
     read: Any = TYPES[wire, body.get("stream", False)].validate_python(body)
     assert whole(read) == body
 
@@ -412,13 +412,13 @@ def test_reasoning_goes_back_only_with_an_echo_quirk() -> None:
     ],
 )
 def test_an_empty_answer_between_user_messages_gets_a_placeholder(reply: Message) -> None:
-    asked, again = {"role": "user", "content": "Hi."}, {"role": "user", "content": "Hello?"}
-    assert written(user("Hi."), reply, user("Hello?")) == [asked, {"role": "assistant", "content": NO_ANSWER}, again]
+    first, second = {"role": "user", "content": "Hi."}, {"role": "user", "content": "Hello?"}
+    assert written(user("Hi."), reply, user("Hello?")) == [first, {"role": "assistant", "content": NO_ANSWER}, second]
     for provider in ("vllm", "sglang", "llamacpp", "lmstudio"):
         sent = penstock.export_messages([user("Hi."), reply, user("Hello?")], "openai-chat", provider=provider)
         assert penstock.check(sent, provider) == []
-    assert written(user("Hi."), reply) == [asked]
-    assert written(user("Hi."), user("Hello?")) == [asked, again], "what nobody answered is no silence"
+    assert written(user("Hi."), reply) == [first]
+    assert written(user("Hi."), user("Hello?")) == [first, second], "a message without a response gets no text"
 
 
 def test_vendor_state_goes_back_on_its_message_and_call() -> None:
@@ -465,17 +465,17 @@ def test_options_have_the_names_of_the_provider() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "plain", "nested"),
+    ("reasoning", "effort", "nested"),
     [
         ("high", "high", {"effort": "high"}),
         (2000, "low", {"max_tokens": 2000}),
         (False, "none", {"effort": "none"}),
     ],
 )
-def test_reasoning_is_an_effort_or_a_budget(asked: Any, plain: str, nested: Any) -> None:
-    assert chat(user("Hi."), options={"reasoning": asked})["reasoning_effort"] == plain
-    assert chat(user("Hi."), options={"reasoning": asked}, quirks=["reasoning-object"])["reasoning"] == nested
-    assert responses(user("Hi."), options={"reasoning": asked})["reasoning"] == {"effort": plain}
+def test_reasoning_is_an_effort_or_a_budget(reasoning: Any, effort: str, nested: Any) -> None:
+    assert chat(user("Hi."), options={"reasoning": reasoning})["reasoning_effort"] == effort
+    assert chat(user("Hi."), options={"reasoning": reasoning}, quirks=["reasoning-object"])["reasoning"] == nested
+    assert responses(user("Hi."), options={"reasoning": reasoning})["reasoning"] == {"effort": effort}
 
 
 def test_ids_of_calls_and_results_are_rewritten_together() -> None:
@@ -687,25 +687,25 @@ SETTINGS: dict[str, Any] = {
 @pytest.mark.parametrize("is_streaming", [True, False])
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_openais_types_accept_every_body(wire: str, script: str, is_streaming: bool) -> None:
-    asked = request(*SCRIPTS[script], is_streaming=is_streaming, **SETTINGS)
-    assert_openai_takes(wire, find_encoder(wire)(asked, frozenset()).body)
+    wanted = request(*SCRIPTS[script], is_streaming=is_streaming, **SETTINGS)
+    assert_openai_takes(wire, find_encoder(wire)(wanted, frozenset()).body)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_openais_sdk_sends_the_same_bodies(script: str) -> None:
     received: list[httpx2.Request] = []
 
-    def answer(asked: httpx2.Request) -> httpx2.Response:
-        received.append(asked)
+    def answer(sent_request: httpx2.Request) -> httpx2.Response:
+        received.append(sent_request)
         return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=b"data: [DONE]\n\n")
 
-    asked = request(*SCRIPTS[script], **SETTINGS)
+    wanted = request(*SCRIPTS[script], **SETTINGS)
     with openai.OpenAI(api_key="none", http_client=httpx2.Client(transport=httpx2.MockTransport(answer))) as client:
         for wire, create in (
             ("openai-chat", client.chat.completions.create),
             ("openai-responses", client.responses.create),
         ):
-            sent = find_encoder(wire)(asked, frozenset())
+            sent = find_encoder(wire)(wanted, frozenset())
             assert list(create(**sent.body)) == []
             assert received[-1].url.path == f"/v1{sent.path}"
             assert json.loads(received[-1].content) == sent.body
@@ -725,11 +725,11 @@ def test_mistrals_types_accept_every_body(script: str) -> None:
         assert message.keys() <= type(taken).model_fields.keys()
 
 
-# Round trips: what came goes back.
+# Round trips: a response is sent back unchanged.
 
 
 def recorded(wire: str, has_vectors: bool = True) -> list[Any]:
-    """The streams of the vectors, and, where it is at hand, of the recorded corpus."""
+    """The streams of the vectors, and of the recorded corpus if it is available."""
     chosen = [vector for vector in vectors() if vector.wire == wire and has_vectors]
     ours = [pytest.param(wire, vector.body(), id=vector.name) for vector in chosen]
     cases = [path.parent for path in sorted((SHARED / "corpus" / "cases").glob("*/meta.json"))]
@@ -741,7 +741,7 @@ def recorded(wire: str, has_vectors: bool = True) -> list[Any]:
 
 
 def replayed(wire: str, body: bytes) -> tuple[Message, dict[str, Any]]:
-    """An answer as a message, and the request in which it is history, with all its calls answered."""
+    """A response as a message, and a request that has it in its history, with results for all calls."""
     turn = penstock.collect(decode_pieces(wire, [body]))
     reply = Message("assistant", turn.parts)
     results = [result(part, "done") for part in turn.parts if isinstance(part, ToolCall | ToolCallInvalid)]
@@ -780,7 +780,7 @@ def test_chat_completions_state_goes_back_on_its_part(wire: str, body: bytes) ->
 
 
 WITHIN = ("message", "function_call", "custom_tool_call")
-"""The states that stand within the item of another part; the others are items of their own."""
+"""The states that are inside the item of another part; all others are items of their own."""
 
 
 @pytest.mark.parametrize(("wire", "body"), recorded("openai-responses"))
@@ -808,6 +808,7 @@ def is_told(part: Opaque) -> bool:
     return bool(part.data.get("encrypted_content") or part.data.get("content"))
 
 
+@pytest.mark.skipif(not (SHARED / "corpus").is_dir(), reason=NO_CORPUS)
 @pytest.mark.parametrize(("wire", "body"), recorded("openai-responses", has_vectors=False))
 def test_openais_types_accept_a_response_as_input(wire: str, body: bytes) -> None:
     TYPES[wire, True].validate_python(replayed(wire, body)[1])
@@ -815,7 +816,7 @@ def test_openais_types_accept_a_response_as_input(wire: str, body: bytes) -> Non
 
 def test_the_recordings_contain_vendor_state() -> None:
     if not Path(SHARED / "corpus").is_dir():
-        pytest.skip("the recorded corpus is not here")
+        pytest.skip(NO_CORPUS)
     kinds = {
         part.kind
         for wire in ("openai-chat", "openai-responses")

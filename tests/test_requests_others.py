@@ -28,7 +28,7 @@ from tests.judges import (
     body,
     sent,
 )
-from tests.support import SHARED, decode_pieces, vectors
+from tests.support import NO_CORPUS, SHARED, decode_pieces, vectors
 
 SETTINGS = {"max_tokens": 900, "temperature": 0.5, "top_p": 0.9, "top_k": 7, "stop": "END"}
 
@@ -173,7 +173,7 @@ def test_the_path_depends_on_model_and_streaming(wire: str, model: str, streamed
     assert not written.body.get("stream")
 
 
-# What came from a vendor goes back to it.
+# A response is sent back to its vendor unchanged.
 
 
 def turn_of(vector: Any) -> penstock.Turn:
@@ -181,7 +181,7 @@ def turn_of(vector: Any) -> penstock.Turn:
 
 
 def can_go_back(vector: Any) -> bool:
-    """Whether all of the answer is known, and whole."""
+    """Whether the response is complete and has no unknown parts."""
     turn = turn_of(vector)
     return bool(turn.parts) and not turn.unknown and not turn.invalid_calls
 
@@ -194,15 +194,15 @@ def test_a_response_goes_back_unchanged(vector: Any) -> None:
     turn = turn_of(vector)
     model = "command-a-reasoning" if vector.wire == "cohere" else ""
     request = Request(model=model, messages=(user("Hi"), Message("assistant", turn.parts)))
-    written = find_encoder(vector.wire)(request, frozenset()).body  # unjudged: vectors abbreviate
-    skipped = {"gemini": ("id",), "ollama": ("id", "index")}.get(vector.wire, ())  # QUIRKS 144, 157: not told, made up
+    written = find_encoder(vector.wire)(request, frozenset()).body  # not validated: vectors are abbreviated
+    skipped = {"gemini": ("id",), "ollama": ("id", "index")}.get(vector.wire, ())  # QUIRKS 144, 157: generated ids
     assert alike(assistant_content(vector.wire, written), skipped) == alike(
         content_of(vector.wire, vector.whole), skipped
     )
 
 
 def content_of(wire: str, whole: dict[str, Any]) -> Any:
-    """The message of a response, without what need not go back."""
+    """The message of a response, without what need not be sent back."""
     match wire:
         case "anthropic":
             return whole["content"]
@@ -232,6 +232,7 @@ def recordings() -> Iterator[Any]:
             yield pytest.param(names.get(wire, wire), meta.parent, id=meta.parent.name)
 
 
+@pytest.mark.skipif(not (SHARED / "corpus").is_dir(), reason=NO_CORPUS)
 @pytest.mark.parametrize(("wire", "case"), list(recordings()))
 def test_state_of_a_recorded_response_goes_back_in_its_place(wire: str, case: Any) -> None:
     turn = penstock.collect(decode_pieces(wire, [(case / "body").read_bytes()]))
@@ -241,12 +242,12 @@ def test_state_of_a_recorded_response_goes_back_in_its_place(wire: str, case: An
     for part in turn.parts:
         if isinstance(part, Opaque) and part.kind != "container":
             owner = next((other for other in turn.parts if other.block == part.block and other is not part), None)
-            assert (part.data, told_by(owner)) in places
-            places.remove((part.data, told_by(owner)))
+            assert (part.data, content_of_part(owner)) in places
+            places.remove((part.data, content_of_part(owner)))
     assert places == []
 
 
-def told_by(part: Any) -> Any:
+def content_of_part(part: Any) -> Any:
     match part:
         case Text() | Reasoning():
             return part.text
@@ -259,7 +260,7 @@ def told_by(part: Any) -> Any:
 
 
 def states_in(wire: str, written: Any) -> Iterator[tuple[Any, Any]]:
-    """The states in an answer as it is sent, each with what the part that it is on says."""
+    """The states in an assistant message as it is sent, each with the content of its part."""
     for part in [written] if isinstance(written, dict) else written:
         match part:
             case {"type": "thinking", "thinking": text, "signature": signature}:

@@ -42,10 +42,10 @@ def pay(amount: int) -> str:
 def scripted(*replies):
     return penstock.Model("openai-compatible:m", via=Scripted(list(replies)))
 
-def answer(asked):
-    if asked.results:
-        return f"I was told: {asked.results[-1].text}"
-    return Reply("Let me see.", call("weather", {"city": asked.prompt.strip()}))
+def answer(request):
+    if request.results:
+        return f"I was told: {request.results[-1].text}"
+    return Reply("Let me see.", call("weather", {"city": request.prompt.strip()}))
 
 agent = penstock.Agent(penstock.Model("openai-compatible:m", via=Scripted(answer)), tools=[weather])
 paying = scripted(Reply("I pay.", call("pay", {"amount": 5})), "All is paid.")
@@ -152,15 +152,15 @@ def test_quiet_prints_only_the_answer(folder: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "I was told: sunny in Rome\n", "")
 
 
-@pytest.mark.parametrize(("target", "code", "said", "expected"), [
+@pytest.mark.parametrize(("target", "code", "output", "expected"), [
     ("agents.py:cut", 1, "So\n", "length"), ("agents.py:busy", 3, "", "wrong key"),
     ("agents.py:payer", 4, "I pay.\n", "waits for approval"),
 ])  # fmt: skip
 def test_quiet_reports_a_missing_answer_on_standard_error(
-    folder: Path, target: str, code: int, said: str, expected: str
+    folder: Path, target: str, code: int, output: str, expected: str
 ) -> None:
     done = run(folder, target, "Go.", "-q")
-    assert (done.returncode, done.stdout) == (code, said)
+    assert (done.returncode, done.stdout) == (code, output)
     assert done.stderr.startswith("Error: ")
     assert expected in done.stderr
 
@@ -576,8 +576,8 @@ def test_help_is_cheap() -> None:
 
 
 def test_help_imports_only_what_it_needs() -> None:
-    asked = "import sys; from penstock.cli import main; sys.argv[1:] = ['--help']"
-    code = f"{asked}\ntry: main()\nfinally: print(*sys.modules)"
+    command = "import sys; from penstock.cli import main; sys.argv[1:] = ['--help']"
+    code = f"{command}\ntry: main()\nfinally: print(*sys.modules)"
     done: Any = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
     assert not loaded & {"rich", "msgspec", "asyncio", "aiohttp", "httpx2", "pydantic"}

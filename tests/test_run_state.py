@@ -42,30 +42,30 @@ def agent_of(answer, *tools):
     return penstock.Agent(penstock.Model("openai-compatible:m", via=Scripted(answer)), tools=list(tools))
 
 
-def once(asked):
-    if asked.results:
-        return f"I was told: {asked.results[-1].text}"
+def once(request):
+    if request.results:
+        return f"I was told: {request.results[-1].text}"
     return Reply("I pay.", call("pay", {"amount": 5}))
 
 
-def twice(asked):
-    if asked.results and asked.results[-1].text == "paid 5":
+def twice(request):
+    if request.results and request.results[-1].text == "paid 5":
         return Reply("Again.", call("pay", {"amount": 6}))
-    return once(asked)
+    return once(request)
 
 
-def both(asked):
-    if asked.results:
-        return "Told: " + ", ".join(result.text for result in asked.results)
+def both(request):
+    if request.results:
+        return "Told: " + ", ".join(result.text for result in request.results)
     return Reply("Both.", call("pay", {"amount": 5}), call("deliver", {"to": "Rome"}))
 
 
-def delivering(asked):
-    return "Delivered." if asked.results else Reply("Off.", call("deliver", {"to": "Rome"}))
+def delivering(request):
+    return "Delivered." if request.results else Reply("Off.", call("deliver", {"to": "Rome"}))
 
 
-def hostile(asked):
-    return "Done." if asked.results else Reply(call("note", {"text": "\\x1b[2J\\x9b\\u202e"}))
+def hostile(request):
+    return "Done." if request.results else Reply(call("note", {"text": "\\x1b[2J\\x9b\\u202e"}))
 
 
 payer = agent_of(once, pay)
@@ -281,7 +281,7 @@ def test_a_state_file_that_cannot_be_written_is_reported_before_the_run(folder: 
 def test_a_run_that_could_not_be_saved_is_reported(folder: Path) -> None:
     (folder / "runs").mkdir()
     with (folder / "agents.py").open("a") as file:
-        file.write("\n\ndef leaving(asked):\n    import os\n    os.rmdir('runs')\n    return once(asked)\n")
+        file.write("\n\ndef leaving(request):\n    import os\n    os.rmdir('runs')\n    return once(request)\n")
         file.write("\n\npayer = agent_of(leaving, pay)\n")
     done = run(folder, "payer", "Pay.", "--state", "runs/run.json")
     assert done.returncode == 1

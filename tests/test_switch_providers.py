@@ -23,15 +23,15 @@ REPLIES = [
     Reply(think("Good."), say("Both are sunny.")),
 ]
 SIGNED = ("anthropic", "bedrock", "gemini", "openai-responses")
-"""The wires whose loopback signs what was thought."""
+"""The wires on which the loopback server signs reasoning."""
 
 
 INLINE = ("bedrock", "ollama")
-"""The wires on which a picture must be sent along, and not by its address."""
+"""The wires on which an image must be sent as data, not by its URL."""
 
 
 def turn(wire: str, prompt: Any, messages: list[Message]) -> tuple[list[Message], Scripted]:
-    """One turn of the conversation, with two calls, on a provider that takes nothing that the real one refuses."""
+    """One turn of the conversation, with two calls, on a provider that is as strict as the real one."""
     line = Scripted(list(REPLIES), strict=True)
     result = made(wire, line, Bench()).run(prompt, messages=messages)
     assert result.reason == "answered", result.why
@@ -67,7 +67,7 @@ def test_a_conversation_moves_to_another_provider_and_back(one: str, other: Any)
     assert bool(mine) == (one in SIGNED)
     history, there = turn(other, "And tomorrow?", history)
     abroad = json.dumps([dict(asked.body) for asked in there.requests])
-    kin = {one, other} == {"anthropic", "bedrock"}  # the same models, but states are told apart by their wire
+    kin = {one, other} == {"anthropic", "bedrock"}  # the same models, but each state belongs to its wire
     assert kin or not any(secret in abroad for secret in mine)
     history, back = turn(one, "And then?", history)
     home = json.dumps([dict(asked.body) for asked in back.requests], ensure_ascii=False)

@@ -26,10 +26,10 @@ def test_tampered_state_breaks_no_request(kind: str, wire: str) -> None:
     for data in WRONG:
         for block in (0, 1, 2, 7):
             state = Opaque(block, wire, kind, data)
-            said = assistant(Reasoning(0, "Hm."), Text(1, "So."), call, state)
+            message = assistant(Reasoning(0, "Hm."), Text(1, "So."), call, state)
             history = [
                 Message("user", (Text(0, "Go."), state)),
-                said,
+                message,
                 tool_results(result(call, "seen")),
                 assistant("Done."),
                 user("And?"),

@@ -68,7 +68,7 @@ def check_calls(events: list[Any]) -> None:
     assert set(started) == ended
 
 
-@pytest.mark.skipif(not SHARED, reason="the shared texts are not available")
+@pytest.mark.skipif(not SHARED, reason="the shared texts are not available: they are not part of the repository")
 @pytest.mark.parametrize("vector", SHARED, ids=lambda vector: vector["id"])
 def test_events_of_a_shared_text_do_not_depend_on_cuts(vector: dict[str, Any]) -> None:
     whole = parse(shared_parser(vector), [vector["text"]])
@@ -95,7 +95,7 @@ WRONG = {
 """Strict shared texts that are parsed in another way than they say, and why: docs/decisions/0010."""
 
 
-@pytest.mark.skipif(not SHARED, reason="the shared texts are not available")
+@pytest.mark.skipif(not SHARED, reason="the shared texts are not available: they are not part of the repository")
 @pytest.mark.parametrize("vector", [vector for vector in SHARED if is_strict(vector)], ids=lambda vector: vector["id"])
 def test_a_shared_text_is_parsed_as_expected(vector: dict[str, Any]) -> None:
     wrong = differences_of(vector, parse(shared_parser(vector), [vector["text"]]))

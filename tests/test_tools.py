@@ -377,10 +377,10 @@ def test_partial_json_accepts_only_text(fed: Any) -> None:
 
 
 def test_progress_is_reported_through_the_context() -> None:
-    heard: list[Any] = []
-    Context(None, report=heard.append).report(0.5)
+    reports: list[Any] = []
+    Context(None, report=reports.append).report(0.5)
     Context(None).report("unheard")
-    assert heard == [0.5]
+    assert reports == [0.5]
 
 
 def test_pydantic_is_imported_with_the_first_tool() -> None:
