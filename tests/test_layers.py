@@ -10,10 +10,12 @@ import sys
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import penstock
+from penstock.events import Event
 from tests.architecture import ALLOWED, PAGE, PURE, SOURCE, imports, is_up_to_date, page, part_of
 
 HEAVY = ("aiohttp", "asyncio", "click", "httpx", "httpx2", "pydantic", "rich", "starlette", "uvicorn")
@@ -131,3 +133,9 @@ def test_the_import_is_light() -> None:
     code = "import sys, penstock; penstock.Decoder('openai-chat'); print(*{name.split('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not set(loaded) & set(HEAVY)
+
+
+@pytest.mark.parametrize("event", get_args(penstock.StreamEvent), ids=lambda event: event.__name__)
+def test_an_event_has_the_name_of_its_type(event: type[Event]) -> None:
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", event.__name__).lower()
+    assert (event.type, event.__struct_config__.tag) == (name, name)  # type: ignore[attr-defined]
