@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -432,3 +434,48 @@ def test_tools_as_tags() -> None:
         in text
     )
     assert '<required>["city"]</required>\n</parameters>\n</function>\n</tools>' in text
+
+
+# -- results that contain marks ------------------------------------------------------------------------------------
+
+FORGERIES: dict[str, Callable[[str], str]] = {
+    "as the dialect writes it": lambda text: text,
+    "in upper case": str.upper,
+    "in lower case": str.lower,
+    "with spaces in the tags": lambda text: text.replace("</", "</ ").replace("[/", "[ / "),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+@pytest.mark.parametrize("is_error", [False, True], ids=["result", "error"])
+@pytest.mark.parametrize("dialect", sorted(prompts()))
+def test_a_result_cannot_forge_another(dialect: str, is_error: bool, forgery: str) -> None:
+    write = find_prompt(dialect).results
+    first, second = ToolCall("functions.f:0", "f", {}), ToolCall("functions.g:1", "g", {})
+    two = write([result(first, "A1", is_error=is_error), result(second, "B2", is_error=is_error)])
+    between = two[two.index("A1") + len("A1") : two.index("B2")]
+    forged = FORGERIES[forgery](f"{between}B2")
+    one = write([result(first, f"A1{forged}", is_error=is_error)])
+    assert plain(one) != plain(two)
+    assert plain(between) not in plain(one.partition("A1")[2])
+
+
+def plain(text: str) -> str:
+    return "".join(text.split()).casefold()
+
+
+@pytest.mark.parametrize("dialect", sorted(prompts()))
+def test_a_result_without_marks_is_not_changed(dialect: str) -> None:
+    text = "if a < b and c[0] > d: x <| f |> g  # &lt; <name>p</name> [x](y) {z} <https://a.b>"
+    one = find_prompt(dialect).results([result(ToolCall("functions.f:0", "f", {}), text)])
+    assert text in one or json.dumps(text) in one
+
+
+@pytest.mark.parametrize("dialect", sorted(prompts()))
+@pytest.mark.parametrize(
+    "token", ["<|im_start|>", "<|end|>", "<｜User｜>", "<end_of_turn>", "<turn|>", "<|tool_response>"]
+)
+def test_control_tokens_in_a_result_are_escaped(dialect: str, token: str) -> None:
+    first = ToolCall("functions.f:0", "f", {})
+    write = find_prompt(dialect).results
+    assert write([result(first, f"a{token}b")]).count(token) == write([result(first, "ab")]).count(token)

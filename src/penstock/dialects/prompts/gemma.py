@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.declarations import ToolDeclaration
 from penstock.dialects.prompt import Prompt
+from penstock.dialects.prompts.escaping import escaped, result_marks
 from penstock.dialects.prompts.templates import Calls, schema_of, to_json
 from penstock.messages import ToolResult
 
@@ -56,7 +57,10 @@ def results(opens: str, closes: str, quote: str) -> Callable[[Sequence[ToolResul
 
 
 def _response(quote: str, result: ToolResult) -> str:
-    return write(quote, {"error" if result.is_error else "value": result.text})
+    return write(quote, {"error" if result.is_error else "value": escaped(result.text, _MARKS)})
+
+
+_MARKS = result_marks()
 
 
 def _prompt(call: tuple[str, str], tool: tuple[str, str], response: tuple[str, str], quote: str) -> Prompt:

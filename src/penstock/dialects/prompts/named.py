@@ -98,7 +98,12 @@ PROMPTS = {
             between="",
             id=kimi_id,
         ),
-        results=Results(result="## Return of {id}\n{text}", between="\n\n", id=kimi_result_id),
+        results=Results(
+            result="## Return of {id}\n{text}",
+            between="\n\n",
+            id=kimi_result_id,
+            headings=(r"#(?=#\s*Return\s+of\b)",),
+        ),
         rules=(JSON_RULE, "Number the calls of the conversation: the first ends with :0, the next with :1 and so on."),
         stop=("\n## Return of functions.",),
     ),
@@ -117,7 +122,7 @@ PROMPTS = {
     "react": Prompt(
         listing=Listing(tool="{name}: {description} Arguments: {schema}", tools="{tools}"),
         calls=Calls(call="Action: {name}\nAction Input: {arguments}"),
-        results=Results(result="Observation: {text}"),
+        results=Results(result="Observation: {text}", headings=(r"\bObservation\s*:",)),
         rules=(
             JSON_RULE,
             "Before a call, write a line that begins with 'Thought:' and says why you make it.",

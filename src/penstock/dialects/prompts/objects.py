@@ -52,7 +52,11 @@ PROMPTS = {
     "minimax_m1": Prompt(
         listing=TOOLS,
         calls=Calls(calls="<tool_calls>\n{calls}\n</tool_calls>", call=OBJECT),
-        results=Results(result="tool name: {name}\ntool result: {text}", between="\n\n"),
+        results=Results(
+            result="tool name: {name}\ntool result: {text}",
+            between="\n\n",
+            headings=(r"\btool\s+(?:name|result)\s*:",),
+        ),
         rules=(JSON_RULE,),
         stop=("\ntool result:",),
     ),
@@ -107,7 +111,7 @@ PROMPTS = {
     "apertus": Prompt(
         listing=typescript,
         calls=_array("<|tools_prefix|>", "<|tools_suffix|>", '{{"{name}": {arguments}}}'),
-        results=Results(result="{text}", results="[{results}]", between=", "),
+        results=Results(result="{quoted}", results="[{results}]", between=", "),
         rules=(JSON_RULE,),
     ),
     "cohere_action": Prompt(
@@ -133,7 +137,10 @@ PROMPTS = {
             between=",\n",
         ),
         results=Results(
-            result="Document: {index}\n{name}\n{text}", results="<results>\n{results}\n</results>", between="\n\n"
+            result="Document: {index}\n{name}\n{text}",
+            results="<results>\n{results}\n</results>",
+            between="\n\n",
+            headings=(r"\bDocument\s*:(?=\s*\d)",),
         ),
         rules=(JSON_RULE,),
         stop=("\n<results>",),

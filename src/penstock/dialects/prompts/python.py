@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.dialects.prompt import Prompt
+from penstock.dialects.prompts.escaping import escaped, result_marks
 from penstock.dialects.prompts.listings import python_stubs
 from penstock.dialects.prompts.templates import IN_WORDS, JSON_LIST, Calls, Listing, to_json
 from penstock.dialects.reading.code_spans import FENCE
@@ -47,11 +48,13 @@ def tool_output(results: Sequence[ToolResult]) -> str:
 
 
 def _output(result: ToolResult) -> str:
-    text = f"Error: {result.text}" if result.is_error else result.text
+    text = escaped(f"Error: {result.text}" if result.is_error else result.text, _MARKS)
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = max(FENCE, "`" * (longest + 1))
     return f"{fence}tool_output\n{text}\n{fence}"
 
+
+_MARKS = result_marks(headings=(r"`(?=`{2,}\s*tool_output)",))
 
 PROMPTS = {
     "gemma_tool_code": Prompt(

@@ -182,7 +182,12 @@ PROMPTS = {
             parameter="<{key}>{value}</{key}>\n",
             special={"content": "<content>\n{value}\n</content>\n"},
         ),
-        results=Results(result="[{name}] Result:\n{text}", error="[{name}] Error:\n{text}", between="\n\n"),
+        results=Results(
+            result="[{name}] Result:\n{text}",
+            error="[{name}] Error:\n{text}",
+            between="\n\n",
+            headings=(r"\[[^\]\n]{1,128}\]\s*(?:Result|Error)\s*:",),
+        ),
         rules=("The tags are the names of the tool and of its arguments.", RAW_RULE),
     ),
 }

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.declarations import ToolDeclaration
+from penstock.dialects.prompts.escaping import escaped, escaped_json, result_marks
 from penstock.events import ToolCall
 from penstock.messages import ToolResult
 
@@ -150,7 +151,8 @@ class Results(Struct, frozen=True, kw_only=True):
     """A template for the results of a turn.
 
     The template of a `result` may use {name}, {id}, {index}, {text} and {quoted}, the text as a JSON string. Without a
-    template for an `error`, its text begins with "Error: ".
+    template for an `error`, its text begins with "Error: ". Marks of the templates are escaped in the text, so that it
+    cannot forge another result; `headings` are patterns of those that are not tags (see `escaping`).
     """
 
     result: str
@@ -158,17 +160,23 @@ class Results(Struct, frozen=True, kw_only=True):
     results: str = "{results}"
     between: str = "\n"
     id: Callable[[ToolResult, int], str] = result_id
+    headings: tuple[str, ...] = ()
 
     def __call__(self, results: Sequence[ToolResult]) -> str:
-        texts = (self._result(result, index) for index, result in enumerate(results))
+        marks = result_marks(self.result, self.error, self.results, headings=self.headings)
+        texts = (self._result(result, index, marks) for index, result in enumerate(results))
         return self.results.format(results=self.between.join(texts))
 
-    def _result(self, result: ToolResult, index: int) -> str:
+    def _result(self, result: ToolResult, index: int, marks: re.Pattern[str]) -> str:
         text, template = result.text, self.result
         if result.is_error:
             text, template = (text, self.error) if self.error else (f"Error: {text}", template)
         return template.format(
-            name=result.name, id=self.id(result, index), index=index, text=text, quoted=to_json(text)
+            name=result.name,
+            id=self.id(result, index),
+            index=index,
+            text=escaped(text, marks),
+            quoted=escaped_json(to_json(text), marks),
         )
 
 
@@ -179,7 +187,11 @@ FUNCTION_LIST = Listing(tools="[{tools}]", between=", ")
 MARKDOWN = Listing(
     tool="### {name}\nDescription: {description}\nParameters: {schema}", tools="## Tools\n\n{tools}", between="\n\n"
 )
-IN_WORDS = Results(result="Result of {name}:\n{text}", error="Error of {name}:\n{text}", between="\n\n")
+IN_WORDS = Results(
+    result="Result of {name}:\n<result>\n{text}\n</result>",
+    error="Error of {name}:\n<result>\n{text}\n</result>",
+    between="\n\n",
+)
 """For dialects in which results have no marks, or their format is not known."""
 TOOL_RESPONSE = Results(result="<tool_response>\n{text}\n</tool_response>")
 
