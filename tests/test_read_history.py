@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import anthropic.types
@@ -14,6 +15,8 @@ from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
 from penstock.history.read import as_messages
 from penstock.messages import File, Image, Message, ToolResult, assistant, result, system, tool_results, user
+from penstock.wires.anthropic.facts import STATE_BLOCKS
+from penstock.wires.openai_chat.text_fields import REASONING_FIELDS
 from tests import streams
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
@@ -137,6 +140,26 @@ def test_a_chat_completions_answer_with_every_field_is_read() -> None:
     )
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}, {"type": "text", "text": "."}]}
     assert one({"role": "assistant", "content": [thinking]}).parts == (Reasoning(0, "Hm."),)
+
+
+@pytest.mark.parametrize("field", REASONING_FIELDS)
+def test_every_field_with_reasoning_reads_back_as_reasoning(field: str) -> None:
+    assert Reasoning(0, "Hm.") in one({"role": "assistant", "content": "Yes.", field: "Hm."}).parts
+
+
+def test_other_values_of_fields_with_reasoning_are_kept() -> None:
+    message = {"role": "assistant", "content": "Yes.", "reasoning": "Hm.", "thinking": "No.", "thought": True}
+    assert Reasoning(0, "Hm.") in one(message).parts
+    assert one(message).parts[-1].data == {"thinking": "No.", "thought": True}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", sorted(STATE_BLOCKS))
+def test_blocks_of_an_anthropic_response_read_back_as_the_same_state(kind: str) -> None:
+    message = {"type": "message", "role": "assistant", "content": [{"type": kind, "data": "x"}]}
+    kinds = [part.kind for part in one(message).parts if isinstance(part, Opaque)]
+    response = {**message, "id": "m", "stop_reason": "end_turn"}
+    turn = penstock.collect(penstock.decode(json.dumps(response).encode(), "anthropic"))
+    assert kinds == [part.kind for part in turn.parts if isinstance(part, Opaque)] == [kind]
 
 
 @pytest.mark.parametrize("arguments", ["", None, "null", "{}", {}])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.messages import PART_FIELDS, File, Image, ToolResult
-from penstock.wires.anthropic.facts import FACTS
+from penstock.wires.anthropic.facts import FACTS, STATE_BLOCKS, STATE_ENDINGS
 from penstock.wires.shared.fields import (
     Json,
     data_url,
@@ -26,16 +26,13 @@ from penstock.wires.shared.message_reader import MessageReader, ReadContext
 
 WIRE = FACTS.wire
 
-_STATE_BLOCKS = ("redacted_thinking", "compaction", "container_upload", "fallback", "mcp_tool_listing", "search_result")
-_STATE_ENDINGS = ("_tool_use", "_tool_result")
-"""The blocks of an assistant message that are vendor state as a whole, and how the types of others end."""
 _CONTENT_BLOCKS = ("search_result", "container_upload", "tool_reference", "mid_conv_system")
 """The blocks of a user message that are kept as a whole."""
 _CALL_STATES = ("caller", "toolset_name")
 _USUAL_CALLER = {"type": "direct"}
 _RESULT = ("type", "tool_use_id", "content", "is_error", "name", "toolset_name")
 _SOURCE = ("type", "media_type", "data", "url", "file_id")
-_BLOCKS = {"tool_use", "tool_result", *_STATE_BLOCKS}
+_BLOCKS = {"tool_use", "tool_result", *STATE_BLOCKS}
 
 
 def is_block(part: Json) -> bool:
@@ -45,7 +42,7 @@ def is_block(part: Json) -> bool:
         return False
     if kind == "thinking":
         return "signature" in part  # other protocols have such parts too
-    return kind in _BLOCKS or kind.endswith(_STATE_ENDINGS) or (kind in ("image", "document") and "source" in part)
+    return kind in _BLOCKS or kind.endswith(STATE_ENDINGS) or (kind in ("image", "document") and "source" in part)
 
 
 def is_part(part: Json) -> bool:
@@ -107,7 +104,7 @@ class AnthropicReader(MessageReader):
                 _read_call(parts, part, at)
             case {"type": self.result_type}:
                 parts.tool_result(self.read_result(part, at, context))
-            case {"type": str(kind)} if kind in _STATE_BLOCKS or kind.endswith(_STATE_ENDINGS):
+            case {"type": str(kind)} if kind in STATE_BLOCKS or kind.endswith(STATE_ENDINGS):
                 parts.opaque(kind, part, WIRE)
             case _:
                 return False

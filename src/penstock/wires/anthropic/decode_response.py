@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from penstock.events import FinishReason, Reasoning, Text
+from penstock.wires.anthropic.facts import STATE_BLOCKS, STATE_ENDINGS
 from penstock.wires.anthropic.frames import (
     BlockDelta,
     InputDelta,
@@ -40,8 +41,6 @@ _KINDS = {"content_block_delta", "content_block_start", "content_block_stop", "m
           "message_stop", "message"}  # fmt: skip
 _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json",
            "signature_delta": "signature", "citations_delta": "citation"}  # fmt: skip
-_STATE_BLOCKS = {"redacted_thinking", "compaction", "container_upload", "fallback", "mcp_tool_listing"}
-_STATE_ENDINGS = ("_tool_use", "_tool_result")
 _DERIVED = {"text", "input_json", "thinking", "citation", "signature"}  # events that the SDK's helper stream adds
 _MESSAGE_FIELDS = {"id", "type", "role", "model", "content", "usage", "stop_reason", "stop_sequence", "stop_details",
                    "container"}  # fmt: skip
@@ -223,7 +222,7 @@ class Anthropic(NumberedWire):
                 self._begin_content(number, kind, block)
             case "tool_use":
                 self._begin_tool(number, block, spelled)
-            case str() if kind in _STATE_BLOCKS or kind.endswith(_STATE_ENDINGS):
+            case str() if kind in STATE_BLOCKS or kind.endswith(STATE_ENDINGS):
                 self.begin_vendor(number, kind, block, is_state=True)
             case _ if is_empty(block):
                 pass  # the pieces will show what it is

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from penstock.wires.shared.facts import WORD, HostedTool, IdRules, StateFacts, WireFacts
 
+STATE_BLOCKS = {
+    "redacted_thinking", "compaction", "container_upload", "fallback", "mcp_tool_listing", "search_result",
+}  # fmt: skip
+STATE_ENDINGS = ("_tool_use", "_tool_result")
+"""The blocks of an assistant message that are vendor state as a whole, and how the types of others end."""
+
 FACTS = WireFacts(
     wire="anthropic",
     ids=IdRules(alphabet=WORD),

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from penstock.events import Opaque
 from penstock.messages import PART_FIELDS, File, Image, ToolResult
 from penstock.wires.gemini.encode_request import PARTS
-from penstock.wires.gemini.facts import FACTS
+from penstock.wires.gemini.facts import FACTS, STATE_PARTS
 from penstock.wires.shared.call_matcher import CallMatcher
 from penstock.wires.shared.fields import (
     Json,
@@ -38,8 +38,6 @@ from penstock.wires.shared.places import PlacedMessage, place_results
 WIRE = FACTS.wire
 SIGNATURE = "thought_signature"
 
-_WHOLE = ("inlineData", "fileData", "executableCode", "codeExecutionResult", "toolCall", "toolResponse")
-"""The parts that Gemini made or ran itself; they are kept as vendor state."""
 INTERACTIONS = ("user_input", "model_output")
 """The types of items of Gemini's Interactions, another protocol."""
 _ROLES = ("user", "model", "function", "system", None)
@@ -121,7 +119,7 @@ def _model(placed_parts: list[tuple[str, dict[str, Any]]], place: str, calls: Ca
                 kept = {key: value for key, value in part.items() if key != "thoughtSignature"}
                 if not kept:
                     raise unreadable(at, f"{describe_part(part)} is not a known part of an answer")
-                block = parts.opaque(next((key for key in _WHOLE if key in kept), next(iter(kept))), kept)
+                block = parts.opaque(next((key for key in STATE_PARTS if key in kept), next(iter(kept))), kept)
         parts.state(block, SIGNATURE, signature)
     return parts.build("assistant")
 

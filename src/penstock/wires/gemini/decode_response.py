@@ -18,6 +18,7 @@ from msgspec import Raw, Struct, structs
 from penstock.events import Error, FinishReason, Text
 from penstock.jsontext.portable import as_json_value
 from penstock.wires.gemini.calls import SIGNATURE, FunctionCall, GeminiCalls, camel_case, read_function_call
+from penstock.wires.gemini.facts import STATE_PARTS
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.loose import is_empty, items, take
@@ -70,7 +71,6 @@ def _any_case(reasons: dict[str, FinishReason]) -> dict[str, FinishReason]:
 
 _UNSPECIFIED = ("FINISH_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED")
 _HARMLESS = (None, "NEGLIGIBLE", "LOW", "HARM_PROBABILITY_UNSPECIFIED")
-_SENT_BACK = ("inlineData", "fileData", "executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 
 _IGNORED = {"modelVersion", "responseId", "createTime", "traceId", "sdkHttpResponse", "automaticFunctionCallingHistory",
           "parsed", "avgLogprobs", "tokenCount", "index", "role"}  # fmt: skip
@@ -248,7 +248,7 @@ class Gemini(Wire):
             self._report(value, "a part that is not an object")
             return
         part = camel_case(value)
-        kind = next((kind for kind in _SENT_BACK if part.get(kind) is not None), None)
+        kind = next((kind for kind in STATE_PARTS if part.get(kind) is not None), None)
         if kind is not None:
             self._opaque_part(answer, kind, part)
             return

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from penstock.wires.shared.facts import StateFacts, WireFacts
 
+STATE_PARTS = ("inlineData", "fileData", "executableCode", "codeExecutionResult", "toolCall", "toolResponse")
+"""The parts that Gemini made or ran itself; they are kept as vendor state."""
+
 FACTS = WireFacts(
     wire="gemini",
     name_characters=".:",

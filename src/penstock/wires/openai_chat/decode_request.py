@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.messages import PART_FIELDS, File, Image
 from penstock.wires.openai_chat.facts import FACTS
+from penstock.wires.openai_chat.text_fields import REASONING_FIELDS, text_in
 from penstock.wires.shared.fields import (
     Json,
     data_url,
@@ -28,9 +29,9 @@ WIRE = FACTS.wire
 _ROLES = ("system", "developer", "tool", "function")
 _SHARED_ROLES = ("system", "developer", "user", "assistant")
 _TYPES = ("text", "refusal", "image_url", "file", "input_audio", "document_url")
-_REASONING = ("reasoning_content", "reasoning")
-_ALL_REASONING = (*_REASONING, "thinking")
-_FIELDS = ("tool_calls", "function_call", "refusal", "audio", "reasoning_details", "thinking")
+_ECHOED = ("reasoning_content", "reasoning")
+"""The fields of `REASONING_FIELDS` that servers take back."""
+_FIELDS = ("tool_calls", "function_call", "refusal", "audio", "reasoning_details")
 
 
 def is_message(message: Json) -> bool:
@@ -95,12 +96,11 @@ class ChatReader(MessageReader):
         details: Any = message.get("reasoning_details")
         if details and not isinstance(details, list):
             raise unreadable(f"{place}.reasoning_details", f"expected a list, got {type(details).__name__}")
-        text = _reasoning(message)
+        text, field = _reasoning(message)
         if details or text:
-            fields = (*_ALL_REASONING, "reasoning_details")
-            parts.at = f"{place}.{next(field for field in fields if message.get(field))}"
+            parts.at = f"{place}.{field or 'reasoning_details'}"
             block = parts.reasoning(text)
-            sources = [field for field in _REASONING if text and message.get(field) == text]
+            sources = [field for field in _ECHOED if text and message.get(field) == text]
             parts.state(block, "reasoning_fields", sources, WIRE)
             parts.state(block, "reasoning_details", details, WIRE)
 
@@ -119,16 +119,17 @@ class ChatReader(MessageReader):
 
     def known_fields(self, message: Json) -> Iterator[str]:
         yield from _FIELDS
-        text = _reasoning(message)
-        yield from (field for field in _REASONING if message.get(field) in (None, "", text))
+        text, _ = _reasoning(message)
+        yield from (field for field in REASONING_FIELDS if message.get(field) in (None, "", text))
 
 
 READER = ChatReader()
 
 
-def _reasoning(message: Json) -> str:
-    """The reasoning in the first field that has some."""
-    return next((str(message[field]) for field in _ALL_REASONING if message.get(field)), "")
+def _reasoning(message: Json) -> tuple[str, str]:
+    """The reasoning and its field, which is the first that has text."""
+    texts = ((text_in(message.get(field))[0], field) for field in REASONING_FIELDS)
+    return next((pair for pair in texts if pair[0]), ("", ""))
 
 
 def _reasoning_text(piece: Any, at: str) -> str:
