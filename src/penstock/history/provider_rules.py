@@ -91,7 +91,7 @@ def _refused_media(history: CheckedHistory, target: Target) -> Iterator[Problem]
 
 def _media_in_results(history: CheckedHistory, target: Target) -> Iterator[Problem]:
     """Images and files in results, where the provider accepts only text."""
-    if not find_facts(target.wire).text_results or MEDIA_IN_RESULTS in target.quirks:
+    if not find_facts(target.wire).results_are_text or MEDIA_IN_RESULTS in target.quirks:
         return
     for pair in history.pairs:
         for place, result in pair.results:

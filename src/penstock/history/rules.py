@@ -101,7 +101,7 @@ def results_are_named(history: CheckedHistory) -> Iterator[Problem]:
     """A result is named after its call; on most wires it need not be named."""
     for pair in history.pairs:
         for place, result in pair.results:
-            if result.name != pair.call.name and (result.name or history.facts.named_results):
+            if result.name != pair.call.name and (result.name or history.facts.results_need_names):
                 what = f"the result is named {result.name!r}, and its call {pair.call.name!r}"
                 yield history.problem("misnamed_result", place, what)
 
@@ -127,7 +127,7 @@ def results_follow(history: CheckedHistory) -> Iterator[Problem]:
 
 def _wanting_order(history: CheckedHistory) -> frozenset[str]:
     """The providers that want results directly after their calls."""
-    lenient = speaking(history.wire) if history.facts.late_results else frozenset[str]()
+    lenient = speaking(history.wire) if history.facts.results_may_come_late else frozenset[str]()
     return REFUSED_BY["results_not_after_call"] - lenient
 
 

@@ -31,5 +31,5 @@ FACTS = WireFacts(
     ),
     caller=("caller", "tool_id"),
     takes_blank=False,
-    message_fields=False,
+    takes_message_fields=False,
 )

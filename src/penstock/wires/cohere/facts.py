@@ -7,6 +7,6 @@ from penstock.wires.shared.facts import StateFacts, WireFacts
 FACTS = WireFacts(
     wire="cohere",
     states=(StateFacts("tool_plan", is_object=False),),
-    text_results=True,
-    chat_parts=True,
+    results_are_text=True,
+    has_chat_parts=True,
 )

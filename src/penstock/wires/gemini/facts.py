@@ -16,5 +16,5 @@ FACTS = WireFacts(
         StateFacts("continuationToken", is_object=False),
     ),
     system_field="system",
-    named_results=True,
+    results_need_names=True,
 )

@@ -7,7 +7,7 @@ from penstock.wires.shared.facts import StateFacts, WireFacts
 FACTS = WireFacts(
     wire="ollama",
     states=(StateFacts("context", is_object=False),),
-    unnumbered_results=True,
+    results_may_lack_ids=True,
     needs_answers=True,
-    chat_parts=True,
+    has_chat_parts=True,
 )

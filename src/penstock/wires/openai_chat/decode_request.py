@@ -54,7 +54,7 @@ class ChatReader(MessageReader):
     """The parts and fields of Chat Completions."""
 
     def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
-        wire = parts.wire if context.facts_of(parts.wire).chat_parts else WIRE
+        wire = parts.wire if context.facts_of(parts.wire).has_chat_parts else WIRE
         match part:
             case {"type": "text", "text": str(text)}:
                 parts.text(text, other_fields(part, ("type", "text")))

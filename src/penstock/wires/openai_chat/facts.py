@@ -16,7 +16,7 @@ FACTS = WireFacts(
         StateFacts("reasoning_details", on="reasoning", is_object=False),
         StateFacts("reasoning_fields", is_object=False),
     ),
-    text_results=True,
+    results_are_text=True,
     needs_answers=True,
-    chat_parts=True,
+    has_chat_parts=True,
 )

@@ -22,6 +22,6 @@ FACTS = WireFacts(
         for call in _CALLS_WITH_OUTPUT_ITEMS
     ),
     item_id="id",
-    late_results=True,
+    results_may_come_late=True,
     export_extra={"store": True},  # items that the provider stores are written by their id
 )

@@ -11,7 +11,7 @@ from msgspec import Struct
 LETTERS_AND_DIGITS = digits + ascii_letters
 WORD = LETTERS_AND_DIGITS + "_-"
 MEDIA_IN_RESULTS = "media-in-results"
-"""The quirk that a result may hold images and files, on a wire that has `text_results`."""
+"""The quirk that a result may hold images and files, on a wire where `results_are_text`."""
 
 
 class IdRules(Struct, frozen=True, kw_only=True):
@@ -69,17 +69,17 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     """Whether text that is white space is accepted."""
     needs_answers: bool = False
     """Whether each user message but the last must be answered by an assistant message with content."""
-    text_results: bool = False
+    results_are_text: bool = False
     """Whether results hold only text; see `MEDIA_IN_RESULTS`."""
-    named_results: bool = False
+    results_need_names: bool = False
     """Whether a result needs the name of its tool."""
-    unnumbered_results: bool = False
+    results_may_lack_ids: bool = False
     """Whether a result without a call id answers the next call."""
-    late_results: bool = False
+    results_may_come_late: bool = False
     """Whether results may come anywhere after their calls."""
-    message_fields: bool = True
+    takes_message_fields: bool = True
     """Whether a message may have other fields than its role and content."""
     export_extra: Mapping[str, Any] = {}
     """Request fields with which the whole history is written when only the history is exported."""
-    chat_parts: bool = False
+    has_chat_parts: bool = False
     """Whether images and files are written as in Chat Completions."""

@@ -70,7 +70,7 @@ class ReadContext:
 
     def fields_wire(self, wire: str) -> str:
         """The wire that takes back the fields of a message that was read for this wire."""
-        return wire if self._facts[wire].message_fields else self._default_wire
+        return wire if self._facts[wire].takes_message_fields else self._default_wire
 
     def read_content(self, parts: MessageBuilder, part: Json, at: str) -> None:
         """Add a part of a user message, or of a result."""

@@ -119,7 +119,7 @@ def _result_call_id(message: Json, place: str, context: ReadContext, wire: str) 
     """The id of the call; a message of the role `function`, and some servers, name the tool instead."""
     if message["role"] == "function":
         return context.calls.next_call_id(read_text(message, "name", place))
-    by_name = message.get("tool_name") or context.facts_of(wire).unnumbered_results
+    by_name = message.get("tool_name") or context.facts_of(wire).results_may_lack_ids
     if by_name and not message.get("tool_call_id"):
         return context.calls.next_call_id(str(message.get("tool_name") or ""))
     return read_text(message, "tool_call_id", place)
