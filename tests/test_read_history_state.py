@@ -13,9 +13,9 @@ import penstock
 from penstock.events import Opaque, Text, ToolCall
 from penstock.history.export import export_messages, with_history
 from penstock.history.file import parse_history
-from penstock.history.problem import ProblemKind
 from penstock.history.read import as_messages
 from penstock.messages import Message, ToolResult, assistant, encode_messages, result, tool_results, user
+from penstock.providers import REFUSED_BY, ProblemCase, ProblemKind
 from penstock.wires import WIRES
 
 PAGE = Path(__file__).parent.parent / "docs" / "histories.md"
@@ -148,3 +148,7 @@ def test_result_fields_that_are_not_an_object_are_left_out(wire: Any) -> None:
 
 def test_every_kind_of_problem_is_in_the_docs() -> None:
     assert [kind for kind in get_args(ProblemKind) if f"`{kind}`" not in PAGE.read_text()] == []
+
+
+def test_every_kind_of_problem_and_each_case_has_providers() -> None:
+    assert set(REFUSED_BY) == {*get_args(ProblemKind), *get_args(ProblemCase)}

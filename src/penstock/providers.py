@@ -151,7 +151,20 @@ ALL = frozenset(PROVIDERS)
 MATCHING = ALL - TEMPLATED
 """The providers that match results with calls."""
 
-REFUSED_BY: dict[str, frozenset[str]] = {
+ProblemKind = Literal[
+    "call_without_result", "result_without_call", "duplicate_result", "misnamed_result", "misordered_results",
+    "results_not_after_call", "split_results", "invalid_call", "repeated_id", "empty_id", "refused_id", "refused_name",
+    "empty_part", "empty_message", "misplaced_part", "misplaced_state", "missing_signature", "refused_media",
+    "roles_do_not_alternate", "does_not_begin_with_user", "user_after_results", "misplaced_system",
+]  # fmt: skip
+"""The kinds of problems of a history."""
+ProblemCase = Literal[
+    "repeated_id_of_earlier_turn", "repeated_item", "blank_part", "blank_result", "empty_last_answer",
+    "reasoning_at_the_end", "unsigned_reasoning", "unsigned_first_call", "call_after_assistant", "begins_with_call",
+]  # fmt: skip
+"""Cases of these kinds that fewer, or other, providers refuse."""
+
+REFUSED_BY: dict[ProblemKind | ProblemCase, frozenset[str]] = {
     "call_without_result": MATCHING,
     "result_without_call": MATCHING,
     "duplicate_result": MATCHING,
@@ -174,6 +187,7 @@ REFUSED_BY: dict[str, frozenset[str]] = {
     "misplaced_part": ALL,
     "misplaced_state": ALL,
     "reasoning_at_the_end": OPENAI,
+    "missing_signature": CLAUDE | GEMINI,
     "unsigned_reasoning": CLAUDE,
     "unsigned_first_call": GEMINI,
     "refused_media": ALL,
@@ -184,7 +198,7 @@ REFUSED_BY: dict[str, frozenset[str]] = {
     "user_after_results": frozenset({"mistral"}),
     "misplaced_system": frozenset(name for name, row in PROVIDERS.items() if "system-only-first" in row.quirks),
 }
-"""The providers that refuse a history, by what is wrong with it: kinds of `Problem`, and cases of these kinds."""
+"""The providers that refuse a history, by what is wrong with it."""
 
 
 def find_provider(name: str) -> tuple[ProviderName, Provider]:

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from msgspec import Struct
 
-ProblemKind = Literal[
-    "call_without_result", "result_without_call", "duplicate_result", "misnamed_result", "misordered_results",
-    "results_not_after_call", "split_results", "invalid_call", "repeated_id", "empty_id", "refused_id", "refused_name",
-    "empty_part", "empty_message", "misplaced_part", "misplaced_state", "missing_signature", "refused_media",
-    "roles_do_not_alternate", "does_not_begin_with_user", "user_after_results", "misplaced_system",
-]  # fmt: skip
+from penstock.providers import ProblemKind
 
 
 class Problem(Struct, frozen=True):

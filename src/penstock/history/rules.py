@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from penstock.events import Opaque, Reasoning, Text, ToolCallInvalid
-from penstock.history.problem import Problem, ProblemKind
+from penstock.history.problem import Problem
 from penstock.history.read import Reading
 from penstock.history.state_places import item_id, misplaced_states, signed_blocks
 from penstock.messages import MESSAGE_FIELDS, PART_FIELDS, ToolResult
-from penstock.providers import REFUSED_BY, speaking
+from penstock.providers import REFUSED_BY, ProblemKind, speaking
 from penstock.wires import all_facts, find_facts
 from penstock.wires.shared.history_steps import ALLOWED, empty_parts
 from penstock.wires.shared.hosted_calls import HostedCalls
