@@ -163,17 +163,59 @@ def test_every_vector_that_any_wire_understands_is_detected(size: int) -> None:
             assert (detected, b"".join(rest)) == (wire, body), vector.name
 
 
-def test_an_error_body_needs_no_wire() -> None:
-    result = run("decode", body='{"error": {"message": "Overloaded"}}')
+@pytest.mark.parametrize("body", ['{"error": {"message": "Overloaded"}}', '{"error": "Overloaded"}'])
+def test_an_error_body_needs_no_wire(body: str) -> None:
+    result = run("decode", body=body)
     assert result.exit_code == 1
     assert "✗ error: Overloaded" in result.stdout
+    assert result.stderr == "an error body; it reads the same on every wire\n"
 
 
-@pytest.mark.parametrize("body", ["", '{"hello": "world"}'])
-def test_a_body_that_no_wire_understands_asks_for_one(body: str) -> None:
+@pytest.mark.parametrize("body", ['{"hello": "world"}', "hello\n", "# Penstock\n\nStreaming tool calls.\n"])
+def test_a_body_that_no_wire_understands_is_quoted(body: str) -> None:
     result = run("decode", body=body)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "name its wire with --wire" in result.stderr
+    assert f"begins with '{body[:10].strip()}" in result.stderr
+    assert all(wire in result.stderr for wire in WIRES)
+
+
+@pytest.mark.parametrize("body", ["", "\n \n"])
+def test_an_empty_body_is_reported(body: str) -> None:
+    result = run("decode", body=body)
+    assert (result.exit_code, result.stderr) == (2, "Error: the input is empty\n")
+
+
+def test_a_recording_is_not_decoded(tmp_path: Path) -> None:
+    file = tmp_path / "recording.jsonl"
+    assert run("record", "-m", "sim:demo", "-o", str(file), "Hi").exit_code == 0
+    result = run("decode", str(file))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "penstock replay FILE" in result.stderr
+
+
+FAILED = {"type": "error", "error": {"code": "insufficient_quota", "message": "No credit"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "wire"),
+    [
+        (data({"type": "response.created", "response": {"id": "resp_1"}}) + data(FAILED), "openai-responses"),
+        (data({"candidates": [{"content": {}, "index": 0}]}), "gemini"),
+    ],
+)
+def test_a_response_without_content_has_the_only_wire_that_knows_its_frames(body: str, wire: str) -> None:
+    assert run("decode", body=body).stderr == f"detected wire: {wire}\n"
+
+
+@pytest.mark.parametrize("flag", [(), ("--json",)])
+def test_a_response_of_unknown_frames_is_not_a_success(flag: tuple[str, ...]) -> None:
+    frames = [
+        {"event_type": "text-generation", "text": "Hi"},
+        {"event_type": "stream-end", "finish_reason": "COMPLETE"},
+    ]
+    result = run("decode", *flag, body="".join(json.dumps(frame) + "\n" for frame in frames))
+    assert result.exit_code == 1
+    assert "Error: 2 unknown frames and no content that cohere understands: is it really cohere?" in result.stderr
 
 
 def test_detection_gives_up_after_a_megabyte(monkeypatch: pytest.MonkeyPatch) -> None:

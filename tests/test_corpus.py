@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.cli.wire_detection import detect_wire
 from penstock.events import Finish, Opaque
 from tests.support import NO_CORPUS, SHARED, decode_pieces, joined, pieces_of, random_pieces
 
@@ -114,3 +115,10 @@ def test_every_prefix_of_a_recording_is_a_stream(case: Case) -> None:
     for end in range(0, len(body), 1 + len(body) // 40):
         events = decode_pieces(case.wire, [body[:end]])
         assert sum(isinstance(event, Finish) and event.choice == 0 for event in events) == 1
+
+
+def test_the_wire_of_every_recording_is_detected() -> None:
+    for case in SPOKEN:
+        wire, _ = detect_wire([case.body()])
+        is_whole_error = wire is None and case.expected["error"]
+        assert wire == case.wire or is_whole_error, case.path.name

@@ -20,6 +20,8 @@ from penstock.redaction import Mask, without_secrets
 from penstock.transport.commands import HTTPRequest, ResponseHead
 
 VERSION = 2
+FILE_START = b'{"type":"request","wire":'
+"""The first bytes of every file of recordings."""
 RECORDED_HEADERS = (
     "content-type", "date", "retry-after", "request-id", "x-request-id", "openai-processing-ms", "server",
 )  # fmt: skip
