@@ -28,7 +28,6 @@ class Dialect(Struct, frozen=True, kw_only=True):
     - `think` are the pairs of marks around reasoning, the most frequent first.
     - `begins_inside`: the text may start inside a block, because the prompt ended with the opening mark. At the start,
       `block` is tried with an empty mark.
-    - `call_ends_reasoning`: a call inside reasoning is a call, and ends the reasoning.
     """
 
     block: Block
@@ -37,7 +36,6 @@ class Dialect(Struct, frozen=True, kw_only=True):
     tokens: tuple[str, ...] = ()
     think: tuple[tuple[str, str], ...] = THINK
     begins_inside: bool = False
-    call_ends_reasoning: bool = False
 
     def opening_marks(self, tools: Tools) -> tuple[str, ...]:
         return self.opens(tools) if callable(self.opens) else self.opens

@@ -328,6 +328,5 @@ DIALECTS = {
         closes=(*MINIMAX.closes, MINIMAX.call_end),
         tokens=("[e~[",),
         think=(("<mm:think>", "</mm:think>"),),
-        call_ends_reasoning=True,
     ),
 }

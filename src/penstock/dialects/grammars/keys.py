@@ -260,14 +260,12 @@ DIALECTS = {
         block=QWEN.block,
         opens=(QWEN.opens, FUNCTION),
         closes=(QWEN.closes, FUNCTION_END, PARAMETER_END),
-        call_ends_reasoning=True,
     ),
     "seed_oss": Dialect(
         block=SEED.block,
         opens=(SEED.opens, FUNCTION),
         closes=(SEED.closes, FUNCTION_END, PARAMETER_END),
         think=(("<seed:think>", "</seed:think>"),),
-        call_ends_reasoning=True,
     ),
     "glm45": Dialect(block=GLM.block, opens=GLM.call, closes=GLM.call_end),
     "hunyuan_v3": Dialect(

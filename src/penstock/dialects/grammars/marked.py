@@ -169,13 +169,9 @@ COHERE_ANSWERS = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<
 APRIEL = ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")
 
 
-def _row(
-    *opens: str, tokens: tuple[str, ...] = (), think: tuple[tuple[str, str], ...] = THINK, ends_reasoning: bool = False
-) -> Dialect:
+def _row(*opens: str, tokens: tuple[str, ...] = (), think: tuple[tuple[str, str], ...] = THINK) -> Dialect:
     closes = tuple(closer for mark in opens for closer in CLOSERS.get(mark, ()))
-    return Dialect(
-        block=tagged, opens=opens, closes=closes, tokens=tokens, think=think, call_ends_reasoning=ends_reasoning
-    )
+    return Dialect(block=tagged, opens=opens, closes=closes, tokens=tokens, think=think)
 
 
 DIALECTS = {
@@ -197,13 +193,10 @@ DIALECTS = {
         "<|START_ACTION|>",
         tokens=COHERE_ANSWERS + COHERE_TURNS,
         think=(("<|START_THINKING|>", "<|END_THINKING|>"),),
-        ends_reasoning=True,
     ),
     "cohere_r_plus": Dialect(block=cohere_r_plus, opens=("Action:",), tokens=COHERE_TURNS),
     "functools": Dialect(block=functools, opens=("functools[",)),
-    "internlm2": Dialect(
-        block=internlm2, opens=("<|action_start|>",), closes=("<|action_end|>",), call_ends_reasoning=True
-    ),
+    "internlm2": Dialect(block=internlm2, opens=("<|action_start|>",), closes=("<|action_end|>",)),
     "gigachat3": Dialect(
         block=gigachat3,
         opens=("<|function_call|>", "<|message_sep|>", "function call<|role_sep|>"),
@@ -215,7 +208,6 @@ DIALECTS = {
         closes=("<|tools_suffix|>",),
         tokens=("<|assistant_start|>", "<|assistant_end|>"),
         think=(("<|inner_prefix|>", "<|inner_suffix|>"),),
-        call_ends_reasoning=True,
     ),
     "inkling": Dialect(
         block=inkling,
@@ -223,6 +215,5 @@ DIALECTS = {
         tokens=_KINDS + _MESSAGES,
         think=(("<|content_thinking|>", "<|end_message|>"),),
         begins_inside=True,
-        call_ends_reasoning=True,
     ),
 }

@@ -328,6 +328,5 @@ DIALECTS = {
         closes=(CALL_END, ARGUMENT_END, OBJECT_END),
         tokens=(RESPONSE, RESPONSE_END, TOOLS_END, ASSISTANT_END, "<|end_of_msg|>"),
         think=(("<|open|>think<|sep|>", "<|close|>think<|sep|>"), *THINK),
-        call_ends_reasoning=True,
     ),
 }

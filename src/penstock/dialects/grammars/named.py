@@ -278,7 +278,6 @@ DIALECTS = {
         block=kimi,
         opens=KIMI.opens + KIMI.call,
         closes=KIMI.call_end + KIMI.closes,
-        call_ends_reasoning=True,
     ),
     "react": Dialect(block=react, opens=("\n", "\r\n"), begins_inside=True),
 }

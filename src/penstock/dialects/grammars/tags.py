@@ -107,7 +107,6 @@ def _dsml(tags: Tags) -> Dialect:
         opens=tags.opening_marks,
         closes=_closing(tags),
         tokens=("<｜end▁of▁sentence｜>",),
-        call_ends_reasoning=True,
     )
 
 
@@ -127,7 +126,6 @@ DIALECTS = {
         opens=STEP.opening_marks,
         closes=(STEP.call_end, STEP.value_end),
         tokens=("<｜tool_sep｜>", "<｜tool_call_end｜>", *STEP.closes),
-        call_ends_reasoning=True,
     ),
     "dots": Dialect(block=dots, opens=DOTS.opens, closes=(DOTS.call_end, DOTS.value_end), tokens=DOTS.closes),
     "minicpm5": Dialect(

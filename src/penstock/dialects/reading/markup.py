@@ -1,4 +1,4 @@
-"""The markup of a call: the text of the call as the model wrote it, to compare it with the conversation."""
+"""Recordings of the arriving text: a call as the model wrote it, or text that may have to be read again."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ MAX_MARKUP = MAX_HELD
 """How many characters of markup are kept. A longer call has no markup; its arguments are compared anyway."""
 
 
-class Markup:
-    """Keeps the arriving text from the opening mark of a call on."""
+class Recording:
+    """Keeps the arriving text from a mark on."""
 
-    __slots__ = ("_at", "_last", "_mark", "_pieces", "_size", "_text")
+    __slots__ = ("_at", "_mark", "_pieces", "_text", "size")
 
     def __init__(self) -> None:
-        self._last = ""
         self.begin("", "", 0)
 
     def begin(self, mark: str, text: str, at: int) -> None:
@@ -23,24 +22,45 @@ class Markup:
         self._text = text
         self._at = at
         self._pieces: list[str] = []
-        self._size = 0
+        self.size = 0  # of the text that arrived later
 
     def add(self, piece: str) -> None:
         """Adds text that has arrived."""
-        self._size += len(piece)
-        if self._size <= MAX_MARKUP:
-            self._pieces.append(piece)
-        else:
+        self.size += len(piece)
+        self._pieces.append(piece)
+
+    @property
+    def last(self) -> str:
+        """The text that arrived last."""
+        return self._pieces[-1] if self._pieces else self._text[self._at :]
+
+    def text(self, unread: int) -> str:
+        """Returns the text that was read, without the mark; `unread` is how much of the arrived text is not read."""
+        text, at = self._text, self._at
+        if self._pieces:
+            text, at = text[at:] + "".join(self._pieces), 0
+        return text[at : len(text) - unread]
+
+
+class Markup(Recording):
+    """The markup of a call. Calls that are read together share it."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = ""
+
+    def add(self, piece: str) -> None:
+        super().add(piece)
+        if self.size > MAX_MARKUP:
             self._pieces.clear()
 
     def take(self, unread: int) -> str:
-        """Returns the markup; `unread` is how much of the arrived text is not read yet. Calls may share it."""
-        text, at = self._text, self._at
-        if self._size:
-            text, at = text[at:] + "".join(self._pieces), 0
-        end = len(text) - unread
-        if self._size > MAX_MARKUP or end - at > MAX_MARKUP:
+        """Returns the markup, "" if it is too long."""
+        text = "" if self.size > MAX_MARKUP else self.text(unread)
+        if self.size > MAX_MARKUP or len(text) > MAX_MARKUP:
             return ""
-        if end > at:
-            self._last = self._mark + text[at:end]
+        if text:
+            self._last = self._mark + text
         return self._last

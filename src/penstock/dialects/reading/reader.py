@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
+from penstock.calls.numbering import Numbering
 from penstock.dialects.dialect import THINK, Dialect
 from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
+from penstock.dialects.reading.held_text import MAX_HELD
 from penstock.dialects.reading.marks import Marks, marks_of
+from penstock.dialects.reading.output import Output
 from penstock.dialects.reading.source import Source
 from penstock.events import Reasoning, StreamChunk, Text
 
@@ -33,6 +37,8 @@ class Reader:
         source.push(text)
         if source.markup is not None:
             source.markup.add(text)
+        if source.recording is not None:
+            source.recording.add(text)
         next(self._reading, None)
         events = self._events.copy()  # as `Output.take` does, without a method call per piece
         self._events.clear()
@@ -113,23 +119,73 @@ class Reader:
             source.release()
 
     def _reason(self, closers: tuple[str, ...]) -> Reading[None]:
-        """Reads reasoning up to one of its closing marks, or to a call that ends it."""
+        """Reads reasoning up to one of its closing marks. A call in reasoning that is never closed is a call.
+
+        A call is therefore held back until it is known which it is. If the text was cut, that is not known.
+        """
         source = self._source
         source.output.kind = Reasoning
-        ending = [name for name, dialect in self._dialects.items() if dialect.call_ends_reasoning]
-        opens = [mark for mark, names in self._marks.opens.items() if mark and set(names) & set(ending)]
-        while mark := (yield from source.flow(source.output.add, marks_of(*closers, *opens))):
+        marks = marks_of(*closers, *filter(None, self._marks.opens))
+        while mark := (yield from source.flow(source.output.add, marks)):
             if mark in closers:
-                source.output.kind = Text
-                source.output.code.end_code()
+                self._end_reasoning()
                 yield from source.space()
                 return
             if (yield from self._is_in_code_of_reasoning(mark)):
                 self._add_code(mark)
-            elif (yield from self._block(mark)):
+                continue
+            text, is_call = yield from self._try_block(mark, marks_of(*closers))
+            if is_call:
+                text, is_open = yield from self._rest_of_reasoning(text, marks_of(*closers))
+                if is_open:
+                    source.unread(text)
+                    break
+            source.output.add(text)
+        self._end_reasoning()
+
+    def _end_reasoning(self) -> None:
+        self._source.output.kind = Text
+        self._source.output.code.end_code()
+
+    def _try_block(self, mark: str, closers: Marks) -> Reading[tuple[str, bool]]:
+        """Reads a block without output; returns its text up to a closing mark, and whether it is a call."""
+        source, missing = self._source, set(self._marks.missing)
+        state = source.output, source.provenance, source.call_count
+        recording = source.record(mark)
+        source.output, source.provenance = Output(Numbering("")), None
+        block, is_call, tail = self._block(mark), False, recording.last
+        while True:
+            try:
+                next(block)
+            except StopIteration as end:
+                is_call = end.value
                 break
-        source.output.kind = Text
-        source.output.code.end_code()
+            at, closer = closers.find(tail, 0, False, sys.maxsize)
+            if recording.size > MAX_HELD or closer:
+                block.close()
+                break
+            yield
+            tail = tail[at:] + recording.last
+        text, source.recording = recording.text(source.unread_size), None
+        source.call, self._marks.missing = None, missing
+        source.drop()
+        source.output, source.provenance, source.call_count = state
+        at, closer = closers.find(text, 0, True, sys.maxsize)
+        source.unread(text[at:])
+        return mark + text[:at], is_call and not closer
+
+    def _rest_of_reasoning(self, text: str, closers: Marks) -> Reading[tuple[str, bool]]:
+        """Reads reasoning after a call; returns its text from the call on, and whether it was never closed."""
+        source, pieces, size = self._source, [text], len(text)
+        while size <= MAX_HELD:
+            piece, mark = source.take(closers)
+            pieces.append(piece)
+            size += len(piece)
+            if mark or source.is_over:
+                source.unread(mark)
+                return "".join(pieces), not mark and not source.is_cut
+            yield
+        return "".join(pieces), False
 
     def _block(self, mark: str) -> Reading[bool]:
         """Reads what follows an opening mark, in the first dialect that fits; returns whether there was a call."""

@@ -6,7 +6,7 @@ from penstock.calls.numbering import Numbering
 from penstock.dialects.provenance import Provenance
 from penstock.dialects.reading.cursor import Cursor, Mismatch, Reading
 from penstock.dialects.reading.held_text import HeldText
-from penstock.dialects.reading.markup import Markup
+from penstock.dialects.reading.markup import Markup, Recording
 from penstock.dialects.reading.output import Output
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.text_call import TextCall
@@ -29,6 +29,7 @@ class Source(Cursor):
         "only_declared",
         "output",
         "provenance",
+        "recording",
         "splits_reasoning",
         "tools",
     )
@@ -47,6 +48,7 @@ class Source(Cursor):
         self.only_declared = only_declared  # whether only declared tools are called
         self.provenance = provenance  # the conversation, if it is known: a call that quotes it is invalid
         self.markup = None if provenance is None else Markup()
+        self.recording: Recording | None = None  # what is read of a call that may be reasoning
         self.splits_reasoning = False  # whether reasoning is separated from the answer
         self.dialect = ""
         self.call_ends: tuple[str, ...] = ()  # the marks that show that a call of the dialect is over
@@ -79,7 +81,7 @@ class Source(Cursor):
     def end(self) -> None:
         """Ends the call, and holds what follows until it is known what it is."""
         if self.call is not None:
-            markup = "" if self.markup is None else self.markup.take(len(self._text) - self._at)
+            markup = "" if self.markup is None else self.markup.take(self.unread_size)
             self.call.seal(self.provenance, markup)
             self.call = None
         self.hold()
@@ -101,6 +103,17 @@ class Source(Cursor):
     def drop(self) -> None:
         """Discards what was held: it was markup."""
         self._held = None
+
+    def record(self, mark: str) -> Recording:
+        """Starts a recording of what is read from here on, after a mark."""
+        self.recording = Recording()
+        self.recording.begin(mark, self._text, self._at)
+        return self.recording
+
+    @property
+    def unread_size(self) -> int:
+        """How much of the arrived text is not read yet."""
+        return len(self._text) - self._at
 
     def rewind(self) -> None:
         """Puts back what was held, to be read again."""
