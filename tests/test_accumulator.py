@@ -90,3 +90,14 @@ def test_only_the_first_choice_is_accumulated() -> None:
         delta = {"tool_calls": [{"index": 0, "id": f"c{choice}", "function": {"name": "f", "arguments": "{}"}}]}
         calls.add_chunk({"choices": [{"index": choice, "delta": delta}]})
     assert [call.id for call in calls.get_complete_tool_calls()] == ["c0"]
+
+
+def test_the_same_call_again_is_one_call() -> None:
+    def entry(index: int, arguments: str, id: str = "x1") -> dict[str, Any]:
+        return {"index": index, "id": id, "type": "function", "function": {"name": "pay", "arguments": arguments}}
+
+    calls = StreamingToolCallAccumulator()
+    calls.add_chunk([entry(0, '{"n":1}'), entry(1, '{"n": 1}')])
+    assert [call.id for call in calls.get_complete_tool_calls()] == ["x1"]
+    calls.add_chunk([entry(2, '{"n":2}')])
+    assert len(calls.get_complete_tool_calls()) == 3, "the id identifies nothing"

@@ -228,7 +228,8 @@ CASES: dict[str, Case] = {
         [body(WEATHER, BOOK)], ran(call("0", "weather", {"city": "Rome"}), call("0_2", "book", {"city": "Oslo"}))
     ),
     "a body whose calls share an id and a name": Case(
-        [body(WEATHER, WEATHER)], ran(call("0", "weather", {"city": "Rome"}), call("0_2", "weather", {"city": "Rome"}))
+        [body(WEATHER, piece(None, "0", "weather", '{"city":"Oslo"}'))],
+        ran(call("0", "weather", {"city": "Rome"}), call("0_2", "weather", {"city": "Oslo"})),
     ),
     "a body whose calls share an id and have no arguments": Case(
         [body(piece(None, "0", "list_a", ""), piece(None, "0", "list_b", ""))],

@@ -17,21 +17,6 @@ VECTORS = vectors()
 MAX_CUTS = 500
 """In how many places a vector is cut in two: everywhere if it is short, else spread evenly."""
 
-CUT_CALLS = {
-    "anthropic-no-arguments-yet-and-no-tokens-left-is-a-cut",
-    "anthropic-pieces-after-the-end-of-a-block-still-count-if-it-was-not-whole",
-    "anthropic-white-space-and-no-tokens-left-is-a-cut",
-    "bedrock-deltas-after-the-end-of-a-block",
-    "bedrock-no-input-yet-and-no-tokens-left-is-a-cut",
-    "bedrock-white-space-and-no-tokens-left-is-a-cut",
-    "cohere-no-arguments-and-an-error-event-is-a-cut",
-    "cohere-no-arguments-yet-and-no-tokens-left-is-a-cut",
-    "cohere-white-space-and-an-error-is-a-cut",
-    "gemini-no-arguments-and-no-tokens-left-in-the-next-chunk",
-    "gemini-stop-before-more-pieces",
-}
-"""Vectors with a prefix in which a call without arguments is whole, although the response was cut before its end."""
-
 
 def name_of(vector: Vector) -> str:
     return f"{vector.wire}-{vector.name}"
@@ -142,7 +127,7 @@ def test_every_prefix_is_a_stream_whose_calls_are_calls_of_the_whole(vector: Vec
         assert {"cut", "error"} & {reason, cut.finish_reason} or cut.finish_reason in (reason, "error", "other", "stop")
         extra += [call for call in calls_of(prefix) if call not in known]
     if not any(isinstance(event, Retry) for event in whole):  # else the attempt that a prefix shows is withdrawn later
-        assert bool(extra) == (name_of(vector) in CUT_CALLS), extra
+        assert not extra
 
 
 Call = tuple[str, str, dict[str, Any]]

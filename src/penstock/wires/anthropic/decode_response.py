@@ -138,8 +138,8 @@ class Anthropic(NumberedWire):
         value = self.parse_loosely(payload)
         if isinstance(value, dict):
             self._event(value.get("type") or event, value, payload, event)
-        elif value is not None:
-            self.unknown(value, "a frame that is not an object")
+        else:
+            self.report_no_object(value)
 
     def _event(self, kind: Any, value: dict[str, Any], payload: bytes, event: str) -> None:
         self.has_known_frames |= isinstance(kind, str) and kind in _KINDS
@@ -168,7 +168,7 @@ class Anthropic(NumberedWire):
         label, delta = self.label(value.get("index")), value.get("delta")
         if not isinstance(delta, dict):
             fields = {key: field for key, field in value.items() if key not in ("type", "index")}
-            self.unknown_delta(label, fields, "a delta that is not an object")
+            self.misshapen_delta(label, fields, "a delta that is not an object")
             return
         if isinstance(self.parts.get(label), OpenVendor):
             self._vendor_delta(label, delta)
@@ -181,7 +181,7 @@ class Anthropic(NumberedWire):
         field = _DELTAS.get(kind, "") if isinstance(kind, str) else ""
         match field, delta.get(field):
             case _, None if field:
-                pass
+                self.add_unknown(label)
             case "text", str(piece):
                 self.add_content(label, OpenText, piece)
             case "thinking", str(piece):
@@ -356,7 +356,7 @@ class Anthropic(NumberedWire):
         try:
             payload = base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError):
-            self.unknown(value, "a chunk that is not base64")
+            self.report_hole(data, "a chunk that is not base64")
             return
         self.read_one(payload, "")
 
@@ -364,5 +364,5 @@ class Anthropic(NumberedWire):
         error = named_error(event, value)
         if error is None and (not value.get("type") or kind == "error" or "error" in value):
             error = error_in(value) or bare_message(value)
-        self.damage_call(value.get("index"))
+        self.add_unknown(value.get("index"))
         self.error_or_unknown(error, value, "an unknown event")

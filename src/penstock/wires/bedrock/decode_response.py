@@ -127,8 +127,7 @@ class Bedrock(NumberedWire):
             return
         value = self.parse_loosely(payload)
         if not isinstance(value, dict):
-            if value is not None:
-                self.unknown(value, "a frame that is not an object")
+            self.report_no_object(value)
         elif any(key in _EVENTS for key in value):
             for key, inner in value.items():
                 self._wrapped(key, inner)
@@ -142,7 +141,7 @@ class Bedrock(NumberedWire):
         if key in _EVENTS and isinstance(inner, dict):
             self._event(key, inner)
         elif key not in _IGNORED and not is_empty(inner):
-            self.damage_call(inner.get("contentBlockIndex") if isinstance(inner, dict) else None)
+            self.add_unknown(inner.get("contentBlockIndex") if isinstance(inner, dict) else None)
             self.unknown({key: inner}, "an unknown event")
 
     def _event(self, event: str, value: dict[str, Any]) -> None:
@@ -197,7 +196,7 @@ class Bedrock(NumberedWire):
 
     def _delta(self, label: Label, delta: Any) -> None:
         if not isinstance(delta, dict):
-            self.unknown_delta(label, {"delta": delta}, "a delta that is not an object")
+            self.misshapen_delta(label, {"delta": delta}, "a delta that is not an object")
             return
         if isinstance(self.parts.get(label), OpenVendor):
             self._vendor_delta(label, delta)
@@ -213,6 +212,8 @@ class Bedrock(NumberedWire):
                     self._reasoning(label, piece)
                 case "citation", dict():
                     self.add_state(label, "citations", piece, OpenText)
+                case "text" | "toolUse" | "reasoningContent", _:
+                    self.misshapen_delta(label, {field: piece}, "a delta of another type than expected")
                 case _:
                     self.unknown_delta(label, {field: piece}, "a delta of an unknown type")
 
@@ -279,7 +280,7 @@ class Bedrock(NumberedWire):
 
     def _error_or_unknown_event(self, value: dict[str, Any], event: str) -> None:
         error = named_error(event, value) or error_in(value) or bare_message(_normalized_error(value))
-        self.damage_call(value.get("contentBlockIndex"))
+        self.add_unknown(value.get("contentBlockIndex"))
         self.error_or_unknown(error, value, "an unknown event")
 
 

@@ -16,7 +16,6 @@ import msgspec
 from msgspec import Struct
 
 from penstock.events import FinishReason, SealedBy, Text
-from penstock.wires.shared.answer_writer import NO_ARGUMENTS
 from penstock.wires.shared.loose import arguments_text, is_empty, items, take, whole_number
 from penstock.wires.shared.open_call import OpenCall
 from penstock.wires.shared.wire import INTERRUPTED, Wire
@@ -61,6 +60,7 @@ class Frame(Struct, gc=False, forbid_unknown_fields=True):
 
 _KINDS = {"message-start", "content-start", "content-delta", "content-end", "tool-plan-delta", "tool-call-start",
           "tool-call-delta", "tool-call-end", "citation-start", "citation-end", "message-end"}  # fmt: skip
+_CARRIERS = ("delta", "message", "tool_calls", "function", "arguments")  # the fields that lead to the arguments
 _IGNORED = {"id", "type", "role"}
 
 
@@ -80,7 +80,6 @@ class Cohere(Wire):
         self._answer = self.answer_for()
         self._calls: dict[int | None, OpenCall] = {}  # those that are open, by index
         self._ended: set[int | None] = set()  # the indexes of calls that have ended
-        self._doubtful: list[tuple[OpenCall, SealedBy]] = []  # calls that ended without arguments
         self._plan = StringIO()
         self._index: int | None = None  # of the open text
 
@@ -90,10 +89,6 @@ class Cohere(Wire):
         if is_interrupted:
             for call in self._calls.values():
                 call.fail("cut", "the response was interrupted before the call ended")
-        if is_interrupted or self._errors:
-            for call, _ in self._doubtful:
-                call.fail("cut", "the response was interrupted before the call had any arguments")
-        self._decide_doubtful()
         super().end(by_mark)
 
     def end_mark(self) -> None:
@@ -101,9 +96,6 @@ class Cohere(Wire):
         self.end()
 
     def read_typed(self, values: list[Frame], payloads: list[bytes], event: str) -> None:
-        if self._doubtful:
-            message = values[0].delta.message
-            self._before_next(values[0].index, bool(message.tool_calls and message.tool_calls.function.arguments))
         append, answer, calls = self.out.append, self._answer, self._calls
         for piece in values:
             message, index = piece.delta.message, piece.index
@@ -168,13 +160,15 @@ class Cohere(Wire):
             self.unknown({"index": index, "arguments": arguments}, "a piece of an unknown call")
         rest = {**entry, **function}
         if not name and id is None and not arguments and not is_empty(_without_ignored(rest)):
-            self._damage_call(index)
+            self._add_unknown(index, is_misshapen=not rest.keys().isdisjoint(_CARRIERS))
         self._report(rest, "unknown fields of a call")
 
-    def _damage_call(self, index: int | None) -> None:
-        """Marks the call of this index as damaged: something unknown came for it, perhaps a piece of its arguments."""
+    def _add_unknown(self, index: int | None, is_misshapen: bool = False) -> None:
+        """Records that something unknown came for a call; damages it if a known field has another type."""
         if call := self._calls.get(self._label(index)):
-            call.damage()
+            call.has_unknown_pieces = True
+            if is_misshapen:
+                call.damage()
 
     def _repeated_start(self, index: int | None, provider_id: str, name: str) -> OpenCall | None:
         """The call of this index if its start is repeated; any other call of this index cannot be completed."""
@@ -196,18 +190,17 @@ class Cohere(Wire):
     def read_loose(self, payload: bytes, event: str) -> None:
         value = self.parse_loosely(payload)
         if not isinstance(value, dict):
-            self._report(value, "a frame that is not an object")
+            self.report_no_object(value)
             return
         frame = dict(value)
         kind, index = take(frame, "type", str) or event, take(frame, "index", int)
         if kind in _KINDS:
             self.has_known_frames = True
-            if kind != "message-end":
-                self._before_next(index, kind == "tool-call-delta")
             delta = dict(take(frame, "delta", dict) or {})
             self._loose_message(index, delta, is_start=kind == "tool-call-start")
-            if kind == "tool-call-delta" and not is_empty({**_without_ignored(delta), "delta": frame.get("delta")}):
-                self._damage_call(index)
+            rest = {**_without_ignored(delta), "delta": frame.get("delta")}
+            if kind == "tool-call-delta" and not is_empty(rest):
+                self._add_unknown(index, is_misshapen=any(not is_empty(rest.get(key)) for key in _CARRIERS))
             self._report(frame, "unknown fields of a frame")
             self._end_part(kind, index, delta)
         elif self.report_error(value) or (event == "error" and self.report_error({"error": value})):
@@ -219,7 +212,7 @@ class Cohere(Wire):
             self._finish(frame)
         elif kind:
             if index is not None:  # else it is not a piece of a call, but for example a keep-alive
-                self._damage_call(index)
+                self._add_unknown(index)
             self.unknown(value, "a frame of an unknown kind")
         else:
             self.report_bare_error(value)
@@ -241,24 +234,7 @@ class Cohere(Wire):
             return
         call = self._calls.pop(label)
         self._ended.add(label)
-        if call.has_arguments:
-            self._answer.seal(call, sealed_by)
-        else:
-            self._doubtful.append((call, sealed_by))
-
-    def _before_next(self, index: int | None, is_piece: bool) -> None:
-        """Decides the doubtful calls: a piece for a call that has ended shows that arguments are missing."""
-        if self._doubtful:
-            self._answer.is_short |= is_piece and self._label(index) not in self._calls
-            self._decide_doubtful()
-
-    def _decide_doubtful(self) -> None:
-        """Seals the doubtful calls with the empty object (QUIRKS 33), as the response was not interrupted."""
-        for call, sealed_by in self._doubtful:
-            if self._answer.is_short:
-                call.fail("cut", NO_ARGUMENTS)
-            self._answer.seal(call, sealed_by)
-        self._doubtful.clear()
+        self._answer.seal(call, sealed_by)
 
     def _finish(self, delta: dict[str, Any]) -> None:
         reason, usage = take(delta, "finish_reason", str), take(delta, "usage", dict)

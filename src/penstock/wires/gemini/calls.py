@@ -55,6 +55,11 @@ class StreamedCall:
         self.is_ended = False  # its end mark came
         self.has_whole_args = False  # the arguments came as a whole after all
 
+    @property
+    def has_values(self) -> bool:
+        """Whether any arguments have come."""
+        return self.call.size > 0 or not self.args.is_written
+
     def sign(self, signature: str) -> None:
         """Adds a piece of the signature; small ones are repeated in every part (QUIRKS 147)."""
         if self.signature != [signature]:
@@ -70,12 +75,9 @@ class GeminiCalls:
         self._open: list[StreamedCall] = []  # the last one is open, others may have ended
         self._by_id: dict[str, StreamedCall] = {}
         self._last: StreamedCall | None = None  # of the open ones
-        self._doubtful: list[StreamedCall] = []  # calls that ended without arguments; what comes next decides
 
     def add(self, part: FunctionCall, signature: str) -> None:
         """Adds a part: a call, or a piece of one."""
-        if self._doubtful and (part.name or part.id or part.partial_args):
-            self.decide_doubtful()
         streamed = self._last
         if streamed is None or part.name or part.id:
             streamed = self._continued(part, streamed)
@@ -95,24 +97,15 @@ class GeminiCalls:
             self._end(streamed)
 
     def end(self, is_stop: bool) -> None:
-        """Ends the open calls: they are whole only if the model stopped normally and between values."""
+        """Ends the open calls: those with arguments are whole if the model stopped normally and between values."""
         for streamed in self._open:
             if streamed.is_ended:
                 continue
-            if is_stop and streamed.is_between_values:
+            if is_stop and streamed.is_between_values and streamed.has_values:
                 self._seal(streamed, "finish")
             else:
                 self._cut(streamed, "the response ended before the call did")
         self._open.clear()
-
-    def decide_doubtful(self, is_interrupted: bool = False) -> None:
-        """Seals the calls without arguments, unless the response was interrupted (QUIRKS 33)."""
-        for streamed in self._doubtful:
-            if is_interrupted:
-                self._cut(streamed, "the response was interrupted before the call had any arguments")
-            else:
-                self._seal(streamed, "call_end")
-        self._doubtful.clear()
 
     def _whole(self, part: FunctionCall, signature: str) -> None:
         arguments = text_of(part.args)
@@ -138,8 +131,6 @@ class GeminiCalls:
         streamed.is_ended = True
         if not streamed.is_between_values:
             self._cut(streamed, "the call ended within a value")
-        elif not streamed.call.size and streamed.args.is_written and not streamed.args.error:
-            self._doubtful.append(streamed)
         else:
             self._seal(streamed, "call_end")
         self._by_id.pop(streamed.provider_id, None)

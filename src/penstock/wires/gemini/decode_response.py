@@ -22,7 +22,7 @@ from penstock.wires.gemini.facts import STATE_PARTS
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.loose import is_empty, items, take
-from penstock.wires.shared.wire import INTERRUPTED, UNREADABLE, Wire
+from penstock.wires.shared.wire import UNREADABLE, Wire
 
 
 class Part(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
@@ -108,7 +108,6 @@ class Gemini(Wire):
         self.answer_for()  # so that the first answer has an end even if only others came
         for choice, calls in self._calls.items():
             reason = self.FINISH.get(self.answer_for(choice).raw_reason or "")
-            calls.decide_doubtful(is_interrupted=bool(self._errors))
             calls.end(is_stop=reason == "stop" and not self._errors)
         if self._counts:
             counts = {key: _decoded_count(count) for key, count in self._counts.items()}
@@ -150,8 +149,6 @@ class Gemini(Wire):
     def _part(self, answer: AnswerWriter, part: Part) -> None:
         text, signature, call = part.text or "", part.thought_signature or "", part.function_call
         calls = self._calls.get(answer.choice)
-        if text and calls is not None:
-            calls.decide_doubtful()
         if call is not None:
             if text:
                 answer.text(text)
@@ -185,22 +182,18 @@ class Gemini(Wire):
         if self.FINISH.get(answer.raw_reason or "") == "stop":
             answer.raw_reason = None
         answer.finish(reason, message)
-        if answer.choice in self._calls:
-            self._calls[answer.choice].decide_doubtful(is_interrupted=self.FINISH.get(reason) in INTERRUPTED)
 
     # Frames of any shape.
 
     def _loose_frames(self, value: Any, event: str) -> None:
         match value:
-            case None:
-                pass
             case dict():
                 self._loose_frame(value, event)
             case list():
                 for item in value:
                     self._loose_frames(item, event)
             case _:
-                self.unknown(value, "a frame that is not an object")
+                self.report_no_object(value)
 
     def _loose_frame(self, value: dict[str, Any], event: str) -> None:
         frame = camel_case(value)

@@ -76,15 +76,23 @@ class ChatCalls:
 
     def lose_piece(self, label: Label | None = None, id: str = "") -> None:
         """Records that a piece could not be read: it damages its call, or, if that is unknown, all open calls."""
-        owner = self._by_label.get(label) if label is not None else None
-        if owner is None and id:
-            owner = self._router.with_id(id)
+        owner = self._owner(label, id)
         if owner is not None:
             owner.damage()
         elif not id and label != LEGACY:
             for call in self._answer.calls[self._checked :]:
                 call.damage()
             self._checked = len(self._answer.calls)
+
+    def add_unknown(self, label: Label | None, id: str) -> None:
+        """Records that something of an unknown kind came for a call."""
+        owner = self._owner(label, id)
+        if owner is not None:
+            owner.has_unknown_pieces = True
+
+    def _owner(self, label: Label | None, id: str) -> OpenCall | None:
+        owner = self._by_label.get(label) if label is not None else None
+        return self._router.with_id(id) if owner is None and id else owner
 
     def close(self) -> None:
         """Marks the calls as damaged that may lack something."""

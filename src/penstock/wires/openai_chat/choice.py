@@ -14,7 +14,15 @@ import msgspec
 
 from penstock.events import Error
 from penstock.wires.openai_chat.calls import ChatCalls
-from penstock.wires.openai_chat.fragments import LEGACY, Fragment, fragment_of, is_call, label_and_id, read_entry
+from penstock.wires.openai_chat.fragments import (
+    LEGACY,
+    Fragment,
+    fragment_of,
+    is_call,
+    is_misshapen,
+    label_and_id,
+    read_entry,
+)
 from penstock.wires.openai_chat.frames import Delta
 from penstock.wires.openai_chat.reasoning_details import ReasoningDetails, detail_texts
 from penstock.wires.openai_chat.text_fields import REASONING_FIELDS, text_in, unread_fields
@@ -78,7 +86,10 @@ class ChatChoice:
         if isinstance(delta, dict):
             self._loose_fields(delta)
             for entry in self._loose_calls(delta.get("tool_calls"), self.calls.add_one):
-                self.calls.lose_piece(*label_and_id(entry))
+                if is_misshapen(entry):
+                    self.calls.lose_piece(*label_and_id(entry))
+                else:
+                    self.calls.add_unknown(*label_and_id(entry))
             self._legacy_call(delta)
         elif delta:
             self._damage_calls()

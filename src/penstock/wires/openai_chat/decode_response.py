@@ -127,10 +127,8 @@ class OpenAIChat(Wire):
 
     def _loose_chunk(self, payload: bytes) -> None:
         value = self.parse_loosely(payload)
-        if value is None:
-            return
         if not isinstance(value, dict):
-            self.unknown(value, "a frame that is not an object")
+            self.report_no_object(value)
             return
         is_error = self.report_error(value)
         choices = value.get("choices") or []

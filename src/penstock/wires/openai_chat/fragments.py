@@ -16,6 +16,7 @@ LEGACY: Label = "function_call"
 """The label of the one call that the legacy protocol allows (QUIRKS 52)."""
 _ENTRY = ("index", "id", "type", "function", "custom", "extra_content")
 _INNER = {"function": ("name", "arguments", "index", "parsed_arguments"), "custom": ("name", "input")}
+_CARRIERS = ("function", "custom", "arguments", "input", "name")
 FIELDS = "fields"
 """The kind of state that goes back in the fields in which it came (`penstock.messages.FIELDS`)."""
 
@@ -70,6 +71,11 @@ def is_call(entry: Any) -> bool:
     if any(fields and not isinstance(fields, dict) for fields in inner):
         return False
     return any(inner) or all(key in _ENTRY or is_empty(value) for key, value in entry.items())
+
+
+def is_misshapen(entry: Any) -> bool:
+    """Whether an entry that is not a call may be a piece of one: a field with arguments has another type or place."""
+    return not isinstance(entry, dict) or any(not is_empty(entry.get(key)) for key in _CARRIERS)
 
 
 def label_and_id(entry: Any) -> tuple[Label | None, str]:

@@ -10,7 +10,7 @@ closed and the fragment has another name.
 
 | id | label | state | result |
 |---|---|---|---|
-| the owner's | owned | the owner is over / is not | None / the owner |
+| the owner's | owned | the owner is over, or is sent again / else | None / the owner |
 | any | owned | the owner has no id from the provider, is not closed, and the name fits | the owner |
 | of a known call | none | the name fits, and the piece does not begin other arguments / else | that call / None |
 | of a known call | not that call's first | has a name; that call has no arguments or is closed | None (QUIRKS 21) |
@@ -89,7 +89,7 @@ class Router:
         if owner is not None:
             provider_id = self._provider_ids.get(owner.block)
             if provider_id == id:
-                return None if _is_over(owner, name) else owner
+                return None if _is_over(owner, name) or _is_sent_again(owner, name, piece) else owner
             if provider_id is None and not owner.is_closed and self._names.may_be_of(owner.name, name):
                 return owner
         known = self._by_id.get(id)
@@ -180,6 +180,11 @@ class ToolNames:
 
 def _is_over(call: OpenCall, name: str) -> bool:
     return bool(name) and bool(call.name) and name != call.name and call.is_closed
+
+
+def _is_sent_again(call: OpenCall, name: str, piece: str) -> bool:
+    """Whether a fragment with the id, and the name, of a call with complete arguments begins arguments again."""
+    return bool(name) and call.is_closed and piece.lstrip().startswith("{")
 
 
 def _begins_again(call: OpenCall, name: str, piece: str) -> bool:

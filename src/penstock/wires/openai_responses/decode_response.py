@@ -141,9 +141,7 @@ class OpenAIResponses(Wire):
         self._target = (place, delta.item_id if owner else None, sink) if sink else NO_TARGET
         if sink and delta.delta is not None:
             sink.add(delta.delta)
-        elif self.is_ended:
-            self._late(payload)
-        else:
+        elif not self.is_ended:
             self.read_loose(payload, event)
 
     def read_loose(self, payload: bytes, event: str) -> None:
@@ -153,8 +151,8 @@ class OpenAIResponses(Wire):
             frame = self.parse_loosely(payload)
         if isinstance(frame, dict):
             self._frame(frame, text_of(frame.get("type")) or event)
-        elif frame is not None:
-            self.unknown(frame, "a frame that is not an object")
+        else:
+            self.report_no_object(frame)
 
     def _frame(self, frame: dict[str, Any], type: str) -> None:
         stem, _, verb = type.removeprefix("response.").rpartition(".")
@@ -183,7 +181,7 @@ class OpenAIResponses(Wire):
                 self._ending(frame, verb)
                 return
             case _:
-                self._read_other(frame, stem, verb)
+                self._read_other(frame, type, stem, verb)
                 return
         self._report_fields(frame)
 
@@ -312,12 +310,12 @@ class OpenAIResponses(Wire):
 
     # Other frames.
 
-    def _read_other(self, frame: dict[str, Any], stem: str, verb: str) -> None:
+    def _read_other(self, frame: dict[str, Any], type: str, stem: str, verb: str) -> None:
         """Reads an error, a whole response, or a frame of an unknown kind."""
         if verb == "error" and (self.report_error(frame) or self.report_error({"error": frame})):
             return
-        type = text_of(frame.get("type"))
-        if frame.get("object") == "response" or isinstance(frame.get("output"), list):
+        is_body = frame.get("object") == "response" or (not type and isinstance(frame.get("output"), list))
+        if is_body and not type.startswith("response."):  # an event may have a list called `output` too
             self._response(frame, "")
         elif type.startswith("response.") or (type and "error" not in frame):
             self._read_hosted(frame, stem, verb)
@@ -335,7 +333,7 @@ class OpenAIResponses(Wire):
             case "delta" | "done", [str(text)]:
                 item = self._output.hosted_at(frame)
                 if isinstance(item, CallItem):
-                    item.call.damage()  # it may be a piece of the arguments
+                    item.call.has_unknown_pieces = True
                 elif item is not None:
                     item.add(stem, text, is_whole=verb == "done")
                     return

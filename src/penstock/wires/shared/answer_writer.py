@@ -7,6 +7,7 @@ from typing import Any, Literal
 from penstock.calls.numbering import Numbering
 from penstock.events import CallKind, Opaque, Reasoning, Refusal, SealedBy, StreamChunk, Text
 from penstock.jsontext.portable import as_json_value
+from penstock.wires.shared.copies import Copies
 from penstock.wires.shared.open_call import OpenCall
 
 NO_ARGUMENTS = "the call has no arguments, and some may have been lost"
@@ -19,6 +20,8 @@ class AnswerWriter:
     __slots__ = (
         "_at_risk",
         "_blocks",
+        "_copies",
+        "_ends",
         "_wire",
         "calls",
         "choice",
@@ -43,6 +46,8 @@ class AnswerWriter:
         self.open_kind: BlockKind = ""
         self.open_block = -1
         self.calls: list[OpenCall] = []
+        self._ends: dict[OpenCall, SealedBy] = {}  # calls that ended without arguments, and what ended them
+        self._copies = Copies(out)
         self.kinds: set[str] = set()  # of content so far: text, reasoning, refusal
         self.whole_calls = 0
         self.is_short = False  # something seems to be missing
@@ -82,15 +87,17 @@ class AnswerWriter:
     def opaque(self, kind: str, data: Any, block: int | None = None) -> None:
         """Emits vendor state for a block; without one, as a block of its own."""
         block = self.new_block() if block is None else block
-        self.out.append(Opaque(block, self._wire, kind, as_json_value(data), self.choice))
+        self._copies.emit(Opaque(block, self._wire, kind, as_json_value(data), self.choice), block)
 
     def call(self, id: str, name: str = "", kind: CallKind = "function") -> OpenCall:
         """Opens a call; without a name it is announced later, by `start`."""
         call = OpenCall(self.out, self.new_block(), self.choice, self._blocks.unique_id(id), kind)
         self.calls.append(call)
         self._at_risk.append(call)
+        call.name = name
+        if id:
+            self._copies.opened(call, id)
         if name:
-            call.name = name
             call.start()
         return call
 
@@ -98,9 +105,17 @@ class AnswerWriter:
         """Sets the id of a call, which came late."""
         self._blocks.release(call.id)
         call.id = self._blocks.unique_id(id)
+        self._copies.opened(call, id)
 
     def seal(self, call: OpenCall, sealed_by: SealedBy) -> None:
-        self.whole_calls += call.seal(sealed_by)
+        """Ends a call as the protocol did. One without arguments waits for the end of the answer (QUIRKS 33).
+
+        Its arguments may have been cut off, as those of a call are that was being written when the tokens ran out.
+        """
+        if call.has_arguments:
+            self.whole_calls += self._copies.seal(call, sealed_by)
+        elif not call.is_ended:
+            self._ends.setdefault(call, sealed_by)
 
     def finish(self, raw_reason: str, message: str = "") -> None:
         """Records the provider's reason for the end; the first one counts (QUIRKS 59)."""
@@ -111,20 +126,27 @@ class AnswerWriter:
     def end_calls(self, sealed_by: SealedBy | None) -> None:
         """Seals the open calls; with None, nothing confirmed them, and they are cut.
 
-        A call without arguments has the empty object only if the answer was ended properly (QUIRKS 33), which an end
-        mark alone does not show.
+        A call without arguments has the empty object only if the answer was ended properly (QUIRKS 33). An end mark
+        alone does not show that, unless the call had an end of its own.
         """
         for call in self.calls:
+            if self._copies.is_waiting(call):
+                continue
             if sealed_by is None:
                 call.fail("cut", "the stream ended before the call was confirmed")
-            elif sealed_by == "done" and not call.has_arguments:
+            elif sealed_by == "done" and call not in self._ends and not call.has_arguments:
                 call.fail("cut", "the call had no arguments when the stream ended without a finish reason")
             elif self.is_short and not call.has_arguments:
                 call.fail("cut", NO_ARGUMENTS)
             elif self.is_short and call.kind == "custom":  # free text does not show whether it is complete
                 call.fail("cut", "the response was interrupted, and free text does not show where it ends")
             else:
-                self.seal(call, sealed_by)
+                self.whole_calls += self._copies.seal(call, self._ends.get(call, sealed_by))
+        self.whole_calls += self._copies.close(is_cut=sealed_by is None)
+
+    def without_copies(self, calls: list[OpenCall]) -> list[OpenCall]:
+        """Those of the whole calls that are not a copy of an earlier one."""
+        return self._copies.without_copies(calls)
 
     def withdraw(self) -> None:
         """Fails the open calls and forgets everything: the provider started the response again."""
@@ -132,4 +154,6 @@ class AnswerWriter:
             call.fail("withdrawn", "the provider started the response again")
             self._blocks.release(call.id)
         self.calls, self.whole_calls, self.is_short = [], 0, False
+        self._ends.clear()
+        self._copies = Copies(self.out)
         self.raw_reason, self.message, self.open_kind = None, "", ""

@@ -96,16 +96,22 @@ class NumberedWire(Wire):
                 tool.call.add(piece)
 
     def unknown_delta(self, label: Label, delta: dict[str, Any], note: str) -> None:
-        """Reports a delta of an unknown kind."""
-        if not is_empty(delta):
-            self.damage_call(label)
+        """Reports a delta of an unknown kind, which damages no call."""
+        self.add_unknown(label)
         self.report_fields(delta, (), note)
 
-    def damage_call(self, number: Any) -> None:
-        """Marks the call of this number as damaged: something unknown came for its block."""
+    def misshapen_delta(self, label: Label, delta: dict[str, Any], note: str) -> None:
+        """Reports a delta in which a known field has another type: it may be a piece of the call's arguments."""
+        part = self.parts.get(label)
+        if isinstance(part, OpenTool) and not is_empty(delta):
+            part.call.damage()
+        self.report_fields(delta, (), note)
+
+    def add_unknown(self, number: Any) -> None:
+        """Records that something of an unknown kind came for the block of this number."""
         part = self.parts.get(number) if isinstance(number, int | float | str) else None
         if isinstance(part, OpenTool):
-            part.call.damage()
+            part.call.has_unknown_pieces = True
 
     def add_state(self, label: Label, field: str, value: Any, kind: type[OpenContent] = OpenReasoning) -> None:
         """Adds a piece of state to a block; `kind` is the type of the block if it has not been started."""
@@ -133,8 +139,8 @@ class NumberedWire(Wire):
         self.answer.finish(
             join_surrogates(str(raw_reason)), join_surrogates(message) if isinstance(message, str) else ""
         )
-        if not self._is_interrupted():
-            self._decide_doubtful()
+        if not self._is_interrupted_by(self.answer.raw_reason):
+            self._decide_doubtful(is_end=True)
 
     def withdraw(self, why: str) -> None:
         """Withdraws everything so far: the provider started the response again (QUIRKS 123)."""
@@ -148,14 +154,14 @@ class NumberedWire(Wire):
         is_whole = self.is_finished(self.answer)
         if self._is_interrupted():
             self._cut_calls()
-        self._decide_doubtful()  # not those that are stopped below: an end mark does not confirm empty arguments
+        has_end = (is_whole or by_mark) and not self._errors and not self._is_interrupted_by(self.answer.raw_reason)
+        self._decide_doubtful(is_end=has_end)  # not those that are stopped below: a mark does not confirm these
         for label, part in list(self.parts.items()):
             if is_whole or (by_mark and not self._errors):
                 self.stop(label, "finish" if is_whole else "done")
             else:
                 self._cut(part)
-        if is_whole:
-            self._decide_doubtful()
+        self._decide_doubtful(is_end=has_end and is_whole)
         super().end(by_mark)
 
     def report_fields(self, value: Mapping[Any, Any], known: Collection[str], note: str) -> None:
@@ -229,14 +235,20 @@ class NumberedWire(Wire):
             self._doubtful.append((part, sealed_by))
         part.is_stopped = True
 
-    def _decide_doubtful(self) -> None:
-        """Seals the stopped calls, also those without arguments (QUIRKS 33), as the response was not interrupted."""
+    def _decide_doubtful(self, is_end: bool = False) -> None:
+        """Seals the stopped calls; those without arguments only at the normal end of the response (QUIRKS 33)."""
+        without_arguments: list[tuple[OpenTool, SealedBy]] = []
         for part, sealed_by in self._doubtful:
-            if self.answer.is_short and not part.call.has_arguments:
+            if part.call.has_arguments:
+                self.answer.seal(part.call, sealed_by)
+            elif not is_end:
+                without_arguments.append((part, sealed_by))
+            elif self.answer.is_short:
                 part.call.fail("cut", NO_ARGUMENTS)
-            part.use_start_input(even_empty=True)
-            self.answer.seal(part.call, sealed_by)
-        self._doubtful.clear()
+            else:
+                part.use_start_input(even_empty=True)
+                self.answer.seal(part.call, sealed_by)
+        self._doubtful = without_arguments
 
     def _is_interrupted(self) -> bool:
         return self.FINISH.get(self.answer.raw_reason or "") in INTERRUPTED

@@ -91,7 +91,8 @@ class OpenTool(OpenBlock):
 
     def use_start_input(self, even_empty: bool = False) -> None:
         """Takes the arguments from the start if no pieces came (QUIRKS 121)."""
-        if not self.call.size and not self.call.is_ended and self.input and (even_empty or self.input not in _EMPTY):
+        is_wanted = self.input not in _EMPTY or (even_empty and self.input and not self.call.has_unknown_pieces)
+        if is_wanted and not self.call.size and not self.call.is_ended:
             self.call.add(self.input)
 
     def has_whole_arguments(self) -> bool:

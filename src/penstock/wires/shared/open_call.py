@@ -23,17 +23,47 @@ class OpenCall(GrowingCall):
     look.
     """
 
-    __slots__ = ("_json", "_last_piece", "is_damaged", "is_ended", "is_started")
+    __slots__ = ("_held", "_json", "_last_piece", "_out", "has_unknown_pieces", "is_damaged", "is_ended", "is_started")
 
     def __init__(self, out: list[StreamChunk], block: int, choice: int, id: str, kind: CallKind = "function") -> None:
         super().__init__(out, block, id, choice=choice)
+        self._out = out
+        self._held: list[StreamChunk] | None = None  # its events, while they are held back
         self.kind = kind
         self.is_started = False
         self.is_ended = False
         self.is_damaged = False  # a piece may have been lost
+        self.has_unknown_pieces = False  # something readable came for it that is not a piece of its arguments
         self._next_settle = 0  # below this size pieces take the short path; 0 until the call has started
         self._last_piece: str | None = ""  # None once a piece did not begin with the previous one (QUIRKS 37)
         self._json = ClosingJSON(self._rope, is_scanned=kind == "function")
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its events are held back."""
+        return self._held is not None
+
+    def hold(self) -> None:
+        """Holds back the events from now on: it may be a copy of another call."""
+        self._held = []
+        self._emit = self._held.append
+
+    def emit_held(self, event: StreamChunk) -> None:
+        """Holds back an event that belongs to the call."""
+        self._emit(event)
+
+    def release(self) -> None:
+        """Emits the events that were held back."""
+        if self._held is not None:
+            self._out += self._held
+            self._emit = self._out.append
+            self._held = None
+
+    def drop(self) -> None:
+        """Ends the call without any event: it is a copy."""
+        self.is_ended = True
+        if self._held is not None:
+            self._held.clear()
 
     def start(self) -> None:
         """Announces the call and the arguments that came before its name (QUIRKS 16)."""
@@ -116,8 +146,8 @@ class OpenCall(GrowingCall):
 
     @property
     def has_arguments(self) -> bool:
-        """Whether anything but white space has come."""
-        return self.is_closed or (self.size > 0 and bool(self.raw().strip()))
+        """Whether anything but white space, or the `null` that stands for none, has come."""
+        return self.is_closed or (self.size > 0 and self.raw().strip() not in ("", "null"))
 
     @property
     def has_closed(self) -> bool:
@@ -144,12 +174,15 @@ class OpenCall(GrowingCall):
         """Ends the call as the protocol did. Returns whether it is a valid call."""
         if self.is_ended:
             return False
+        self.release()
         if self.name and not self.is_started:
             self.start()
         if not self.is_started:
             self.fail("unnamed", "the call has no name")
         elif self.is_damaged:
             self.fail("cut", "a part of the stream could not be read while the call was written")
+        elif self.has_unknown_pieces and not self.has_arguments:
+            self.fail("cut", "only pieces of an unknown kind came for the call")
         elif self.is_too_large:
             self._fail_too_large()
         else:
@@ -169,4 +202,5 @@ class OpenCall(GrowingCall):
         """Ends the call, unless it has ended: it must not run."""
         if not self.is_ended:
             self.is_ended = True
+            self.release()
             super().fail(why, message)

@@ -8,7 +8,6 @@ test_laws decodes every vector by both.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -22,6 +21,7 @@ from penstock.jsontext.portable import as_json_value
 from penstock.jsontext.scan import MAX_DEPTH, is_too_deep
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
+from penstock.wires.shared.keep_alive import is_keep_alive, is_keep_alive_value
 from penstock.wires.shared.open_call import OpenCall
 
 T = TypeVar("T")
@@ -35,7 +35,8 @@ DONE = b"[DONE]"
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 """The exceptions of decoding a frame; UnicodeDecodeError is a ValueError."""
 
-_JSON_CHARACTER = re.compile(r'[{}\[\]"]')
+UNREADABLE_FRAME = "unreadable_frame"
+"""The code of the error for a part of the stream that cannot be read."""
 
 
 class Wire:
@@ -60,6 +61,8 @@ class Wire:
         self._usage = Usage()
         self._errors: set[str] = set()
         self._has_unknown = False  # an Unknown was emitted
+        self._has_hole = False  # a part of the stream could not be read
+        self._is_closing = False  # the bytes have ended: what cannot be read now was cut
         self._surrogates: EventSurrogateJoiner | None = None
 
     # What a subclass implements.
@@ -127,9 +130,7 @@ class Wire:
 
     def _one_by_one(self, payloads: list[bytes], event: str) -> None:
         for payload in payloads:
-            if self.is_ended:
-                self._late(payload)
-            else:
+            if not self.is_ended:  # else nothing follows the Finish (QUIRKS 112)
                 self.read_one(payload, event)
 
     def read_one(self, payload: bytes, event: str) -> None:
@@ -147,28 +148,44 @@ class Wire:
         else:
             self.read_loose(payload, event)
 
-    def _late(self, payload: bytes) -> None:
-        if payload.strip() != DONE:
-            self.unknown(payload.decode("utf-8", "replace"), "a frame after the end of the stream")
-
     def _stray(self, stray: Stray) -> None:
         """Reports bytes that are not a frame."""
+        if self.is_ended:
+            return
         text = stray.data.decode("utf-8", "replace")
-        self._lose_piece(text)
         if stray.code:
-            self.error(Error(stray.note, stray.code, raw=text))
-        else:
-            self.unknown(text, stray.note)
-
-    def _lose_piece(self, text: str) -> None:
-        """Damages the open calls if the text may have been a piece of a frame; a `ping` is not."""
-        if _JSON_CHARACTER.search(text):
             self.damage_calls()
+            self.error(Error(stray.note, stray.code, raw=text))
+        elif stray.is_ignored or is_keep_alive(text):
+            self.unknown(text, stray.note)
+        else:
+            self.report_hole(text, stray.note)
+
+    def report_hole(self, text: str, note: str) -> None:
+        """Reports a part of the stream that cannot be read: an error, because something is missing now.
+
+        It may have been a piece of any open call. Before anything was understood it is only unknown, as the whole body
+        may be another wire's; the end decides. At the end of the bytes it is a part that was cut.
+        """
+        self.damage_calls()
+        if self._is_closing or self._has_hole or not self._is_understood():
+            self.unknown(text, note)
+        else:
+            self._report_first_hole(text, note)
+        self._has_hole |= not self._is_closing
+
+    def _report_first_hole(self, text: str | None, note: str) -> None:
+        self.error(Error(f"a part of the stream could not be read: {note}", UNREADABLE_FRAME, raw=as_json_value(text)))
+
+    def _is_understood(self) -> bool:
+        has_reason = any(answer.raw_reason is not None for answer in self.answers.values())
+        return bool(self._blocks.next_block or has_reason or self._errors or self.has_known_frames)
 
     def close(self, rest: Sequence[Framed] = ()) -> list[StreamChunk]:
         """Ends the stream; `rest` are its last frames. Answers that the provider did not end are cut."""
         had_unknown = self._has_unknown or any(isinstance(item, Stray) and item.is_foreign for item in rest)
         self._at_risk.clear()  # an incomplete frame at the end is a cut, not a loss
+        self._is_closing = True
         chunks = self.feed([*rest])
         if not self.is_ended:
             self._has_unknown = had_unknown
@@ -178,10 +195,11 @@ class Wire:
         return chunks + self._take()
 
     def _report_not_understood(self) -> None:
-        """Reports an error if nothing of the body was understood: it may be another wire's."""
-        has_reason = any(answer.raw_reason is not None for answer in self.answers.values())
-        is_empty = not (self._blocks.next_block or has_reason or self._errors or self.has_known_frames)
-        if is_empty and self._has_unknown:
+        """Reports an error if nothing of the body was understood (it may be another wire's), or not its beginning."""
+        if self._is_understood():
+            if self._has_hole and not self._errors:
+                self._report_first_hole(None, "its beginning")
+        elif self._has_unknown:
             self.error(Error(f"nothing in this body was understood: is it really {self.name}?", "not_understood"))
 
     def _take(self) -> list[StreamChunk]:
@@ -216,6 +234,7 @@ class Wire:
             self.out.append(error)
 
     def unknown(self, raw: Any, note: str = "") -> None:
+        """Reports what has no event of its own."""
         self._has_unknown = True
         self.out.append(Unknown(as_json_value(raw), note))
 
@@ -270,21 +289,26 @@ class Wire:
                 pass
         text = payload.decode("utf-8", "replace")
         if is_too_deep(text):
-            self.damage_calls()
-            self.unknown(text, f"a frame nested deeper than MAX_DEPTH ({MAX_DEPTH})")
+            self.report_hole(text, f"a frame nested deeper than MAX_DEPTH ({MAX_DEPTH})")
             return None
         try:
             value = json.loads(text, strict=False)
         except UNREADABLE:
-            if text.startswith(":"):
-                self.out.append(Unknown(as_json_value(text), "a comment sent as data"))  # QUIRKS 104
-            elif text.strip() not in ("", "[DONE]"):
-                self._lose_piece(text)
-                self.unknown(text, "a frame that is not JSON")
+            if not is_keep_alive(text):
+                self.report_hole(text, "a frame that is not JSON")
+            elif text.strip():
+                self.out.append(Unknown(as_json_value(text), "a keep-alive sent as data"))  # QUIRKS 104
             return None
         if self._surrogates is None and "\\ud" in text.lower():
             self._surrogates = EventSurrogateJoiner()
         return value
+
+    def report_no_object(self, value: Any) -> None:
+        """Reports a frame that is JSON but not an object; it may stand for a piece of any call."""
+        if not is_keep_alive_value(value):
+            self.damage_calls()
+        if value is not None:
+            self.unknown(value, "a frame that is not an object")
 
     def report_error(self, value: Any) -> bool:
         """Emits the error if the frame is one; returns whether it is."""
