@@ -14,9 +14,9 @@ from penstock.errors import UsageError
 from penstock.events import Text, ToolCall, ToolCallStart
 from penstock.messages import user
 from penstock.model.model import Model
-from penstock.run.events import StreamEvent, ToolEnd, ToolStart
+from penstock.run.events import StreamEvent, ToolEnd, ToolProgress, ToolStart
 from penstock.testing import Reply, Scripted, call, say
-from penstock.tools.tool import tool
+from penstock.tools.tool import Context, tool
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
     NAMES,
@@ -74,13 +74,14 @@ def test_the_history_is_valid_at_every_event_and_reading_it_changes_nothing(wire
         messages = running.messages
         check_history(messages)
         texts.update(result.text for message in messages for result in message.results)
-        if isinstance(event, ToolStart) and event.name == "slow":
+        if isinstance(event, ToolProgress):
             is_seen.set()
         assert mode == "sync" or running.dump() == before
 
     @tool
-    def slow() -> str:
+    def slow(context: Context[Any]) -> str:
         """Go on until it was seen to run."""
+        context.report("started")
         is_seen.wait(SOON)
         return "slow"
 

@@ -536,15 +536,16 @@ def test_an_awaitable_result_for_a_closed_run_starts_no_loop() -> None:
         raise AssertionError("nobody wants it")
 
     @tool
-    def slow() -> Any:
+    def slow(context: Context[Any]) -> Any:
         """Take a while."""
+        context.report("started")
         has_begun.set()
         released.wait(SOON)
         return never()
 
     with made([Reply(call("slow")), Reply("Done.")], slow).stream("Go.") as running:
         for event in running:
-            if isinstance(event, ToolStart):
+            if isinstance(event, ToolProgress):
                 assert has_begun.wait(SOON)
                 break
     released.set()

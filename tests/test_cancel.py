@@ -9,19 +9,20 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from penstock.agent.agent import Agent
-from penstock.agent.run_reader import MAX_WAIT
+from penstock.agent.driver import MAX_WAIT
 from penstock.events import Text
 from penstock.messages import Message
 from penstock.model.model import Model
-from penstock.run.events import Done, StreamEvent, ToolStart
+from penstock.run.events import Done, StreamEvent, ToolProgress
 from penstock.run.limits import Limits
 from penstock.testing import Hang, Loopback, Reply, always, call, say, wait
-from penstock.tools.tool import as_tool, tool
+from penstock.tools.tool import Context, as_tool, tool
 from tests.asking import AT_ONCE, serving
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
@@ -147,17 +148,22 @@ def test_a_sync_run_that_is_cancelled_before_the_headers_leaves_no_thread_and_no
         agent = Agent(Model("openai-compatible:m", url, "-"))
         for _ in range(answers):
             assert agent.run("Go.").output == "Hi."
-        with agent.stream("Go.") as running:
-            assert staller.reached.wait(SOON)
-            servers = {one for one in threading.enumerate() if not one.name.startswith("penstock")}
-            running.cancel()
-            end = time.monotonic() + AT_ONCE
-            while {one for one in threading.enumerate() if "watchdog" not in one.name} - servers:
-                assert time.monotonic() < end
-                time.sleep(0.01)
-            staller.may_go_on.set()
-            assert staller.gone.wait(AT_ONCE)
+        with agent.stream("Go.") as running, ThreadPoolExecutor() as pool:
+
+            def cancel() -> None:
+                assert staller.reached.wait(SOON)
+                servers = {one for one in threading.enumerate() if not one.name.startswith("penstock")}
+                running.cancel()
+                end = time.monotonic() + AT_ONCE
+                while {one for one in threading.enumerate() if "watchdog" not in one.name} - servers:
+                    assert time.monotonic() < end
+                    time.sleep(0.01)
+                staller.may_go_on.set()
+                assert staller.gone.wait(AT_ONCE)
+
+            cancelling = pool.submit(cancel)
             assert end_of(list(running)).reason == "cancelled"
+            cancelling.result()
     assert staller.connections == 1
 
 
@@ -169,8 +175,9 @@ def test_leaving_the_loop_during_a_tool_ends_the_run(mode: str) -> None:
     began, released = threading.Event(), threading.Event()
 
     @tool
-    def hang() -> str:
+    def hang(context: Context[Any]) -> str:
         """Hang."""
+        context.report("started")
         began.set()
         released.wait(20)
         return "late"
@@ -179,7 +186,7 @@ def test_leaving_the_loop_during_a_tool_ends_the_run(mode: str) -> None:
     if mode == "sync":
         with agent.stream("Go.") as running:
             for event in running:
-                if isinstance(event, ToolStart):
+                if isinstance(event, ToolProgress):
                     break
         messages = running.messages
     else:
@@ -187,7 +194,7 @@ def test_leaving_the_loop_during_a_tool_ends_the_run(mode: str) -> None:
         async def read() -> list[Message]:
             async with agent.astream("Go.") as running:
                 async for event in running:
-                    if isinstance(event, ToolStart):
+                    if isinstance(event, ToolProgress):
                         break
             assert asyncio.all_tasks() == {asyncio.current_task()}
             return running.messages
@@ -202,8 +209,9 @@ def test_a_cancelled_async_tool_stops_in_a_sync_run_too() -> None:
     started, stopped = threading.Event(), threading.Event()
 
     @tool
-    async def hang() -> str:
+    async def hang(context: Context[Any]) -> str:
         """Hang."""
+        context.report("started")
         started.set()
         try:
             await asyncio.sleep(60)
@@ -213,7 +221,7 @@ def test_a_cancelled_async_tool_stops_in_a_sync_run_too() -> None:
 
     with made([Reply(call("hang"))], hang).stream("Go.") as running:
         for event in running:
-            if isinstance(event, ToolStart):
+            if isinstance(event, ToolProgress):
                 assert started.wait(SOON)
                 running.cancel()
     assert stopped.wait(SOON)
@@ -225,8 +233,9 @@ def test_closing_a_sync_run_waits_for_its_cancelled_async_tools() -> None:
     began = threading.Event()
 
     @tool
-    async def slow_to_end() -> str:
+    async def slow_to_end(context: Context[Any]) -> str:
         """Take a while to end."""
+        context.report("started")
         began.set()
         try:
             await asyncio.sleep(60)
@@ -237,7 +246,7 @@ def test_closing_a_sync_run_waits_for_its_cancelled_async_tools() -> None:
 
     with made([Reply(call("slow_to_end"))], slow_to_end).stream("Go.") as running:
         for event in running:
-            if isinstance(event, ToolStart):
+            if isinstance(event, ToolProgress):
                 assert began.wait(SOON)
                 break
     assert ended.is_set()
@@ -270,8 +279,9 @@ class Deaf:
         self.has_begun, self.released, self.has_ended = threading.Event(), threading.Event(), threading.Event()
         self._net = threading.Timer(SOON, self.released.set)
 
-    async def __call__(self) -> str:
+    async def __call__(self, context: Context[Any]) -> str:
         """Go on."""
+        context.report("started")
         self.has_begun.set()
         while not self.released.is_set():
             try:
@@ -307,7 +317,7 @@ def test_a_tool_that_ignores_cancellation_does_not_block_the_run(way: str, mode:
     def read_sync(agent: Agent, deaf: Deaf) -> Any:
         with agent.stream("Go.") as running:
             for event in running:
-                if isinstance(event, ToolStart) and way != "timeout":
+                if isinstance(event, ToolProgress) and way != "timeout":
                     assert deaf.has_begun.wait(SOON)
                     if way == "leave":
                         break
@@ -318,7 +328,7 @@ def test_a_tool_that_ignores_cancellation_does_not_block_the_run(way: str, mode:
         heart = asyncio.create_task(beats(gaps))
         async with agent.astream("Go.") as running:
             async for event in running:
-                if isinstance(event, ToolStart) and way != "timeout":
+                if isinstance(event, ToolProgress) and way != "timeout":
                     assert await asyncio.to_thread(deaf.has_begun.wait, SOON)
                     if way == "leave":
                         break
@@ -345,7 +355,7 @@ def test_closing_waits_once_for_all_tools_that_ignore_cancellation() -> None:
     with Deaf() as deaf:
         with made([Reply(call("deaf")), Reply("Done.")], as_tool(deaf, name="deaf")).stream("Go.") as running:
             for event in running:
-                if isinstance(event, ToolStart):
+                if isinstance(event, ToolProgress):
                     assert deaf.has_begun.wait(SOON)
                     running.cancel()
             began = time.monotonic()  # the loop has ended, and waited

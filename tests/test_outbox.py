@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from penstock.events import Text
@@ -24,16 +25,51 @@ def filled() -> Outbox:
     return outbox
 
 
+def unit(outbox: Outbox) -> list[StreamEvent]:
+    """The next unit."""
+    item = outbox.take()
+    assert isinstance(item, Iterator)
+    return list(item)
+
+
 def taken(outbox: Outbox) -> list[StreamEvent]:
-    return [event for _ in range(len(outbox.units)) for event in outbox.take()]
+    return [event for _ in range(len(outbox.items)) for event in unit(outbox)]
 
 
 def test_units_are_read_whole_and_in_order() -> None:
     outbox = Outbox()
     units = [text(2), report("a", 1), text(1), report("a", 2)]
-    assert all(outbox.put(unit[:]) for unit in units)
-    assert [outbox.take() for _ in units] == units
-    assert not outbox.units
+    assert all(outbox.put(one[:]) for one in units)
+    assert [unit(outbox) for _ in units] == units
+    assert not outbox.items
+    assert outbox.take() is None
+
+
+def test_a_gate_is_taken_after_everything_that_was_put_before_it() -> None:
+    outbox, reached = Outbox(), list[str]()
+    outbox.put(text(2))
+    outbox.hold(lambda: reached.append("gate"))
+    outbox.put(text(1))
+    assert (unit(outbox), reached) == (text(2), [])
+    gate = outbox.take()
+    assert callable(gate)
+    gate()
+    assert (unit(outbox), reached) == (text(1), ["gate"])
+
+
+def test_what_is_dropped_is_what_the_reader_has_not_got() -> None:
+    outbox = Outbox()
+    outbox.put(text(3))
+    outbox.hold(lambda: None)
+    outbox.put(report("a", 1))
+    events = outbox.take()
+    assert isinstance(events, Iterator)
+    assert next(events) == Text(0, "0")
+    unread = [Text(0, "1"), Text(0, "2"), *report("a", 1)]
+    assert outbox.unread_events == unread
+    assert outbox.most_unread == 4
+    assert outbox.drop() == unread
+    assert (list(events), outbox.unread_events, outbox.take(), outbox.unread) == ([], [], None, 0)
 
 
 def test_it_is_full_until_half_of_it_is_read() -> None:
@@ -76,8 +112,8 @@ def test_a_request_that_was_answered_before_it_was_read_is_not_read() -> None:
     outbox.put(requests[:])
     outbox.withdraw("a", "deferred")
     outbox.withdraw("a", "approval")
-    assert (outbox.unread, outbox.take()) == (1, requests[1:])
+    assert (outbox.unread, unit(outbox)) == (1, requests[1:])
     outbox.withdraw("a", "approval")
     outbox.put([requests[0]])
     outbox.withdraw("a", "approval")
-    assert (outbox.unread, outbox.take()) == (0, [])
+    assert (outbox.unread, unit(outbox)) == (0, [])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.run.events import Done, StreamEvent, ToolEnd, ToolProgress, ToolStart, decode, encode
+from penstock.run.events import Done, StreamEvent, ToolEnd, ToolProgress, decode, encode
 from penstock.run.outbox import MAX_AHEAD
 from penstock.testing import Reply, call
 from penstock.tools.tool import Context, tool
@@ -119,12 +119,16 @@ def test_a_tool_waits_for_a_reader_who_does_not_read(kind: str, mode: str) -> No
     agent = made([Reply(call(kind)), Reply("Done.")], counting.tools[kind])
     if mode == "sync":
         with agent.stream("Go.") as running:
+            while not isinstance(next(running), ToolProgress):
+                pass
             assert counting.waits()
             early = counting.count
     else:
 
         async def wait_and_leave() -> tuple[int, Any]:
             async with agent.astream("Go.") as running:
+                while not isinstance(await anext(running), ToolProgress):
+                    pass
                 assert await asyncio.to_thread(counting.waits)
                 early = counting.count
             return early, running
@@ -211,7 +215,7 @@ def test_a_slow_sync_reader_gets_the_newest_report() -> None:
         return "done"
 
     def on_event(running: Any, event: StreamEvent) -> None:
-        if isinstance(event, ToolStart):
+        if isinstance(event, ToolProgress):
             assert has_ended.wait(SOON)
 
     events, _ = drive(streaming(made([Reply(call("count")), Reply("Done.")], count)), "sync", on_event)

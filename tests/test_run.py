@@ -49,7 +49,7 @@ def test_a_call_that_changes_after_it_closed_has_one_execution_with_the_final_ar
     machine.done(early, "too late")
     assert [start.arguments for start in machine.starts] == [{}, {"city": "Rome"}]
     assert machine.cancelled == ([] if is_done_early else [early])
-    machine.commands += machine.run.ended()
+    machine.ended()
     machine.done(machine.starts[1].key, "final")
     assert [result.text for result in machine.requests[1][-1].results] == ["final"]
     assert [event.ending for event in machine.events if isinstance(event, ToolEnd)] == ["discarded", "done"]
@@ -78,7 +78,7 @@ def test_a_withdrawn_response_discards_its_executions() -> None:
     machine.feed(ToolCallStart(0, "c", "look"), ToolCallClosed(0, "c", "look", {"city": "Rome"}), Retry("broken"))
     assert machine.cancelled == [machine.starts[0].key]
     machine.feed(Text(0, "Never mind."), Finish("stop"))
-    machine.commands += machine.run.ended()
+    machine.ended()
     assert [message.role for message in machine.run.messages] == ["user", "assistant"]
     check_ends(machine.events)
 
@@ -87,7 +87,7 @@ def test_a_call_without_an_end_is_reported_as_cut() -> None:
     machine = Machine(look=LOOK)
     machine.feed(ToolCallStart(0, "c", "look"), ToolCallDelta(0, "{}"), ToolCallClosed(0, "c", "look", {}))
     machine.feed(ToolCallStart(1, "d", "look"), Finish("tool_calls"))
-    machine.commands += machine.run.ended()
+    machine.ended()
     assert [event.ending for event in machine.events if isinstance(event, ToolEnd)] == ["discarded", "failed", "failed"]
     assert all("the call is cut" in result.text for result in machine.requests[1][-1].results)
 
@@ -239,6 +239,7 @@ def play(store_at: int, policies: dict[str, ToolPolicy] = POLICIES) -> tuple[Run
                 inputs.extend(Said(chunk) for chunk in answer(min(step, 3)))
                 inputs.append(Ended())
             elif isinstance(command, StartTool):
+                machine.reached(command)
                 ran[f"{command.name} {json.dumps(command.arguments)}"] += 1
                 inputs.insert(len(inputs) // 2, Worked(command.key))
 
@@ -254,6 +255,7 @@ def play(store_at: int, policies: dict[str, ToolPolicy] = POLICIES) -> tuple[Run
         match inputs.pop(0):
             case Said(chunk):
                 carry_out(machine.chunks([chunk]))
+                machine.fold(0)
             case Ended():
                 carry_out(machine.ended())
             case Worked(key):
@@ -300,11 +302,11 @@ def test_a_stored_run_knows_the_ids_that_were_used() -> None:
     machine = Machine(write=ToolPolicy())
     written = ToolCall("c", "write", {}, "{}", sealed_by="call_end")
     machine.feed(written, Finish("tool_calls"))
-    machine.commands += machine.run.ended()
+    machine.ended()
     machine.run = Run.load(machine.run.dump(), {"write": ToolPolicy()})
     machine.commands += machine.run.begin()
     machine.feed(written, Finish("tool_calls"))
-    machine.commands += machine.run.ended()
+    machine.ended()
     assert [start.call_id for start in machine.starts] == ["c", "c_2"]
 
 
@@ -367,7 +369,7 @@ def call_look(machine: Machine, city: str) -> None:
     arguments = {"city": city}
     machine.feed(Text(0, "Hm."), ToolCallStart(1, "c", "look"), ToolCallClosed(1, "c", "look", arguments))
     machine.feed(ToolCall("c", "look", arguments, sealed_by="call_end", block=1), Finish("tool_calls"))
-    machine.commands += machine.run.ended()
+    machine.ended()
 
 
 def test_blocks_and_ids_are_unique_within_a_run_and_the_same_in_events_and_history() -> None:
@@ -377,7 +379,7 @@ def test_blocks_and_ids_are_unique_within_a_run_and_the_same_in_events_and_histo
     call_look(machine, "Oslo")
     machine.done(machine.starts[1].key, "rainy")
     machine.feed(Reasoning(0, "Well."), Text(1, "Done."), Finish("stop"))
-    machine.commands += machine.run.ended()
+    machine.ended()
     assert blocks_of(machine.events) == [0, 1, 2, 3, 4, 5]
     parts = [part for message in machine.run.messages if message.role == "assistant" for part in message.parts]
     assert blocks_of(parts) == [0, 1, 2, 3, 4, 5]  # type: ignore[arg-type]

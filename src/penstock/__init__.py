@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from penstock.adapters.consume import aconsume, consume
     from penstock.adapters.xml_parser import StreamingXMLParser
     from penstock.agent.agent import Agent, AgentStreamer, RunResult
-    from penstock.agent.async_driver import AsyncAgentRun
-    from penstock.agent.sync_driver import AgentRun
+    from penstock.agent.agent_run import AgentRun, AsyncAgentRun
     from penstock.decoder import Decoder, decode
     from penstock.dialects.parser import TextParser
     from penstock.dialects.prompt import render
@@ -94,8 +93,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "adapters.accumulator": ("StreamingToolCallAccumulator",),
     "agent.agent": ("Agent", "AgentStreamer", "RunResult"),
-    "agent.async_driver": ("AsyncAgentRun",),
-    "agent.sync_driver": ("AgentRun",),
+    "agent.agent_run": ("AgentRun", "AsyncAgentRun"),
     "adapters.consume": ("aconsume", "consume"),
     "decoder": ("Decoder", "decode"),
     "dialects.parser": ("TextParser",),

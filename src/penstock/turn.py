@@ -88,6 +88,7 @@ class TurnBuilder:
     def _restart(self) -> None:
         self._pieces: dict[int, tuple[Any, list[str]]] = {}  # the first event of each block, and its pieces
         self._whole: list[tuple[int, TurnPart]] = []
+        self._settled: set[int] = set()  # blocks with a whole or an invalid call, which nothing changes any more
         self._finish = Finish("cut")
         self._usage: Usage | None = None
         self._error: Error | None = None
@@ -99,7 +100,7 @@ class TurnBuilder:
                 if event.choice == self._choice:
                     self._pieces.setdefault(event.block, (event, []))[1].append(event.text)
             case ToolCallStart() | ToolCallDelta():
-                if event.choice == self._choice:
+                if event.choice == self._choice and event.block not in self._settled:
                     pieces = self._pieces.setdefault(event.block, (event, []))[1]
                     pieces.append(event.piece if isinstance(event, ToolCallDelta) else "")
             case ToolCall() | ToolCallInvalid() | Opaque():
@@ -122,6 +123,9 @@ class TurnBuilder:
 
     def _add_whole(self, event: ToolCall | ToolCallInvalid | Opaque) -> None:
         if not isinstance(event, Opaque):
+            if event.block in self._settled:
+                return
+            self._settled.add(event.block)
             self._pieces.pop(event.block, None)
         self._whole.append((event.block, event))
 

@@ -188,10 +188,15 @@ class Player:
         self.inputs.append(what)
         if any(isinstance(command, Emit) for command in commands[1:]):
             raise Broken("events come before other commands", commands)
+        self.run.fold(0)  # its reader reads everything at once
         for command in commands:
             match command:
                 case Emit():
                     self.watch.read(command.events)
+                case AskModel() if not self.run.reached(command):
+                    raise Broken("a request that waited is sent", command)
+                case StartTool(awaits_reader=True) if not self.run.reached(command):
+                    pass  # it was voided by the same input
                 case AskModel():
                     self.watch.valid(list(command.messages))
                     self.chunks = self.next_answer()

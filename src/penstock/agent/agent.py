@@ -38,8 +38,7 @@ from penstock.wires.shared.request import OPTIONS
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from penstock.agent.async_driver import AsyncAgentRun
-    from penstock.agent.sync_driver import AgentRun
+    from penstock.agent.agent_run import AgentRun, AsyncAgentRun
 
     Deps = TypeVar("Deps", default=Any)
 else:
@@ -147,19 +146,19 @@ class Agent(Generic[Deps]):
 
     def stream(self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None) -> AgentRun:
         """Start a run in plain code and stream its events. `messages` is a history to continue from."""
-        from penstock.agent.sync_driver import AgentRun
+        from penstock.agent.agent_run import AgentRun
 
         return AgentRun(self.config, self._new_run(prompt, messages), deps)
 
     def astream(self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None) -> AsyncAgentRun:
         """Start a run in async code and stream its events. `messages` is a history to continue from."""
-        from penstock.agent.async_driver import AsyncAgentRun
+        from penstock.agent.agent_run import AsyncAgentRun
 
         return AsyncAgentRun(self.config, self._new_run(prompt, messages), deps)
 
     def run(self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None) -> RunResult:
         """Run to the end in plain code. A call that needs approval or is deferred pauses the run."""
-        from penstock.agent.sync_driver import AgentRun
+        from penstock.agent.agent_run import AgentRun
 
         with AgentRun(self._pausing_config, self._new_run(prompt, messages), deps) as run:
             for _ in run:
@@ -168,7 +167,7 @@ class Agent(Generic[Deps]):
 
     async def arun(self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None) -> RunResult:
         """Run to the end in async code. A call that needs approval or is deferred pauses the run."""
-        from penstock.agent.async_driver import AsyncAgentRun
+        from penstock.agent.agent_run import AsyncAgentRun
 
         async with AsyncAgentRun(self._pausing_config, self._new_run(prompt, messages), deps) as run:
             async for _ in run:
@@ -177,13 +176,13 @@ class Agent(Generic[Deps]):
 
     def resume(self, stored: bytes | str, *, deps: Deps | None = None) -> AgentRun:
         """Continue a stored run in plain code."""
-        from penstock.agent.sync_driver import AgentRun
+        from penstock.agent.agent_run import AgentRun
 
         return AgentRun(self.config, self._stored_run(stored), deps)
 
     def aresume(self, stored: bytes | str, *, deps: Deps | None = None) -> AsyncAgentRun:
         """Continue a stored run in async code."""
-        from penstock.agent.async_driver import AsyncAgentRun
+        from penstock.agent.agent_run import AsyncAgentRun
 
         return AsyncAgentRun(self.config, self._stored_run(stored), deps)
 

@@ -8,25 +8,27 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from penstock.agent.config import AgentConfig
-from penstock.agent.run_reader import MAX_WAIT, PAUSE, RunReader, provided
+from penstock.agent.driver import FOLD_SIZE, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
 from penstock.agent.timers import Timers
 from penstock.agent.tool_execution import ToolExecution
 from penstock.errors import UsageError
 from penstock.messages import Message
+from penstock.model.stream import AsyncStream
 from penstock.run.commands import AskModel, CancelTool, Command, Emit, StartTool, StopAsking
 from penstock.run.events import Done, RequestKind, StreamEvent
 from penstock.run.machine import Run
-from penstock.run.outbox import MAX_AHEAD
+from penstock.run.outbox import MAX_AHEAD, Gate
 from penstock.tools.outcome import Outcome, failure
 
 
-class AsyncAgentRun(RunReader):
-    """A run that is read in async code: `async with agent.astream(...) as run: async for event in run: …`."""
+class AsyncDriver(Driver):
+    """Drives a run that is read in async code. All of it happens on one event loop."""
 
     def __init__(self, config: AgentConfig, run: Run, deps: Any) -> None:
         super().__init__(config, run, deps)
@@ -34,44 +36,56 @@ class AsyncAgentRun(RunReader):
         self._has_room = asyncio.Event()
         self._inbox: deque[tuple[str, Any]] = deque()  # progress that threads have reported
         self._tools: dict[str, asyncio.Task[Outcome]] = {}
+        self._executions: dict[str, ToolExecution] = {}
         self._timers = Timers()
+        self._stream: AsyncStream | None = None
         self._model_task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        self._events: AsyncIterator[StreamEvent] | None = None  # for `anext`
 
-    async def __aenter__(self) -> Self:
-        self._begin()
-        return self
+    def begin(self) -> None:
+        if self._has_begun:
+            return
+        try:
+            self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        except RuntimeError:
+            raise UsageError("the run has not begun: enter it first, with `async with`, on its loop") from None
+        self._has_begun = True
+        self._variables = copy_context()
+        self._carry_out(self.run.begin())
+        if (seconds := self._config.limits.seconds) is not None:
+            self._timers.start("", seconds, partial(self._happened, self._expired))
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    def cancel(self, why: str) -> None:
+        """Cancel the run. From another thread, this waits for the loop, at most `MAX_WAIT` seconds."""
+        self._is_cancelled = True  # from here on nothing starts, even if the loop is busy
+        for execution in list(self._executions.values()):
+            execution.cancel()
+        if self._is_here or self._loop is None or self._loop.is_closed():
+            self._cancel(why)
+            return
+        is_done = threading.Event()
 
-    def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        self._claim()
-        return self._read_events()
+        def cancel() -> None:
+            self._cancel(why)
+            is_done.set()
 
-    async def __anext__(self) -> StreamEvent:
-        self._events = self._events or aiter(self)
-        return await anext(self._events)
+        with suppress(RuntimeError):  # the loop was closed
+            self._loop.call_soon_threadsafe(cancel)
+            is_done.wait(MAX_WAIT)
 
-    def cancel(self, why: str = "the run was cancelled") -> None:
-        """End the run, from any thread; every call still gets a result."""
-        self._on_loop(lambda: self._carry_out(self._run.cancel(why)))
-
-    def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
-        """Approve or decline a call that waits for approval, from any thread; `arguments` replace the model's."""
-        check = partial(self._run.expect_decision, call_id, approved, arguments)
-        decide = partial(self._run.decide, call_id, approved, arguments, reason)
+    def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str) -> None:
+        check = partial(self.run.expect_decision, call_id, approved, arguments)
+        decide = partial(self.run.decide, call_id, approved, arguments, reason)
         self._resolve(call_id, "approval", check, decide)
 
-    def provide(self, call_id: str, value: Any, is_error: bool = False) -> None:
-        """Give the result of a deferred call, from any thread: anything that a tool may return."""
-        check = partial(self._run.expect, call_id, "deferred")
-        self._resolve(call_id, "deferred", check, lambda: self._run.provide(call_id, provided(value, is_error)))
+    def provide(self, call_id: str, value: Any, is_error: bool) -> None:
+        check = partial(self.run.expect, call_id, "deferred")
+        self._resolve(call_id, "deferred", check, lambda: self.run.provide(call_id, provided(value, is_error)))
 
     async def close(self) -> None:
         """Cancel the run if it has not ended, and wait until its tasks have ended, at most `MAX_WAIT` seconds."""
+        self._is_closed = True
         if self.done is None:
             self.cancel("the reader closed the run")
         self._timers.close()
@@ -82,24 +96,25 @@ class AsyncAgentRun(RunReader):
         if left:
             await asyncio.wait(left, timeout=MAX_WAIT)
 
-    def _begin(self) -> None:
-        if self._has_begun:
-            return
-        try:
-            self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        except RuntimeError:
-            raise UsageError("the run has not begun: enter it first, with `async with`, on its loop") from None
-        self._has_begun = True
-        self._variables = copy_context()
-        self._carry_out(self._run.begin())
-        if (seconds := self._config.limits.seconds) is not None:
-            self._timers.start("", seconds, partial(self._happened, self._expired))
+    def abandon(self) -> None:
+        """Nobody can read the run any more: cancel it, soon, because an object may be freed at any moment."""
+        if self._has_begun and not self._is_closed and self._loop is not None:
+            self._is_cancelled = True
+            with suppress(RuntimeError):  # the loop is closed, and with it all its tasks
+                self._loop.call_soon_threadsafe(self._drop)
+
+    def _drop(self) -> None:
+        self._cancel("the reader dropped the run")
+        self._timers.close()
+
+    def _cancel(self, why: str) -> None:
+        self._carry_out(self.run.cancel(why, self._outbox.drop()))
 
     def _resolve(
         self, call_id: str, kind: RequestKind, check: Callable[[], None], answer: Callable[[], list[Command]]
     ) -> None:
         """Carry out the answer to a request of the run; of two answers the first counts. A wrong one raises here."""
-        self._begin()
+        self.begin()
         self._check_open()
 
         def resolve() -> None:
@@ -111,30 +126,41 @@ class AsyncAgentRun(RunReader):
             resolve()
         else:
             check()
-            self._on_loop(lambda: resolve() if self._run.waits_for(call_id, kind) else None)
+            self._on_loop(lambda: resolve() if self.run.waits_for(call_id, kind) else None)
 
     # -- the reader ------------------------------------------------------------------------------------------------
 
-    async def _read_events(self) -> AsyncIterator[StreamEvent]:
-        self._begin()
+    def read_events(self, reader: object) -> AsyncIterator[StreamEvent]:
+        """The events of the run; the iterator keeps `reader` alive."""
+        self._claim()
+        return self._events(reader)
+
+    async def _events(self, reader: object) -> AsyncIterator[StreamEvent]:
+        self.begin()
         outbox, line_breaks, callbacks = self._outbox, self._line_breaks, self._config.callbacks
         has_callbacks = callbacks.are_set
         try:
             while True:
-                while not outbox.units:
+                while not outbox.items:
                     if self._should_pause:
-                        self._carry_out(self._run.pause())
+                        self._carry_out(self.run.pause())
                     else:
                         self._arrived.clear()
                         await self._arrived.wait()
-                was_full, events = outbox.is_full, outbox.take()
+                was_full, item = outbox.is_full, outbox.take()
                 if was_full and not outbox.is_full:
                     self._has_room.set()
-                for event in events:
+                if callable(item):
+                    item()
+                    continue
+                for event in item or ():
                     if line_breaks is not None:
                         event = line_breaks.feed(event)
-                    if has_callbacks and inspect.isawaitable(result := callbacks.call(event)):
-                        await result
+                    if has_callbacks:
+                        if inspect.isawaitable(result := callbacks.call(event)):
+                            await result
+                        if self._is_cancelled and not is_due_after_cancel(event):
+                            continue
                     yield event
                     if type(event) is Done:
                         return
@@ -155,24 +181,39 @@ class AsyncAgentRun(RunReader):
                     self._arrived.set()
                     if isinstance(last := command.events[-1], Done):
                         self._remember(last)
-                case AskModel():
-                    reading = self._read_model(command.messages)
-                    self._model_task = asyncio.create_task(reading, context=self._variables.copy())
-                    self._model_task.add_done_callback(self._model_was_read)
+                case AskModel() | StartTool(awaits_reader=True):
+                    self._hold(partial(self._reached, command))
                 case StartTool():
-                    self._start_tool(command)
+                    if not self._is_cancelled:  # else the loop was too busy yet to cancel the run
+                        self._start_tool(command)
                 case CancelTool():
                     self._stop_tool(command.key)
                 case StopAsking():
-                    if self._model_task is not None:
-                        self._model_task.cancel()
+                    self._stop_asking()
+
+    def _hold(self, gate: Gate) -> None:
+        """Call this when the reader asks for the event after everything emitted so far."""
+        self._outbox.hold(gate)
+        self._arrived.set()
+
+    def _reached(self, command: AskModel | StartTool) -> None:
+        """The reader has come to a command that waited."""
+        if self._is_cancelled or not self.run.reached(command):
+            return
+        if isinstance(command, StartTool):
+            self._start_tool(command)
+        else:
+            reading = self._read_model(command.messages)
+            self._model_task = asyncio.create_task(reading, context=self._variables.copy())
+            self._model_task.add_done_callback(self._model_was_read)
 
     def _on_loop(self, callback: Callable[[], None]) -> None:
         """Call this on the loop of the run: now, if this is its thread."""
         if self._is_here or self._loop is None:
             callback()
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(callback)
+        else:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(callback)
 
     @property
     def _is_here(self) -> bool:
@@ -180,20 +221,36 @@ class AsyncAgentRun(RunReader):
         return self._thread == threading.get_ident()
 
     async def _read_model(self, messages: tuple[Message, ...]) -> None:
-        run, outbox = self._run, self._outbox
+        run, outbox = self.run, self._outbox
+        if self._is_cancelled:
+            return
         try:
-            async with self._config.model.astream(list(messages), **self._request()) as stream:
+            self._stream = self._config.model.astream(list(messages), **self._request())
+            async with self._stream as stream:
                 async for chunks in stream.batches():
                     self._carry_out(run.chunks(chunks))
+                    if len(run.unfolded) > FOLD_SIZE:
+                        run.fold(outbox.most_unread)
                     if outbox.is_full:
                         await self._room()
-            self._carry_out(run.ended())
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it was, the reader gets it
-            self._carry_out(self._failed(error))
+        except SystemExit as error:  # which would end the loop
+            self._hold(partial(self._happened, partial(self._failed, error)))
 
     def _model_was_read(self, task: asyncio.Task[None]) -> None:
+        """A response has ended: its end, or what ended the task, waits for the reader."""
         if task.cancelled():  # by somebody else, if the run is not over
-            self._carry_out(self._run.cancel("the task that read the answer was cancelled"))
+            self._happened(partial(self.run.cancel, "the task that read the answer was cancelled"))
+        elif (error := task.exception()) is None:
+            self._hold(partial(self._happened, self.run.ended))
+        elif not isinstance(error, KeyboardInterrupt):  # which has ended the loop already
+            self._hold(partial(self._happened, partial(self._failed, error)))
+
+    def _stop_asking(self) -> None:
+        if self._model_task is not None and not self._model_task.done():
+            if self._stream is not None:
+                self._stream.abort()
+            with suppress(RuntimeError):  # the loop is closed
+                self._model_task.cancel()
 
     async def _room(self) -> None:
         """Wait until the reader has caught up."""
@@ -208,14 +265,15 @@ class AsyncAgentRun(RunReader):
         if start.timeout is not None:
             self._timers.start(start.key, start.timeout, partial(self._happened, partial(self._late, start.key)))
         context = self._context(start, partial(self._report, start.key))
-        running = ToolExecution(self._config.tools[start.name], start, context).run_on_loop(self._room)
+        execution = self._executions[start.key] = ToolExecution(self._config.tools[start.name], start, context)
+        running = execution.run_on_loop(self._room)
         task = self._tools[start.key] = asyncio.create_task(running, context=self._variables.copy())
         task.add_done_callback(partial(self._tool_ended, start.key))
 
     def _report(self, key: str, data: Any) -> None:
         """Pass on the progress of a tool; in a thread, when the reader has caught up."""
         if self._is_here:
-            self._carry_out(self._run.tool_progress(key, data))
+            self._carry_out(self.run.tool_progress(key, data))
             return
         while key in self._tools and (self._outbox.is_full or len(self._inbox) + self._outbox.unread > MAX_AHEAD):
             time.sleep(PAUSE)
@@ -224,11 +282,11 @@ class AsyncAgentRun(RunReader):
             self._on_loop(self._take_in)
 
     def _take_in(self) -> None:
-        self._carry_out(self._run.tool_progress(*self._inbox.popleft()))
+        self._carry_out(self.run.tool_progress(*self._inbox.popleft()))
 
     def _late(self, key: str) -> list[Command]:
         self._stop_tool(key)
-        return self._run.tool_late(key)
+        return self.run.tool_late(key)
 
     def _tool_ended(self, key: str, task: asyncio.Task[Outcome]) -> None:
         if not task.cancelled() and isinstance(task.exception(), KeyboardInterrupt):
@@ -236,10 +294,13 @@ class AsyncAgentRun(RunReader):
         self._stop_tool(key)
         self._tools.pop(key, None)
         outcome = failure(asyncio.CancelledError()) if task.cancelled() else task.result()
-        self._happened(partial(self._run.tool_done, key, outcome))
+        self._happened(partial(self.run.tool_done, key, outcome))
 
     def _stop_tool(self, key: str) -> None:
         """Forget a tool that has ended, or cancel it."""
         self._timers.cancel(key)
+        if key in self._executions:
+            self._executions.pop(key).cancel()
         if key in self._tools:
-            self._tools[key].cancel()
+            with suppress(RuntimeError):  # the loop is closed
+                self._tools[key].cancel()

@@ -38,7 +38,7 @@ class SyncTools:
         """Start a tool; a `RuntimeError` if there is no thread for it."""
         execution = ToolExecution(tool, start, context)
         if tool.is_async:
-            self._start_on_loop(start.key, execution.run_on_loop(room), variables)
+            self._start_on_loop(start.key, execution, room, variables)
         else:
             self._start_in_thread(start, execution, room, variables)
 
@@ -57,14 +57,18 @@ class SyncTools:
         loop = self.loop.close()
         return threads if loop is None else [*threads, loop]
 
-    def _start_on_loop(self, key: str, work: Any, variables: Variables) -> None:
+    def _start_on_loop(self, key: str, execution: ToolExecution, room: Room, variables: Variables) -> None:
         def end(task: Future[Any]) -> None:
             error = task.exception()
             with self._lock:
                 self._end(key, task.result() if error is None else failure(error))
 
-        task = self.loop.begin(work, variables.copy())
-        self._cancels[key] = task.stop
+        def cancel() -> None:
+            execution.cancel()  # at once: the loop may be about to begin it
+            task.stop()
+
+        task = self.loop.begin(execution.run_on_loop(room), variables.copy())
+        self._cancels[key] = cancel
         task.add_done_callback(end)
 
     def _start_in_thread(self, start: StartTool, execution: ToolExecution, room: Room, variables: Variables) -> None:

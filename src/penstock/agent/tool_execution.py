@@ -12,6 +12,8 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeGuard
 
+from msgspec.structs import replace
+
 from penstock.agent.loop_thread import LoopTask
 from penstock.jsontext.values import deep_copy
 from penstock.run.commands import StartTool
@@ -33,8 +35,8 @@ class ToolExecution:
     def __init__(self, tool: Tool[..., Any], start: StartTool, context: Context[Any]) -> None:
         self._tool = tool
         self._start = start
-        self._context = context
         self._is_cancelled = threading.Event()
+        self._context = replace(context, cancelled=self._is_cancelled.is_set)
         self._awaited: LoopTask | None = None  # the task that its thread waits for
 
     def cancel(self) -> None:
@@ -101,6 +103,8 @@ class ToolExecution:
     def _call(self) -> Any:
         # A copy, because the history holds the arguments too, and a tool may change them.
         arguments = self._tool.check(deep_copy(self._start.arguments))
+        if self._is_cancelled.is_set():
+            raise Cancelled("the execution was cancelled")
         return self._tool.function(**self._tool.with_context(arguments, self._context))
 
     async def _in_thread(self, call: Callable[[], Any]) -> Outcome | Awaited:

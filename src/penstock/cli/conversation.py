@@ -20,7 +20,7 @@ from penstock.run.events import ApprovalRequest, Done
 
 if TYPE_CHECKING:
     from penstock.agent.agent import Agent
-    from penstock.agent.sync_driver import AgentRun
+    from penstock.agent.agent_run import AgentRun
 
 Answer = tuple[bool, str]
 """Whether a call may run and why not; or True and the result of a deferred call."""

@@ -279,6 +279,10 @@ class AsyncStream(StreamedResponse):
         self._commands.close()
         await self._connection.close()
 
+    def abort(self) -> None:
+        """Break the connection now; whoever reads the stream is cancelled separately, or gets an error."""
+        self._connection.abort()
+
     async def _read(self) -> AsyncIterator[StreamChunk]:
         unfolded, chunks = self._unfolded, self._before_loop
         try:

@@ -11,7 +11,11 @@ from penstock.run.events import StreamEvent
 
 
 class AskModel(Struct, frozen=True):
-    """Send these messages to the model; pass its chunks to `Run.chunks` and the end of its response to `Run.ended`."""
+    """Send these messages to the model; pass its chunks to `Run.chunks` and the end of its response to `Run.ended`.
+
+    It waits for the reader: when everything emitted before it has been read and the next event is asked for, call
+    `Run.reached`, and send the request only if it returns True. `Run.ended` is called at such a moment too.
+    """
 
     messages: tuple[Message, ...]
 
@@ -21,13 +25,17 @@ class StopAsking(Struct, frozen=True):
 
 
 class StartTool(Struct, frozen=True):
-    """Start a tool; pass its outcome to `Run.tool_done`, or call `Run.tool_late` when its timeout expires."""
+    """Start a tool; pass its outcome to `Run.tool_done`, or call `Run.tool_late` when its timeout expires.
+
+    One that `awaits_reader` may have side effects: it waits for the reader like `AskModel`.
+    """
 
     key: str
     call_id: str
     name: str
     arguments: dict[str, Any]
     timeout: float | None = None
+    awaits_reader: bool = False
 
 
 class CancelTool(Struct, frozen=True):

@@ -16,7 +16,7 @@ RequestKind = Literal["approval", "deferred"]
 
 
 class StepStart(Event, frozen=True, tag="step_start"):
-    """A request is sent to the model; `step` counts from 1."""
+    """A request is sent to the model, when this was read; `step` counts from 1."""
 
     step: int
     type: ClassVar[Literal["step_start"]] = "step_start"
@@ -32,7 +32,7 @@ class StepEnd(Event, frozen=True, tag="step_end"):
 
 
 class ToolStart(Event, frozen=True, tag="tool_start"):
-    """A tool was started; `is_early` if the model was still streaming.
+    """A tool starts; `is_early` if the model was still streaming. A tool with side effects begins when this was read.
 
     `fault` is empty, unless the call was damaged and runs with repaired arguments (`Agent(run_repaired=…)`).
     """
@@ -63,7 +63,8 @@ class ToolProgress(Event, frozen=True, tag="tool_progress"):
 class ToolEnd(Event, frozen=True, tag="tool_end"):
     """A call has ended, with the result that the model reads; a `discarded` one is not in the history.
 
-    There is one for every `ToolStart`, and one for every call that has a result in the history, also if it never ran.
+    There is one for every `ToolStart`, and one for every call that has a result in the history, also if it never ran;
+    after `run.cancel()` only for tools that had started.
     """
 
     key: str
@@ -109,11 +110,17 @@ class Done(Event, frozen=True, tag="done"):
     type: ClassVar[Literal["done"]] = "done"
 
 
-StreamEvent = StreamChunk | StepStart | StepEnd | ToolStart | ToolProgress | ToolEnd | ApprovalRequest | Done
+RunEvent = StepStart | StepEnd | ToolStart | ToolProgress | ToolEnd | ApprovalRequest | Done
+StreamEvent = StreamChunk | RunEvent
 """An event of an agent's run: a chunk of a response, or one of the run's own."""
 
 _encoder = msgspec.json.Encoder(enc_hook=nearest_json)  # a tool may report any object
 _decoder = msgspec.json.Decoder(StreamEvent)
+
+
+def is_chunk(event: StreamEvent) -> bool:
+    """Whether the event is a chunk of a response, and not one of the run's own."""
+    return not isinstance(event, RunEvent)
 
 
 def encode(event: StreamEvent) -> bytes:

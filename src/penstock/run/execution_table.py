@@ -46,9 +46,13 @@ class ExecutionTable:
         """The execution of a block."""
         return self._by_block.get(block)
 
+    def find(self, key: str) -> Execution | None:
+        """The execution of this key."""
+        return self._by_key.get(key)
+
     def running(self, key: str) -> Execution | None:
         """The execution of this key, if it is running."""
-        execution = self._by_key.get(key)
+        execution = self.find(key)
         return execution if execution is not None and execution.state == "running" else None
 
     def count(self, *states: State) -> int:

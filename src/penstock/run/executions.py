@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from penstock.errors import ArgumentsError, UsageError
 from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
 from penstock.jsontext.values import canonical_json, readable_json
 from penstock.messages import ToolResult
-from penstock.run.commands import CancelTool, Output
+from penstock.run.commands import CancelTool, Output, StartTool
 from penstock.run.execution import Execution, abandoned_outcome, effect_warning, error_outcome, result_so_far
 from penstock.run.execution_table import ExecutionTable
 from penstock.run.limits import Tally
-from penstock.run.start_rules import RunRules, StartRules
+from penstock.run.start_rules import RunRules, StartRules, Starts
 from penstock.tools.outcome import Outcome
 from penstock.tools.policy import ToolPolicy
 
@@ -22,12 +22,13 @@ from penstock.tools.policy import ToolPolicy
 class Executions:
     """The calls of one step. Its methods are named for what happened, and return events and commands."""
 
-    def __init__(self, step: int, rules: RunRules, tally: Tally) -> None:
+    def __init__(self, step: int, rules: RunRules, tally: Tally, starts: Starts) -> None:
         self.table = ExecutionTable()
         self._step = step
         self._rules = rules
-        self._start = StartRules(self.table, rules, tally)
+        self._start = StartRules(self.table, rules, tally, starts)
         self._voided = 0
+        self._settled: set[int] = set()  # blocks with a confirmed or an invalid call, which nothing changes any more
 
     # -- what happened ---------------------------------------------------------------------------------------------
 
@@ -35,7 +36,7 @@ class Executions:
         """Continue with what was stored. Calls that were ready have not started."""
         self._start.is_turn_over = True
         for execution in executions:
-            if execution.state == "ready":
+            if execution.state in ("ready", "starting"):
                 execution.state = "held"
             self.table.add(execution)
 
@@ -52,6 +53,8 @@ class Executions:
 
     def closed(self, call: ToolCallClosed) -> list[Output]:
         """The arguments of a call have closed; the protocol may still change them."""
+        if call.block in self._settled:
+            return []
         policy, early = self._rules.policies.get(call.name), self.table.at(call.block)
         if policy is not None and policy.start != "closed":
             policy = None
@@ -68,6 +71,9 @@ class Executions:
 
     def confirmed(self, call: ToolCall) -> list[Output]:
         """A call is whole and will not change any more."""
+        if call.block in self._settled:
+            return []
+        self._settled.add(call.block)
         execution, fingerprint = self.table.at(call.block), _fingerprint(call.name, call.arguments)
         outputs: list[Output] = []
         if execution is None or execution.fingerprint != fingerprint:
@@ -83,6 +89,9 @@ class Executions:
 
     def invalid(self, call: ToolCallInvalid) -> list[Output]:
         """A call is cut or malformed: its result says so, unless the caller opted in to repaired arguments."""
+        if call.block in self._settled:
+            return []
+        self._settled.add(call.block)
         fault = call.why.replace("_", " ")
         outputs = self._void(call.block, f"the call is {fault}")
         if call.repaired is not None and call.why != "cut" and call.why in self._rules.run_repaired:
@@ -127,8 +136,13 @@ class Executions:
         """The result of a deferred call has come."""
         return [self.table.finish(self.table.waiting[call_id], outcome)]
 
+    def reached(self, start: StartTool) -> bool:
+        """The reader has come to the start of a tool; returns whether it is still to begin."""
+        return self._start.begin(start.key)
+
     def done(self, key: str, outcome: Outcome) -> list[Output]:
         """An execution ended; that of a voided call is ignored."""
+        self._start.begin(key)  # for a driver without a reader, which calls `reached` for nothing
         execution = self.table.running(key)
         if execution is None:
             return []
@@ -154,15 +168,21 @@ class Executions:
             if call.block not in self.table:
                 self._add(call, {})
 
-    def abandon(self, why: str) -> list[Output]:
-        """The run ends: each call without a result gets one that says what happened to it."""
+    def abandon(self, why: str, blocks: Collection[int]) -> list[Output]:
+        """The run ends: each call without a result gets one that says what happened to it.
+
+        `blocks` are those of the calls in the history. Another call was not read; if it had started, it is discarded.
+        """
         outputs: list[Output] = []
         for execution in self.table:
-            if execution.state == "finished" and execution.is_confirmed:
+            is_open = execution.state != "finished" or not execution.is_confirmed
+            if not is_open or (execution.block not in blocks and execution.state not in ("running", "finished")):
                 continue
             if execution.state == "running":
                 outputs.append(CancelTool(execution.key))
-            outputs.append(self.table.finish(execution, *abandoned_outcome(execution, self._policy(execution), why)))
+            outcome, ending = abandoned_outcome(execution, self._policy(execution), why)
+            end = self.table.finish(execution, outcome, ending if execution.block in blocks else "discarded")
+            outputs.append(end)
             execution.is_confirmed = True  # no confirmation will come
         return outputs
 
@@ -210,7 +230,9 @@ class Executions:
         self._voided += 1
         self.table.remove(early)
         was_running = early.state == "running"
-        is_open = was_running or early.state == "deferred" or (early.state == "finished" and not early.is_confirmed)
+        is_open = early.state in ("starting", "running", "deferred") or (
+            early.state == "finished" and not early.is_confirmed
+        )
         early.state = "finished"  # so that it leaves the queue of those that may start
         early.finish(error_outcome(f"Discarded: {why}."), "discarded")
         return [*([CancelTool(early.key)] if was_running else []), *([early.end] if is_open else [])]

@@ -21,7 +21,8 @@ repaired arguments for its fault, and then only after the turn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -39,7 +40,17 @@ from penstock.events import (
     Usage,
 )
 from penstock.messages import Message, result, tool_results
-from penstock.run.commands import AskModel, Command, Emit, Output, StopAsking, as_commands, sort_outputs
+from penstock.run.commands import (
+    AskModel,
+    CancelTool,
+    Command,
+    Emit,
+    Output,
+    StartTool,
+    StopAsking,
+    as_commands,
+    sort_outputs,
+)
 from penstock.run.events import (
     ApprovalRequest,
     Done,
@@ -48,12 +59,16 @@ from penstock.run.events import (
     StepEnd,
     StepStart,
     StreamEvent,
+    ToolEnd,
     ToolProgress,
+    ToolStart,
+    is_chunk,
 )
+from penstock.run.execution import Execution
 from penstock.run.executions import Executions
 from penstock.run.limits import Limits, Tally
 from penstock.run.numbering import RunNumbering
-from penstock.run.start_rules import RunRules
+from penstock.run.start_rules import RunRules, Starts
 from penstock.run.stored import VERSION, Phase, StoredRun, decode
 from penstock.tools.outcome import Outcome
 from penstock.tools.policy import ToolPolicy
@@ -92,7 +107,9 @@ class Run:
         self._tally = Tally()
         self._numbering = RunNumbering(self.messages)
         self._builder = TurnBuilder()
-        self._executions = Executions(0, self._rules, self._tally)
+        self.unfolded: deque[StreamChunk] = deque()  # the last chunks of the response: see `fold`
+        self._starts = Starts()
+        self._executions = Executions(0, self._rules, self._tally, self._starts)
         self._ending: tuple[EndReason, str] = ("answered", "")  # when it is over: how, and why
 
     # -- what happened ---------------------------------------------------------------------------------------------
@@ -117,17 +134,29 @@ class Run:
             return []
         events: list[StreamEvent] = []
         commands: list[Command] = []
-        for chunk in self._numbering.feed(chunks):
-            self._builder.add(chunk)
+        numbered = self._numbering.feed(chunks)
+        self.unfolded.extend(numbered)
+        for chunk in numbered:
             events.append(chunk)
             if type(chunk) in _CONSEQUENTIAL:
                 sort_outputs(self._consequences(chunk), events, commands)
         return [Emit(events), *commands]
 
+    def fold(self, unread: int) -> None:
+        """The reader has read all chunks but this many of the last ones: add those to the response so far."""
+        unfolded, add = self.unfolded, self._builder.add
+        while len(unfolded) > unread:
+            add(unfolded.popleft())
+
+    def reached(self, command: AskModel | StartTool) -> bool:
+        """The reader has read everything before this command; returns whether to carry it out now."""
+        return self.phase == "answer" if isinstance(command, AskModel) else self._executions.reached(command)
+
     def ended(self) -> list[Command]:
-        """The model's response is over."""
+        """The model's response is over, and the reader has read all of it."""
         if self.phase != "answer":
             return []
+        self.fold(0)
         turn, executions = self._take_turn(), self._executions
         outputs: list[Output] = []
         for call in turn.invalid_calls:
@@ -151,6 +180,7 @@ class Run:
         if self.phase == "over":
             return []
         self.error = error
+        self.fold(0)
         return as_commands([error, *self._stop("error", error.message, "error")])
 
     def tool_progress(self, key: str, data: Any) -> list[Command]:
@@ -178,12 +208,29 @@ class Run:
         self.expect(call_id, "deferred")
         return as_commands(self._after(self._executions.provide(call_id, outcome)))
 
-    def cancel(self, why: str = "the run was cancelled") -> list[Command]:
-        """The reader cancelled the run, or went away."""
-        return as_commands(self._stop("cancelled", why))
+    def cancel(self, why: str = "the run was cancelled", unread: Sequence[StreamEvent] = ()) -> list[Command]:
+        """The reader cancelled the run, or went away, and will not read these events.
+
+        Of them and of the events that follow, the reader gets the ends of tools that had started, the end of the step
+        and that of the run. What was not read of a response is not in the history.
+        """
+        self.fold(sum(is_chunk(event) for event in unread))
+        self.unfolded.clear()
+        if self.phase == "answer" and any(isinstance(event, StepStart) for event in unread):
+            self.phase, self._tally.step = "tools", self.step - 1  # the step has not begun: no request was sent
+        if self.phase != "over":
+            outputs = self._stop("cancelled", why)
+        elif any(isinstance(event, Done) for event in unread):
+            self._ending = "cancelled", why
+            outputs = [self._done(*self._ending)]
+        else:
+            return []
+        hidden = {event.key for event in unread if isinstance(event, ToolStart)}
+        return as_commands([output for output in [*unread, *outputs] if self._is_due(output, hidden)])
 
     def expire(self, why: str) -> list[Command]:
         """The time limit of the run is over."""
+        self.fold(0)
         return as_commands(self._stop("limit", why))
 
     def pause(self) -> list[Command]:
@@ -217,8 +264,8 @@ class Run:
     def history(self) -> list[Message]:
         """The history as it would be if the run ended now; every provider accepts it. The run itself does not change.
 
-        The response so far is in it as one that was cut. A call without a result has one that says why: it is running,
-        it waits for approval, it runs elsewhere.
+        What was read of the response so far (see `fold`) is in it as one that was cut. A call without a result has one
+        that says why: it is running, it waits for approval, it runs elsewhere.
         """
         if self.phase not in ("answer", "tools"):
             return list(self.messages)
@@ -235,7 +282,7 @@ class Run:
     def is_waiting(self) -> bool:
         """Whether nothing can happen before a person decides or a result comes from elsewhere."""
         table = self._executions.table
-        return self.phase == "tools" and bool(table.waiting) and not table.count("ready", "running")
+        return self.phase == "tools" and bool(table.waiting) and not table.count("ready", "starting", "running")
 
     def waits_for(self, call_id: str, kind: RequestKind) -> bool:
         """Whether the call with this id waits for a decision, or for its result from elsewhere."""
@@ -257,7 +304,7 @@ class Run:
 
     def dump(self) -> bytes:
         """The run as JSON, to be loaded and continued elsewhere."""
-        executions = [msgspec.structs.replace(execution, data=None) for execution in self._executions.table]
+        executions = [_to_store(execution) for execution in self._executions.table]
         stored = StoredRun(
             VERSION, self.messages, self.phase, self._builder.build(), executions, self._tally,
             self.output, self._ending, self._numbering.next_block,
@@ -279,7 +326,7 @@ class Run:
         for part in stored.answer.parts:
             run._builder.add(part)
         run._numbering = RunNumbering(stored.messages, stored.next_block)
-        run._executions = Executions(run.step, run._rules, run._tally)
+        run._executions = Executions(run.step, run._rules, run._tally, run._starts)
         run._executions.load(stored.executions)
         return run
 
@@ -310,7 +357,8 @@ class Run:
         self.phase = "answer"
         self._numbering.next_response()
         self._builder = TurnBuilder()
-        self._executions = Executions(self.step, self._rules, self._tally)
+        self.unfolded.clear()
+        self._executions = Executions(self.step, self._rules, self._tally, self._starts)
         return [StepStart(self.step), AskModel(tuple(self.messages))]
 
     def _ask_again(self) -> list[Output]:
@@ -341,8 +389,9 @@ class Run:
 
     def _settle(self, why: str) -> list[Output]:
         """Give every call of the last response a result, and add them to the history, all in one message."""
-        self._executions.complete(_calls(self.messages))
-        outputs = self._executions.abandon(why)
+        calls = _calls(self.messages)
+        self._executions.complete(calls)
+        outputs = self._executions.abandon(why, {call.block for call in calls})
         self.messages += self._results(self.messages)
         return outputs
 
@@ -355,7 +404,7 @@ class Run:
     def _end(self, reason: EndReason, why: str) -> list[Output]:
         outputs = self._settle(why)
         self.phase, self._ending = "over", (reason, why)
-        self._executions = Executions(self.step, self._rules, self._tally)
+        self._executions = Executions(self.step, self._rules, self._tally, self._starts)
         return [*outputs, self._done(reason, why)]
 
     def _stop(self, reason: EndReason, why: str, finish: FinishReason = "cut") -> list[Output]:
@@ -367,8 +416,27 @@ class Run:
             outputs = [StopAsking(), StepEnd(self.step, finish, self._take_turn().usage)]
         return outputs + self._end(reason, why)
 
+    def _is_due(self, output: Output, hidden: Collection[str]) -> bool:
+        """Whether it still comes after the run was cancelled; `hidden` are the tools with a start that was not read."""
+        match output:
+            case ToolEnd():
+                starts = self._starts
+                return output.key in starts.began or (output.key in starts.announced and output.key not in hidden)
+            case Done():
+                return output.reason == "cancelled"
+            case StepEnd() | StopAsking() | CancelTool():
+                return True
+            case _:
+                return False
+
     def _done(self, reason: EndReason, why: str) -> Done:
         return Done(reason, self.output, tuple(self.history), self.usage, why)
+
+
+def _to_store(execution: Execution) -> Execution:
+    """A copy for `dump`: without the program's data, and as not started if its start was not read."""
+    state = "ready" if execution.state == "starting" else execution.state
+    return msgspec.structs.replace(execution, data=None, state=state)
 
 
 def _calls(messages: list[Message]) -> list[ToolCall | ToolCallInvalid]:

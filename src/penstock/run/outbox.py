@@ -1,33 +1,40 @@
 """The outbox of a run: what its reader has not read yet. Pure: the driver guards it and wakes those who wait.
 
 A unit is the list of events that one input to the run emitted: for a read of the network, all its events. Units are
-read whole and in order.
+read in order. Between them stand gates: work that waits until the reader has read everything before it and asks for
+more, such as the next request or the start of a tool with side effects.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
+from operator import length_hint
 
 from penstock.run.events import ApprovalRequest, RequestKind, StreamEvent, ToolProgress
 
 MAX_AHEAD = 10_000
 """How many events may be unread before the model and the tools wait for the reader."""
 
+Gate = Callable[[], None]
+
 
 class Outbox:
-    """Keeps the units of a run until they are read.
+    """Keeps the units and gates of a run until the reader gets to them.
 
     `is_full` is the back-pressure: it is set when more than `MAX_AHEAD` events are unread and cleared when half of them
     have been read. A tool that cannot wait meanwhile loses no order, only reports: its newest one replaces the last one
     that is still unread.
     """
 
-    __slots__ = ("_progress", "is_full", "units", "unread")
+    __slots__ = ("_progress", "_rest", "_taken", "is_full", "items", "unread")
 
     def __init__(self) -> None:
-        self.units: deque[list[StreamEvent]] = deque()
+        self.items: deque[list[StreamEvent] | Gate] = deque()
         self.is_full = False
-        self.unread = 0
+        self.unread = 0  # events, without those of the unit that was taken last
+        self._taken: list[StreamEvent] = []
+        self._rest: Iterator[StreamEvent] = iter(self._taken)
         self._progress: dict[str, list[StreamEvent]] = {}  # the unit of each tool's last unread report
 
     def put(self, events: list[StreamEvent]) -> bool:
@@ -38,26 +45,63 @@ class Outbox:
                 unread[0] = report
                 return False
             self._progress[report.key] = events
-        self.units.append(events)
+        self.items.append(events)
         self.unread += len(events)
         if self.unread > MAX_AHEAD:
             self.is_full = True
         return True
 
-    def take(self) -> list[StreamEvent]:
-        """Return the next unit. There must be one."""
-        events = self.units.popleft()
-        self.unread -= len(events)
+    def hold(self, gate: Gate) -> None:
+        """Add a gate: it is called when the reader asks for the event after everything that was put before."""
+        self.items.append(gate)
+
+    def take(self) -> Iterator[StreamEvent] | Gate | None:
+        """The reader asks for more: returns the next unit, to be read event by event, or the next gate, to be called.
+
+        None if there is nothing.
+        """
+        item = self.items.popleft() if self.items else None
+        if not isinstance(item, list):
+            return item
+        self.unread -= len(item)
         if self.is_full and self.unread <= MAX_AHEAD // 2:
             self.is_full = False
-        report = events[0] if self._progress and events else None
-        if isinstance(report, ToolProgress) and self._progress.get(report.key) is events:
+        report = item[0] if self._progress and item else None
+        if isinstance(report, ToolProgress) and self._progress.get(report.key) is item:
             del self._progress[report.key]
+        self._taken, self._rest = item, iter(item)
+        return self._rest
+
+    @property
+    def most_unread(self) -> int:
+        """How many events are unread at most: those of the unit that was taken last count as unread."""
+        return self.unread + len(self._taken)
+
+    @property
+    def unread_events(self) -> list[StreamEvent]:
+        """The events that the reader has not got yet."""
+        events = self._taken[len(self._taken) - length_hint(self._rest) :]
+        for item in self.items:
+            if isinstance(item, list):
+                events += item
+        return events
+
+    def drop(self) -> list[StreamEvent]:
+        """Remove everything that the reader has not got yet; returns the events. Who waits for room goes on waiting."""
+        events = [*self._rest]  # which ends the reader's loop over them
+        for item in self.items:
+            if isinstance(item, list):
+                events += item
+        self.items.clear()
+        self._progress.clear()
+        self.unread = 0
         return events
 
     def withdraw(self, call_id: str, kind: RequestKind) -> None:
         """Remove the request for a decision or a result that was answered before it was read."""
-        for events in self.units:
+        for events in self.items:
+            if not isinstance(events, list):
+                continue
             for event in events:
                 if isinstance(event, ApprovalRequest) and (event.call_id, event.kind) == (call_id, kind):
                     events.remove(event)

@@ -26,6 +26,14 @@ class RunRules(Struct, frozen=True):
     run_repaired: frozenset[Fault] = frozenset()
 
 
+class Starts:
+    """The keys of the executions of a run whose start was emitted (`announced`), and of those that `began`."""
+
+    def __init__(self) -> None:
+        self.announced: set[str] = set()
+        self.began: set[str] = set()
+
+
 class ReadyQueue:
     """The calls that may start, in order; a tool that is not parallel runs alone."""
 
@@ -61,10 +69,11 @@ def _head(queue: deque[Execution]) -> Execution | None:
 class StartRules:
     """Decides for the executions of one step when they start, and starts them."""
 
-    def __init__(self, table: ExecutionTable, rules: RunRules, tally: Tally) -> None:
+    def __init__(self, table: ExecutionTable, rules: RunRules, tally: Tally, starts: Starts) -> None:
         self._table = table
         self._rules = rules
         self._tally = tally
+        self._starts = starts
         self._ready = ReadyQueue()
         self.is_turn_over = False
 
@@ -110,22 +119,35 @@ class StartRules:
     def start_ready(self) -> list[Output]:
         """Start what may start now."""
         outputs: list[Output] = []
-        while (execution := self._ready.take(self._table.count("running"))) is not None:
-            self._table.set_state(execution, "running")
+        while (execution := self._ready.take(self._table.count("starting", "running"))) is not None:
+            policy = self._rules.policies[execution.name]
+            self._table.set_state(execution, "starting")
+            self._starts.announced.add(execution.key)
             self._tally.calls += 1
             call = execution.key, execution.call_id, execution.name
-            timeout = self._rules.policies[execution.name].timeout
             outputs += [
                 ToolStart(*call, deep_copy(execution.arguments), not self.is_turn_over, execution.fault),
-                StartTool(*call, execution.arguments, timeout),
+                StartTool(*call, execution.arguments, policy.timeout, policy.may_have_effect),
             ]
+            if not policy.may_have_effect:
+                self.begin(execution.key)
         return outputs
+
+    def begin(self, key: str) -> bool:
+        """Mark an execution as running; False if it is not to start any more."""
+        execution = self._table.find(key)
+        if execution is None or execution.state != "starting":
+            return False
+        self._table.set_state(execution, "running")
+        self._starts.began.add(key)
+        return True
 
     def _defer(self, execution: Execution, policy: ToolPolicy) -> Output:
         arguments = policy.check_arguments(execution.arguments)
         if isinstance(arguments, Outcome):
             return self._table.finish(execution, arguments)
         self._table.set_state(execution, "deferred")
+        self._starts.began.add(execution.key)  # elsewhere
         self._tally.calls += 1
         return execution.request
 

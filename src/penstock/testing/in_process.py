@@ -147,6 +147,9 @@ class AsyncPlayedConnection(Playback):
             raise ReadTimedOut("no data received in time")
         return data
 
+    def abort(self) -> None:
+        self._actions = iter(())
+
     async def close(self) -> None:
         self._actions = iter(())
 

@@ -30,12 +30,17 @@ def _ignore(progress: Any) -> None:
     """The default of `Context.report`."""
 
 
+def _never() -> bool:
+    """The default of `Context.cancelled`."""
+    return False
+
+
 class Context(Struct, Generic[Deps], frozen=True, eq=False):
     """The run that a tool is called in. A parameter with this annotation gets it; the model does not see it.
 
     `deps` is what the program passed to the run. `report` emits progress. If the reader of the run is slow, `report`
     waits; called on the event loop of the run, where it cannot wait, it replaces the last unread report of the same
-    call.
+    call. A plain function cannot be stopped from outside: one that takes long asks `is_cancelled` now and then.
     """
 
     deps: Deps
@@ -43,6 +48,12 @@ class Context(Struct, Generic[Deps], frozen=True, eq=False):
     tool: str = ""
     step: int = 0
     report: Callable[[Any], None] = _ignore
+    cancelled: Callable[[], bool] = _never
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the call was cancelled, or its timeout expired: nobody waits for its result."""
+        return self.cancelled()
 
 
 class Parameter(Struct, frozen=True):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import Any
 from urllib.parse import urlsplit
@@ -110,6 +112,13 @@ class AsyncHTTPConnection:
             self._is_expired = True
             self._content.set_exception(TimeoutError())
 
+    def abort(self) -> None:
+        """Break the connection now: the socket itself, because closing it takes another turn of the event loop."""
+        if self._response is not None:
+            _shut_down(self._response)
+            if not hasattr(self._response, "aclose"):
+                self._response.close()
+
     async def close(self) -> None:
         """Close the connection; it is reused only if the response was read to its end."""
         response, self._response, self._deadline = self._response, None, None
@@ -118,6 +127,18 @@ class AsyncHTTPConnection:
             await response.aclose()
         elif response is not None:
             response.close() if not response.content.at_eof() else response.release()
+
+
+def _shut_down(response: Any) -> None:
+    """Shut down the socket of a response of aiohttp or httpx, if it is still open."""
+    if hasattr(response, "aclose"):
+        transport = response.extensions.get("network_stream")
+    else:
+        transport = None if response.connection is None else response.connection.transport
+    sock = None if transport is None else transport.get_extra_info("socket")
+    if sock is not None:
+        with suppress(OSError, AttributeError):  # it is closed already, or not a socket of the operating system
+            sock.shutdown(socket.SHUT_RDWR)
 
 
 class _HTTPXContent:

@@ -1,7 +1,13 @@
-"""What both drivers share: the state of a run as its reader sees it, while it runs and afterwards."""
+"""What both drivers share: the state of a run, its outbox, and the way from the machine to its reader.
+
+A driver carries out the commands of the machine. Its threads and tasks refer to the driver, but not to the public run
+(`agent_run`), so that a run which nobody can read any more is freed, and stopped. What the reader must have read before
+(the next request, the start of a tool with side effects, the end of a response) waits in the outbox.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
@@ -10,10 +16,9 @@ from msgspec.structs import replace
 
 from penstock.agent.config import AgentConfig
 from penstock.errors import AlreadyReadError, ProviderError, UsageError
-from penstock.events import Error, Text, ToolCall, ToolCallInvalid, ToolCallStart, Usage
-from penstock.messages import History
+from penstock.events import Error, Text, ToolCall, ToolCallInvalid, ToolCallStart
 from penstock.run.commands import Command, StartTool
-from penstock.run.events import ApprovalRequest, Done, EndReason, StepStart, StreamEvent
+from penstock.run.events import Done, StepEnd, StepStart, StreamEvent, ToolEnd, is_chunk
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
 from penstock.tools.outcome import Outcome, as_outcome
@@ -25,60 +30,31 @@ MAX_WAIT = 1.0
 PAUSE = 0.01
 """How many seconds a thread sleeps before it checks again whether the reader has caught up."""
 
+FOLD_SIZE = 50
+"""How many chunks that were read are added to the response at once, which is faster than one by one."""
 
-class RunReader:
-    """A run as its reader sees it. The subclasses drive it: `AgentRun` in plain code, `AsyncAgentRun` in async code."""
+
+class Driver:
+    """The state of a run that both drivers share: `SyncDriver` for plain code, `AsyncDriver` for async code."""
 
     def __init__(self, config: AgentConfig, run: Run, deps: Any) -> None:
+        self.run = run
         self.done: Done | None = None
         self.error: Exception | None = None
+        self.first_message = len(run.messages)  # of this run
         self._config = config
-        self._run = run
         self._deps = deps
         self._outbox = Outbox()
         self._variables = copy_context()  # which tools see: those of the code that began the run
         self._has_begun = False
         self._is_read = False
+        self._is_cancelled = False
+        self._is_closed = False
         self._line_breaks = LineBreaks() if config.separate_text else None
-        self._history_length = len(run.messages)
 
-    @property
-    def output(self) -> str:
-        """The text of the last response."""
-        return self._run.output
-
-    @property
-    def messages(self) -> History:
-        """The history at this moment; another run can continue from it, with any provider.
-
-        While the model streams, its response so far is in it as one that was cut. A call without a result, because it
-        runs or waits, has one that says so; `dump` keeps such a call open, for `resume`.
-        """
-        return self._run.history
-
-    @property
-    def usage(self) -> Usage:
-        """The tokens of all responses together."""
-        return self._run.usage
-
-    @property
-    def finish_reason(self) -> EndReason | None:
-        """How the run ended; None until then."""
-        return self.done.reason if self.done else None
-
-    @property
-    def waiting(self) -> list[ApprovalRequest]:
-        """The calls that wait for a decision or for their result from elsewhere, also before a stored run is read."""
-        return self._run.waiting
-
-    @property
-    def has_answer(self) -> bool:
-        """Whether the model has responded in this run."""
-        return any(message.role == "assistant" for message in self._run.messages[self._history_length :])
-
-    def dump(self) -> bytes:
-        """The run as JSON, to be continued elsewhere by `Agent.resume`."""
-        return self._run.dump()
+    def fold(self) -> None:
+        """Bring the history up to what the reader has read."""
+        self.run.fold(sum(is_chunk(event) for event in self._outbox.unread_events))
 
     def _check_open(self) -> None:
         if self.done is not None and self.done.reason == "paused":
@@ -87,8 +63,8 @@ class RunReader:
     @property
     def _should_pause(self) -> bool:
         """Whether a reader who has read everything would wait for somebody else."""
-        is_idle = not self._outbox.units and self.done is None
-        return is_idle and self._config.approvals == "pause" and self._run.is_waiting
+        is_idle = not self._outbox.items and self.done is None
+        return is_idle and self._config.approvals == "pause" and self.run.is_waiting
 
     def _claim(self) -> None:
         """Let nobody else read the run."""
@@ -100,31 +76,43 @@ class RunReader:
         """The commands of an input to the run; if it raises, the run fails."""
         try:
             return step()
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # the run calls a user's code
+        except BaseException as error:  # the run calls a user's code
+            if is_interrupt(error):
+                raise
             return self._failed(error)
 
     def _expired(self) -> list[Command]:
         """The commands after the time limit of the run."""
-        return self._run.expire(f"the run took longer than {self._config.limits.seconds:g} seconds")
+        return self.run.expire(f"the run took longer than {self._config.limits.seconds:g} seconds")
 
     def _failed(self, error: BaseException) -> list[Command]:
         """The commands after the request to the model, or anything else, failed; none if the run is over."""
-        if self._run.is_over:
+        if self.run.is_over:
             return []
-        self.error = error if isinstance(error, Exception) else RuntimeError(f"something called for {error!r}")
-        return self._run.failed(_error_event(error))
+        self.error = _as_exception(error)
+        return self.run.failed(_error_event(error))
 
     def _remember(self, done: Done) -> None:
         self.done = done
-        if done.reason == "error" and self.error is None and self._run.error is not None:
-            self.error = _provider_error(self._run.error)
+        if done.reason == "error" and self.error is None and self.run.error is not None:
+            self.error = _provider_error(self.run.error)
 
     def _request(self) -> dict[str, Any]:
-        options = {**self._config.options, "id_prefix": f"call_{self._run.step}_"}
+        options = {**self._config.options, "id_prefix": f"call_{self.run.step}_"}
         return {"tools": list(self._config.tools.values()), "system_prompt": self._config.instructions, **options}
 
     def _context(self, start: StartTool, report: Callable[[Any], None]) -> Context[Any]:
-        return Context(deps=self._deps, call_id=start.call_id, tool=start.name, step=self._run.step, report=report)
+        return Context(deps=self._deps, call_id=start.call_id, tool=start.name, step=self.run.step, report=report)
+
+
+def is_due_after_cancel(event: StreamEvent) -> bool:
+    """Whether a reader who has cancelled the run still gets this event."""
+    return isinstance(event, ToolEnd | StepEnd | Done)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether this is the Ctrl-C of the program, which is not for the run to handle."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 class LineBreaks:
@@ -152,6 +140,15 @@ def provided(value: Any, is_error: bool) -> Outcome:
     """The outcome of a deferred call: its result from elsewhere, as if a tool had returned it."""
     result = as_outcome(value)
     return replace(result, is_error=True) if is_error else result
+
+
+def _as_exception(error: BaseException) -> Exception:
+    """The error of a run: what ended a worker, such as `SystemExit`, must not end the program that reads it."""
+    if isinstance(error, Exception):
+        return error
+    exception = RuntimeError(f"something called for {error!r}")
+    exception.__cause__ = error
+    return exception
 
 
 def _provider_error(error: Error) -> ProviderError:

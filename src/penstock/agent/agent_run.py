@@ -1,0 +1,171 @@
+"""A run as its reader sees it: `AgentRun` in plain code, `AsyncAgentRun` in async code.
+
+The reader is a gate: a tool with side effects starts, the next request is sent, and the end of a response is processed
+only when the reader has read everything before it and asks for the next event. A run that is dropped is cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Generic, Self, TypeVar
+
+from penstock.agent.async_driver import AsyncDriver
+from penstock.agent.config import AgentConfig
+from penstock.agent.sync_driver import SyncDriver
+from penstock.events import Usage
+from penstock.messages import History
+from penstock.run.events import ApprovalRequest, Done, EndReason, StreamEvent
+from penstock.run.machine import Run
+
+D = TypeVar("D", SyncDriver, AsyncDriver)
+
+
+class RunReader(Generic[D]):
+    """The state of a run, while it runs and afterwards."""
+
+    def __init__(self, driver: D) -> None:
+        self._driver: D = driver
+
+    def __del__(self) -> None:
+        self._driver.abandon()
+
+    @property
+    def done(self) -> Done | None:
+        """The last event; None until the run has ended."""
+        return self._driver.done
+
+    @property
+    def error(self) -> Exception | None:
+        """The exception of a request that failed."""
+        return self._driver.error
+
+    @property
+    def output(self) -> str:
+        """The text of the last response."""
+        return self._driver.run.output
+
+    @property
+    def messages(self) -> History:
+        """The history at this moment; another run can continue from it, with any provider.
+
+        While the model streams, what was read of its response is in it as one that was cut. A call without a result,
+        because it runs or waits, has one that says so; `dump` keeps such a call open, for `resume`.
+        """
+        self._driver.fold()
+        return self._driver.run.history
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all responses together."""
+        return self._driver.run.usage
+
+    @property
+    def finish_reason(self) -> EndReason | None:
+        """How the run ended; None until then."""
+        return self.done.reason if self.done else None
+
+    @property
+    def waiting(self) -> list[ApprovalRequest]:
+        """The calls that wait for a decision or for their result from elsewhere, also before a stored run is read."""
+        return self._driver.run.waiting
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether the model has responded in this run."""
+        messages = self._driver.run.messages[self._driver.first_message :]
+        return any(message.role == "assistant" for message in messages)
+
+    def dump(self) -> bytes:
+        """The run as JSON, to be continued elsewhere by `Agent.resume`."""
+        self._driver.fold()
+        return self._driver.run.dump()
+
+    def cancel(self, why: str = "the run was cancelled") -> None:
+        """End the run, from any thread; every call still gets a result.
+
+        When this returns, no tool starts any more, no request is sent, and the connection is closed. The reader gets
+        no unread events, only the ends of tools that had started, of the step and of the run.
+        """
+        self._driver.cancel(why)
+
+    def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
+        """Approve or decline a call that waits for approval, from any thread; `arguments` replace the model's."""
+        self._driver.decide(call_id, approved, arguments, reason)
+
+    def provide(self, call_id: str, value: Any, is_error: bool = False) -> None:
+        """Give the result of a deferred call, from any thread: anything that a tool may return."""
+        self._driver.provide(call_id, value, is_error)
+
+
+class AgentRun(RunReader[SyncDriver]):
+    """A run that is read in plain code: `with agent.stream(...) as run: for event in run: …`."""
+
+    def __init__(self, config: AgentConfig, run: Run, deps: Any) -> None:
+        super().__init__(SyncDriver(config, run, deps))
+        self._events: Iterator[StreamEvent] | None = None  # for `next`
+
+    def __enter__(self) -> Self:
+        self._driver.begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        return self._driver.read_events(self)
+
+    def __next__(self) -> StreamEvent:
+        if self._events is None:
+            self._events = self._driver.read_events(None)  # without a reference to this run, which could not be freed
+        return next(self._events)
+
+    @property
+    def messages(self) -> History:
+        """The history at this moment; another run can continue from it: see `RunReader.messages`."""
+        with self._driver.lock:
+            return super().messages
+
+    @property
+    def waiting(self) -> list[ApprovalRequest]:
+        """The calls that wait for a decision or for their result from elsewhere."""
+        with self._driver.lock:
+            return super().waiting
+
+    def dump(self) -> bytes:
+        """The run as JSON, to be continued elsewhere by `Agent.resume`."""
+        with self._driver.lock:
+            return super().dump()
+
+    def close(self) -> None:
+        """Cancel the run if it has not ended, and wait until its threads have ended, at most a second.
+
+        A tool that is a plain function cannot be stopped: it may run on.
+        """
+        self._driver.close()
+
+
+class AsyncAgentRun(RunReader[AsyncDriver]):
+    """A run that is read in async code: `async with agent.astream(...) as run: async for event in run: …`."""
+
+    def __init__(self, config: AgentConfig, run: Run, deps: Any) -> None:
+        super().__init__(AsyncDriver(config, run, deps))
+        self._events: AsyncIterator[StreamEvent] | None = None  # for `anext`
+
+    async def __aenter__(self) -> Self:
+        self._driver.begin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        return self._driver.read_events(self)
+
+    async def __anext__(self) -> StreamEvent:
+        if self._events is None:
+            self._events = self._driver.read_events(None)  # without a reference to this run, which could not be freed
+        return await anext(self._events)
+
+    async def close(self) -> None:
+        """Cancel the run if it has not ended, and wait until its tasks have ended, at most a second."""
+        await self._driver.close()
