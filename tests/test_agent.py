@@ -22,6 +22,7 @@ from penstock.tools.tool import tool
 from penstock.transport.policy import Retries, Timeouts
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import (
+    NAMES,
     SOON,
     Bench,
     check_history,
@@ -309,3 +310,28 @@ def test_a_string_is_not_a_history() -> None:
     for prompt in (None, "And Rome?"):
         with pytest.raises(UsageError, match="pass text as the prompt"):
             agent.stream(prompt, messages="What is the weather in Oslo?")
+
+
+@sync_and_async
+@every_wire
+@pytest.mark.parametrize("choice", ["required", "spend", "none", "auto"])
+def test_a_forced_tool_choice_holds_for_the_first_step(choice: str, wire: str, mode: str) -> None:
+    spent: list[int] = []
+
+    @tool
+    def spend(n: int = 0) -> str:
+        """Spend it."""
+        spent.append(n)
+        return "spent"
+
+    def obey(request: Any) -> Reply:
+        is_forced = request.tool_choice in ("required", "spend")
+        return Reply(call("spend", {"n": len(spent)})) if is_forced else Reply("Done.")
+
+    script = Scripted(obey)
+    result = run_of(Agent(Model(NAMES[wire], via=script), [spend], tool_choice=choice), mode, "Go.")
+    assert (result.reason, result.output) == ("answered", "Done.")
+    first, *others = [request.tool_choice for request in script.requests]
+    if first in ("required", "spend"):  # not every wire has a choice
+        assert (len(spent), others) == (1, [""])
+    assert (choice in ("required", "spend")) >= bool(others)

@@ -85,7 +85,8 @@ class Agent(Generic[Deps]):
     does not run, unless `run_repaired` names its fault (`duplicated`, `quoted` ...; True: any but `cut` and `quoted`):
     then it runs with repaired arguments. A run that waits only for approvals or deferred results ends as `paused`, to
     be stored (`dump`) and resumed; with `approvals="wait"` a stream keeps waiting. `timeouts` and `retries` replace the
-    model's. Other keywords go with every request: `temperature`, `max_tokens`, `tool_choice` ...
+    model's. Other keywords go with every request: `temperature`, `max_tokens` ... A `tool_choice` that forces a call
+    ("required" or the name of a tool) holds for the first step of a run; in later steps the model chooses.
 
     `Agent[Deps]` is an agent whose tools take a `Context[Deps]`: the type of what `deps=` passes to them.
     """

@@ -30,6 +30,9 @@ MAX_WAIT = 1.0
 PAUSE = 0.01
 """How many seconds a thread sleeps before it checks again whether the reader has caught up."""
 
+UNFORCED_CHOICES = ("", "auto", "none")
+"""The tool choices that hold for every step; one that forces a call holds for the first."""
+
 FOLD_SIZE = 50
 """How many chunks that were read are added to the response at once, which is faster than one by one."""
 
@@ -99,6 +102,8 @@ class Driver:
 
     def _request(self) -> dict[str, Any]:
         options = {**self._config.options, "id_prefix": f"call_{self.run.step}_"}
+        if self.run.step > 1 and options.get("tool_choice", "") not in UNFORCED_CHOICES:
+            del options["tool_choice"]  # a model that obeys would call the tool until a limit ends the run
         return {"tools": list(self._config.tools.values()), "system_prompt": self._config.instructions, **options}
 
     def _context(self, start: StartTool, report: Callable[[Any], None]) -> Context[Any]:
