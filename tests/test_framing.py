@@ -86,9 +86,11 @@ def sse_by_lines(data: bytes) -> Seen:
 
 
 def sse_block(block: list[tuple[bytes, bytes]]) -> Seen:
-    if block[0][0].startswith(b"{"):  # JSON without any framing
-        return [("", b"".join(line + end for line, end in block).rstrip(b"\r\n"))]
     event, data, out = "", list[bytes](), Seen()
+    while len(block) > 1 and is_object(block[0][0]):  # one JSON object per line, without any framing
+        out.append(("", block.pop(0)[0]))
+    if block[0][0].startswith(b"{"):  # one value, on several lines
+        return [*out, ("", b"".join(line + end for line, end in block).rstrip(b"\r\n"))]
     for line, _ in block:
         name, _, value = line.partition(b":")
         value = value[1:] if value.startswith(b" ") else value
@@ -103,6 +105,13 @@ def sse_block(block: list[tuple[bytes, bytes]]) -> Seen:
     is_json_each = all(re.fullmatch(rb"\s*({.*}|\[DONE\])\s*", line) for line in data)
     payloads = data if is_json_each else [b"\n".join(data)]
     return out + [(event, payload) for payload in payloads if data]
+
+
+def is_object(line: bytes) -> bool:
+    try:
+        return line.startswith(b"{") and isinstance(json.loads(line.decode()), dict)
+    except ValueError:
+        return False
 
 
 texts = st.one_of(

@@ -14,7 +14,7 @@ import re
 
 import msgspec
 
-from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, Stray, missing_line_ends, too_large
+from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, Stray, add_frame, missing_line_ends, too_large
 
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|[\r\n]")  # and nothing else: U+2028 is text (QUIRKS 107)
@@ -193,8 +193,7 @@ class SSE:
             out.append(Frames((plain[2] or b"").decode("utf-8", "replace"), [payload]))
             return
         if lines.startswith(b"{") or (lines.startswith(b"[") and _is_json(lines)):
-            # JSON without SSE framing: Google sends late errors so (QUIRKS 155)
-            out.append(Frames("", [lines]))
+            self._unframed(lines, out)
             return
         event, payloads = "", list[bytes]()
         for line in _LINE_END.split(lines):
@@ -215,6 +214,21 @@ class SSE:
             payloads = [b"\n".join(payloads)]
         if payloads:
             out.append(Frames(event, payloads))
+
+    def _unframed(self, lines: bytes, out: list[Framed]) -> None:
+        """Reads JSON without SSE framing: one value, as Google sends late errors (QUIRKS 155), or one per line."""
+        start = 0
+        for end in _LINE_END.finditer(lines):
+            line = lines[start : end.start()]
+            if not line.startswith(b"{") or not _is_json(line):
+                break
+            add_frame(line, out)
+            start = end.end()
+        rest = lines[start:]
+        if start and not rest.startswith(b"{"):
+            self._dispatch(rest, out)
+        else:
+            add_frame(rest, out)
 
     def _remember(self, plain: re.Match[bytes], block: bytes) -> None:
         """Remembers the heading of this block, unless its space is missing, which the next payload might begin with."""
