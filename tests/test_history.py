@@ -43,6 +43,14 @@ def test_a_valid_history_has_no_problems(provider: Any) -> None:
     assert check([], provider) == []
 
 
+def test_a_call_that_ran_with_repaired_arguments_is_sent_with_them() -> None:
+    doubled = ToolCallInvalid(0, "call_1", "weather", '"{}"', "double_encoded", repaired={"city": "Rome"})
+    messages = [ASKED, assistant(doubled), tool_results(result(doubled, "sunny"))]
+    for provider in (None, *PROVIDERS):
+        assert check(messages, provider) == []
+        assert repair(messages, provider).changes == []
+
+
 WRONG: dict[str, tuple[list[str], list[Message]]] = {
     "a call without a result": (["call_without_result"], [ASKED, CALLED, tool_results(SUNNY), user("And?")]),
     "a call at the end": (["call_without_result"] * 2, [ASKED, CALLED]),

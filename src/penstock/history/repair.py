@@ -171,8 +171,10 @@ class _RepairSteps(HistorySteps):
         return name
 
     def call(self, pair: CallResults) -> ToolCall | ToolCallInvalid:
-        """An invalid call that succeeded becomes a valid one."""
+        """An invalid call that succeeded becomes a valid one; of our messages, not if its arguments were repaired."""
         if isinstance(pair.call, ToolCall) or pair.result is None or pair.result.is_error:
+            return pair.call
+        if self._history.is_ours and pair.is_repaired:  # with which it is sent
             return pair.call
         what = f"wrote the arguments of the call {pair.call.id!r}, which are not JSON, as an object"
         self.note(pair.place[0], what)

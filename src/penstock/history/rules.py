@@ -146,10 +146,10 @@ def _leading(history: CheckedHistory, at: int) -> int:
 
 
 def calls_are_whole(history: CheckedHistory) -> Iterator[Problem]:
-    """Arguments are JSON objects; of our messages, an error as the result is enough."""
+    """Arguments are JSON objects; of our messages, an error as the result is enough, and so are repaired arguments."""
     for pair in history.pairs:
-        is_reported = history.is_ours and (pair.result is None or pair.result.is_error)
-        if isinstance(pair.call, ToolCallInvalid) and pair.call.kind == "function" and not is_reported:
+        is_sendable = history.is_ours and (pair.result is None or pair.result.is_error or pair.is_repaired)
+        if isinstance(pair.call, ToolCallInvalid) and pair.call.kind == "function" and not is_sendable:
             what = f"the arguments of the call {pair.call.id!r} are not a JSON object ({pair.call.why})"
             yield history.problem("invalid_call", pair.place, what)
 

@@ -41,6 +41,12 @@ class CallResults:
         return (successes or self.results)[-1] if self.results else None
 
     @property
+    def is_repaired(self) -> bool:
+        """Whether the call is invalid and has repaired arguments, with which it may have run."""
+        call = self.call
+        return isinstance(call, ToolCallInvalid) and call.repaired is not None and call.why != "cut"
+
+    @property
     def valid_call(self) -> ToolCall:
         """The call; if it is invalid, a call with its repaired arguments, or with their text."""
         call = self.call
