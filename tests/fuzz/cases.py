@@ -70,7 +70,7 @@ def plain(frames: list[Any]) -> list[Piece]:
 def encode_frames(wire: str, frames: list[Any], style: Style) -> list[bytes]:
     """The bytes of each frame; what was mutated may be any value of JSON."""
     if style == "body":
-        return [text_of(frame, style) if not isinstance(frame, str) else raw_bytes(frame) for frame in frames]
+        return [text_of(frame, style) + b"\n" if not isinstance(frame, str) else raw_bytes(frame) for frame in frames]
     if style == "array":
         marks = [b"[" if at == 0 else b"," for at in range(len(frames))]
         inner = [text_of(frame, style) if not isinstance(frame, str) else b"null" for frame in frames]

@@ -132,7 +132,9 @@ def harmless_frame(wire: str, chance: Random, before: Frame | None) -> Frame:
 def _with_unreadable(case: Case, chance: Random) -> Case:
     pieces = list(case.pieces)
     last = len(pieces) - (2 if case.wire in ("openai-chat", "mistral", "anthropic") else 1)
-    for at in {chance.randrange(max(last, 1)) for _ in range(chance.choice([1, 1, 1, 2]))}:
+    if not last:
+        return case
+    for at in {chance.randrange(last) for _ in range(chance.choice([1, 1, 1, 2]))}:
         frame = pieces[at].frame
         pieces[at] = Piece(unreadable_frame(case, frame, chance), instead_of=frame)
     return msgspec.structs.replace(case, kind="unreadable", pieces=pieces)
