@@ -43,12 +43,12 @@ def test_a_valid_history_has_no_problems(provider: Any) -> None:
     assert check([], provider) == []
 
 
-def test_a_call_that_ran_with_repaired_arguments_is_sent_with_them() -> None:
+@pytest.mark.parametrize("provider", [None, *PROVIDERS])
+def test_a_call_that_ran_with_repaired_arguments_is_sent_with_them(provider: Any) -> None:
     doubled = ToolCallInvalid(0, "call_1", "weather", '"{}"', "double_encoded", repaired={"city": "Rome"})
     messages = [ASKED, assistant(doubled), tool_results(result(doubled, "sunny"))]
-    for provider in (None, *PROVIDERS):
-        assert check(messages, provider) == []
-        assert repair(messages, provider).changes == []
+    assert check(messages, provider) == []
+    assert repair(messages, provider).changes == []
 
 
 WRONG: dict[str, tuple[list[str], list[Message]]] = {
