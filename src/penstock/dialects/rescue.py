@@ -14,8 +14,8 @@ from penstock.dialects.stage import TextCalls
 from penstock.errors import UsageError
 
 LEAKS = (
-    "hermes", "qwen3_coder", "glm45", "anthropic_xml", "olmo3", "minimax_m2", "minimax_m3", "deepseek_dsml",
-    "deepseek_dsml_v4", "deepseek_v3", "deepseek_v31", "kimi_k2", "harmony", "mistral_v11", "functionary_v31", "gemma4",
+    "hermes", "functionary_v31", "qwen3_coder", "glm45", "anthropic_xml", "olmo3", "minimax_m2", "minimax_m3",
+    "deepseek_dsml", "deepseek_dsml_v4", "deepseek_v3", "deepseek_v31", "kimi_k2", "harmony", "mistral_v11", "gemma4",
     "seed_oss", "granite3", "tool_calls_json_array", "hunyuan_v3", "longcat", "nemotron_v2", "step3", "cohere_action",
     "apertus", "internlm2", "lfm2", "functiongemma", "solar_open", "dots", "minicpm5",
 )  # fmt: skip

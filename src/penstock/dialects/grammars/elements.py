@@ -23,22 +23,36 @@ _NAME = re.compile(r"[^\s<>/]*")
 
 
 def next_key(source: Source, keys: TagNames, *ends: str) -> Reading[tuple[str, str]]:
-    """Reads an opening tag or one of the `ends`; returns the name in the tag and "", or "" and the end."""
+    """Reads an opening tag or one of the `ends`; returns the name in the tag and "", or "" and the end.
+
+    For an element without content, `<path/>`, it returns the name and EMPTY.
+    """
     yield from source.space()
     mark = yield from source.expect(*keys, *ends)
     if mark in ends:
         return "", mark
-    return keys[mark] or (yield from tag_name(source, mark)), ""
+    return (keys[mark], "") if keys[mark] else (yield from tag_name(source, mark))
 
 
-def tag_name(source: Source, start: str) -> Reading[str]:
+EMPTY = "/>"
+
+
+def tag_name(source: Source, start: str) -> Reading[tuple[str, str]]:
     """Reads the name in an opening tag, and the tag's end: `path>`. A mismatch leaves the tag unread."""
     name = yield from source.match(_NAME)
-    end = yield from source.peek()
-    if end and (end != ">" or not name):
+    end = (yield from source.accept(">", EMPTY, f" {EMPTY}")) if name else ""
+    if not end and (yield from source.peek()):
         source.refuse(start + name, "expected an opening tag")
-    yield from source.expect(">")
-    return name
+    if not end:
+        yield from source.expect(">")
+    return name, end.strip().removeprefix(">")
+
+
+def add_empty(call: TextCall, key: str) -> None:
+    """Adds an argument whose element has no content."""
+    write = call.schema.field(key).writer
+    call.key(key)
+    call.add(write("") if write else '""')
 
 
 # -- `<invoke><tool_name>N</tool_name><parameters><P>raw</P></parameters></invoke>` ----------------------------------
@@ -84,7 +98,10 @@ def legacy_parameters(source: Source, call: TextCall) -> Reading[None]:
     end = ""
     while not end:
         key, end = yield from next_key(source, ANY, "</parameters>", "</invoke>", *AFTER_INVOKE)
-        if key:
+        if key and end == EMPTY:
+            add_empty(call, key)
+            end = ""
+        elif key:
             call.key(key)
             own_end = f"</{key}>"
             ends = {"</parameters>": ("</invoke>",), own_end: ("<",)}
@@ -135,23 +152,28 @@ def cline_xml(source: Source, mark: str) -> Reading[None]:
     """Reads `<TOOL><P>raw</P>…</TOOL>`. Only declared names are tags, and a tool's tag must be followed by another."""
     name = mark[1:-1]
     keys, end = {f"<{key}>": key for key in source.tools.schema(name).keys}, f"</{name}>"
-    key = yield from declared_key(source, keys, end)
+    key, mark = yield from declared_key(source, keys, end)
     call = source.begin(name)
     while key:
-        call.key(key)
-        follow = (*keys, end) if key == "content" and keys else ("<",)
-        yield from trimmed_value(source, call, key, {f"</{key}>": follow})
-        key = yield from declared_key(source, keys, end)
+        if mark == EMPTY:
+            add_empty(call, key)
+        else:
+            call.key(key)
+            follow = (*keys, end) if key == "content" and keys else ("<",)
+            yield from trimmed_value(source, call, key, {f"</{key}>": follow})
+        key, mark = yield from declared_key(source, keys, end)
     call.end_keys()
     source.end()
 
 
-def declared_key(source: Source, keys: TagNames, end: str) -> Reading[str]:
-    """Reads the opening tag of the tool's next parameter; "" at the end of the call. Other elements are skipped."""
+def declared_key(source: Source, keys: TagNames, end: str) -> Reading[tuple[str, str]]:
+    """Reads the opening tag of the tool's next parameter, as `next_key` does. Other elements are skipped."""
     while True:
-        key, _ = yield from next_key(source, {**ANY, **keys}, end)
+        key, mark = yield from next_key(source, {**ANY, **keys}, end)
         if not keys or not key or key in keys.values():
-            return key
+            return key, mark
+        if mark == EMPTY:
+            continue
         if source.call is None:
             yield from source.upto(f"</{key}>")
         else:
@@ -244,13 +266,18 @@ MINIMAX = Tags(
 
 def element_parameter(source: Source, call: TextCall, tags: Tags) -> Reading[None]:
     """Reads a parameter, raw or with elements in it: `P>raw NS</P>`, or `P>NS<Q>…NS</Q>NS</P>`."""
-    key = yield from header(source, call, tags.key, tag_name(source, ""))
-    call.key(key)
-    yield from element(source, call, key, call.schema.field(key), 0)
+    tag = yield from header(source, call, tags.key, tag_name(source, ""))
+    call.key(tag[0])
+    yield from element(source, call, tag, call.schema.field(tag[0]), 0)
 
 
-def element(source: Source, call: TextCall, name: str, schema: Schema, depth: int) -> Reading[None]:
+def element(source: Source, call: TextCall, tag: tuple[str, str], schema: Schema, depth: int) -> Reading[None]:
     """Reads the content of an element, and its end. If the schema allows a string, the content is a string."""
+    name, mark = tag
+    if mark == EMPTY:
+        write = leaf_writer(schema)
+        call.add(write("") if write else '""')
+        return
     if "string" not in schema.types and (yield from has_elements(source)):
         yield from elements(source, call, name, schema, depth)
         return
@@ -274,14 +301,15 @@ def elements(source: Source, call: TextCall, name: str, schema: Schema, depth: i
     """Reads the elements in an element as a list or an object, and its end: `NS<Q>…NS</Q>…NS</P>`."""
     if depth == MAX_NESTING:
         raise Mismatch(f"the elements are nested deeper than MAX_NESTING ({MAX_NESTING})")
-    key, _ = yield from next_key(source, ANY_ELEMENT, f"{NS}</{name}>")
+    key, mark = yield from next_key(source, ANY_ELEMENT, f"{NS}</{name}>")
     is_items = is_list(schema, key)
     call.add("[" if is_items else "{")
     while key:
         if not is_items:
             call.add(quote(key) + ":")
-        yield from element(source, call, key, schema.items() if is_items else schema.field(key), depth + 1)
-        key, _ = yield from next_key(source, ANY_ELEMENT, f"{NS}</{name}>")
+        field = schema.items() if is_items else schema.field(key)
+        yield from element(source, call, (key, mark), field, depth + 1)
+        key, mark = yield from next_key(source, ANY_ELEMENT, f"{NS}</{name}>")
         if key:
             call.add(",")
     call.add("]" if is_items else "}")

@@ -6,8 +6,9 @@ import re
 
 from msgspec import Struct
 
-from penstock.dialects.dialect import Dialect
-from penstock.dialects.reading.call_objects import object_call
+from penstock.dialects.dialect import THINK, Dialect
+from penstock.dialects.reading.call_arguments import json_arguments, more_arguments
+from penstock.dialects.reading.call_objects import object_call, tagged_objects
 from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.raw_values import Ends
 from penstock.dialects.reading.recovery import expected, header
@@ -31,9 +32,12 @@ class Functions(Struct, frozen=True):
     layout: tuple[str, ...] = ()
 
     def block(self, source: Source, mark: str) -> Reading[None]:
-        """Reads `<tool_call><function=N>…</function></tool_call>`; the outer tags may be missing."""
+        """Reads `<tool_call><function=N>…</function></tool_call>`; the outer tags may be missing, or have an object."""
         if mark == self.opens:
             yield from source.space()
+            if (yield from source.sees("{", "[")):
+                yield from tagged_objects(source, mark, (self.closes,), object_call)
+                return
             yield from source.expect(FUNCTION)
             yield from self.function(source, source.begin((yield from tag_name(source))))
         else:
@@ -46,18 +50,32 @@ class Functions(Struct, frozen=True):
         """Reads a function without a block around it. If it does not continue as a call, it is text about one."""
         name = yield from tag_name(source)
         yield from source.space()
-        if not (yield from source.sees(PARAMETER, FUNCTION_END)):
+        if not (yield from source.sees(PARAMETER, FUNCTION_END, "{")):
             source.fail(f"expected {PARAMETER!r} or {FUNCTION_END!r}")
         yield from self.function(source, source.begin(name))
 
     def function(self, source: Source, call: TextCall) -> Reading[None]:
         """Reads the parameters of a call, and its end: `<parameter=K>…</parameter></function>`."""
+        yield from source.space()
+        if (yield from source.sees("{")):
+            yield from self.json_object(source, call)
+            return
         mark = yield from self.tag(source)
         while mark == PARAMETER:
             mark = yield from self.parameter(source, call)
         if mark != FUNCTION_END:
             source.unread(mark)
         call.end_keys()
+        source.end()
+
+    def json_object(self, source: Source, call: TextCall) -> Reading[None]:
+        """Reads arguments that are a JSON object instead of parameters, and the end of the call."""
+        yield from json_arguments(source, call)
+        yield from more_arguments(source, call, FUNCTION_END, *self.after)
+        yield from source.space()
+        mark = yield from expected(source, (FUNCTION_END, *self.after), FUNCTION_END)
+        if mark != FUNCTION_END:
+            source.unread(mark)
         source.end()
 
     def parameter(self, source: Source, call: TextCall) -> Reading[str]:
@@ -252,6 +270,27 @@ HUNYUAN = Pairs(
     call_end=_forms("</tool_call>"),
     closes=_forms("</tool_calls>"),
 )
+LONGCAT = Pairs(
+    call=("<longcat_tool_call>",),
+    key=("<longcat_arg_key>",),
+    key_end=("</longcat_arg_key>",),
+    value=("<longcat_arg_value>",),
+    value_end=("</longcat_arg_value>",),
+    call_end=("</longcat_tool_call>",),
+)
+
+
+def longcat(source: Source, mark: str) -> Reading[None]:
+    """Reads `<longcat_tool_call>` with call objects, or with a name, keys and values."""
+    spaces = yield from source.space()
+    has_objects = yield from source.sees("{", "[", "```")
+    source.unread(spaces)
+    if has_objects:
+        yield from tagged_objects(source, mark, LONGCAT.call_end, object_call)
+    else:
+        yield from LONGCAT.block(source, mark)
+
+
 QWEN = Functions("<tool_call>", "</tool_call>", layout=("\n", "\r\n"))
 SEED = Functions("<seed:tool_call>", "</seed:tool_call>")
 
@@ -266,6 +305,12 @@ DIALECTS = {
         opens=(SEED.opens, FUNCTION),
         closes=(SEED.closes, FUNCTION_END, PARAMETER_END),
         think=(("<seed:think>", "</seed:think>"),),
+    ),
+    "longcat": Dialect(
+        block=longcat,
+        opens=LONGCAT.call,
+        closes=LONGCAT.call_end,
+        think=(*THINK, ("<longcat_think>", "</longcat_think>")),
     ),
     "glm45": Dialect(block=GLM.block, opens=GLM.call, closes=GLM.call_end),
     "hunyuan_v3": Dialect(

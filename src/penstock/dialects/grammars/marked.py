@@ -14,6 +14,7 @@ from penstock.dialects.reading.call_objects import (
     fail_if_only_declared,
     object_call,
     object_calls,
+    tagged_objects,
 )
 from penstock.dialects.reading.cursor import Reading
 from penstock.dialects.reading.json import colon, short_string
@@ -25,10 +26,7 @@ from penstock.dialects.reading.source import Source
 
 def tagged(source: Source, mark: str) -> Reading[None]:
     """Reads `<tool_call>{"name": …, "arguments": {…}}</tool_call>`; another opening tag also closes the block."""
-    read = READERS.get(mark, object_call)
-    yield from object_calls(source, read)
-    while not (yield from source.accept_spaced(*CLOSERS.get(mark, ()))) and (yield from source.accept_spaced(mark)):
-        yield from object_calls(source, read)
+    yield from tagged_objects(source, mark, CLOSERS.get(mark, ()), READERS.get(mark, object_call))
 
 
 def functools(source: Source, mark: str) -> Reading[None]:
@@ -147,19 +145,25 @@ def inkling(source: Source, mark: str) -> Reading[None]:
 
 # -- the tables ----------------------------------------------------------------------------------------------------
 
-COHERE = Keys(("tool_name",), ("parameters",), ("tool_call_id",), no_calls=("directly-answer", "directly_answer"))
+HERMES = Keys(("name", "tool_name"))
+COHERE = Keys(
+    ("tool_name", "name"),
+    ("parameters", "arguments"),
+    ("tool_call_id",),
+    no_calls=("directly-answer", "directly_answer"),
+)
 INKLING = Keys(("name",), ("args", "arguments"))
 GRANITE_20B = Keys(no_calls=("no_function",))
 
 CLOSERS = {
     "<tool_call>": ("</tool_call>",),
-    "<longcat_tool_call>": ("</longcat_tool_call>",),
     "<tool_calls>": ("</tool_calls>",),
     "<TOOLCALL>": ("</TOOLCALL>",),
     "[TOOL_CALLS]": ("[/TOOL_CALLS]",),
     "<|START_ACTION|>": ("<|END_ACTION|>",),
 }
 READERS: dict[str, ReadCall] = {
+    "<tool_call>": partial(object_call, keys=HERMES),
     "<function_call>": partial(object_call, keys=GRANITE_20B),
     "<|START_ACTION|>": partial(object_call, keys=COHERE),
 }
@@ -176,7 +180,6 @@ def _row(*opens: str, tokens: tuple[str, ...] = (), think: tuple[tuple[str, str]
 
 DIALECTS = {
     "hermes": _row("<tool_call>"),
-    "longcat": _row("<longcat_tool_call>", think=(*THINK, ("<longcat_think>", "</longcat_think>"))),
     "ernie45": _row("<tool_call>", tokens=RESPONSE),
     "tool_calls_json_array": _row("<tool_calls>", think=(*THINK, APRIEL), tokens=("[END FINAL RESPONSE]", "<|end|>")),
     "minimax_m1": _row("<tool_calls>"),

@@ -161,7 +161,7 @@ def harmony_call(source: Source, name: str) -> Reading[None]:
 
 MUSE = Routing(
     starts=("<|start|>",),
-    inside=("to=", "assistant to="),
+    inside=("to=", "assistant to=", MESSAGE, f"assistant{MESSAGE}"),
     ends=("<|eom|>", "<|eot|>"),
     reasoning=" to=self<|message|>",
 )

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from penstock.dialects.dialect import LLAMA_ENDS, THINK, Dialect
 from penstock.dialects.reading.call_arguments import NAME, closed_call, last_text, name_ahead, named_call, text_call
-from penstock.dialects.reading.call_objects import another, fail_if_only_declared, object_calls
+from penstock.dialects.reading.call_objects import another, fail_if_only_declared, names_tool, object_calls
 from penstock.dialects.reading.code_spans import FENCE
 from penstock.dialects.reading.cursor import Mismatch, Reading
 from penstock.dialects.reading.json import value
@@ -69,8 +69,16 @@ PYTHON_TAG = "<|python_tag|>"
 
 
 def functionary_v31(source: Source, mark: str) -> Reading[None]:
-    """Reads `<function=N>{…}</function>`; or `<|python_tag|>` and code up to the end, a call of `python`."""
-    if mark == PYTHON_TAG:
+    """Reads `<function=N>{…}</function>`; or `<|python_tag|>` and code up to the end, a call of `python`.
+
+    An object after that tag or at the start of the text that names a declared tool is a call of that tool.
+    """
+    if mark == PYTHON_TAG or not mark:
+        if (mark or not source.only_declared) and (yield from names_tool(source)):
+            yield from object_calls(source)
+            return
+        if not mark:
+            source.fail("expected a call")
         if not (yield from source.peek()):
             source.fail("expected code")
         yield from text_call(source, source.begin("python"), "code", partial(python_code, source))
@@ -260,6 +268,7 @@ DIALECTS = {
         opens=("<function=", PYTHON_TAG),
         closes=("</function>",),
         tokens=LLAMA_ENDS,
+        begins_inside=True,
     ),
     "solar_open": Dialect(
         block=solar,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -249,6 +250,27 @@ def object_calls(source: Source, read: ReadCall = object_call) -> Reading[None]:
             yield from read(source)
     if fence:
         yield from source.accept_spaced("```")
+
+
+def tagged_objects(source: Source, mark: str, closers: tuple[str, ...], read: ReadCall) -> Reading[None]:
+    """Reads call objects after a tag, and the closing tag; another opening tag also closes the block."""
+    yield from object_calls(source, read)
+    while not (yield from source.accept_spaced(*closers)) and (yield from source.accept_spaced(mark)):
+        yield from object_calls(source, read)
+
+
+def names_tool(source: Source) -> Reading[bool]:
+    """Returns whether an object comes next that names a declared tool; nothing is read."""
+    pieces = [(yield from source.space())]
+    named: Any = None
+    if (yield from source.sees("{")):
+        try:
+            yield from value(source, pieces.append)
+            named = as_value("".join(pieces))
+        except Mismatch:
+            pass
+    source.unread("".join(pieces))
+    return isinstance(named, dict) and isinstance(name := named.get("name"), str) and name in source.tools
 
 
 def call_array(source: Source, read: ReadCall) -> Reading[None]:

@@ -1,4 +1,4 @@
-"""Python literals, converted to JSON as they arrive: strings, numbers, constants, lists, dicts and tuples."""
+"""Python literals, converted to JSON as they arrive: strings, numbers, constants, lists, dicts, tuples and sets."""
 
 from __future__ import annotations
 
@@ -145,9 +145,9 @@ def digits(source: Source, alphabet: str, most: int) -> Reading[str]:
 
 # -- literals ------------------------------------------------------------------------------------------------------
 
-_CLOSERS = {"[": "]", "{": "}", "(": ")", "(,": ")"}
-"""Open brackets, and what closes them. `(,` is a parenthesis with a comma in it: a tuple."""
-_JSON_CLOSERS = {"[": "]", "{": "}", "(": "", "(,": "]"}
+_CLOSERS = {"[": "]", "{": "}", "(": ")", "(,": ")", "{,": "}"}
+"""Open brackets, and what closes them. `(,` is a parenthesis with a comma in it: a tuple. `{,` is a set."""
+_JSON_CLOSERS = {"[": "]", "{": "}", "(": "", "(,": "]", "{,": "]"}
 _ATOM = re.compile(r"[\w.+-]*")
 _CONSTANTS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -159,7 +159,8 @@ _BASED = re.compile(r"[+-]?0(?:[xX][0-9a-fA-F]{1,64}|[oO][0-7]{1,64}|[bB][01]{1,
 class JSONWriter:
     """Writes JSON. The content of a parenthesis is held back until it is known whether that is a tuple.
 
-    If it is longer than MAX_HELD, it is not taken for a tuple. `opened` are the open brackets of the literal, and
+    The first item in braces is held back until it is known whether that is a set. If what is held back is longer than
+    MAX_HELD, it is taken for neither. `opened` are the open brackets of the literal, and
     `quote` is the quote of the open string. `has_strings`: there was a string. `guessed_quote` is the quote of the last
     string with a guessed end.
     """
@@ -203,14 +204,22 @@ class JSONWriter:
         self._undecided.append(len(self._held))
         self._held.append("")
 
-    def decide(self, bracket: str) -> None:
-        """Decides what the last parenthesis is in JSON: the bracket of a list, or nothing."""
+    def open_brace(self) -> None:
+        """Opens braces, which may become a JSON list."""
+        self._undecided.append(len(self._held))
+        self._held.append("{")
+
+    def decide(self, bracket: str, usual: str = "") -> None:
+        """Decides what the last bracket is in JSON: that of a list or an object, or nothing.
+
+        `usual` is what was written if the bracket could not be held back.
+        """
         if (at := self._undecided.pop()) >= 0:
             self._held[at] = bracket
             if not self._is_holding:
                 self._release()
-        elif bracket:
-            raise Mismatch(f"the first item of a tuple is longer than MAX_HELD ({MAX_HELD} characters)")
+        elif bracket != usual:
+            raise Mismatch(f"the first item of a tuple or set is longer than MAX_HELD ({MAX_HELD} characters)")
 
     def flush(self) -> None:
         """Writes what is held back."""
@@ -232,6 +241,12 @@ def literal(source: Source, out: JSONWriter) -> Reading[None]:
         else:
             yield from scalar(source, out)
         is_item = not bracket
+        if bracket == "{":
+            is_item = yield from first_in_braces(source, out)
+            if opened[-1] == "{" and is_item:  # a key and its colon
+                continue
+            if opened[-1] == "{," and not is_item:  # an item with brackets of its own
+                continue
         while opened and (yield from closes(source, out, opened, is_item)):
             is_item = True
         if not opened:
@@ -248,6 +263,8 @@ def nest(opened: list[str], bracket: str, out: JSONWriter) -> None:
         raise Mismatch(f"nested deeper than MAX_DEPTH ({MAX_DEPTH})")
     if bracket == "(":
         out.open_parenthesis()
+    elif bracket == "{":
+        out.open_brace()
     else:
         out.add(bracket)
 
@@ -272,13 +289,39 @@ def closes(source: Source, out: JSONWriter, opened: list[str], is_item: bool) ->
     return False
 
 
+def first_in_braces(source: Source, out: JSONWriter) -> Reading[bool]:
+    """Reads what comes first in braces: a key and its colon, or a scalar of a set; decides which of them it is.
+
+    Returns whether something was read: not in `{}`, and not if an item of a set has brackets.
+    """
+    yield from source.space()
+    if (yield from source.sees("}")):
+        out.decide("{", "{")
+        return False
+    is_nested = yield from source.sees("[", "{", "(")
+    word = "" if is_nested else (yield from source.match(_ATOM))
+    quote = yield from source.accept(*QUOTES)
+    if quote:
+        yield from strings(source, out, word, quote, (":", ",", "}"))
+    yield from source.space()
+    is_key = not is_nested and (yield from source.accept(":"))
+    if not quote and not is_nested:
+        value = atom(word) or source.refuse(word, "expected a key or a value")
+        out.add(quoted(value) if is_key else value)
+    out.decide("{" if is_key else "[", "{")
+    if is_key:
+        yield from source.space()
+        out.add(":")
+    else:
+        out.opened[-1] = "{,"
+    return not is_nested
+
+
 def dict_key(source: Source, out: JSONWriter) -> Reading[None]:
     """Reads a key and its colon. Keys that are not strings become strings."""
     word = yield from source.match(_ATOM)
     if quote := (yield from source.accept(*QUOTES)):
-        yield from strings(
-            source, out, word, quote, (":", ",", "}")
-        )  # with one of the last two it is a set, which is malformed
+        yield from strings(source, out, word, quote, (":", ",", "}"))
     else:
         out.add(quoted(atom(word) or source.refuse(word, "expected a key")))
     yield from source.space()

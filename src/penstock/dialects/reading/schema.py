@@ -200,11 +200,19 @@ def _refuse(constant: str) -> None:
     raise ValueError(constant)
 
 
+class _SetsAsLists(ast.NodeTransformer):
+    """Converts sets to lists, in the order in which they are written."""
+
+    def visit_Set(self, node: ast.Set) -> ast.AST:
+        return ast.copy_location(ast.List(self.generic_visit(node).elts, ast.Load()), node)  # type: ignore[attr-defined]
+
+
 def literal(text: str) -> Any:
     """Returns the value of a Python literal; None if it is not one, or has values that JSON does not have."""
     try:
         with warnings.catch_warnings(action="ignore"):  # about escapes that Python does not know
-            value = json.loads(json.dumps(ast.literal_eval(text), allow_nan=False))
+            tree = _SetsAsLists().visit(ast.parse(text.strip(), mode="eval"))
+            value = json.loads(json.dumps(ast.literal_eval(tree), allow_nan=False))
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
     return value
