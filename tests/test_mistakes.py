@@ -84,6 +84,17 @@ def test_an_unknown_name_gets_one_suggestion_or_a_short_list(wrong: Any, message
     assert (type(again), str(again)) == (type(raised.value), message)
 
 
+def test_tools_that_are_not_a_list_are_refused() -> None:
+    def weather(city: str) -> str:
+        """The weather."""
+        return city
+
+    tools: list[Any] = [weather, penstock.tool(weather), "weather", {"name": "weather"}, 7]
+    for wrong in tools:
+        with pytest.raises(penstock.UsageError, match=f"tools must be a list of tools, not a {type(wrong).__name__}"):
+            penstock.Model("sim:fast").complete("x", tools=wrong)
+
+
 def test_a_missing_key_survives_pickling() -> None:
     error = penstock.MissingKeyError("openai", ("OPENAI_API_KEY",))
     again = pickle.loads(pickle.dumps(error))

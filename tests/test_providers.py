@@ -210,7 +210,19 @@ def test_a_key_argument_takes_precedence_over_the_environment(monkeypatch: pytes
     monkeypatch.setenv("GROQ_API_KEY", "gsk-from-the-environment")
     assert sent() == "Bearer gsk-from-the-environment"
     assert sent(api_key=KEY) == f"Bearer {KEY}"
-    assert sent(api_key="") == ""
+    with pytest.raises(MissingKeyError, match="GROQ_API_KEY"):
+        sent(api_key=" ")
+    assert sent(api_key="", headers={"Authorization": "Basic eA=="}) == "Basic eA=="
+
+
+@every_provider
+def test_a_blank_key_is_a_missing_key(name: str) -> None:
+    model = Model(f"{name}:m", "https://example.com/v1", api_key="")
+    if PROVIDERS[name].needs_key:
+        with pytest.raises(MissingKeyError):
+            model.check_endpoint()
+    else:
+        model.check_endpoint()
 
 
 def test_no_key_is_read_for_a_scripted_model(monkeypatch: pytest.MonkeyPatch) -> None:

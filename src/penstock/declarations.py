@@ -29,9 +29,14 @@ class ToolDeclaration(Struct, frozen=True):
 
 def read_declarations(tools: Iterable[Any] | None) -> list[ToolDeclaration]:
     """Reads tools: names, functions, objects with a name and a schema, or declarations in any provider's format."""
-    if isinstance(tools, str | bytes | Mapping):
-        raise UsageError(f"tools must be a list of tools, not a {type(tools).__name__}")
+    check_tool_list(tools)
     return [declaration for tool in tools or () for declaration in _read(tool)]
+
+
+def check_tool_list(tools: object) -> None:
+    """Raises if `tools` is not a list of tools, for example a single function."""
+    if tools is not None and (isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable)):
+        raise UsageError(f"tools must be a list of tools, not a {type(tools).__name__}")
 
 
 def tool_names(tools: Iterable[Any] | None) -> tuple[str, ...]:

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from penstock.errors import UsageError
+from penstock.errors import MissingKeyError, UsageError
 from penstock.providers import Provider, find_base_url, find_key
 from penstock.redaction import without_secrets
 from penstock.transport.commands import HTTPRequest
+
+_AUTH_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
+"""Headers that authenticate a request without a key."""
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
@@ -37,11 +40,18 @@ class Endpoint(Struct, frozen=True, kw_only=True):
             key = find_key(self.name, self.provider)
         else:
             key = (self.api_key or "").strip()
+            if not key and self._needs_key:
+                raise MissingKeyError(self.name, self.provider.keys)
         if not (key.isascii() and key.isprintable()):
             raise UsageError(
                 f"the API key for {self.name} has characters that keys cannot have; check that it was copied whole"
             )
         return key
+
+    @property
+    def _needs_key(self) -> bool:
+        is_authenticated = any(name.lower() in _AUTH_HEADERS for name in self.headers)
+        return self.provider.needs_key and not self.is_played and not is_authenticated
 
     def http_request(self, path: str, body: bytes, key: str) -> HTTPRequest:
         """A request to a path below the base URL, authenticated with the key."""

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 import msgspec
 
-from penstock.declarations import read_declarations
+from penstock.declarations import check_tool_list, read_declarations
 from penstock.decoder import Decoder
 from penstock.errors import UsageError
 from penstock.history.read import as_messages
@@ -98,6 +98,11 @@ class Model:
     def base_url(self) -> str:
         """The provider's base URL; raises a `UsageError` if none is set."""
         return self._endpoint.base_url
+
+    def check_endpoint(self) -> None:
+        """Raises a `UsageError` if the API key or the base URL is missing, so that every request would fail."""
+        self._endpoint.find_key()
+        self._endpoint.base_url  # noqa: B018  # raises if there is none
 
     def with_timeouts(self, timeouts: Timeouts | None = None, retries: Retries | None = None) -> Model:
         """A copy of the model with other timeouts and retries; None keeps the model's own."""
@@ -227,11 +232,10 @@ def _read_messages(messages: Any, extra: Mapping[str, Any] | None) -> list[Messa
     return history
 
 
-def _with_schemas(tools: Iterable[Any] | None) -> Iterable[Any] | None:
+def _with_schemas(tools: Iterable[Any] | None) -> list[Any]:
     """The tools, with plain functions made into tools, so that the model gets the schemas of their parameters."""
-    if tools is None or isinstance(tools, str | bytes | Mapping):
-        return tools
-    known = list(tools)
+    check_tool_list(tools)
+    known = list(tools or ())
     if any(isfunction(tool) or ismethod(tool) for tool in known):
         from penstock.tools.tool import as_tool
 
