@@ -25,6 +25,7 @@ from penstock.cli.demo.timeline import Timeline, chart, savings
 from penstock.cli.screen.call_card import CallCard, Span
 from penstock.cli.screen.output import render_run
 from penstock.cli.screen.renderer import LiveRegion, Renderer
+from penstock.cli.screen.response_page import ResponsePage
 from penstock.cli.screen.rows import plain, wrap
 from penstock.cli.screen.run_page import RunPage
 from penstock.dialects.prompt import prompts
@@ -32,6 +33,7 @@ from penstock.events import (
     Error,
     Reasoning,
     Retry,
+    StreamChunk,
     Text,
     ToolCall,
     ToolCallClosed,
@@ -549,6 +551,22 @@ def test_the_cursor_is_shown_again_after_an_exception() -> None:
     assert isinstance(screen.file, io.StringIO)
     output = screen.file.getvalue()
     assert output.endswith("╰─ ■ interrupted\x1b[K\n\x1b[J\x1b[?25h")
+
+
+@pytest.mark.parametrize("event", [Text(0, "So"), ToolCallStart(0, "a", "look")])
+@pytest.mark.parametrize("page", [RunPage, lambda: ResponsePage("openai-chat")])
+def test_ctrl_c_leaves_one_mark(page: Any, event: StreamChunk) -> None:
+    screen = console()
+
+    def interrupt() -> None:
+        with Renderer(screen, page()) as show:
+            show.add(event)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+    assert isinstance(screen.file, io.StringIO)
+    assert screen.file.getvalue().count("■ interrupted") == 1
 
 
 def test_lines_break_at_words_and_lose_nothing() -> None:

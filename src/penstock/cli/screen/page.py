@@ -132,6 +132,13 @@ class Page(ABC, Generic[AnyEvent]):
                 is_open = block.progress.phase == "asking"
                 block.end("left" if is_open else "void", block.progress.message if is_open else reason)
 
+    def interrupt(self) -> None:
+        """Settles everything after Ctrl-C, with a mark in an open call or at the end."""
+        has_open_call = any(isinstance(block, CallCard) and not block.is_settled for block in self._blocks)
+        self.settle("interrupted")
+        if not has_open_call:
+            self._note("finish", "■ ", ("interrupted", "odd"))
+
     def take(self, width: Width, now: float) -> list[Row]:
         """Takes the rows that will not change any more."""
         taken: list[Row] = []

@@ -58,7 +58,10 @@ class Renderer(Generic[AnyEvent]):
         try:
             if kind is None:
                 self._page.close()
-            self._page.settle("interrupted")
+            if kind is KeyboardInterrupt:
+                self._page.interrupt()
+            else:
+                self._page.settle("interrupted")
             self._draw()
         finally:
             if self._ticker is not None:
