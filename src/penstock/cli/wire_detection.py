@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from penstock.cli.screen.terminal import one_line
 from penstock.decoder import Decoder
 from penstock.errors import UsageError
 from penstock.events import Error, Finish, StreamChunk, Unknown
@@ -49,7 +48,7 @@ def _find_problem(start: bytes, is_detected: object) -> str:
         return ""
     if not start.strip():
         return "the input is empty"
-    quoted = one_line(start[:QUOTED_BYTES].decode("utf-8", "replace"), QUOTED_BYTES)
+    quoted = start[:QUOTED_BYTES].decode("utf-8", "replace")
     return (
         f"no wire understands this response, which begins with {quoted!r}; "
         f"name its wire with --wire, one of: {', '.join(WIRES)}"
