@@ -305,6 +305,25 @@ def test_a_missing_key_is_reported_once(folder: Path, options: list[str]) -> Non
     assert (done.stdout + done.stderr).count("set OPENAI_API_KEY") == 1
 
 
+@pytest.mark.parametrize("command", [["chat", "-m", "openai:gpt-5"], ["run", "keyless.py"]])
+def test_a_missing_key_is_reported_before_the_first_prompt(
+    folder: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+    (folder / "keyless.py").write_text("import penstock\nagent = penstock.Agent('openai:gpt-5')\n")
+    with Terminal(folder, *command) as terminal:
+        printed = terminal.expect("set OPENAI_API_KEY in the environment")
+        assert "›" not in printed
+        assert terminal.child.wait(PATIENCE) == 2
+
+
+@pytest.mark.parametrize("name", ["sim:demo", "anthropic:claude-sonnet-5"])
+def test_a_model_in_place_of_the_prompt_is_recognised(name: str) -> None:
+    done = subprocess.run([*PENSTOCK, "chat", name], capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert done.returncode == 2
+    assert f"{name} is a model, not a prompt: penstock chat -m {name}" in done.stderr
+
+
 def test_of_two_output_options_the_last_counts(folder: Path) -> None:
     assert run(folder, "agents.py", "Rome", "--json", "-q").stdout == "I was told: sunny in Rome\n"
     assert run(folder, "agents.py", "Rome", "-q", "--json").stdout.startswith('{"type":"step_start"')
@@ -430,6 +449,22 @@ def test_a_chat_continues_its_history(folder: Path) -> None:
     command = [*PENSTOCK, "chat", "-m", "sim:fast", "--history", "nowhere/talk.json", "Hi."]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "Error: there is no directory nowhere to save the history in\n")
+
+
+@pytest.mark.parametrize("command", [["chat", "-m", "sim:fast"], ["run", "agents.py"]])
+def test_the_messages_of_a_history_are_counted(folder: Path, command: list[str]) -> None:
+    (folder / "talk.json").write_text('[{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}]')
+    with Terminal(folder, *command, "--history", "talk.json") as terminal:
+        assert "2 messages from talk.json" in terminal.expect("› ")
+
+
+@pytest.mark.parametrize("command", [["chat", "-m", "sim:fast"], ["run", "agents.py"]])
+def test_a_broken_history_is_reported_with_its_file(folder: Path, command: list[str]) -> None:
+    (folder / "talk.json").write_text('[{"role": "us')
+    arguments = [*PENSTOCK, *command, "--history", "talk.json", "Hi."]
+    done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: the history in talk.json cannot be read: ")
 
 
 def test_a_conversation_alternates_until_ctrl_d(folder: Path) -> None:

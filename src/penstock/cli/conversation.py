@@ -10,8 +10,8 @@ import click
 
 from penstock.cli.exit_codes import INTERRUPTED, PROVIDER_FAILED, UNSUCCESSFUL, USAGE, WAITING
 from penstock.cli.kept_file import HistoryFile, KeptFile
-from penstock.cli.model_options import is_local_server_down
-from penstock.cli.questions import ask_approval, ask_result, call_text, prompt_lines
+from penstock.cli.model_options import command_message, is_local_server_down
+from penstock.cli.questions import ask_approval, ask_result, call_text, print_title, prompt_lines
 from penstock.cli.screen.output import Format, run_output
 from penstock.cli.screen.terminal import escape
 from penstock.errors import UsageError
@@ -44,8 +44,12 @@ class AgentConversation:
 
     def converse(self) -> None:
         """Alternates between the person and the agent."""
-        title = f"{self._agent.config.model.name} · /help for help, Ctrl-D to leave\n"
-        click.secho(escape(title), dim=True, err=True)
+        model = self._agent.config.model
+        try:
+            model.check_endpoint()
+        except UsageError as error:
+            raise UsageError(command_message(error)) from None
+        print_title(model, self._history, self._messages)
         for line in prompt_lines("› "):
             self.say(line)
             click.echo()

@@ -66,7 +66,10 @@ class HistoryFile:
         from penstock.history.file import read_history
 
         data = self._file.read()
-        return [] if data is None else read_history(data)
+        try:
+            return [] if data is None else read_history(data)
+        except UsageError as error:
+            raise UsageError(f"the history in {self.path} cannot be read: {error}") from None
 
     def write(self, messages: list[Message]) -> str:
         """Saves the messages; returns what went wrong, or the empty string."""

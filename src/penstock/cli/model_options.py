@@ -15,7 +15,9 @@ from penstock.cli.commands.completion import complete_calls, complete_model
 from penstock.cli.exit_codes import PROVIDER_FAILED, USAGE
 from penstock.cli.screen.terminal import escape
 from penstock.errors import ConnectionFailed, MissingKeyError, PenstockError, UnknownWireError, UsageError
-from penstock.model.model import Model
+from penstock.model.model import SCHEMES, Model
+from penstock.providers import ALIASES as PROVIDER_ALIASES
+from penstock.providers import PROVIDERS
 from penstock.wires import ALIASES, WIRES, WireName
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -36,7 +38,15 @@ class ModelName(click.types.StringParamType):
     """The name of a model; the error for a missing one has an example."""
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        prompt = ctx.params.get("prompt") if ctx else None
+        if ctx and prompt and _is_model_name(prompt):
+            return f"{prompt} is a model, not a prompt: {ctx.command_path} -m {prompt}"
         return "Name a model, as in -m sim:demo, which needs no key."
+
+
+def _is_model_name(text: str) -> bool:
+    prefix = text.partition(":")[0]
+    return ":" in text and " " not in text and (prefix in SCHEMES or prefix in PROVIDERS or prefix in PROVIDER_ALIASES)
 
 
 class WireOption(click.Choice[str]):
@@ -83,14 +93,16 @@ def read_prompt(prompt: str | None) -> str:
 def open_model(
     name: str, wire: WireName | None, base_url: str | None, timeout: float | None, record: Any = None
 ) -> Model:
-    """The model of this name."""
+    """The model of this name; an error if it has no key or no base URL."""
     from penstock.transport.policy import Timeouts
 
     timeouts = Timeouts(first_event=timeout, idle=timeout) if timeout else None
     try:
-        return Model(name, base_url, wire=wire, timeouts=timeouts, record=record)
+        model = Model(name, base_url, wire=wire, timeouts=timeouts, record=record)
+        model.check_endpoint()
     except PenstockError as error:
         raise CommandError(command_message(error)) from None
+    return model
 
 
 def command_message(error: PenstockError) -> str:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.cli.screen.terminal import escape
+
+if TYPE_CHECKING:
+    from penstock.cli.kept_file import HistoryFile
+    from penstock.messages import Message
+    from penstock.model.model import Model
 
 NO_ANSWER = "(no answer)"
 """The result of a call for which the person gave none."""
@@ -21,6 +26,13 @@ Ctrl-C  clears the line, or interrupts a response"""
 _YES = {"y", "yes", "yep", "yeah", "yup", "ok", "okay", "sure", "approve", "approved", "go", "fine"}
 _POLITE = {"please", "thanks", "thank", "you", "ahead", "do", "it", "go", "run", "of", "course", *_YES}
 _NO = {"n", "no", "nope", "nah", "never", "decline", "declined", "deny", "reject", "don't", "dont", "stop"}
+
+
+def print_title(model: Model, history: HistoryFile | None, messages: Sequence[Message]) -> None:
+    """Prints the line above a conversation: the model, and the history that is continued."""
+    count = "1 message" if len(messages) == 1 else f"{len(messages):,} messages"
+    loaded = f" · {count} from {history.path}" if history and messages else ""
+    click.secho(escape(f"{model.name}{loaded} · /help for help, Ctrl-D to leave\n"), dim=True, err=True)
 
 
 def prompt_lines(prompt: str) -> Iterator[str]:

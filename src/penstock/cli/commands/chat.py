@@ -12,7 +12,7 @@ from rich.console import Console
 from penstock.cli.exit_codes import INTERRUPTED, UNSUCCESSFUL
 from penstock.cli.kept_file import HistoryFile
 from penstock.cli.model_options import CommandError, model_options, open_model, print_error, read_prompt, read_tools
-from penstock.cli.questions import NO_ANSWER, ask_result, prompt_lines
+from penstock.cli.questions import NO_ANSWER, ask_result, print_title, prompt_lines
 from penstock.cli.screen.output import show_response
 from penstock.cli.screen.terminal import escape, open_console
 from penstock.errors import PenstockError
@@ -81,8 +81,7 @@ class Chat:
 
     def converse(self) -> None:
         """Alternates between the person and the model."""
-        title = f"{self._model.name} · /help for help, Ctrl-D to leave\n"
-        click.secho(escape(title), dim=True, err=True)
+        print_title(self._model, self._history, self._messages)
         for line in prompt_lines("› "):
             self.say(line)
 
