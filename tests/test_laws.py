@@ -28,7 +28,7 @@ every_vector = pytest.mark.parametrize("vector", VECTORS, ids=name_of)
 def as_expected(turn: penstock.Turn) -> dict[str, Any]:
     """A turn in the keys of a vector's `expected`."""
     usage = turn.usage
-    counts = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+    counts = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
     return {
         "text": turn.text,
         "reasoning": turn.reasoning,

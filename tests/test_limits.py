@@ -10,6 +10,7 @@ import pytest
 
 from penstock.agent.agent import Agent
 from penstock.errors import UsageError
+from penstock.events import Usage
 from penstock.model.model import Model
 from penstock.run.events import Done
 from penstock.run.limits import Limits
@@ -203,3 +204,13 @@ def test_the_timeout_of_a_read_only_tool_warns_of_no_effect(mode: str) -> None:
     done = end_of(events_of(made([Reply(call("hang")), Reply("Done.")], hang), mode))
     released.set()
     assert results(done) == ["The tool timed out after 0.1 seconds."]
+
+
+def test_cached_tokens_and_reasoning_count() -> None:
+    """The provider's own counts leave the cache out of the input, and Gemini's the thoughts out of the output."""
+    usage = Usage(input_tokens=760, output_tokens=5, cached_tokens=700, cache_write_tokens=50)
+    thoughts = Usage(input_tokens=10, output_tokens=755, reasoning_tokens=750)
+    for wire, used in (("anthropic", usage), ("bedrock", usage), ("gemini", thoughts)):
+        replies = [Reply(call("write", {"text": "a"}), usage=used)] * 3
+        done = end_of(events_of(on(wire, replies, *Bench().tools, limits=Limits(tokens=100)), "sync"))
+        assert (done.reason, done.usage) == ("limit", used), wire

@@ -152,12 +152,18 @@ class Opaque(Event, frozen=True, tag="opaque"):
 
 
 class Usage(Event, frozen=True, tag="usage"):
-    """The token counts so far, as the provider counts them; each `Usage` replaces the previous one."""
+    """The token counts so far; each `Usage` replaces the previous one.
+
+    `input_tokens` counts all input and `output_tokens` all output, on every wire. The others are parts of these:
+    `cached_tokens` was read from a cache and `cache_write_tokens` written to one, `reasoning_tokens` is output. `raw`
+    is the provider's own.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
     raw: dict[str, Any] = {}
     type: ClassVar[Literal["usage"]] = "usage"
 

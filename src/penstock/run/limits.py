@@ -20,8 +20,8 @@ NO_TOOL = ""
 class Limits(Struct, frozen=True, kw_only=True):
     """When a run ends by itself; None means no limit.
 
-    `steps` counts requests to the model, `calls` executions of tools, `tokens` input and output together, `seconds` the
-    duration of the run, `repeats` how often a call with the same arguments may come.
+    `steps` counts requests to the model, `calls` executions of tools, `tokens` all input and output, cached or not,
+    `seconds` the duration of the run, `repeats` how often a call with the same arguments may come.
     """
 
     steps: int | None = 50
@@ -116,4 +116,5 @@ def _sum(one: Usage, other: Usage) -> Usage:
         one.output_tokens + other.output_tokens,
         one.cached_tokens + other.cached_tokens,
         one.reasoning_tokens + other.reasoning_tokens,
+        one.cache_write_tokens + other.cache_write_tokens,
     )

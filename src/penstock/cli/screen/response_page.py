@@ -120,6 +120,10 @@ class ResponsePage(Page[StreamChunk]):
 
 def _tokens(usage: Usage) -> str:
     unit = "token" if usage.input_tokens == 1 else "tokens"
-    parts = {"cached": usage.cached_tokens, "reasoning": usage.reasoning_tokens}
+    parts = {
+        "cached": usage.cached_tokens,
+        "written to the cache": usage.cache_write_tokens,
+        "reasoning": usage.reasoning_tokens,
+    }
     counts = [f"{usage.input_tokens:,} {unit} in", f"{usage.output_tokens:,} out"]
     return ", ".join([*counts, *(f"{count:,} {name}" for name, count in parts.items() if count)])

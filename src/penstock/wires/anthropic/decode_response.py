@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from penstock.events import FinishReason, Reasoning, Text
-from penstock.wires.anthropic.facts import STATE_BLOCKS, STATE_ENDINGS
+from penstock.wires.anthropic.facts import STATE_BLOCKS, STATE_ENDINGS, USAGE
 from penstock.wires.anthropic.frames import (
     BlockDelta,
     InputDelta,
@@ -52,6 +52,7 @@ class Anthropic(NumberedWire):
     """The decoder of Messages. A call is confirmed by the end of its block; `message_stop` ends the stream."""
 
     name = "anthropic"
+    USAGE = USAGE
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
         "end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls",
         "max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter",
@@ -308,14 +309,7 @@ class Anthropic(NumberedWire):
         """Reads the fields of the message itself; usage comes as snapshots (QUIRKS 90)."""
         usage = message.get("usage")
         if isinstance(usage, dict):
-            details = usage.get("output_tokens_details")
-            self.usage(
-                usage,
-                input_tokens=usage.get("input_tokens"),
-                output_tokens=usage.get("output_tokens"),
-                cached_tokens=usage.get("cache_read_input_tokens"),
-                reasoning_tokens=details.get("thinking_tokens") if isinstance(details, dict) else None,
-            )
+            self.usage(usage)
         if not is_empty(message.get("container")):
             self._container = message["container"]
         self._ending(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.wires.shared.facts import WORD, HostedTool, IdRules, StateFacts, WireFacts
+from penstock.wires.shared.token_counts import UsageTable
 
 STATE_BLOCKS = {
     "redacted_thinking", "compaction", "container_upload", "fallback", "mcp_tool_listing", "search_result",
@@ -32,4 +33,13 @@ FACTS = WireFacts(
     caller=("caller", "tool_id"),
     takes_blank=False,
     takes_message_fields=False,
+)
+
+USAGE = UsageTable(
+    input=("input_tokens",),
+    output=("output_tokens",),
+    cached=("cache_read_input_tokens",),
+    cache_write=("cache_creation_input_tokens",),
+    reasoning=("output_tokens_details.thinking_tokens",),
+    cache_extent="left_out",
 )

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from penstock.events import FinishReason
 from penstock.framing.sniff import FramingName
+from penstock.wires.bedrock.facts import USAGE
 from penstock.wires.shared.in_band_errors import bare_exception, bare_message, error_in, named_error
 from penstock.wires.shared.loose import is_empty, items, raw_of, text_of
 from penstock.wires.shared.numbered_blocks import Label, NumberedWire
@@ -81,6 +82,7 @@ class Bedrock(NumberedWire):
     """The decoder of Converse. A call is confirmed by the end of its block."""
 
     name = "bedrock"
+    USAGE = USAGE
     framing: ClassVar[FramingName] = "aws"
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
         "end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls",
@@ -167,12 +169,7 @@ class Bedrock(NumberedWire):
             self.finish(reason)
         usage = value.get("usage")
         if isinstance(usage, dict):
-            self.usage(
-                usage,
-                input_tokens=usage.get("inputTokens"),
-                output_tokens=usage.get("outputTokens"),
-                cached_tokens=usage.get("cacheReadInputTokens"),
-            )
+            self.usage(usage)
 
     # Blocks.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.wires.shared.facts import WORD, HostedTool, IdRules, StateFacts, WireFacts
+from penstock.wires.shared.token_counts import UsageTable
 
 FACTS = WireFacts(
     wire="bedrock",
@@ -15,4 +16,12 @@ FACTS = WireFacts(
     hosted_tools=(HostedTool(calls=("toolUse",), results="toolResult", call_id="toolUseId", result_id="toolUseId"),),
     system_field="system",
     takes_blank=False,
+)
+
+USAGE = UsageTable(
+    input=("inputTokens",),
+    output=("outputTokens",),
+    cached=("cacheReadInputTokens",),
+    cache_write=("cacheWriteInputTokens",),
+    cache_extent="left_out",
 )

@@ -16,7 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from penstock.events import FinishReason, SealedBy, Text
-from penstock.wires.shared.loose import arguments_text, is_empty, items, take, whole_number
+from penstock.wires.cohere.facts import USAGE
+from penstock.wires.shared.loose import arguments_text, is_empty, items, take
 from penstock.wires.shared.open_call import OpenCall
 from penstock.wires.shared.wire import INTERRUPTED, Wire
 
@@ -68,6 +69,7 @@ class Cohere(Wire):
     """The decoder of Cohere's chat API. A call is confirmed by its end event; `message-end` ends the stream."""
 
     name = "cohere"
+    USAGE = USAGE
     decode = staticmethod(msgspec.json.Decoder(Frame).decode)
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
         "COMPLETE": "stop", "STOP_SEQUENCE": "stop", "TOOL_CALL": "tool_calls",
@@ -241,23 +243,11 @@ class Cohere(Wire):
         if self.report_error({"error": delta.get("error"), "code": delta.get("error_type")}):
             delta = {**delta, "error": None, "error_type": None}
         if usage is not None:
-            self._read_usage(usage)
+            self.usage(usage)
         self._report(delta, "unknown fields of message-end")
         if reason:
             self._answer.finish(reason)
         self.end(by_mark=True)
-
-    def _read_usage(self, usage: dict[str, Any]) -> None:
-        """Reads the counts of `tokens`; those of `billed_units` only where they are missing."""
-        sets = [take(dict(usage), key, dict) or {} for key in ("billed_units", "tokens")]
-        tokens = sets[0] | sets[1]
-        self.usage(
-            usage,
-            input_tokens=whole_number(tokens.get("input_tokens")),
-            output_tokens=whole_number(tokens.get("output_tokens")),
-            cached_tokens=whole_number(usage.get("cached_tokens")),
-            reasoning_tokens=whole_number(tokens.get("reasoning_tokens")),
-        )
 
     def _loose_message(self, index: int | None, fields: dict[str, Any], is_start: bool) -> None:
         message = dict(take(fields, "message", dict) or {})

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from penstock.wires.shared.facts import StateFacts, WireFacts
+from penstock.wires.shared.token_counts import UsageTable
 
 FACTS = WireFacts(
     wire="cohere",
     states=(StateFacts("tool_plan", is_object=False),),
     results_are_text=True,
     has_chat_parts=True,
+)
+
+USAGE = UsageTable(
+    input=("tokens.input_tokens", "billed_units.input_tokens"),
+    output=("tokens.output_tokens", "billed_units.output_tokens"),
+    cached=("cached_tokens",),
+    reasoning=("tokens.reasoning_tokens",),
 )

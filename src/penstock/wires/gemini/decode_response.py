@@ -18,7 +18,7 @@ from msgspec import Raw, Struct, structs
 from penstock.events import Error, FinishReason, Text
 from penstock.jsontext.portable import as_json_value
 from penstock.wires.gemini.calls import SIGNATURE, FunctionCall, GeminiCalls, camel_case, read_function_call
-from penstock.wires.gemini.facts import STATE_PARTS
+from penstock.wires.gemini.facts import STATE_PARTS, USAGE
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.loose import is_empty, items, take
@@ -82,6 +82,7 @@ class Gemini(Wire):
     """The decoder of Gemini. A call is confirmed by its part; `finishReason` does not distinguish calls."""
 
     name = "gemini"
+    USAGE = USAGE
     decode = staticmethod(msgspec.json.Decoder(Chunk).decode)
     FINISH: ClassVar[Mapping[str, FinishReason]] = _any_case({
         "STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length",
@@ -110,14 +111,7 @@ class Gemini(Wire):
             reason = self.FINISH.get(self.answer_for(choice).raw_reason or "")
             calls.end(is_stop=reason == "stop" and not self._errors)
         if self._counts:
-            counts = {key: _decoded_count(count) for key, count in self._counts.items()}
-            self.usage(
-                counts,
-                input_tokens=counts.get("promptTokenCount"),
-                output_tokens=counts.get("candidatesTokenCount"),
-                cached_tokens=counts.get("cachedContentTokenCount"),
-                reasoning_tokens=counts.get("thoughtsTokenCount"),
-            )
+            self.usage({key: _decoded_count(count) for key, count in self._counts.items()})
         super().end(by_mark)
 
     def _reason(self, answer: AnswerWriter, is_whole: bool, by_mark: bool) -> FinishReason:

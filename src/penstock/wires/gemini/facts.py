@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.wires.shared.facts import StateFacts, WireFacts
+from penstock.wires.shared.token_counts import UsageTable
 
 STATE_PARTS = ("inlineData", "fileData", "executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 """The parts that Gemini made or ran itself; they are kept as vendor state."""
@@ -17,4 +18,14 @@ FACTS = WireFacts(
     ),
     system_field="system",
     results_need_names=True,
+)
+
+USAGE = UsageTable(
+    input=("promptTokenCount",),
+    more_input=("toolUsePromptTokenCount",),
+    output=("candidatesTokenCount", "responseTokenCount"),
+    cached=("cachedContentTokenCount",),
+    reasoning=("thoughtsTokenCount",),
+    total=("totalTokenCount",),
+    reasoning_extent="left_out",
 )

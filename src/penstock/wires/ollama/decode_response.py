@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 from penstock.events import Error, FinishReason, Reasoning, Text
 from penstock.framing import FramingName
 from penstock.jsontext.portable import as_json_value
+from penstock.wires.ollama.facts import USAGE
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, is_retryable
 from penstock.wires.shared.loose import is_empty, items, raw_of, take, text_of, whole_number
@@ -64,6 +65,7 @@ class Ollama(Wire):
     """The decoder of Ollama's chats and completions. Every call is whole; `done` ends the stream."""
 
     name = "ollama"
+    USAGE = USAGE
     decode = staticmethod(msgspec.json.Decoder(Line).decode)
     framing: ClassVar[FramingName] = "ndjson"
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
@@ -138,7 +140,7 @@ class Ollama(Wire):
         self._loose_message(answer, line)
         counts = {key: whole_number(line.pop(key, None)) for key in _COUNTS}
         if not is_empty(counts):
-            self.usage(counts, input_tokens=counts["prompt_eval_count"], output_tokens=counts["eval_count"])
+            self.usage(counts)
         if context := take(line, "context", list):  # the conversation, for the next /api/generate
             answer.opaque("context", context)
         is_done, reason = take(line, "done", bool), take(line, "done_reason", str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.wires.shared.facts import StateFacts, WireFacts
+from penstock.wires.shared.token_counts import UsageTable
 
 FACTS = WireFacts(
     wire="ollama",
@@ -11,3 +12,5 @@ FACTS = WireFacts(
     needs_answers=True,
     has_chat_parts=True,
 )
+
+USAGE = UsageTable(input=("prompt_eval_count",), output=("eval_count",))

@@ -17,6 +17,7 @@ import msgspec
 from penstock.events import Error, FinishReason, Text
 from penstock.jsontext.portable import as_json_value
 from penstock.wires.openai_chat.choice import ChatChoice
+from penstock.wires.openai_chat.facts import USAGE
 from penstock.wires.openai_chat.frames import Chunk
 from penstock.wires.openai_chat.reasoning_details import ReasoningDetails
 from penstock.wires.openai_chat.text_fields import may_have_numbers, restore_numbers
@@ -34,6 +35,7 @@ class OpenAIChat(Wire):
     """The decoder of Chat Completions. Calls are confirmed by the finish reason, and emitted when the stream ends."""
 
     name = "openai-chat"
+    USAGE = USAGE
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
         "stop": "stop", "eos": "stop", "end_turn": "stop", "stop_sequence": "stop",
         "tool_calls": "tool_calls", "function_call": "tool_calls", "tool_use": "tool_calls",
@@ -96,7 +98,7 @@ class OpenAIChat(Wire):
             if entry.finish_reason:  # some send an empty one on every chunk (QUIRKS 56)
                 answer.finish(entry.finish_reason)
             if chunk.usage is not None:
-                self._read_usage(chunk.usage)
+                self.usage(chunk.usage)
 
     def read_loose(self, payload: bytes, event: str) -> None:
         if event == "error":
@@ -187,19 +189,9 @@ class OpenAIChat(Wire):
 
     def _loose_usage(self, usage: Any) -> None:
         if isinstance(usage, dict):
-            self._read_usage(usage)
+            self.usage(usage)
         elif usage:
             self.unknown({"usage": usage}, "usage that is not an object")
-
-    def _read_usage(self, usage: dict[str, Any]) -> None:
-        prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
-        self.usage(
-            usage,
-            input_tokens=_first(usage, "prompt_tokens", "input_tokens"),
-            output_tokens=_first(usage, "completion_tokens", "output_tokens"),
-            cached_tokens=_first(prompt, "cached_tokens") or _first(usage, "prompt_cache_hit_tokens", "cached_tokens"),
-            reasoning_tokens=_first(completion, "reasoning_tokens") or _first(usage, "reasoning_tokens"),
-        )
 
     def _report_unread(self, value: dict[str, Any]) -> None:
         """Reports a frame without choices, usage or a known error, if it has any fields with content."""
@@ -227,7 +219,3 @@ def _choice_index(index: Any, position: int) -> int:
 
 def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _first(value: Any, *keys: str) -> Any:
-    return next((value[key] for key in keys if value.get(key) is not None), None) if isinstance(value, dict) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.wires.shared.facts import LETTERS_AND_DIGITS, IdRules, StateFacts, WireFacts
+from penstock.wires.shared.token_counts import UsageTable
 
 NINE_LETTER_IDS = "nine-letter-ids"
 """The quirk that call ids are exactly nine letters and digits (QUIRKS 165)."""
@@ -20,3 +21,14 @@ FACTS = WireFacts(
     needs_answers=True,
     has_chat_parts=True,
 )
+
+USAGE = UsageTable(
+    input=("prompt_tokens", "input_tokens"),
+    output=("completion_tokens", "output_tokens"),
+    cached=(
+        "prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens",
+    ),
+    cache_write=("prompt_tokens_details.cache_write_tokens", "cache_creation_input_tokens"),
+    reasoning=("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
+    total=("total_tokens",),
+)  # fmt: skip

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from penstock.events import Error, FinishReason
+from penstock.wires.openai_responses.facts import USAGE
 from penstock.wires.openai_responses.item import CallItem, Item, id_of
 from penstock.wires.openai_responses.output import CONFIRMING, Output, index_of
 from penstock.wires.openai_responses.text_part import Channel, TextPart, text_of
@@ -73,6 +74,7 @@ class OpenAIResponses(Wire):
     """The decoder of the Responses API. The end of its item confirms a call."""
 
     name = "openai-responses"
+    USAGE = USAGE
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
         "completed": "stop",
         "failed": "error",
@@ -299,14 +301,7 @@ class OpenAIResponses(Wire):
             if not is_empty(usage):
                 self.unknown({"usage": usage}, "usage that is not an object")
             return
-        read, written = usage.get("input_tokens_details"), usage.get("output_tokens_details")
-        self.usage(
-            usage,
-            input_tokens=usage.get("input_tokens", usage.get("prompt_tokens")),
-            output_tokens=usage.get("output_tokens", usage.get("completion_tokens")),
-            cached_tokens=read.get("cached_tokens") if isinstance(read, dict) else None,
-            reasoning_tokens=written.get("reasoning_tokens") if isinstance(written, dict) else None,
-        )
+        self.usage(usage)
 
     # Other frames.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.wires.shared.facts import HostedTool, IdRules, StateFacts, WireFacts
+from penstock.wires.shared.token_counts import UsageTable
 
 _CALLS_WITH_OUTPUT_ITEMS = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
 """The items of hosted calls that have an output item of their own; all others contain their output."""
@@ -24,4 +25,13 @@ FACTS = WireFacts(
     item_id="id",
     results_may_come_late=True,
     export_extra={"store": True},  # items that the provider stores are written by their id
+)
+
+USAGE = UsageTable(
+    input=("input_tokens", "prompt_tokens"),
+    output=("output_tokens", "completion_tokens"),
+    cached=("input_tokens_details.cached_tokens", "prompt_tokens_details.cached_tokens"),
+    cache_write=("input_tokens_details.cache_write_tokens", "prompt_tokens_details.cache_write_tokens"),
+    reasoning=("output_tokens_details.reasoning_tokens", "completion_tokens_details.reasoning_tokens"),
+    total=("total_tokens",),
 )

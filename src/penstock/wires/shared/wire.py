@@ -23,6 +23,7 @@ from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.keep_alive import is_keep_alive, is_keep_alive_value
 from penstock.wires.shared.open_call import OpenCall
+from penstock.wires.shared.token_counts import UsageTable, count_tokens
 
 T = TypeVar("T")
 
@@ -45,6 +46,7 @@ class Wire:
     name: ClassVar[str]
     framing: ClassVar[FramingName] = "sse"
     FINISH: ClassVar[Mapping[str, FinishReason]] = {}
+    USAGE: ClassVar[UsageTable]
     decode: ClassVar[staticmethod[[bytes], Any]]
     """Decodes a frame of the narrow shape, which nearly all frames have; raises for any other."""
     has_short_path: ClassVar[bool] = False
@@ -216,12 +218,11 @@ class Wire:
             answer = self.answers[choice] = AnswerWriter(self.out, choice, self._blocks, self.name, self._at_risk)
         return answer
 
-    def usage(self, raw: Mapping[str, Any], **tokens: Any) -> None:
-        """Emits token counts; each field replaces its earlier value (QUIRKS 88, 90)."""
-        counts = {name: count for name, count in tokens.items() if type(count) is int}
+    def usage(self, raw: Mapping[str, Any]) -> None:
+        """Emits token counts; each field of the provider's replaces its earlier value (QUIRKS 88, 90)."""
         merged = {**self._usage.raw, **{key: value for key, value in raw.items() if value is not None}}
         portable = as_json_value(merged)
-        usage = msgspec.structs.replace(self._usage, raw=portable if isinstance(portable, dict) else {}, **counts)
+        usage = Usage(**count_tokens(self.USAGE, merged), raw=portable if isinstance(portable, dict) else {})
         if usage != self._usage:
             self._usage = usage
             self.out.append(usage)

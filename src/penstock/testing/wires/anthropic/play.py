@@ -121,7 +121,7 @@ class AnthropicEncoder(NamedEventEncoder):
 
     def _usage_read(self) -> dict[str, Any]:
         return {
-            "input_tokens": self.usage.input_tokens,
-            "cache_creation_input_tokens": 0,
+            "input_tokens": self.usage.input_tokens - self.usage.cached_tokens - self.usage.cache_write_tokens,
+            "cache_creation_input_tokens": self.usage.cache_write_tokens,
             "cache_read_input_tokens": self.usage.cached_tokens,
         }

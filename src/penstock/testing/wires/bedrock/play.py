@@ -113,11 +113,14 @@ class BedrockEncoder(ReplyEncoder):
     def _metadata(self) -> dict[str, Any]:
         usage = self.usage
         counts = {
-            "inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens,
+            "inputTokens": usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens,
+            "outputTokens": usage.output_tokens,
             "totalTokens": usage.input_tokens + usage.output_tokens,
         }  # fmt: skip
-        cached = {"cacheReadInputTokens": usage.cached_tokens, "cacheWriteInputTokens": 0}
-        counts |= cached if usage.cached_tokens else {}
+        cached = {
+            "cacheReadInputTokens": usage.cached_tokens, "cacheWriteInputTokens": usage.cache_write_tokens
+        }  # fmt: skip
+        counts |= cached if any(cached.values()) else {}
         return {"usage": counts, "metrics": {"latencyMs": 512}}
 
 

@@ -104,8 +104,8 @@ class GeminiEncoder(ReplyEncoder):
         usage = self.usage
         all_counts = {
             "promptTokenCount": usage.input_tokens,
-            "candidatesTokenCount": usage.output_tokens,
-            "totalTokenCount": usage.input_tokens + usage.output_tokens + usage.reasoning_tokens,
+            "candidatesTokenCount": usage.output_tokens - usage.reasoning_tokens,
+            "totalTokenCount": usage.input_tokens + usage.output_tokens,
             "cachedContentTokenCount": usage.cached_tokens,
             "thoughtsTokenCount": usage.reasoning_tokens,
         }

@@ -1,0 +1,70 @@
+"""Token counts in one meaning: `input_tokens` is all input, `output_tokens` all output, the others are parts of these.
+
+Providers count differently. Some leave the cache out of the input or the reasoning out of the output, and one wire can
+have both kinds behind it. A wire's `UsageTable` names its fields and what they leave out. Where servers of one wire
+differ, the counts themselves tell: a part cannot be larger than the whole, and the total adds up in one way only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+Extent = Literal["included", "left_out"]
+"""Whether a part is included in the count of the whole."""
+
+
+class UsageTable(Struct, frozen=True, kw_only=True):
+    """The fields of a wire's usage, as paths such as `prompt_tokens_details.cached_tokens`; the first that has a count.
+
+    `more_input` is input that is never part of `input`. `cache_extent` and `reasoning_extent` are what the protocol
+    says; with a `total`, a server that counts in the other way is recognised.
+    """
+
+    input: tuple[str, ...]
+    output: tuple[str, ...]
+    cached: tuple[str, ...] = ()
+    cache_write: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ()
+    more_input: tuple[str, ...] = ()
+    total: tuple[str, ...] = ()
+    cache_extent: Extent = "included"
+    reasoning_extent: Extent = "included"
+
+
+def count_tokens(table: UsageTable, raw: Mapping[str, Any]) -> dict[str, int]:
+    """The counts of a provider's usage as fields of `Usage`."""
+    cached, written, reasoning = (_count(raw, paths) for paths in (table.cached, table.cache_write, table.reasoning))
+    input, output, total = (_count(raw, paths) for paths in (table.input, table.output, table.total))
+    input += _count(raw, table.more_input)
+    cache = cached + written
+    expected = (
+        cache if table.cache_extent == "left_out" else 0,
+        reasoning if table.reasoning_extent == "left_out" else 0,
+    )
+    parts = ((0, 0), (0, reasoning), (cache, 0), (cache, reasoning))
+    rest = total - input - output  # what the total has beside the two
+    more_input, more_output = next((pair for pair in parts if total and sum(pair) == rest), expected)
+    return {
+        "input_tokens": input + (cache if cache > input else more_input),
+        "output_tokens": output + (reasoning if reasoning > output else more_output),
+        "cached_tokens": cached,
+        "cache_write_tokens": written,
+        "reasoning_tokens": reasoning,
+    }
+
+
+def _count(raw: Mapping[str, Any], paths: tuple[str, ...]) -> int:
+    """The first count at these paths that is not 0; some servers send 0 in one place and the count in another."""
+    return next((count for count in (_at(raw, path) for path in paths) if count), 0)
+
+
+def _at(raw: Mapping[str, Any], path: str) -> int:
+    value: Any = raw
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    if isinstance(value, float) and value.is_integer():  # some SDKs return counts as floats
+        value = int(value)
+    return value if type(value) is int and value > 0 else 0
