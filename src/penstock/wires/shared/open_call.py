@@ -1,8 +1,8 @@
 """A native call in progress: its pieces, the point where its JSON closes, and its result when it ends.
 
-`OpenCall.add` is the reference. `add_all` is `add` for the pieces of one read; inside both, pieces after the first two
-take a short path, and `_add_carefully` does what the others need. test_laws cuts every vector whole, frame by frame and
-byte by byte and expects the same events.
+`OpenCall.add` is the reference; pieces after the first two take a short path in it, and `_add_carefully` does what the
+others need. `add_all` is `add` for the pieces of one read: it joins those between two closing brackets. test_laws cuts
+every vector whole, frame by frame and byte by byte and expects the same events.
 """
 
 from __future__ import annotations
@@ -87,17 +87,33 @@ class OpenCall(GrowingCall):
 
     def add_all(self, pieces: list[str]) -> None:
         """Adds the pieces of one read."""
-        append, emit, block, choice = self._append, self._emit, self.block, self.choice
-        for piece in pieces:
-            size = self.size + len(piece)
-            if size < self._next_settle:
-                self.size = size
-                append(piece)
-                emit(ToolCallDelta(block, piece, choice))
+        first = 0
+        while not self._next_settle and first < len(pieces):
+            self.add(pieces[first])
+            first += 1
+        pieces = pieces[first:] if first else pieces
+        text = "".join(pieces)
+        if self.size + len(text) > MAX_ARGUMENTS:
+            for piece in pieces:
+                self.add(piece)
+            return
+        start = 0
+        if "}" in text:
+            for number, piece in enumerate(pieces, 1):
                 if "}" in piece and piece.rstrip().endswith("}"):
+                    self._add_joined(pieces[start:number])
                     self._look()
-            else:
-                self._add_carefully(piece, size)
+                    start = number
+        self._add_joined(pieces[start:] if start else pieces)
+
+    def _add_joined(self, pieces: list[str]) -> None:
+        """Adds pieces of which only the last may close the JSON, as one text."""
+        text, block, choice = "".join(pieces), self.block, self.choice
+        self.size += len(text)
+        self._append(text)
+        self._rope.settle()
+        target = self._out if self._held is None else self._held
+        target += [ToolCallDelta(block, piece, choice) for piece in pieces]
 
     def _add_carefully(self, piece: str, size: int) -> None:
         """Adds a piece to a call that has not started, that may be cumulative, or whose text needs settling."""
