@@ -81,6 +81,7 @@ WRONG = {
     "cohere_action-008": "wants an opening mark that the text does not have",
     "deepseek_v3-025": "keeps a leading `</think>` that deepseek_v3-001 drops",
     "deepseek_v31-043": "wants a call without a name",
+    "dots-008": "drops a closing mark without a call, which kimi_k2-021 keeps",
     "hermes-045": "wants the opening mark in the reasoning",
     "hermes-049": "wants the opening mark in the reasoning",
     "hunyuan_v3-004": "drops the call of a tool that was not declared",

@@ -16,6 +16,13 @@ Block = Callable[[Source, str], Reading[None]]
 THINK = (("<think>", "</think>"),)
 LLAMA_ENDS = ("<|eom_id|>", "<|eot_id|>")
 """The control tokens that end a message in the chat template of Llama 3."""
+END_TOKENS = (
+    "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", *LLAMA_ENDS, "<|end|>", "<|return|>", "<|end_of_turn|>",
+    "<|end_of_msg|>", "<|END_OF_TURN_TOKEN|>", "<|assistant_end|>", "<end_of_turn>", "<turn|>", "<end_code>", "<eos>",
+    "</s>", "<SPECIAL_12>", "[e~[", "<｜end▁of▁sentence｜>", "<｜end_of_sentence｜>", "<|end▁of▁sentence|>",
+    "<|end_of_sentence|>",
+)  # fmt: skip
+"""The tokens with which models end their turn. At the end of a text they are removed in every dialect."""
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
@@ -23,8 +30,9 @@ class Dialect(Struct, frozen=True, kw_only=True):
 
     - `block` reads what follows an opening mark.
     - `opens` are the opening marks, or a function that returns them for the declared tools.
-    - `closes` are the closing marks. After the first call they are removed from the text, wherever they are.
-    - `tokens` are control tokens, which are always removed from the text.
+    - `closes` are the closing marks. They are removed after a call; without a call, both marks stay text.
+    - `tokens` are the control tokens around its messages, which are always removed from the text: with an opening token
+      also the closing one. END_TOKENS are removed at the end of a text, in every dialect.
     - `think` are the pairs of marks around reasoning, the most frequent first.
     - `begins_inside`: the text may start inside a block, because the prompt ended with the opening mark. At the start,
       `block` is tried with an empty mark.

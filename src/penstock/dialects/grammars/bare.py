@@ -28,7 +28,7 @@ from functools import cache, partial
 from msgspec import Struct
 
 from penstock.calls.arguments import strict_object
-from penstock.dialects.dialect import LLAMA_ENDS, Block, Dialect
+from penstock.dialects.dialect import Block, Dialect
 from penstock.dialects.reading.call_objects import (
     ALIASES,
     ARGUMENTS,
@@ -415,6 +415,6 @@ DIALECTS = {
     "xlam": Dialect(
         block=or_text(xlam), opens=("[", FENCE, "[TOOL_CALLS]", "<tool_call>"), closes=("[/TOOL_CALLS]", "</tool_call>")
     ),
-    "llama3_json": Dialect(block=or_text(llama3_json), opens=llama3_opens, tokens=LLAMA_ENDS, begins_inside=True),
+    "llama3_json": Dialect(block=or_text(llama3_json), opens=llama3_opens, begins_inside=True),
     "md_json_fence": Dialect(block=or_text(fenced), opens=(FENCE,)),
 }

@@ -354,7 +354,6 @@ DIALECTS = {
         block=tag_block(element_parameter, MINIMAX),
         opens=MINIMAX.opening_marks,
         closes=(*MINIMAX.closes, MINIMAX.call_end),
-        tokens=("[e~[",),
         think=(("<mm:think>", "</mm:think>"),),
     ),
 }

@@ -193,13 +193,13 @@ DIALECTS = {
     "gemma4": Dialect(
         block=GEMMA4.block,
         opens=(GEMMA4.opens,),
-        tokens=(GEMMA4.closes, "<|tool_response>", "<tool_response|>", "<turn|>", "<|channel>thought<channel|>"),
+        closes=(GEMMA4.closes,),
+        tokens=("<|tool_response>", "<tool_response|>", "<|channel>thought<channel|>"),
         think=(("<|channel>thought\n", "<channel|>"), ("<|channel>", "<channel|>")),
     ),
     "functiongemma": Dialect(
         block=FUNCTIONGEMMA.block,
         opens=(FUNCTIONGEMMA.opens,),
         closes=(FUNCTIONGEMMA.closes, "<start_function_response>"),
-        tokens=("<end_of_turn>",),
     ),
 }

@@ -181,16 +181,15 @@ def _row(*opens: str, tokens: tuple[str, ...] = (), think: tuple[tuple[str, str]
 DIALECTS = {
     "hermes": _row("<tool_call>"),
     "ernie45": _row("<tool_call>", tokens=RESPONSE),
-    "tool_calls_json_array": _row("<tool_calls>", think=(*THINK, APRIEL), tokens=("[END FINAL RESPONSE]", "<|end|>")),
+    "tool_calls_json_array": _row("<tool_calls>", think=(*THINK, APRIEL), tokens=("[END FINAL RESPONSE]",)),
     "minimax_m1": _row("<tool_calls>"),
-    "nemotron_v2": _row("<TOOLCALL>", tokens=("<SPECIAL_12>",)),
+    "nemotron_v2": _row("<TOOLCALL>"),
     "granite3": Dialect(
         block=granite3,
         opens=(*GRANITE_OPENS, "<response>", "</response>"),
         closes=("</tool_call>",),
-        tokens=("<|end_of_text|>",),
     ),
-    "granite_20b": _row("<function_call>", tokens=("<|end_of_text|>", "<|endoftext|>")),
+    "granite_20b": _row("<function_call>"),
     "mistral_array": _row("[TOOL_CALLS]"),
     "cohere_action": _row(
         "<|START_ACTION|>",
@@ -203,7 +202,7 @@ DIALECTS = {
     "gigachat3": Dialect(
         block=gigachat3,
         opens=("<|function_call|>", "<|message_sep|>", "function call<|role_sep|>"),
-        tokens=("<|role_sep|>", "</s>"),
+        tokens=("<|role_sep|>",),
     ),
     "apertus": Dialect(
         block=apertus,

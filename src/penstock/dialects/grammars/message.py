@@ -8,7 +8,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from penstock.dialects.dialect import LLAMA_ENDS, THINK, Dialect
+from penstock.dialects.dialect import THINK, Dialect
 from penstock.dialects.reading.call_arguments import (
     NAME,
     json_arguments,
@@ -321,12 +321,12 @@ DIALECTS = {
         think=((MUSE.reasoning, MUSE.ends[0]),),
         begins_inside=True,
     ),
-    "functionary_v32": Dialect(block=functionary_v32, opens=(TO,), tokens=LLAMA_ENDS, begins_inside=True),
+    "functionary_v32": Dialect(block=functionary_v32, opens=(TO,), begins_inside=True),
     "kimi_k3": Dialect(
         block=kimi_k3,
         opens=(TOOLS, CALL, ASSISTANT),
-        closes=(CALL_END, ARGUMENT_END, OBJECT_END),
-        tokens=(RESPONSE, RESPONSE_END, TOOLS_END, ASSISTANT_END, "<|end_of_msg|>"),
+        closes=(CALL_END, ARGUMENT_END, OBJECT_END, TOOLS_END),
+        tokens=(RESPONSE, RESPONSE_END, ASSISTANT_END),
         think=(("<|open|>think<|sep|>", "<|close|>think<|sep|>"), *THINK),
     ),
 }

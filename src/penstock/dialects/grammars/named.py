@@ -113,7 +113,7 @@ def solar_call(source: Source) -> Reading[None]:
 
 SOLAR = Section(("<|tool_calls|>",), ("<|tool_call:begin|>",), ("<|tool_call:end|>",), ("<|calls|>",))
 SOLAR_THINK = (("<|think|>", "<|end|>"),)
-SOLAR_TOKENS = ("<|begin|>assistant", "<|content|>", "<|end|>", "<|flush|>", "<|calls|>")
+SOLAR_TOKENS = ("<|begin|>assistant", "<|content|>", "<|end|>", "<|flush|>")
 
 
 def deepseek(source: Source, mark: str) -> Reading[None]:
@@ -267,13 +267,12 @@ DIALECTS = {
         block=functionary_v31,
         opens=("<function=", PYTHON_TAG),
         closes=("</function>",),
-        tokens=LLAMA_ENDS,
         begins_inside=True,
     ),
     "solar_open": Dialect(
         block=solar,
         opens=SOLAR.opens + SOLAR.call,
-        closes=SOLAR.call_end,
+        closes=SOLAR.call_end + SOLAR.closes,
         tokens=SOLAR_TOKENS,
         think=SOLAR_THINK,
     ),

@@ -344,5 +344,5 @@ DIALECTS = {
     "lfm2": Dialect(block=lfm2, opens=(LFM_OPEN,), closes=(LFM_CLOSE,)),
     "olmo3": Dialect(block=olmo3, opens=(OLMO_OPEN,), closes=(OLMO_CLOSE,)),
     "gemma_tool_code": Dialect(block=tool_code, opens=(f"{FENCE}tool_code",)),
-    "smol_code": Dialect(block=smol_code, opens=tuple(CODE_CLOSE), tokens=("<end_code>",)),
+    "smol_code": Dialect(block=smol_code, opens=tuple(CODE_CLOSE)),
 }

@@ -106,7 +106,6 @@ def _dsml(tags: Tags) -> Dialect:
         block=tag_block(parameter, tags),
         opens=tags.opening_marks,
         closes=_closing(tags),
-        tokens=("<｜end▁of▁sentence｜>",),
     )
 
 
@@ -118,20 +117,16 @@ DIALECTS = {
     ),
     "deepseek_dsml": _dsml(DSML),
     "deepseek_dsml_v4": _dsml(DSML_V4),
-    "minimax_m2": Dialect(
-        block=tag_block(parameter, MINIMAX), opens=MINIMAX.opens, closes=_closing(MINIMAX), tokens=("[e~[",)
-    ),
+    "minimax_m2": Dialect(block=tag_block(parameter, MINIMAX), opens=MINIMAX.opens, closes=_closing(MINIMAX)),
     "step3": Dialect(
         block=tag_block(parameter, STEP),
         opens=STEP.opening_marks,
-        closes=(STEP.call_end, STEP.value_end),
-        tokens=("<｜tool_sep｜>", "<｜tool_call_end｜>", *STEP.closes),
+        closes=(STEP.call_end, STEP.value_end, "<｜tool_sep｜>", "<｜tool_call_end｜>", *STEP.closes),
     ),
-    "dots": Dialect(block=dots, opens=DOTS.opens, closes=(DOTS.call_end, DOTS.value_end), tokens=DOTS.closes),
+    "dots": Dialect(block=dots, opens=DOTS.opens, closes=(DOTS.call_end, DOTS.value_end, *DOTS.closes)),
     "minicpm5": Dialect(
         block=tag_block(cdata_parameter, MINICPM),
         opens=MINICPM.opening_marks,
         closes=_closing(MINICPM),
-        tokens=("<|im_end|>",),
     ),
 }

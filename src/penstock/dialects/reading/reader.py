@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from penstock.calls.numbering import Numbering
-from penstock.dialects.dialect import THINK, Dialect
+from penstock.dialects.dialect import END_TOKENS, THINK, Dialect
 from penstock.dialects.reading.cursor import Mismatch, Reading, TextEnded
 from penstock.dialects.reading.held_text import MAX_HELD
 from penstock.dialects.reading.marks import Marks, marks_of
@@ -15,6 +15,9 @@ from penstock.dialects.reading.source import Source
 from penstock.events import Reasoning, StreamChunk, Text
 
 _CONTROL = ("<|", "<｜", "]<]", "[TOOL_CALLS]")  # how control tokens begin; they are markup even in code
+
+STRIKE, STRIKE_END = "<s>", "</s>"
+"""Tags of HTML; the second is also an end token."""
 
 
 class Reader:
@@ -29,6 +32,7 @@ class Reader:
         self._dialects = dialects
         self._starts_inside = starts_inside
         self._marks = DialectMarks(source, dialects)
+        self._strikes = 0  # how many `<s>` are open
         self._reading = self.read()
 
     def feed(self, text: str) -> list[StreamChunk]:
@@ -56,7 +60,9 @@ class Reader:
         yield from self._start()
         marks = self._marks
         while mark := (yield from self._source.flow(self._source.output.add, marks.all())):
-            if self._is_in_code(mark):
+            if mark in marks.ends:
+                yield from self._end_token(mark)
+            elif self._is_in_code(mark):
                 self._add_code(mark)
             elif mark in marks.opens:
                 yield from self._block(mark)
@@ -65,6 +71,21 @@ class Reader:
             elif mark in marks.think:
                 yield from self._think_block(mark)
                 yield from self._begin_inside()
+
+    def _end_token(self, mark: str) -> Reading[None]:
+        """Reads end tokens. They are removed at the end of the text; elsewhere, and after `<s>`, they are text."""
+        source, text, spaces = self._source, "", ""
+        if mark == STRIKE or (mark == STRIKE_END and self._strikes):
+            self._strikes += 1 if mark == STRIKE else -1
+            source.output.add(mark)
+            return
+        while mark:
+            text += spaces + mark
+            spaces = yield from source.space()
+            mark = yield from source.accept(*END_TOKENS)
+        if (yield from source.peek()):
+            source.output.add(text)
+            source.unread(spaces)
 
     def _is_in_code(self, mark: str) -> bool:
         """Returns whether the mark is quoted in code. A line break as a mark ends code, but not a fenced block."""
@@ -239,7 +260,8 @@ class DialectMarks:
 
     `opens` maps an opening mark to the dialects that it may open, in order. `control` are those of them that are
     control tokens, `think` the marks around reasoning, `tokens` the control tokens that are removed. `missing` are the
-    closing marks that were missing after a call, and are removed when they come.
+    closing marks that were missing after a call, and are removed when they come. `ends` are the tokens that are removed
+    at the end of the text.
     """
 
     def __init__(self, source: Source, dialects: Mapping[str, Dialect]) -> None:
@@ -251,7 +273,9 @@ class DialectMarks:
         self.control = () if only_declared else tuple(mark for mark in self.opens if mark.startswith(_CONTROL))
         self.think = dict(pair for row in rows for pair in (THINK if only_declared else row.think))
         self.tokens = () if only_declared else tuple(dict.fromkeys(token for row in rows for token in row.tokens))
+        own = {*self.opens, *self.think, *self.tokens}
+        self.ends = () if only_declared else tuple(mark for mark in (*END_TOKENS, STRIKE) if mark not in own)
         self.missing: set[str] = set()
 
     def all(self) -> Marks:
-        return marks_of(*self.opens, *self.think, *self.tokens, *self.missing)
+        return marks_of(*self.opens, *self.think, *self.tokens, *self.ends, *self.missing)
