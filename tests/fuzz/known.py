@@ -46,7 +46,13 @@ RUN = ["run"]
 """Stands for the wires of a property that nearly every fuzzing of runs shows."""
 
 KNOWN_OF_RUNS: dict[str, Known] = {
-    "the history is valid": Known("4", RUN),
+    "the history is valid": Known(
+        "with a slow reader, a call of which only the start was read has the result of its early execution, and an "
+        "interrupted answer is kept for a deferred call that was not read; a hosted result without its call",
+        RUN,
+    ),
+    "what starts ends": Known("a cancel right after a run was loaded drops the ends of tools that had started before"),
+    "the history is what was read": Known("a run that expires and is then cancelled keeps what was not read"),
     "the result is the one that was reported": Known("ids of an interrupted answer are used again", RUN),
     "a call with side effects runs once": Known("ids of an interrupted or withdrawn answer are used again"),
     "results are true": Known("ids of a withdrawn answer are used again"),

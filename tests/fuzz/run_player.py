@@ -1,8 +1,9 @@
-"""Plays a script against the machine of a run, without I/O."""
+"""Plays a script against the machine of a run, without I/O: a driver, a model, tools, people and a reader."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,11 +12,14 @@ from penstock.errors import UsageError
 from penstock.events import Error, StreamChunk, Text
 from penstock.messages import user
 from penstock.run.commands import AskModel, CancelTool, Command, Emit, StartTool, StopAsking
-from penstock.run.events import ApprovalRequest, Done
+from penstock.run.events import ApprovalRequest, Done, StreamEvent, is_chunk
 from penstock.run.machine import Run
+from penstock.run.outbox import Outbox
 from penstock.tools.outcome import Outcome
 from tests.fuzz.run_scripts import LAST, MAX_STEPS, Move, Script
 from tests.fuzz.run_watch import Broken, Watch
+
+Act = Callable[[], None]
 
 
 class Player:
@@ -26,6 +30,8 @@ class Player:
         self.run = Run([user("Go.")], script.policies, script.limits, script.run_repaired)
         self.watch = Watch(script)
         self.inputs: list[str] = []
+        self.outbox = Outbox()
+        self.unit: Iterator[StreamEvent] = iter(())  # what the reader is reading
         self.answered = 0  # requests
         self.chunks: list[StreamChunk] | None = None  # what is left of the answer that is streaming
         self.running: dict[str, StartTool] = {}
@@ -34,11 +40,11 @@ class Player:
     def play(self) -> None:
         self.take("begin", self.run.begin())
         for move in self.script.moves:
-            if self.run.is_over:
+            if self.watch.is_over:
                 break
             self.step(move)
         for _ in range(2_000):
-            if self.run.is_over:
+            if self.watch.is_over:
                 break
             self.settle()
         else:
@@ -57,26 +63,30 @@ class Player:
                 act()
                 return
 
-    def options(self, detail: int) -> list[tuple[float, Callable[[], None]]]:
-        options: list[tuple[float, Callable[[], None]]] = [
-            (0.3, self.cancel), (0.2, self.expire), (1.5, self.die), (1.0, self.look), (0.5, self.unknown_decision),
-        ]  # fmt: skip
+    def options(self, detail: int) -> list[tuple[float, Act]]:
+        options: list[tuple[float, Act]] = [(0.3, self.cancel), (0.5, self.unknown_decision)]
+        if not self.script.is_prompt:
+            options.append((8, partial(self.read, 1 + detail % 7)))
+        if self.run.is_over:
+            return options
+        options += [(0.2, self.expire), (1.5, self.die), (1.0, self.look)]
         if self.chunks is not None:
-            options += [(12, lambda: self.feed(1 + detail % 5)), (0.3, self.hang_up), (0.2, self.fail)]
+            options += [(12, partial(self.feed, 1 + detail % 5)), (0.3, self.hang_up), (0.2, self.fail)]
         for key in self.running:
-            options += [(4, lambda key=key: self.end_tool(key, detail)), (1, lambda key=key: self.progress(key))]  # type: ignore[misc]
-            options.append((0.5, lambda key=key: self.time_out(key)))  # type: ignore[misc]
+            options += [(4, partial(self.end_tool, key, detail)), (1, partial(self.progress, key))]
+            options.append((0.5, partial(self.time_out, key)))
         if self.stale:
-            options.append((1, lambda: self.end_stale(detail)))
-        for request in self.run.waiting:
-            options.append((4, lambda request=request: self.answer_request(request, detail)))  # type: ignore[misc]
-        if self.run.is_waiting:
+            options.append((1, partial(self.end_stale, detail)))
+        options += [(4, partial(self.answer_request, request, detail)) for request in self.run.waiting]
+        if self.run.is_waiting and not self.outbox.unread_events and not self.outbox.items:
             options.append((1, self.pause))
         return options
 
     def settle(self) -> None:
         """Brings the run to its end without any surprise."""
-        if self.chunks is not None:
+        if self.outbox.items or self.outbox.unread_events:
+            self.read(100)
+        elif self.chunks is not None:
             self.feed(100)
         elif self.running:
             self.end_tool(next(iter(self.running)), 0)
@@ -84,6 +94,40 @@ class Player:
             self.answer_request(self.run.waiting[0], 0)
         else:
             raise Broken("a run ends", f"nothing to do in the phase {self.run.phase}")
+
+    # The reader.
+
+    def read(self, count: int) -> None:
+        """The reader reads this many events; before each it may come to a gate."""
+        while count and not self.watch.is_over:
+            event = next(self.unit, None)
+            if event is not None:
+                count -= 1
+                self.watch.read(event)
+                continue
+            item = self.outbox.take()
+            if item is None:
+                return
+            if callable(item):
+                item()
+            else:
+                self.unit = item
+
+    def hold(self, what: str, act: Act) -> None:
+        """Does something when the reader has read all that was emitted so far and asks for more."""
+        emitted = self.watch.emitted
+
+        def gate() -> None:
+            if self.watch.unseen(emitted):
+                raise Broken(
+                    "what waits for the reader waits", f"{what} before {self.watch.unseen(emitted)} events were read"
+                )
+            act()
+
+        self.outbox.hold(gate)
+
+    def fold(self) -> None:
+        self.run.fold(sum(is_chunk(event) for event in self.outbox.unread_events))
 
     # The inputs.
 
@@ -97,11 +141,14 @@ class Player:
 
     def hang_up(self) -> None:
         self.chunks = None
-        self.take("ended", self.run.ended())
+        self.hold("the end of a response", lambda: self.take("ended", self.run.ended()))
+        self.catch_up()
 
     def fail(self) -> None:
         self.chunks = None
-        self.take("failed", self.run.failed(Error("no connection")))
+        failed = Error("no connection")
+        self.hold("a failure", lambda: self.take("failed", self.run.failed(failed) if not self.run.is_over else []))
+        self.catch_up()
 
     def end_tool(self, key: str, detail: int) -> None:
         del self.running[key]
@@ -127,14 +174,16 @@ class Player:
         id = request.call_id
         if request.kind == "deferred":
             self.watch.provided.add(id)
-            self.take(f"provide {id}", self.run.provide(id, Outcome((Text(0, "it is done"),))))
+            what, commands = f"provide {id}", self.run.provide(id, Outcome((Text(0, "it is done"),)))
         elif detail % 3 == 0:
             self.watch.declined.add(id)
-            self.take(f"decline {id}", self.run.decide(id, False))
+            what, commands = f"decline {id}", self.run.decide(id, False)
         else:
             arguments = {"text": "changed"} if detail % 3 == 1 else None
             self.watch.approved(request, arguments)
-            self.take(f"approve {id} {arguments or ''}", self.run.decide(id, True, arguments))
+            what, commands = f"approve {id} {arguments or ''}", self.run.decide(id, True, arguments)
+        self.outbox.withdraw(id, request.kind)
+        self.take(what, commands)
 
     def unknown_decision(self) -> None:
         for act in (
@@ -148,7 +197,10 @@ class Player:
             raise Broken("a decision about no call is refused", "it was not")
 
     def cancel(self) -> None:
-        self.take("cancel", self.run.cancel())
+        self.watch.cancel()
+        unread = self.outbox.drop()
+        self.unit = iter(())
+        self.take(f"cancel, {len(unread)} unread", self.run.cancel("no more", unread))
 
     def expire(self) -> None:
         self.take("expire", self.run.expire("the time is over"))
@@ -163,14 +215,18 @@ class Player:
 
     def die(self) -> None:
         """The process dies; another one continues with what was stored."""
-        self.chunks, self.running = None, {}
+        self.fold()
         stored = self.run.dump()
+        self.watch.die()
+        self.outbox = Outbox()
+        self.chunks, self.running, self.unit = None, {}, iter(())
         self.run = Run.load(stored, self.script.policies, self.script.limits, self.script.run_repaired)
         if _state(self.run.dump()) != _state(stored):
             raise Broken("a stored run is the same when it is loaded", stored)
         self.take("stored, loaded, begin", self.run.begin())
 
     def look(self) -> None:
+        self.fold()
         self.watch.valid(self.run.history)
 
     def after_the_end(self) -> None:
@@ -185,34 +241,49 @@ class Player:
     # The commands.
 
     def take(self, what: str, commands: list[Command]) -> None:
+        """Carries out the commands, as a driver does."""
         self.inputs.append(what)
         if any(isinstance(command, Emit) for command in commands[1:]):
             raise Broken("events come before other commands", commands)
-        self.run.fold(0)  # its reader reads everything at once
         for command in commands:
             match command:
                 case Emit():
-                    self.watch.read(command.events)
-                case AskModel() if not self.run.reached(command):
-                    raise Broken("a request that waited is sent", command)
-                case StartTool(awaits_reader=True) if not self.run.reached(command):
-                    pass  # it was voided by the same input
+                    self.watch.emit(command.events)
+                    self.outbox.put(command.events)
                 case AskModel():
-                    self.watch.valid(list(command.messages))
-                    self.chunks = self.next_answer()
+                    self.hold("a request", partial(self.ask, command))
+                case StartTool(awaits_reader=True):
+                    self.hold("a tool with side effects", partial(self.start, command))
+                case StartTool():
+                    self.watch.start(command, is_undone=CancelTool(command.key) in commands)
+                    self.running[command.key] = command
                 case StopAsking():
                     self.chunks = None
-                case StartTool():
-                    is_undone = CancelTool(command.key) in commands  # the same input showed that the call changed
-                    self.watch.start(command, is_undone)
-                    self.running[command.key] = command
                 case CancelTool():
-                    if command.key not in self.watch.started:
-                        raise Broken("only what started is cancelled", command)
                     self.running.pop(command.key, None)
                     self.stale.append(command.key)
         if self.run.is_over and (self.running or self.chunks is not None):
             raise Broken("at the end nothing is left running", [*self.running, self.chunks])
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        if self.script.is_prompt:
+            self.read(100_000)
+
+    def ask(self, command: AskModel) -> None:
+        if not self.run.reached(command):
+            return
+        if self.watch.is_cancelled:
+            raise Broken("stop means stop", "a request after a cancel")
+        self.inputs.append("(request)")
+        self.watch.valid(list(command.messages))
+        self.chunks = self.next_answer()
+
+    def start(self, command: StartTool) -> None:
+        if self.run.reached(command):
+            self.inputs.append(f"(start {command.key})")
+            self.watch.start(command)
+            self.running[command.key] = command
 
     def next_answer(self) -> list[StreamChunk]:
         answers = self.script.answers

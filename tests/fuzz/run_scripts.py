@@ -57,6 +57,7 @@ class Script(Struct, frozen=True):
     policies: dict[str, ToolPolicy]
     limits: Limits
     run_repaired: list[Fault] = []
+    is_prompt: bool = True  # the reader reads each event at once
 
 
 def make_script(seed: int) -> Script:
@@ -69,7 +70,7 @@ def make_script(seed: int) -> Script:
         tokens=chance.choice([None, None, 10, 1000]), repeats=chance.choice([None, 1, 10]),
     )  # fmt: skip
     repaired = chance.sample(FAULTS, chance.choice([0, 0, 2, 6]))
-    return Script(seed, moves, answers, random_policies(chance), limits, repaired)
+    return Script(seed, moves, answers, random_policies(chance), limits, repaired, is_prompt=seed % 2 == 0)
 
 
 def random_policies(chance: Random) -> dict[str, ToolPolicy]:

@@ -17,12 +17,15 @@ from penstock.run.events import (
     StepStart,
     StreamEvent,
     ToolEnd,
+    ToolProgress,
     ToolStart,
     decode,
     encode,
+    is_chunk,
 )
 from penstock.run.machine import ENDS, Run
 from penstock.tools.policy import ToolPolicy
+from penstock.turn import TurnBuilder
 from tests.fuzz.run_scripts import Script
 from tests.runs import check_ends, check_history
 
@@ -37,11 +40,16 @@ class Broken(Exception):
 
 
 class Watch:
-    """What a run has said, and which calls may run because of it."""
+    """What a run has said, what was read of it, and which calls may run because of it."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
-        self.events: list[StreamEvent] = []
+        self.events: list[StreamEvent] = []  # that were read
+        self.emitted = 0
+        self.is_cancelled = False
+        self.deaths = 0
+        self._unread: list[tuple[int, StreamEvent]] = []  # with their numbers
+        self._has_lost_events = False
         self.started: dict[str, StartTool] = {}  # by key
         self.effects: dict[str, str] = {}  # keys by the id of the call
         self.declined: set[str] = set()
@@ -52,14 +60,46 @@ class Watch:
         self.dead: dict[int, ToolCallInvalid] = {}  # by block
         self.steps: dict[int, str] = {}  # how the answer of each step ended
 
-    def read(self, events: list[StreamEvent]) -> None:
+    @property
+    def is_over(self) -> bool:
+        """Whether the reader has read the end."""
+        return bool(self.events) and isinstance(self.events[-1], Done)
+
+    def emit(self, events: list[StreamEvent]) -> None:
+        """The run emitted these events; the reader will read them later."""
         for event in events:
-            if any(isinstance(earlier, Done) for earlier in self.events[-1:]):
-                raise Broken("nothing after the end", event)
-            self.events.append(event)
+            self._unread.append((self.emitted, event))
+            self.emitted += 1
             if decode(encode(event)) != event:
                 raise Broken("events survive JSON", event)
             self.note(event)
+
+    def unseen(self, before: int) -> int:
+        """How many of the events before this number were not read; answered requests and old reports do not count."""
+        events = [event for number, event in self._unread if number < before]
+        return sum(not isinstance(event, ApprovalRequest | ToolProgress) for event in events)
+
+    def read(self, event: StreamEvent) -> None:
+        """The reader reads an event."""
+        if self.is_over:
+            raise Broken("nothing after the end", event)
+        if self.is_cancelled and not isinstance(event, ToolEnd | StepEnd | Done):
+            raise Broken("stop means stop", f"{event} after a cancel")
+        self.events.append(event)
+        at = next((at for at, (_, other) in enumerate(self._unread) if other is event), None)
+        if at is not None:
+            del self._unread[at]
+
+    def cancel(self) -> None:
+        """The reader cancels the run: what it has not read is void."""
+        self.is_cancelled = True
+        self._unread.clear()
+
+    def die(self) -> None:
+        """The process dies: what was not read of it is lost."""
+        self.deaths += 1
+        self._has_lost_events |= bool(self._unread)
+        self._unread.clear()
 
     def note(self, event: StreamEvent) -> None:
         match event:
@@ -76,7 +116,9 @@ class Watch:
             case _:
                 pass
 
-    def start(self, start: StartTool, is_undone: bool) -> None:
+    def start(self, start: StartTool, is_undone: bool = False) -> None:
+        if self.is_cancelled:
+            raise Broken("stop means stop", f"{start} after a cancel")
         policy = self.script.policies.get(start.name)
         if policy is None or policy.is_deferred:
             raise Broken("only known tools run", start)
@@ -88,7 +130,8 @@ class Watch:
                 raise Broken("a call with side effects runs once", f"{start} after {self.effects[start.call_id]}")
             self.effects[start.call_id] = start.key
         self.justify(start, policy, is_undone)
-        if not any(isinstance(event, ToolStart) and event.key == start.key for event in self.events):
+        seen = self.events if policy.may_have_effect else [*self.events, *(event for _, event in self._unread)]
+        if not any(isinstance(event, ToolStart) and event.key == start.key for event in seen):
             raise Broken("what starts is announced", start)
 
     def justify(self, start: StartTool, policy: ToolPolicy, is_undone: bool) -> None:
@@ -121,9 +164,8 @@ class Watch:
 
     def valid(self, messages: list[Message]) -> None:
         for problem in penstock.check(messages):
-            if (
-                "another item also has the id" not in problem.what
-            ):  # the answers are of different streams, with equal ids
+            is_accidental = "another item also has the id" in problem.what  # the streams of two answers are unrelated
+            if not is_accidental:
                 raise Broken("the history is valid", problem)
 
     def over(self, run: Run) -> None:
@@ -136,13 +178,34 @@ class Watch:
         if messages != run.messages:
             raise Broken("the last event has the history", messages)
         _hold("every call has a result", lambda: check_history(messages))
-        _hold("what starts ends", lambda: check_ends(self.events))
+        if self.is_cancelled and ends[0].reason != "cancelled":
+            raise Broken("stop means stop", f"done with {ends[0].reason} after a cancel")
+        if not self.deaths:
+            _hold("what starts ends", lambda: check_ends(self.events))
+            self.complete(messages)
+        elif not self._has_lost_events:  # a start that was only announced is announced again by the next process
+            started = {event.key for event in self.events if isinstance(event, ToolStart)}
+            if open_keys := started - {event.key for event in self.events if isinstance(event, ToolEnd)}:
+                raise Broken("what starts ends", open_keys)
         self.truthful(messages)
         limits = self.script.limits
         if limits.steps is not None and run.step > limits.steps:
             raise Broken("limits hold", f"{run.step} steps")
         if limits.calls is not None and len(self.started) > limits.calls:
             raise Broken("limits hold", f"{len(self.started)} calls, limit {limits.calls}")
+
+    def complete(self, messages: list[Message]) -> None:
+        """The answers in the history are those that were read."""
+        builders: list[TurnBuilder] = []
+        for event in self.events:
+            if isinstance(event, StepStart):
+                builders.append(TurnBuilder())
+            elif is_chunk(event):
+                builders[-1].add(event)  # type: ignore[arg-type]
+        read = [parts for builder in builders if (parts := builder.build().parts)]
+        kept = [message.parts for message in messages if message.role == "assistant"]
+        if read != kept:
+            raise Broken("the history is what was read", f"{kept} and not {read}")
 
     def truthful(self, messages: list[Message]) -> None:
         """What the history says of a call is true: whether it ran, and what it gave back."""
@@ -151,7 +214,7 @@ class Watch:
         }
         ran = {start.call_id for start in self.started.values()} | self.provided
         for given in (given for message in messages for given in message.results):
-            if given.call_id in ended and ended[given.call_id].result != given:
+            if not self._has_lost_events and given.call_id in ended and ended[given.call_id].result != given:
                 raise Broken("the result is the one that was reported", f"{given} and {ended[given.call_id]}")
             if given.call_id in self.effects and given.text.startswith("Not run"):
                 raise Broken("results are true", f"{given} ran as {self.effects[given.call_id]}")

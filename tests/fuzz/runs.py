@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from penstock.events import StreamChunk, ToolCall, ToolCallClosed, ToolCallDelta, ToolCallStart
 from tests.fuzz.known import KNOWN_OF_RUNS
 from tests.fuzz.run_player import Player
 from tests.fuzz.run_scripts import Script, make_script
@@ -63,7 +64,15 @@ def _smaller(script: Script) -> Iterator[Script]:
             for at in range(0, len(answer), size):
                 answers = [*script.answers]
                 answers[number] = answer[:at] + answer[at + size :]
-                yield replace(script, answers=answers)
+                if _is_orderly(answers[number]):
+                    yield replace(script, answers=answers)
+
+
+def _is_orderly(chunks: list[StreamChunk]) -> bool:
+    """Whether every call has a start."""
+    blocks = {chunk.block for chunk in chunks if isinstance(chunk, ToolCallStart)}
+    calls = [chunk for chunk in chunks if isinstance(chunk, ToolCallDelta | ToolCallClosed | ToolCall)]
+    return all(call.block in blocks for call in calls)
 
 
 # Many scripts.
