@@ -394,7 +394,7 @@ def test_models_lists_every_provider_and_which_keys_are_set() -> None:
     output = models(COLUMNS="200", ANTHROPIC_API_KEY=KEY).stdout
     assert all(name in output for name in NAMES)
     assert "✓ ANTHROPIC_API_KEY" in output
-    assert "set OPENAI_API_KEY" in output
+    assert "missing: OPENAI_API_KEY" in output
     assert "sim:demo" in output
 
 

@@ -558,19 +558,19 @@ def models(width: int, **settings: str) -> dict[str, str]:
 @pytest.mark.parametrize("width", [60, 80])
 def test_models_names_the_variables_of_an_address_that_is_not_shown(width: int) -> None:
     output = models(width)
-    assert output["openai-compatible"] == "set OPENAI_COMPATIBLE_BASE_URL"
-    assert output["azure"] == "set AZURE_OPENAI_API_KEY, AZURE_OPENAI_ENDPOINT"
-    assert output["vertex"] == "set GOOGLE_ACCESS_TOKEN, GOOGLE_CLOUD_LOCATION, GOOGLE_CLOUD_PROJECT"
-    assert output["bedrock"] == "set AWS_BEARER_TOKEN_BEDROCK (or AWS credentials), AWS_REGION"
+    assert output["openai-compatible"] == "missing: OPENAI_COMPATIBLE_BASE_URL"
+    assert output["azure"] == "missing: AZURE_OPENAI_API_KEY, AZURE_OPENAI_ENDPOINT"
+    assert output["vertex"] == "missing: GOOGLE_ACCESS_TOKEN, GOOGLE_CLOUD_LOCATION, GOOGLE_CLOUD_PROJECT"
+    assert output["bedrock"] == "missing: AWS_BEARER_TOKEN_BEDROCK (or AWS credentials), AWS_REGION"
     output = models(width, AZURE_OPENAI_API_KEY="k", GOOGLE_CLOUD_LOCATION="global")
-    assert output["azure"] == "✓ AZURE_OPENAI_API_KEY, set AZURE_OPENAI_ENDPOINT"
-    assert output["vertex"] == "set GOOGLE_ACCESS_TOKEN, GOOGLE_CLOUD_PROJECT"
+    assert output["azure"] == "✓ AZURE_OPENAI_API_KEY, missing: AZURE_OPENAI_ENDPOINT"
+    assert output["vertex"] == "missing: GOOGLE_ACCESS_TOKEN, GOOGLE_CLOUD_PROJECT"
 
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_models_names_the_key_of_bedrock(width: int) -> None:
     region = {"AWS_DEFAULT_REGION": "eu-north-1"}
-    assert models(width, **region)["bedrock"] == "set AWS_BEARER_TOKEN_BEDROCK (or AWS credentials)"
+    assert models(width, **region)["bedrock"] == "missing: AWS_BEARER_TOKEN_BEDROCK (or AWS credentials)"
     for variable in ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"):
         assert models(width, **region, **{variable: "k"})["bedrock"] == f"✓ {variable}"
 
@@ -581,6 +581,24 @@ def test_models_shows_how_to_name_the_models_of_one_provider(name: str) -> None:
     assert "google:MODEL" in shown
     assert "GEMINI_API_KEY or GOOGLE_API_KEY" in shown
     assert "anthropic" not in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("openai", ["missing: OPENAI_API_KEY\n", "--wire openai-chat", "penstock chat -m openai:MODEL\n"]),
+        ("openai-compatible", ["optional: OPENAI_COMPATIBLE_API_KEY\n", "-m openai-compatible:MODEL --base-url URL\n"]),
+        ("google", ["missing: GEMINI_API_KEY or GOOGLE_API_KEY\n"]),
+        ("sim", ["sim:demo", "sim:fast", "penstock chat -m sim:demo\n"]),
+        ("sim:demo", ["sim:demo", "sim:fast"]),
+    ],
+)
+def test_models_shows_the_details_of_one_provider(name: str, expected: list[str]) -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "GEMINI", "GOOGLE"))}
+    shown = subprocess.run([*PENSTOCK, "models", name], capture_output=True, text=True, check=True, env=env).stdout
+    assert all(text in shown for text in expected), shown
+    assert "base_url" not in shown
+    assert 'wire="' not in shown
 
 
 def test_models_suggests_a_similar_provider() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -29,6 +30,20 @@ MEDIUM = 70
 """The columns that a terminal must have to show wires."""
 AWS_KEY = "AWS_ACCESS_KEY_ID"
 """The variable that shows that the environment has AWS credentials."""
+LOCAL_MODELS = {
+    "sim": {
+        "sim:demo": "a simulated model that answers at the pace of a real one and calls the tools that you declare",
+        "sim:fast": "the same without pauses, for tests",
+        "key": "not needed, nor is a network",
+        "try": "penstock chat -m sim:demo",
+    },
+    "replay": {
+        "replay:FILE": "answers from a recording (see `penstock record`)",
+        "key": "not needed, nor is a network",
+        "try": "penstock chat -m replay:FILE",
+    },
+}
+"""Models without a provider, with their details."""
 _VARIABLE = re.compile(r"{(\w+)}")
 
 
@@ -43,6 +58,10 @@ def models(as_json: bool, provider: str | None) -> None:
 
     Keys are read from the environment variables that are shown here; they are never printed.
     """
+    scheme = (provider or "").partition(":")[0]
+    if scheme in LOCAL_MODELS and not as_json:
+        _print_labelled(open_console(), LOCAL_MODELS[scheme])
+        return
     rows = PROVIDERS if provider is None else _one(provider)
     if as_json:
         table = [{"provider": name, "wire": row.wire, "url": url(name, row), "key": key(row)}
@@ -88,17 +107,32 @@ def _print_details(console: Console, name: str, row: Provider) -> None:
     details = {
         "model": f"{name}:MODEL",
         "also called": ", ".join(aliases),
-        "key": _key_text(row, missing_key(row), console).plain
-        + (f" ({' or '.join(row.keys)})" if len(row.keys) > 1 else ""),
+        "key": _key_details(row, console),
         "wire": row.wire,
         "address": address(name, row),
         "set address": ", ".join([*missing_address(name, row)] or row.urls),
-        "note": row.about,
-        "try": f"penstock chat -m {name}:MODEL",
+        "note": _with_command_options(row.about),
+        "try": f"penstock chat -m {name}:MODEL{'' if row.base_url else ' --base-url URL'}",
     }
+    _print_labelled(console, details)
+
+
+def _print_labelled(console: Console, details: Mapping[str, str]) -> None:
     for label, text in details.items():
         if text:
             console.print(Text(f"{label:<12}", "dim") + Text(escape(text)), soft_wrap=True)
+
+
+def _with_command_options(about: str) -> str:
+    """The note of a provider, with command-line options in place of Python arguments."""
+    return re.sub(r'\bwire="([\w-]+)"', r"--wire \1", about).replace("base_url", "--base-url URL")
+
+
+def _key_details(row: Provider, console: Console) -> str:
+    """The key of a provider, with all variables that it may be in unless one is set."""
+    if key(row) or row.auth == "aws":
+        return _key_text(row, missing_key(row), console).plain
+    return f"{'missing' if row.needs_key else 'optional'}: {' or '.join(row.keys)}"
 
 
 def key(row: Provider) -> str:
@@ -138,8 +172,8 @@ def address(name: str, row: Provider) -> str:
 
 
 def _key_text(row: Provider, unset: list[str], console: Console) -> Text:
-    """The key that is set, and the variables that are to be set."""
+    """The key that is set, and the variables that are missing."""
     if not key(row) and not unset:
         return Text("not needed", "dim")
     parts = [Text(encodable(console, f"✓ {key(row)}"), "green")] if key(row) else []
-    return Text(", ").join([*parts, Text(f"set {', '.join(unset)}", "yellow")] if unset else parts)
+    return Text(", ").join([*parts, Text(f"missing: {', '.join(unset)}", "yellow")] if unset else parts)
