@@ -1,4 +1,4 @@
-"""The laws that hold for every vector (DESIGN, section 3)."""
+"""The laws that hold for every vector: see "Laws" in docs/architecture.md."""
 
 from __future__ import annotations
 

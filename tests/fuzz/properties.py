@@ -1,4 +1,4 @@
-"""What holds for the events of every stream, however damaged (DESIGN, section 3)."""
+"""What holds for the events of every stream, however damaged: see "Laws" in docs/architecture.md."""
 
 from __future__ import annotations
 
