@@ -69,7 +69,7 @@ def fields(source: Source, keys: Keys = USUAL, name: str = "") -> Reading[None]:
             own_name = yield from short_string(source)
             yield from rest_of_object(source, keys, own_name or name, read)
             return
-        elif (yield from has_arguments(source, keys, key)):
+        elif not read.arguments and (yield from has_arguments(source, keys, key)):
             read.arguments = yield from json_text(source)
         elif key in keys.id:
             read.id = as_text((yield from json_text(source)))
@@ -102,6 +102,9 @@ def rest_of_object(source: Source, keys: Keys, name: str, read: FieldsBeforeName
         elif is_empty and (yield from has_arguments(source, keys, key)):
             yield from arguments(source, call)
             is_empty = False
+        elif key in keys.name and not is_inner:
+            if as_text((yield from json_text(source))) != name:
+                call.doubt("the call has two names")
         else:
             yield from read.others.read(source, key)
     end_object(source, call, read.others, is_empty=is_empty)

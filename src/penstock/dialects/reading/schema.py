@@ -200,8 +200,13 @@ def _refuse(constant: str) -> None:
     raise ValueError(constant)
 
 
-class _SetsAsLists(ast.NodeTransformer):
-    """Converts sets to lists, in the order in which they are written."""
+class _AsJSON(ast.NodeTransformer):
+    """Converts sets to lists, in the order in which they are written. A key that is given twice is a `ValueError`."""
+
+    def visit_Dict(self, node: ast.Dict) -> ast.AST:
+        if len({str(key.value) for key in node.keys if isinstance(key, ast.Constant)}) < len(node.keys):
+            raise ValueError("a key is given twice, or is not a constant")
+        return self.generic_visit(node)
 
     def visit_Set(self, node: ast.Set) -> ast.AST:
         return ast.copy_location(ast.List(self.generic_visit(node).elts, ast.Load()), node)  # type: ignore[attr-defined]
@@ -211,7 +216,7 @@ def literal(text: str) -> Any:
     """Returns the value of a Python literal; None if it is not one, or has values that JSON does not have."""
     try:
         with warnings.catch_warnings(action="ignore"):  # about escapes that Python does not know
-            tree = _SetsAsLists().visit(ast.parse(text.strip(), mode="eval"))
+            tree = _AsJSON().visit(ast.parse(text.strip(), mode="eval"))
             value = json.loads(json.dumps(ast.literal_eval(tree), allow_nan=False))
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
