@@ -220,16 +220,18 @@ def test_an_error_of_an_async_callback_reaches_the_reader(mode: str) -> None:
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        (None, {}, "the model of an agent is None"), (5, {}, "is 5"), ("sim:fast", {"calls": "nope"}, "nope"),
+        (None, {}, "must be a Model.*, not None"), (5, {}, "must be a Model.*, not 5"),
+        ("sim:fast", {"calls": "nope"}, "nope"),
         ("sim:fast", {"calls": "plain"}, "plain"), ("sim:fast", {"rescue": ["nope"]}, "nope"),
         ("sim:fast", {"rescue": "nope"}, "nope"), ("sim:fast", {"on_tool_error": print}, "on_tool_error"),
-        ("sim:fast", {"on_text": "print"}, "on_text is"),
-        ("sim:fast", {"approvals": "never"}, "approvals is"), ("sim:fast", {"limits": 5}, "limits must be a Limits"),
+        ("sim:fast", {"on_text": "print"}, "on_text must be a function"),
+        ("sim:fast", {"approvals": "never"}, "approvals must be"),
+        ("sim:fast", {"limits": 5}, "limits must be a Limits"),
         ("sim:fast", {"timeouts": 5}, "timeouts must be a Timeouts"),
         ("sim:fast", {"instructions": 5}, "instructions must be a str"),
         ("sim:fast", {"run_repaired": ["cut"]}, "run_repaired"),
-        ("sim:fast", {"start": "closed"}, "start is 'closed'.*read_only"),
-        ("sim:fast", {"start": "now"}, "start is 'now'.*read_only"),
+        ("sim:fast", {"start": "closed"}, "start must be .*, not 'closed'.*read_only"),
+        ("sim:fast", {"start": "now"}, "start must be .*, not 'now'.*read_only"),
     ],
 )  # fmt: skip
 def test_wrong_options_of_an_agent_are_errors_at_once(model: Any, options: Any, message: str) -> None:
@@ -288,7 +290,7 @@ def test_with_model_changes_only_the_model(mode: str) -> None:
     events, _ = drive(streaming(agent.with_model(Model("openai:gpt", via=busy))), mode)
     assert end_of(events).reason == "error"
     assert len(busy.requests) == 1
-    with pytest.raises(UsageError, match="give a Model"):
+    with pytest.raises(UsageError, match=r"must be a Model.* not 5"):
         agent.with_model(5)  # type: ignore[arg-type]
 
 
@@ -296,7 +298,7 @@ def test_an_agent_with_other_approvals_is_a_copy() -> None:
     agent = Agent("openai:gpt", approvals="wait")
     assert agent.with_approvals("pause").config.approvals == "pause"
     assert agent.config.approvals == "wait"
-    with pytest.raises(UsageError, match="give 'pause' or 'wait'"):
+    with pytest.raises(UsageError, match="must be 'pause' or 'wait'"):
         agent.with_approvals("never")  # type: ignore[arg-type]
 
 

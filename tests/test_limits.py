@@ -77,7 +77,7 @@ def test_with_a_limit_of_zero_no_request_is_sent(limits: Limits, mode: str) -> N
 )  # fmt: skip
 def test_a_wrong_limit_is_an_error(wrong: Any) -> None:
     [name] = wrong
-    with pytest.raises(UsageError, match=f"Limits: {name} is "):
+    with pytest.raises(UsageError, match=f"Limits: {name} must be "):
         Limits(**wrong)
 
 

@@ -144,7 +144,7 @@ def test_an_empty_prompt_is_refused(folder: Path, arguments: list[str], prompt: 
         command = [*PENSTOCK, *arguments, *output, *words]
         done = subprocess.run(command, cwd=folder, input=piped, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == "Error: there is nothing to ask: give a prompt\n"
+        assert done.stderr == "Error: there is nothing to ask: pass a prompt\n"
 
 
 def test_quiet_prints_only_the_answer(folder: Path) -> None:

@@ -130,7 +130,7 @@ PROVIDERS: dict[str, Provider] = {
         1234, "LMSTUDIO_BASE_URL", "LM_STUDIO_API_BASE", keys=("LMSTUDIO_API_KEY", "LM_API_TOKEN"), quirks=LOCAL),
     "openai-compatible": Provider(
         wire="openai-chat", keys=("OPENAI_COMPATIBLE_API_KEY",), urls=("OPENAI_COMPATIBLE_BASE_URL",),
-        quirks=COMPATIBLE, needs_key=False, version="/v1", about="anything else: give base_url"),
+        quirks=COMPATIBLE, needs_key=False, version="/v1", about="any other server: pass base_url"),
 }  # fmt: skip
 ALIASES = {"gemini": "google", "google-vertex": "vertex", "aws": "bedrock", "openai_compatible": "openai-compatible",
            "grok": "xai", "together_ai": "together", "fireworks_ai": "fireworks", "llama.cpp": "llamacpp",

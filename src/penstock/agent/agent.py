@@ -200,7 +200,7 @@ class Agent(Generic[Deps]):
         history = [] if messages is None else as_messages(messages)
         request = [] if prompt is None or prompt == "" else as_messages(prompt)
         if not history and not request:
-            raise UsageError("there is nothing to answer: give a prompt, or messages to continue from")
+            raise UsageError("there is nothing to answer: pass a prompt, or messages to continue from")
         if history and request and history[-1].role == request[0].role == "user":  # its last question has no answer
             history[-1:], request[:1] = [join_messages(history[-1], request[0])], []
         return Run([*history, *request], self.config.policies, self.config.limits, self.config.run_repaired)

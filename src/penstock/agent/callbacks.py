@@ -29,7 +29,7 @@ class Callbacks(Struct, frozen=True):
         for name in self.__struct_fields__:
             callback: Any = getattr(self, name)
             if callback is not None and not callable(callback):
-                raise UsageError(f"{name} is {callback!r}: give a function")
+                raise UsageError(f"{name} must be a function, not {callback!r}")
 
     @property
     def are_set(self) -> bool:

@@ -72,19 +72,21 @@ def checked_model(model: Any) -> Model:
         return Model(model)
     if isinstance(model, Model):
         return model
-    raise UsageError(f"the model of an agent is {model!r}: give a Model, or its name: 'provider:model'")
+    raise UsageError(f"the model of an agent must be a Model, or its name as 'provider:model', not {model!r}")
 
 
 def checked_start(start: Any) -> StartPolicy | None:
     if start not in (None, "call", "turn"):
-        raise UsageError(f"start is {start!r}: give 'call' or 'turn'; only tools with read_only=True start before that")
+        raise UsageError(
+            f"start must be 'call' or 'turn', not {start!r}; only tools with read_only=True start before that"
+        )
     policy: StartPolicy | None = start
     return policy
 
 
 def checked_approvals(approvals: Any) -> Approvals:
     if approvals not in ("pause", "wait"):
-        raise UsageError(f"approvals is {approvals!r}: give 'pause' or 'wait'")
+        raise UsageError(f"approvals must be 'pause' or 'wait', not {approvals!r}")
     policy: Approvals = approvals
     return policy
 
@@ -108,5 +110,6 @@ def checked_faults(run_repaired: bool | Iterable[Fault]) -> frozenset[Fault]:
         return REPAIRABLE - {"quoted"} if run_repaired else frozenset()
     names: frozenset[Any] = frozenset([run_repaired] if isinstance(run_repaired, str) else run_repaired)
     if unknown := names - REPAIRABLE:
-        raise UsageError(f"run_repaired has {', '.join(map(repr, unknown))}: give {', '.join(sorted(REPAIRABLE))}")
+        expected = ", ".join(map(repr, sorted(REPAIRABLE)))
+        raise UsageError(f"run_repaired may name {expected}, not {', '.join(map(repr, sorted(unknown, key=str)))}")
     return names

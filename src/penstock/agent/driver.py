@@ -151,7 +151,7 @@ def _as_exception(error: BaseException) -> Exception:
     """The error of a run: what ended a worker, such as `SystemExit`, must not end the program that reads it."""
     if isinstance(error, Exception):
         return error
-    exception = RuntimeError(f"something called for {error!r}")
+    exception = RuntimeError(f"a tool or callback raised {error!r}")
     exception.__cause__ = error
     return exception
 

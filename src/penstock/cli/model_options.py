@@ -86,7 +86,7 @@ def read_prompt(prompt: str | None) -> str:
     """The prompt, or standard input if there is none."""
     text = sys.stdin.read() if prompt is None else prompt
     if not text.strip():
-        raise CommandError("there is nothing to ask: give a prompt")
+        raise CommandError("there is nothing to ask: pass a prompt")
     return text
 
 

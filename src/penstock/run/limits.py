@@ -37,7 +37,7 @@ class Limits(Struct, frozen=True, kw_only=True):
             if value is None or (isinstance(value, kinds) and not isinstance(value, bool) and 0 <= value < math.inf):
                 continue
             wanted = "a number of seconds" if name == "seconds" else "a whole number"
-            raise UsageError(f"Limits: {name} is {value!r}: give {wanted} of 0 or more, or None")
+            raise UsageError(f"Limits: {name} must be {wanted} of 0 or more, or None, not {value!r}")
 
     @property
     def no_run(self) -> str:
