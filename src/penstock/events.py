@@ -17,7 +17,7 @@ CallKind = Literal["function", "custom"]
 SealedBy = Literal["call_end", "whole", "finish", "done", "caller"]
 Fault = Literal[
     "cut", "malformed", "not_an_object", "unnamed", "too_large", "duplicated", "cumulative", "double_encoded",
-    "control_characters", "trailing_text", "withdrawn", "quoted",
+    "control_characters", "trailing_text", "withdrawn", "quoted", "duplicate_keys",
 ]  # fmt: skip
 
 

@@ -25,14 +25,14 @@ class TextCall(GrowingCall):
     `add` is the reference; `string` repeats its short path for the many small pieces of a long string.
     """
 
-    __slots__ = ("_doubt", "_is_unambiguous", "_mentioned", "_values", "argument", "keys", "schema")
+    __slots__ = ("_doubt", "_is_unambiguous", "_mentioned", "_repeated", "argument", "keys", "schema")
 
     def __init__(self, out: list[StreamChunk], block: int, id: str, name: str, origin: str, schema: Schema) -> None:
         super().__init__(out, block, id, name, origin)
         self.schema = schema  # of the arguments
         self.keys: set[str] = set()  # of the arguments so far
         self.argument = ""  # the last of them
-        self._values: list[tuple[str, int, int]] = []  # their keys, and where key and value begin in the JSON
+        self._repeated: str | None = None  # the first of them that was given twice
         self._mentioned: dict[str, str] = {}  # keys inside values, and the doubt if no argument has that key
         self._doubt = ""  # why the call is a guess, if it is one
         self._is_unambiguous = True  # whether the guess has only one reading
@@ -45,11 +45,11 @@ class TextCall(GrowingCall):
     def key(self, key: str) -> None:
         """Begins an argument; its value follows."""
         self.argument = key
-        start = self.size
         self.add(("," if self.keys else "{") + encode_basestring(key) + ":")
+        if self._repeated is None and key in self.keys:
+            self._repeated = key
         if not self.is_too_large or not self.keys:
             self.keys.add(key)
-            self._values.append((key, start, self.size))
 
     def string(self, piece: str) -> None:
         """Adds a piece of a string, without quotes."""
@@ -89,8 +89,6 @@ class TextCall(GrowingCall):
             self._fail_too_large()
             return
         raw = self.raw()
-        if len(self._values) > len(self.keys):
-            self._compare(raw)
         fault = self._fault(raw, arguments := strict_object(raw))
         usable = fault[2] if fault else arguments
         if provenance is not None and usable is not None and provenance.is_quoted(self.name, usable, markup):
@@ -101,16 +99,10 @@ class TextCall(GrowingCall):
             self._emit_call(arguments, raw, "call_end")
 
     def _fault(self, raw: str, arguments: dict[str, Any] | None) -> Diagnosis | None:
+        if self._repeated is not None:
+            return "duplicate_keys", f"the argument {self._repeated!r} is given twice", None
         if arguments is None:
             return diagnose(raw, None)
         if self._doubt:
             return "malformed", self._doubt, arguments if self._is_unambiguous else None
         return None
-
-    def _compare(self, raw: str) -> None:
-        """Makes the call a guess if one argument was written twice with different values."""
-        ends = [*(start for _, start, _ in self._values[1:]), len(raw) - 1]
-        values: dict[str, str] = {}
-        for (key, _, start), end in zip(self._values, ends, strict=True):
-            if values.setdefault(key, raw[start:end]) != raw[start:end]:
-                self.doubt(f"the argument {key!r} is given twice")
