@@ -5,7 +5,6 @@ The formats of the wires do not contradict each other, so that one parser reads 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,23 +14,7 @@ from msgspec import Struct
 from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError
 from penstock.redaction import is_secret
-
-_ROUTES = tuple(
-    (re.compile(path), wire)
-    for path, wire in (
-        (r"/mistral/(?:.*/)?chat/completions$", "mistral"),
-        (r"/chat/completions$", "openai-chat"),
-        (r"/responses$", "openai-responses"),
-        (r"/messages$", "anthropic"),
-        (r"/(?P<model>[^/]+):(?P<stream>stream)?[gG]enerateContent$", "gemini"),
-        (r"/api/chat$", "ollama"),
-        (r"/chat$", "cohere"),
-        (r"/model/(?P<model>.+)/converse(?P<stream>-stream)?$", "bedrock"),
-    )
-)
-"""The ends of the paths of each wire."""
-_BY_PATH = ("gemini", "bedrock")
-"""The wires whose path contains the model and whether to stream."""
+from penstock.testing.wires.routes import ROUTES, STREAMS_BY_DEFAULT, STREAMS_BY_PATH
 
 
 class ReceivedResult(Struct, frozen=True):
@@ -60,9 +43,9 @@ class ReceivedRequest(Struct, frozen=True):
     @property
     def is_streaming(self) -> bool:
         """Whether the request asks for a stream."""
-        if self.wire in _BY_PATH:
+        if self.wire in STREAMS_BY_PATH:
             return self.is_stream_path
-        return bool(self.body.get("stream", self.wire == "ollama"))
+        return bool(self.body.get("stream", self.wire in STREAMS_BY_DEFAULT))
 
     @property
     def tools(self) -> list[ToolDeclaration]:
@@ -99,7 +82,7 @@ def route_request(
     path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None, query: Mapping[str, str] | None = None
 ) -> ReceivedRequest | None:
     """The request at a path, with keys masked; None if the path does not belong to a wire."""
-    for pattern, wire in _ROUTES:
+    for pattern, wire in ROUTES:
         if match := pattern.search(path):
             groups = match.groupdict()
             model, is_stream = groups.get("model") or "", bool(groups.get("stream"))

@@ -21,8 +21,8 @@ from penstock.testing.player import Player
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.script import Responder, Step, as_script
 from penstock.testing.wires.play import REPLY_ENCODERS
+from penstock.testing.wires.routes import BASES
 
-_BASES = {"openai-chat": "/v1", "openai-responses": "/v1", "mistral": "/mistral"}
 _MAX_REQUEST = 64 * 1024 * 1024
 _BACKLOG = 4096  # a thousand clients may connect at once
 _GRACE = 0.01  # seconds for open responses when the server stops; zero would mean no limit
@@ -72,7 +72,7 @@ class Loopback:
         """The base URL of a wire, for a model or a vendor's SDK."""
         if wire not in REPLY_ENCODERS:
             raise UnknownWireError(wire, REPLY_ENCODERS)
-        return self.url + _BASES.get(wire, "")
+        return self.url + BASES.get(wire, "")
 
     def __enter__(self) -> Self:
         if self._thread is not None:
