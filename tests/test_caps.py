@@ -452,7 +452,7 @@ CAPS = [
     Cap("wires.MAX_LEVELS", 5, lambda: is_sound(nested(10)), False, True),
     Cap("wires.MAX_TEXT", 50, unknown_texts, 0, 1),
     Cap("wires.MAX_PATH_KEYS", 2, lambda: keys_of("$.a.b.c"), (), ("a", "b", "c")),
-    Cap("wires.MAX_ASIDES", 4, repeated_fields, 12, 6),
+    Cap("wires.MAX_FIELDS", 4, repeated_fields, 12, 6),
     Cap("wires.MAX_DOCUMENT_NAME", 50, document_name, 50, 300),
     Cap("wires.MAX_PLAN", 100, plan_pieces, 2, 1),
     # dialects

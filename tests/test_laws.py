@@ -9,7 +9,17 @@ import pytest
 
 import penstock
 from penstock import events
-from penstock.events import Finish, Opaque, Retry, StreamChunk, ToolCall
+from penstock.events import (
+    Finish,
+    Opaque,
+    Retry,
+    StreamChunk,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallDelta,
+    ToolCallInvalid,
+    ToolCallStart,
+)  # fmt: skip
 from penstock.wires import find_wire
 from tests.support import Vector, decode_pieces, frame_bytes, joined, pieces_of, random_pieces, vectors
 
@@ -128,6 +138,20 @@ def test_every_prefix_is_a_stream_whose_calls_are_calls_of_the_whole(vector: Vec
         extra += [call for call in calls_of(prefix) if call not in known]
     if not any(isinstance(event, Retry) for event in whole):  # else the attempt that a prefix shows is withdrawn later
         assert not extra
+
+
+@every_vector
+def test_nothing_comes_for_a_call_after_its_end(vector: Vector) -> None:
+    """Nor anything but the ends of other choices after the finish."""
+    over: set[int] = set()
+    is_finished = False
+    for event in decode_pieces(vector.wire, [vector.body()], vector.tools):
+        assert not is_finished or isinstance(event, Finish), event
+        is_finished |= isinstance(event, Finish)
+        if isinstance(event, ToolCallStart | ToolCallDelta | ToolCallClosed | ToolCall | ToolCallInvalid):
+            assert event.block not in over, event
+        if isinstance(event, ToolCall | ToolCallInvalid):
+            over.add(event.block)
 
 
 Call = tuple[str, str, dict[str, Any]]

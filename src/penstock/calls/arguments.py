@@ -7,6 +7,7 @@ earlier, any of these repairs would break valid streams (QUIRKS 38).
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ Diagnosis = tuple[Fault, str, dict[str, Any] | None]
 """The fault, a message, and the repaired arguments if they are clear."""
 
 _lenient = json.JSONDecoder(strict=False)
+_KEY_END = re.compile(r'"[ \t\r\n]*:')
 
 
 def strict_object(raw: str) -> dict[str, Any] | None:
@@ -35,7 +37,47 @@ def strict_object(raw: str) -> dict[str, Any] | None:
         value = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, dict) and not repeats_keys(raw, value) else None
+
+
+def repeats_keys(raw: str, value: dict[str, Any]) -> bool:
+    """Whether an object of the text has a key twice: then it has more keys than the parsed value.
+
+    Mostly the colons alone show that it has not. Colons in strings are counted too; only then keys are compared.
+    """
+    if raw.count(":") == len(value) or sum(1 for _ in _KEY_END.finditer(raw)) == _count_keys(value):
+        return False
+    return repeated_key(raw) is not None
+
+
+def _count_keys(value: Any) -> int:
+    count, pending = 0, [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            count += len(item)
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+    return count
+
+
+def repeated_key(text: str) -> str | None:
+    """The first key that an object in JSON text has twice; None if there is none, or if the text is not JSON."""
+    repeated: list[str] = []
+
+    def check(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
+            seen = set[str]()
+            repeated.extend(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        return fields
+
+    try:
+        json.loads(text, strict=False, object_pairs_hook=check)
+    except (ValueError, RecursionError):
+        return None
+    return repeated[0] if repeated else None
 
 
 def diagnose(raw: str, last_piece: str | None) -> Diagnosis:
@@ -58,6 +100,8 @@ def diagnose(raw: str, last_piece: str | None) -> Diagnosis:
     repaired = _portable(value)
     if rest:
         return _copies(repaired, first, text) or _cumulative(raw, last_piece) or _trailing(repaired, rest)
+    if (key := repeated_key(text)) is not None:
+        return "duplicate_keys", f"an object in the arguments has the key {key[:100]!r} twice", None
     return _loose_object(repaired, value)
 
 

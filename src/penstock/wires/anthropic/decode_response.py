@@ -151,7 +151,7 @@ class Anthropic(NumberedWire):
                 self._block_start(value, payload)
             case "content_block_stop":  # the SDK's helper stream repeats the block here
                 self.stop(self.label(value.get("index")))
-                self.report_fields(value, ("type", "index", "content_block"), "an unknown field of the event")
+                self.report_once(value, ("type", "index", "content_block"))
             case "message_start":
                 self._message_start(value, payload)
             case "message_delta":
@@ -175,7 +175,7 @@ class Anthropic(NumberedWire):
             self._vendor_delta(label, delta)
         else:
             self._delta(label, delta)
-        self.report_fields(value, ("type", "index", "delta"), "an unknown field of the event")
+        self.report_once(value, ("type", "index", "delta"))
 
     def _delta(self, label: Label, delta: dict[str, Any]) -> None:
         kind = delta.get("type") or next((kind for kind, field in _DELTAS.items() if field in delta), "")
@@ -214,7 +214,7 @@ class Anthropic(NumberedWire):
             self._begin(value.get("index"), block, spelled[0] if spelled else "")
         else:
             self.report_fields(value, ("type", "index"), "a block that is not an object")
-        self.report_fields(value, ("type", "index", "content_block"), "an unknown field of the event")
+        self.report_once(value, ("type", "index", "content_block"))
 
     def _begin(self, number: Any, block: dict[str, Any], spelled: str) -> None:
         kind = block.get("type") or ("thinking" if "thinking" in block else "text" if "text" in block else "")
@@ -282,7 +282,7 @@ class Anthropic(NumberedWire):
         else:
             self._content(message.get("content"), payload)  # QUIRKS 122
         self._message_fields(message)
-        self.report_fields(value, ("type", "message"), "an unknown field of the event")
+        self.report_once(value, ("type", "message"))
 
     def _message_delta(self, value: dict[str, Any]) -> None:
         delta, usage = value.get("delta"), value.get("usage")
@@ -296,10 +296,11 @@ class Anthropic(NumberedWire):
     def _message_stop(self, value: dict[str, Any]) -> None:
         if isinstance(value.get(_METRICS), dict):
             self.usage({_METRICS: value[_METRICS]})
-        self.report_fields(value, ("type", "message", _METRICS), "an unknown field of the event")
+        self.report_once(value, ("type", "message", _METRICS))
         self.end(by_mark=True)
 
     def _whole(self, message: dict[str, Any], payload: bytes) -> None:
+        self.has_known_frames = True
         if not self.parts:
             self._content(message.get("content"), payload)
         self._message_fields(message)

@@ -161,7 +161,7 @@ class Bedrock(NumberedWire):
                 self.stop(self.label(value.get("contentBlockIndex")))
             case _:
                 self._message_fields(value)
-        self.report_fields(value, (*known, *_IGNORED), "an unknown field of the event")
+        self.report_once(value, (*known, *_IGNORED))
 
     def _message_fields(self, value: dict[str, Any]) -> None:
         """Reads the fields of the message itself, in whichever event they come."""
@@ -242,6 +242,7 @@ class Bedrock(NumberedWire):
     def _response(self, value: dict[str, Any], payload: bytes, event: str) -> None:
         match value:
             case {"output": {"message": dict(message), **rest}}:
+                self.has_known_frames = True
                 self._content(message.get("content"), payload)
                 self._message_fields(value)
                 for fields in (value, rest, message):

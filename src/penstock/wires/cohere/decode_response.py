@@ -180,6 +180,8 @@ class Cohere(Wire):
         if not call.size and provider_id in ("", call.id) and name == call.name:
             return call
         call.fail("cut", "another call took the index of the call before the call ended")
+        del self._calls[index]
+        self._ended.add(index)
         return None
 
     def _label(self, index: int | None) -> int | None:
@@ -203,11 +205,14 @@ class Cohere(Wire):
             rest = {**_without_ignored(delta), "delta": frame.get("delta")}
             if kind == "tool-call-delta" and not is_empty(rest):
                 self._add_unknown(index, is_misshapen=any(not is_empty(rest.get(key)) for key in _CARRIERS))
-            self._report(frame, "unknown fields of a frame")
+            for key, field in frame.items():
+                if key not in _IGNORED and not is_empty(field):
+                    self.report_field(key, field, "an unknown field of the frame")
             self._end_part(kind, index, delta)
         elif self.report_error(value) or (event == "error" and self.report_error({"error": value})):
             pass
         elif "finish_reason" in frame:  # a whole response
+            self.has_known_frames |= isinstance(frame.get("message"), dict)
             self._loose_message(None, frame, is_start=True)
             for open_index in list(self._calls):
                 self._end_call(open_index, "whole")

@@ -21,7 +21,7 @@ from penstock.wires.gemini.calls import SIGNATURE, FunctionCall, GeminiCalls, ca
 from penstock.wires.gemini.facts import STATE_PARTS, USAGE
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
-from penstock.wires.shared.loose import is_empty, items, take
+from penstock.wires.shared.loose import is_empty, items, take, whole_number
 from penstock.wires.shared.wire import UNREADABLE, Wire
 
 
@@ -69,13 +69,11 @@ def _any_case(reasons: dict[str, FinishReason]) -> dict[str, FinishReason]:
     return reasons | lower
 
 
-_UNSPECIFIED = ("FINISH_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED")
-_HARMLESS = (None, "NEGLIGIBLE", "LOW", "HARM_PROBABILITY_UNSPECIFIED")
+_UNSPECIFIED = ("FINISH_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED", "0")
+_HARMLESS = (None, "NEGLIGIBLE", "LOW", "HARM_PROBABILITY_UNSPECIFIED", 0, 1, 2)
 
 _IGNORED = {"modelVersion", "responseId", "createTime", "traceId", "sdkHttpResponse", "automaticFunctionCallingHistory",
           "parsed", "avgLogprobs", "tokenCount", "index", "role"}  # fmt: skip
-MAX_ASIDES = 64
-"""How many fields are remembered, in order to report them again only when they change."""
 
 
 class Gemini(Wire):
@@ -83,6 +81,7 @@ class Gemini(Wire):
 
     name = "gemini"
     USAGE = USAGE
+    has_object_arguments: ClassVar[bool] = True
     decode = staticmethod(msgspec.json.Decoder(Chunk).decode)
     FINISH: ClassVar[Mapping[str, FinishReason]] = _any_case({
         "STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length",
@@ -92,13 +91,14 @@ class Gemini(Wire):
         "IMAGE_RECITATION": "content_filter", "MODEL_ARMOR": "content_filter", "JAILBREAK": "content_filter",
         "MALFORMED_FUNCTION_CALL": "error", "UNEXPECTED_TOOL_CALL": "error", "TOO_MANY_TOOL_CALLS": "error",
         "MALFORMED_RESPONSE": "error",
+        "1": "stop", "2": "length", "3": "content_filter", "4": "content_filter", "5": "other",
+        "6": "content_filter", "7": "content_filter", "8": "content_filter",  # the numbers of the enum
     })  # fmt: skip
 
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
         self._calls: dict[int, GeminiCalls] = {}
         self._counts: dict[str, Any] = {}
-        self._last_values: dict[tuple[int, str], Any] = {}
         self._is_blocked = False
 
     def read_loose(self, payload: bytes, event: str) -> None:
@@ -207,7 +207,7 @@ class Gemini(Wire):
 
     def _feedback(self, feedback: dict[str, Any]) -> None:
         """Reads the feedback on the prompt: it may have been blocked (QUIRKS 99), or have ratings only."""
-        reason = take(feedback, "blockReason", str)
+        reason = _take_enum(feedback, "blockReason")
         if reason and reason not in _UNSPECIFIED:
             self._is_blocked = True
             self.answer_for().finish(reason, take(feedback, "blockReasonMessage", str) or "")
@@ -222,7 +222,7 @@ class Gemini(Wire):
             for part in items(content.get("parts")):
                 self._loose_part(answer, part)
             self._report_fields(answer.choice, {**content, "parts": None})
-        reason, message = take(candidate, "finishReason", str), take(candidate, "finishMessage", str)
+        reason, message = _take_enum(candidate, "finishReason"), take(candidate, "finishMessage", str)
         if reason or message:
             self._finish(answer, reason or "", message or "")
         if token := candidate.pop("continuationToken", None):
@@ -271,12 +271,7 @@ class Gemini(Wire):
 
     def _report_change(self, choice: int, key: str, field: Any) -> None:
         """Reports a field about the answer when it changes; it may come with every chunk."""
-        if self._last_values.get((choice, key)) == field:
-            return
-        if len(self._last_values) >= MAX_ASIDES:
-            self._last_values.clear()
-        self._last_values[choice, key] = field
-        self.unknown({key: field}, "an unknown field")
+        self.report_field(key, field, "an unknown field", choice)
 
     def _report(self, value: Any, note: str) -> None:
         if not is_empty(value):
@@ -287,6 +282,13 @@ def _error_of(frame: dict[str, Any], event: str) -> Error | None:
     """The error that a frame is or contains."""
     error = error_in(frame) or (error_in({"error": frame}) if event == "error" else None)
     return error or (None if "candidates" in frame else bare_message(frame))
+
+
+def _take_enum(fields: dict[str, Any], key: str) -> str | None:
+    """Removes and returns a value of an enum: its name, or its number as text."""
+    fields[key] = whole_number(fields.get(key))
+    number = take(fields, key, int)
+    return take(fields, key, str) if number is None else str(number)
 
 
 def _decoded_count(count: Any) -> Any:

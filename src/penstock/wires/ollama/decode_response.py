@@ -9,7 +9,7 @@ The loose path is the reference for `read_typed`; test_laws decodes every vector
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -66,12 +66,17 @@ class Ollama(Wire):
 
     name = "ollama"
     USAGE = USAGE
+    has_object_arguments: ClassVar[bool] = True
     decode = staticmethod(msgspec.json.Decoder(Line).decode)
     framing: ClassVar[FramingName] = "ndjson"
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
         "stop": "stop", "length": "length", "tool_calls": "tool_calls", "error": "error",
         "done": "stop",  # older servers send no reason
     }  # fmt: skip
+
+    def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
+        super().__init__(tools, id_prefix)
+        self._last_rest: dict[str, Any] = {}  # the unknown fields that were reported last
 
     def read_typed(self, values: list[Line], payloads: list[bytes], event: str) -> None:
         append, answer = self.out.append, self.answer_for()
@@ -160,7 +165,8 @@ class Ollama(Wire):
 
     def _report_rest(self, fields: dict[str, Any]) -> None:
         rest = {key: field for key, field in _without_ignored(fields).items() if not is_empty(field)}
-        if rest:
+        if rest and rest != self._last_rest:  # it may come with every line
+            self._last_rest = rest
             self.unknown(rest, "unknown fields")
 
     def _loose_message(self, answer: AnswerWriter, message: dict[str, Any]) -> None:

@@ -278,6 +278,7 @@ class OpenAIResponses(Wire):
 
     def _response(self, response: dict[str, Any], verb: str) -> None:
         """Reads a response; `verb` is the last word of its event's name, and empty for a body."""
+        self.has_known_frames |= bool(verb) or response.get("object") == "response" or bool(self._output.items)
         reason = _raw_reason(response, verb)
         self._output.reconcile(items(response.get("output")), reason)
         self._read_usage(response.get("usage"))
@@ -337,7 +338,7 @@ class OpenAIResponses(Wire):
     def _report_fields(self, frame: dict[str, Any]) -> None:
         for key, value in frame.items():
             if key not in _KNOWN and not is_empty(value):
-                self.unknown({key: value}, "an unknown field of the frame")
+                self.report_field(key, value, "an unknown field of the frame")
 
 
 def _text_in(value: Any) -> str | None:

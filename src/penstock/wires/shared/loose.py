@@ -65,6 +65,43 @@ def raw_of(value: Any) -> Raw:
     if value is None:
         return Raw()
     try:
+        if _has_repeated_keys(value):
+            return Raw(_spelled(value).encode())
         return Raw(json.dumps(as_json_value(value), ensure_ascii=False, separators=(",", ":")).encode())
     except RecursionError:
         return Raw(b"nested too deeply")
+
+
+class RepeatedKeys(dict[str, Any]):
+    """An object that has a key twice; `pairs` are all its fields, so that arguments keep the fault."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
+
+
+def keep_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these fields, for `object_pairs_hook`."""
+    fields = dict(pairs)
+    return fields if len(fields) == len(pairs) else RepeatedKeys(pairs)
+
+
+def _has_repeated_keys(value: Any) -> bool:
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, RepeatedKeys):
+            return True
+        if isinstance(item, dict | list):
+            pending.extend(item.values() if isinstance(item, dict) else item)
+    return False
+
+
+def _spelled(value: Any) -> str:
+    """A value as JSON, with the keys that an object has twice."""
+    if isinstance(value, dict):
+        pairs = value.pairs if isinstance(value, RepeatedKeys) else value.items()
+        return f"{{{','.join(f'{_spelled(key)}:{_spelled(field)}' for key, field in pairs)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_spelled, value))}]"
+    return json.dumps(as_json_value(value), ensure_ascii=False)

@@ -170,6 +170,12 @@ class NumberedWire(Wire):
             if key not in known and not is_empty(field):
                 self.unknown({key: field}, note)
 
+    def report_once(self, value: Mapping[Any, Any], known: Collection[str]) -> None:
+        """Reports the unknown fields of an event, each again only when its value changes."""
+        for key, field in value.items():
+            if key not in known and not is_empty(field):
+                self.report_field(key, field, "an unknown field of the event")
+
     # The end of a block.
 
     def _before_next_block(self) -> None:

@@ -203,7 +203,9 @@ class OpenCall(GrowingCall):
             self._fail_too_large()
         else:
             self.is_ended = True
-            return self._end(sealed_by)
+            is_valid = self._end(sealed_by)
+            self._emit = _ignore
+            return is_valid
         return False
 
     def _end(self, sealed_by: SealedBy) -> bool:
@@ -220,3 +222,8 @@ class OpenCall(GrowingCall):
             self.is_ended = True
             self.release()
             super().fail(why, message)
+            self._emit = _ignore
+
+
+def _ignore(event: StreamChunk) -> None:
+    """Drops an event of a call that has ended: nothing more comes for its block."""

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
+from penstock.calls.arguments import repeats_keys
 from penstock.calls.numbering import Numbering
 from penstock.events import Error, Finish, FinishReason, Retry, StreamChunk, Unknown, Usage
 from penstock.framing import Framed, Frames, FramingName, Stray
@@ -22,6 +23,7 @@ from penstock.jsontext.scan import MAX_DEPTH, is_too_deep
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.keep_alive import is_keep_alive, is_keep_alive_value
+from penstock.wires.shared.loose import keep_repeated_keys
 from penstock.wires.shared.open_call import OpenCall
 from penstock.wires.shared.token_counts import UsageTable, count_tokens
 
@@ -31,6 +33,8 @@ INTERRUPTED = ("length", "content_filter", "error")
 """Finish reasons of a response that is incomplete."""
 MAX_ERRORS = 64
 """How many errors are remembered in order to report each once; further ones are reported as often as they come."""
+MAX_FIELDS = 64
+"""How many unknown fields are remembered, in order to report them again only when they change."""
 DONE = b"[DONE]"
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -49,6 +53,8 @@ class Wire:
     USAGE: ClassVar[UsageTable]
     decode: ClassVar[staticmethod[[bytes], Any]]
     """Decodes a frame of the narrow shape, which nearly all frames have; raises for any other."""
+    has_object_arguments: ClassVar[bool] = False
+    """Whether the arguments of calls are objects in the frames, and not text."""
     has_short_path: ClassVar[bool] = False
     """Whether the wire implements `read_typed_one`."""
 
@@ -62,6 +68,7 @@ class Wire:
         self._at_risk: list[OpenCall] = []  # open calls, which a lost frame may damage
         self._usage = Usage()
         self._errors: set[str] = set()
+        self._last_fields: dict[tuple[int, str, str], Any] = {}  # the unknown fields that were reported
         self._has_unknown = False  # an Unknown was emitted
         self._has_hole = False  # a part of the stream could not be read
         self._is_closing = False  # the bytes have ended: what cannot be read now was cut
@@ -198,10 +205,11 @@ class Wire:
 
     def _report_not_understood(self) -> None:
         """Reports an error if nothing of the body was understood (it may be another wire's), or not its beginning."""
-        if self._is_understood():
+        has_content = self._blocks.next_block or self._errors or self.has_known_frames
+        if has_content or not self._has_unknown:  # a reason for the end alone does not count
             if self._has_hole and not self._errors:
                 self._report_first_hole(None, "its beginning")
-        elif self._has_unknown:
+        else:
             self.error(Error(f"nothing in this body was understood: is it really {self.name}?", "not_understood"))
 
     def _take(self) -> list[StreamChunk]:
@@ -239,6 +247,15 @@ class Wire:
         self._has_unknown = True
         self.out.append(Unknown(as_json_value(raw), note))
 
+    def report_field(self, key: str, value: Any, note: str, choice: int = 0) -> None:
+        """Reports an unknown field that may come with every frame: again only when its value changes."""
+        if self._last_fields.get((choice, key, note)) == value:
+            return
+        if len(self._last_fields) >= MAX_FIELDS:
+            self._last_fields.clear()
+        self._last_fields[choice, key, note] = value
+        self.unknown({key: value}, note)
+
     def damage_calls(self) -> None:
         """Marks the open calls as damaged: a part of the stream could not be read."""
         for call in self._at_risk:  # once for each: a closed call does not open again
@@ -248,6 +265,7 @@ class Wire:
     def restart(self, why: str) -> None:
         """Withdraws all events so far: the provider started the response again."""
         self._errors.clear()
+        self._last_fields.clear()
         self._usage = Usage()
         self.out.append(Retry(why))
 
@@ -255,13 +273,14 @@ class Wire:
         """Ends every answer, once. `by_mark` if the stream's end mark came, which confirms the open calls."""
         self.is_ended = True
         self._report_not_understood()
-        for _, answer in sorted(self.answers.items()) or [(0, self.answer_for())]:
+        answers = [answer for _, answer in sorted(self.answers.items())] or [self.answer_for()]
+        for answer in answers:
             is_whole = self.is_finished(answer)
             answer.is_short |= bool(self._errors) or self._is_interrupted_by(answer.raw_reason)
             answer.end_calls("finish" if is_whole else "done" if by_mark and not self._errors else None)
-            self.out.append(
-                Finish(self._reason(answer, is_whole, by_mark), answer.raw_reason, answer.message, answer.choice)
-            )
+        for answer in answers:
+            reason = self._reason(answer, self.is_finished(answer), by_mark)
+            self.out.append(Finish(reason, answer.raw_reason, answer.message, answer.choice))
 
     def _is_interrupted_by(self, raw_reason: str | None) -> bool:
         """Whether the reason is not one of a normal end."""
@@ -285,15 +304,21 @@ class Wire:
         """Parses a frame as plain JSON, with raw control characters; reports it and returns None if it is not JSON."""
         if len(payload) <= 2 * MAX_DEPTH:  # too short to be too deep
             try:
-                return msgspec.json.decode(payload)
+                value = msgspec.json.decode(payload)
             except UNREADABLE:
                 pass
+            else:
+                if not self.has_object_arguments or not isinstance(value, dict):
+                    return value
+                if not repeats_keys(payload.decode("utf-8", "replace"), value):
+                    return value
         text = payload.decode("utf-8", "replace")
         if is_too_deep(text):
             self.report_hole(text, f"a frame nested deeper than MAX_DEPTH ({MAX_DEPTH})")
             return None
         try:
-            value = json.loads(text, strict=False)
+            hook = keep_repeated_keys if self.has_object_arguments else None
+            value = json.loads(text, strict=False, object_pairs_hook=hook)
         except UNREADABLE:
             if not is_keep_alive(text):
                 self.report_hole(text, "a frame that is not JSON")
