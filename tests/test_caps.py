@@ -526,6 +526,7 @@ CAPS = [
 ]  # fmt: skip
 
 ELSEWHERE = {
+    "agent.MAX_CHECKS": "test_stop.py",
     "agent.MAX_WAIT": "test_cancel.py",
     "dialects.MAX_MARKUP": "test_provenance.py",
     "dialects.MAX_SEARCHES": "test_provenance.py",

@@ -176,7 +176,7 @@ def test_a_decision_is_checked_once() -> None:
         checked.append(arguments["number"])
         return arguments
 
-    run = Run([user("Go.")], {"risky": type(policy)(needs_approval=lambda arguments: True, check=check)})
+    run = Run([user("Go.")], {"risky": type(policy)(needs_approval=True, check=check)})
     run.begin()
     run.chunks([ToolCall("c", "risky", {"number": 1}, sealed_by="call_end")])
     run.chunks([Finish("tool_calls")])
@@ -315,7 +315,7 @@ def test_a_stored_run_knows_the_ids_that_were_used() -> None:
 
 def many_calls(count: int, policy: ToolPolicy) -> None:
     """The machine's work for an answer of so many calls."""
-    run = Run([user("Go.")], {"look": policy}, Limits(repeats=None))
+    run = Run([user("Go.")], {"look": policy}, Limits(repeats=None, calls_per_answer=None))
     due = run.begin()
     for at in range(count):
         arguments = {"at": at}
@@ -341,7 +341,7 @@ def test_many_calls_in_one_response_take_linear_time(policy: ToolPolicy) -> None
 
 def test_many_approvals_take_linear_time() -> None:
     def work(count: int) -> Callable[[], object]:
-        run = Run([user("Go.")], {"pay": ToolPolicy(needs_approval=lambda arguments: True)}, Limits(repeats=None))
+        run = Run([user("Go.")], {"pay": ToolPolicy(needs_approval=True)}, Limits(repeats=None, calls_per_answer=None))
         run.begin()
         for at in range(count):
             run.chunks([ToolCall(f"c{at}", "pay", {"at": at}, sealed_by="call_end", block=at)])

@@ -222,7 +222,7 @@ def test_a_run_ends_if_no_thread_for_a_tool_can_be_started(monkeypatch: pytest.M
 
         monkeypatch.setattr(threading.Thread, "start", refuse)
         replies = [Reply(*(call("work", {"at": at}) for at in range(400))), Reply("Done.")]
-        done = end_of(events_of(made(replies, work), "sync"))
+        done = end_of(events_of(made(replies, work, limits=Limits(calls_per_answer=None)), "sync"))
         assert done.reason == "answered"
         assert results(done) == ["RuntimeError: can't start new thread"] * 400
 

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from penstock.agent.agent import Agent
+from penstock.agent.driver import MAX_CHECKS
+from penstock.errors import UsageError
 from penstock.events import Finish, Text, ToolCall, ToolCallClosed, ToolCallDelta, ToolCallInvalid, ToolCallStart
 from penstock.history.check import check
 from penstock.messages import Message
 from penstock.model.model import Model
-from penstock.run.events import Done, StepEnd, StepStart, StreamEvent, ToolEnd, ToolStart
+from penstock.run.events import Done, StepEnd, StepStart, StreamEvent, ToolEnd, ToolProgress, ToolStart
 from penstock.run.limits import Limits
 from penstock.testing import Loopback, Reply, Scripted, call, say
 from penstock.tools.policy import ToolPolicy
@@ -408,3 +410,206 @@ def test_a_block_is_settled_after_its_call() -> None:
     machine.ended()
     assert [start.arguments for start in machine.starts] == [{"n": 1}]
     assert collect([whole, other]).tool_calls == [whole]
+
+
+# -- approval predicates, and many calls -------------------------------------------------------------------------------
+
+
+class Blocking:
+    """An approval predicate that blocks until it is released."""
+
+    def __init__(self) -> None:
+        self.is_called, self.released = threading.Event(), threading.Event()
+
+    def __call__(self, arguments: dict[str, Any]) -> bool:
+        self.is_called.set()
+        self.released.wait(SOON)
+        return False
+
+
+@sync_and_async
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("by", ["cancel", "limit"])
+def test_a_predicate_that_blocks_does_not_delay_a_cancel(by: str, read_only: bool, mode: str) -> None:
+    blocking, ran = Blocking(), list[str]()
+
+    @tool(approval=blocking, read_only=read_only)
+    def pay() -> str:
+        """Pay."""
+        ran.append("pay")
+        return "paid"
+
+    agent = made([Reply(call("pay")), "Done."], pay, limits=Limits(seconds=0.3 if by == "limit" else None))
+    events: list[StreamEvent] = []
+
+    def cancel(running: Any) -> None:
+        assert blocking.is_called.wait(SOON)
+        if by == "cancel":
+            began = time.monotonic()
+            running.cancel()
+            assert time.monotonic() - began < SOON / 5
+
+    def cancel_elsewhere(running: Any, event: StreamEvent) -> None:
+        if isinstance(event, StepStart) and not events:
+            events.append(event)
+            threading.Thread(target=cancel, args=(running,)).start()
+
+    try:
+        began = time.monotonic()
+        seen, running = read(agent, mode, cancel_elsewhere)
+        assert time.monotonic() - began < SOON / 2
+    finally:
+        blocking.released.set()
+    assert end_of(seen).reason == ("cancelled" if by == "cancel" else "limit")
+    assert not ran
+    check_history(running.messages)
+
+
+@sync_and_async
+@pytest.mark.parametrize("answer", [True, False])
+@pytest.mark.parametrize("start", ["closed", "call", "turn"])
+def test_a_predicate_may_be_async(start: Any, answer: bool, mode: str) -> None:
+    asked: list[Any] = []
+
+    async def needs(arguments: dict[str, Any]) -> bool:
+        await asyncio.sleep(0.01)
+        asked.append(arguments)
+        return answer
+
+    @tool(approval=needs, read_only=start == "closed", start=start)
+    def pay(euros: int) -> str:
+        """Pay."""
+        return "paid"
+
+    for wire in WIRES:
+        script = Scripted([Reply(call("pay", {"euros": 1})), "Done."])
+        events, _ = read(Agent(Model(NAMES[wire], via=script), [pay]), mode, lambda *_: None)
+        assert end_of(events).reason == ("paused" if answer else "answered")
+        assert any(isinstance(event, ToolStart) for event in events) is not answer
+    assert asked == [{"euros": 1}] * len(WIRES)
+
+
+@sync_and_async
+@pytest.mark.parametrize("is_async", [False, True])
+def test_predicates_that_are_called_at_once_are_bounded(is_async: bool, mode: str) -> None:
+    lock, now, peak = threading.Lock(), 0, 0
+
+    def count(change: int) -> None:
+        nonlocal now, peak
+        with lock:
+            now += change
+            peak = max(peak, now)
+
+    def plain(arguments: dict[str, Any]) -> bool:
+        count(1)
+        time.sleep(0.002)
+        count(-1)
+        return False
+
+    async def later(arguments: dict[str, Any]) -> bool:
+        count(1)
+        await asyncio.sleep(0.002)
+        count(-1)
+        return False
+
+    @tool(approval=later if is_async else plain)
+    async def work(n: int) -> str:
+        """Work."""
+        return "ok"
+
+    replies = [Reply(*[call("work", {"n": n}) for n in range(40)]), "Done."]
+    events, _ = read(made(replies, work), mode, lambda *_: None)
+    assert sum(isinstance(event, ToolEnd) and event.ending == "done" for event in events) == 40
+    assert 1 <= peak <= MAX_CHECKS
+
+
+@sync_and_async
+def test_an_async_predicate_that_raises_asks_a_person(mode: str) -> None:
+    async def needs(arguments: dict[str, Any]) -> bool:
+        raise ValueError("unknown")
+
+    @tool(approval=needs)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    events, _ = read(made([Reply(call("pay")), "Done."], pay), mode, lambda *_: None)
+    assert end_of(events).reason == "paused"
+
+
+@sync_and_async
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("limit", [1, 5, None])
+def test_tools_that_run_at_once_are_bounded(limit: int | None, read_only: bool, mode: str) -> None:
+    lock, now, peak, threads = threading.Lock(), 0, 0, 0
+
+    @tool(read_only=read_only)
+    def work(n: int) -> str:
+        """Work."""
+        nonlocal now, peak, threads
+        with lock:
+            now += 1
+            peak, threads = max(peak, now), max(threads, threading.active_count())
+        time.sleep(0.002)
+        with lock:
+            now -= 1
+        return "ok"
+
+    before = threading.active_count()
+    limits = Limits() if limit is None else Limits(parallel=limit)
+    replies = [Reply(*[call("work", {"n": n}) for n in range(60)]), "Done."]
+    events, _ = read(made(replies, work, limits=limits), mode, lambda *_: None)
+    assert sum(isinstance(event, ToolEnd) and event.ending == "done" for event in events) == 60
+    assert 1 <= peak <= (limit or 32)
+    assert threads <= before + (limit or 32) + 8
+
+
+@sync_and_async
+@three_wires
+@pytest.mark.parametrize("read_only", [False, True])
+def test_the_surplus_of_a_response_with_many_calls_does_not_run(read_only: bool, wire: str, mode: str) -> None:
+    ran: list[int] = []
+
+    @tool(read_only=read_only)
+    async def work(n: int) -> str:
+        """Work."""
+        ran.append(n)
+        return "ok"
+
+    script = Scripted([Reply(*[call("work", {"n": n}) for n in range(140)]), "Done."])
+    events, running = read(Agent(Model(NAMES[wire], via=script), [work]), mode, lambda *_: None)
+    assert end_of(events).reason == "answered"
+    assert sorted(ran) == list(range(128))
+    texts = [result.text for result in running.messages[2].results]
+    assert len(texts) == 140
+    assert all(text == "ok" for text in texts[:128])
+    assert all(text.startswith("Not run: a response may have 128 calls") for text in texts[128:])
+
+
+@sync_and_async
+def test_a_plain_tool_can_ask_whether_it_was_cancelled(mode: str) -> None:
+    ended = threading.Event()
+
+    @tool
+    def work(context: Context[Any]) -> str:
+        """Work until it is cancelled."""
+        assert not context.is_cancelled
+        context.report("started")
+        while not context.is_cancelled:
+            time.sleep(0.002)
+        ended.set()
+        return "late"
+
+    def cancel(running: Any, event: StreamEvent) -> None:
+        if isinstance(event, ToolProgress):
+            running.cancel()
+
+    events, _ = read(made([Reply(call("work")), "Done."], work), mode, cancel)
+    assert end_of(events).reason == "cancelled"
+    assert ended.wait(SOON)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "2"])
+def test_the_number_of_tools_at_once_is_at_least_one(value: Any) -> None:
+    with pytest.raises(UsageError, match="parallel"):
+        Limits(parallel=value)

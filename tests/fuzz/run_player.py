@@ -11,7 +11,7 @@ import msgspec
 from penstock.errors import UsageError
 from penstock.events import Error, StreamChunk, Text
 from penstock.messages import user
-from penstock.run.commands import AskModel, CancelTool, Command, Emit, StartTool, StopAsking
+from penstock.run.commands import AskModel, CancelTool, CheckApproval, Command, Emit, StartTool, StopAsking
 from penstock.run.events import ApprovalRequest, Done, StreamEvent, is_chunk
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
@@ -250,6 +250,8 @@ class Player:
                 case Emit():
                     self.watch.emit(command.events)
                     self.outbox.put(command.events)
+                case CheckApproval():
+                    pass  # see below
                 case AskModel():
                     self.hold("a request", partial(self.ask, command))
                 case StartTool(awaits_reader=True):
@@ -265,6 +267,14 @@ class Player:
         if self.run.is_over and (self.running or self.chunks is not None):
             raise Broken("at the end nothing is left running", [*self.running, self.chunks])
         self.catch_up()
+        for command in commands:
+            if isinstance(command, CheckApproval):
+                self.check(command)
+
+    def check(self, command: CheckApproval) -> None:
+        answer = self.script.policies[command.name].requires_approval(command.arguments, is_in_text=command.is_in_text)
+        assert isinstance(answer, bool | Outcome)
+        self.take(f"checked {command.key} {answer}", self.run.approval_checked(command.key, answer))
 
     def catch_up(self) -> None:
         if self.script.is_prompt:

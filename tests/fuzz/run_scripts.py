@@ -89,7 +89,7 @@ def random_policies(chance: Random) -> dict[str, ToolPolicy]:
         ),
         "elsewhere": ToolPolicy(
             start=chance.choice(["call", "turn"]), is_deferred=True,
-            needs_approval=chance.choice([None, None, lambda given: True]),
+            needs_approval=chance.choice([False, False, True]),
         ),
     }  # fmt: skip
 

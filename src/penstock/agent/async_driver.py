@@ -11,16 +11,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any
 
 from penstock.agent.config import AgentConfig
-from penstock.agent.driver import FOLD_SIZE, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
+from penstock.agent.driver import FOLD_SIZE, MAX_CHECKS, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
 from penstock.agent.timers import Timers
-from penstock.agent.tool_execution import ToolExecution
+from penstock.agent.tool_execution import ToolExecution, in_own_thread
 from penstock.errors import UsageError
 from penstock.messages import Message
 from penstock.model.stream import AsyncStream
-from penstock.run.commands import AskModel, CancelTool, Command, Emit, StartTool, StopAsking
+from penstock.run.commands import AskModel, CancelTool, CheckApproval, Command, Emit, StartTool, StopAsking
 from penstock.run.events import Done, RequestKind, StreamEvent
 from penstock.run.machine import Run
 from penstock.run.outbox import MAX_AHEAD, Gate
@@ -38,6 +39,8 @@ class AsyncDriver(Driver):
         self._tools: dict[str, asyncio.Task[Outcome]] = {}
         self._executions: dict[str, ToolExecution] = {}
         self._timers = Timers()
+        self._checks: set[asyncio.Task[None]] = set()
+        self._may_check = asyncio.Semaphore(MAX_CHECKS)
         self._stream: AsyncStream | None = None
         self._model_task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -89,7 +92,10 @@ class AsyncDriver(Driver):
         if self.done is None:
             self.cancel("the reader closed the run")
         self._timers.close()
-        left = {task for task in (*self._tools.values(), self._model_task) if task is not None and not task.done()}
+        for check in self._checks:
+            check.cancel()
+        tasks = (*self._checks, *self._tools.values(), self._model_task)
+        left = {task for task in tasks if task is not None and not task.done()}
         left.discard(asyncio.current_task())
         self._tools.clear()
         self._model_task = None
@@ -186,6 +192,10 @@ class AsyncDriver(Driver):
                 case StartTool():
                     if not self._is_cancelled:  # else the loop was too busy yet to cancel the run
                         self._start_tool(command)
+                case CheckApproval():
+                    task = asyncio.create_task(self._check_approval(command), context=self._variables.copy())
+                    self._checks.add(task)
+                    task.add_done_callback(self._approval_was_checked)
                 case CancelTool():
                     self._stop_tool(command.key)
                 case StopAsking():
@@ -257,6 +267,30 @@ class AsyncDriver(Driver):
         while self._outbox.is_full:
             self._has_room.clear()
             await self._has_room.wait()
+
+    # -- approvals -------------------------------------------------------------------------------------------------
+
+    async def _check_approval(self, check: CheckApproval) -> None:
+        """Call an approval predicate: a plain one in a thread, because it may block."""
+        async with self._may_check:
+            if self.run.is_over:
+                return
+            call = partial(self._requires_approval, check)
+            is_async = iscoroutinefunction(self._policies[check.name].needs_approval)
+            answer = call() if is_async else await in_own_thread(call, "approval")
+            if not isinstance(answer, bool | Outcome):
+                try:
+                    answer = bool(await answer)
+                except (Exception, SystemExit):  # noqa: BLE001  # the predicate is user code
+                    answer = True
+            self._happened(partial(self.run.approval_checked, check.key, answer))
+
+    def _approval_was_checked(self, task: asyncio.Task[None]) -> None:
+        self._checks.discard(task)
+        if task.cancelled():  # by the predicate, if the run is not over
+            self._happened(partial(self._failed, asyncio.CancelledError("an approval predicate was cancelled")))
+        elif (error := task.exception()) is not None and not isinstance(error, KeyboardInterrupt):
+            self._happened(partial(self._failed, error))
 
     # -- the tools -------------------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
         usual: StartPolicy = "closed" if tool.read_only and not tool.is_deferred else "turn"
         wanted = None if self.start == "call" and usual == "closed" else self.start  # which would start it later
         approval = tool.approval
-        needs = approval if callable(approval) else (lambda arguments: True) if approval else None
+        needs = approval if callable(approval) else bool(approval)
         return ToolPolicy(
             start=tool.start or wanted or usual,
             needs_approval=needs,

@@ -8,7 +8,7 @@ A driver carries out the commands of the machine. Its threads and tasks refer to
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import Any
 
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from penstock.agent.config import AgentConfig
 from penstock.errors import AlreadyReadError, ProviderError, UsageError
 from penstock.events import Error, Text, ToolCall, ToolCallInvalid, ToolCallStart
-from penstock.run.commands import Command, StartTool
+from penstock.run.commands import CheckApproval, Command, StartTool
 from penstock.run.events import Done, StepEnd, StepStart, StreamEvent, ToolEnd, is_chunk
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
@@ -29,6 +29,9 @@ MAX_WAIT = 1.0
 
 PAUSE = 0.01
 """How many seconds a thread sleeps before it checks again whether the reader has caught up."""
+
+MAX_CHECKS = 8
+"""How many approval predicates of a run are called at once."""
 
 UNFORCED_CHOICES = ("", "auto", "none")
 """The tool choices that hold for every step; one that forces a call holds for the first."""
@@ -46,6 +49,7 @@ class Driver:
         self.error: Exception | None = None
         self.first_message = len(run.messages)  # of this run
         self._config = config
+        self._policies = config.policies
         self._deps = deps
         self._outbox = Outbox()
         self._variables = copy_context()  # which tools see: those of the code that began the run
@@ -105,6 +109,11 @@ class Driver:
         if self.run.step > 1 and options.get("tool_choice", "") not in UNFORCED_CHOICES:
             del options["tool_choice"]  # a model that obeys would call the tool until a limit ends the run
         return {"tools": list(self._config.tools.values()), "system_prompt": self._config.instructions, **options}
+
+    def _requires_approval(self, check: CheckApproval) -> bool | Outcome | Awaitable[Any]:
+        """Ask the predicate of a tool whether a person must approve a call."""
+        policy = self._policies[check.name]
+        return policy.requires_approval(check.arguments, is_in_text=check.is_in_text)
 
     def _context(self, start: StartTool, report: Callable[[Any], None]) -> Context[Any]:
         return Context(deps=self._deps, call_id=start.call_id, tool=start.name, step=self.run.step, report=report)

@@ -16,13 +16,13 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from penstock.agent.config import AgentConfig
-from penstock.agent.driver import FOLD_SIZE, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
+from penstock.agent.driver import FOLD_SIZE, MAX_CHECKS, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
 from penstock.agent.sync_tools import SyncTools
 from penstock.agent.timers import ThreadTimers
 from penstock.agent.tool_execution import in_thread
 from penstock.messages import Message
 from penstock.model.stream import Stream
-from penstock.run.commands import AskModel, CancelTool, Command, Emit, StartTool, StopAsking
+from penstock.run.commands import AskModel, CancelTool, CheckApproval, Command, Emit, StartTool, StopAsking
 from penstock.run.events import Done, RequestKind, StreamEvent
 from penstock.run.machine import Run
 from penstock.run.outbox import Gate
@@ -43,6 +43,8 @@ class SyncDriver(Driver):
         self._model_thread: threading.Thread | None = None
         self._tools = SyncTools(self.lock, self._tool_ended)
         self._timers = ThreadTimers()
+        self._checks: deque[CheckApproval] = deque()
+        self._checkers = 0  # threads that call approval predicates
 
     def begin(self) -> None:
         if self._has_begun:
@@ -167,6 +169,8 @@ class SyncDriver(Driver):
                     self._hold(partial(self._reached, command))
                 case StartTool():
                     due += self._start_tool(command)
+                case CheckApproval():
+                    due += self._check_approval(command)
                 case CancelTool():
                     self._stop_tool(command.key)
                 case StopAsking():
@@ -218,6 +222,43 @@ class SyncDriver(Driver):
                     time.sleep(PAUSE)
                 if run.phase == "over":
                     return
+
+    # -- approvals -------------------------------------------------------------------------------------------------
+
+    def _check_approval(self, check: CheckApproval) -> list[Command]:
+        """Have a predicate called in a thread, without the lock; returns what is to be done if there is no thread."""
+        self._checks.append(check)
+        if self._checkers < min(len(self._checks), MAX_CHECKS):
+            try:
+                in_thread(self._check_approvals, "approval", self._variables)
+            except RuntimeError as error:
+                return self._failed(error)
+            self._checkers += 1
+        return []
+
+    def _check_approvals(self) -> None:
+        while (check := self._next_check()) is not None:
+            try:
+                answer = self._requires_approval(check)
+                if not isinstance(answer, bool | Outcome):
+                    answer = self._awaited_answer(answer)
+                checked = partial(self.run.approval_checked, check.key, answer)
+            except BaseException as error:  # noqa: BLE001  # whatever it was, the reader gets it
+                checked = partial(self._failed, error)
+            self._happened(checked)
+
+    def _next_check(self) -> CheckApproval | None:
+        with self.lock:
+            if self._checks and not self.run.is_over:
+                return self._checks.popleft()
+            self._checkers -= 1
+            return None
+
+    def _awaited_answer(self, answer: Awaitable[Any]) -> bool:
+        try:
+            return bool(self._tools.loop.begin(_awaited(answer), copy_context()).result())
+        except (Exception, SystemExit):  # noqa: BLE001  # the predicate is user code
+            return True
 
     # -- the tools -------------------------------------------------------------------------------------------------
 

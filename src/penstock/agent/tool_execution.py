@@ -6,11 +6,11 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from contextvars import Context as Variables
 from contextvars import copy_context
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from penstock.run.commands import StartTool
 from penstock.tools.outcome import Outcome, as_outcome, failure
 from penstock.tools.tool import Context, Tool
 
+T = TypeVar("T")
 Report = Callable[[Any], None]
 Room = Callable[[], Awaitable[None]]
 Awaited = Awaitable[Any] | AsyncGenerator[Any, Any]
@@ -108,26 +109,40 @@ class ToolExecution:
         return self._tool.function(**self._tool.with_context(arguments, self._context))
 
     async def _in_thread(self, call: Callable[[], Any]) -> Outcome | Awaited:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[Outcome | Awaited] = loop.create_future()
-
-        def settle(value: Outcome | Awaited) -> None:
-            if not done.done():
-                done.set_result(value)
-
-        def run() -> None:
-            value = self._plain(call)
-            try:
-                loop.call_soon_threadsafe(settle, value)
-            except RuntimeError:  # the loop is closed, and nobody waits for the value
-                pass
-
-        in_thread(run, self._start.name, copy_context())
         try:
-            return await done
+            return await in_own_thread(partial(self._plain, call), self._start.name)
         except asyncio.CancelledError:
             self.cancel()
             raise
+
+
+async def in_own_thread(call: Callable[[], T], name: str) -> T:
+    """The result of a blocking call, from a thread of its own; if the waiting task is cancelled, it runs on."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if not done.done() and error is None:
+            done.set_result(value)
+        elif not done.done() and error is not None:
+            done.set_exception(_for_future(error))
+
+    def run() -> None:
+        value, error = None, None
+        try:
+            value = call()
+        except BaseException as failed:  # noqa: BLE001  # whoever waits for it gets it
+            error = failed
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits for the value
+            loop.call_soon_threadsafe(settle, value, error)
+
+    in_thread(run, name, copy_context())
+    return await done
+
+
+def _for_future(error: BaseException) -> BaseException:
+    """The error, or one that a future can hold."""
+    return RuntimeError(f"something raised {error!r}") if isinstance(error, StopIteration) else error
 
 
 def in_thread(work: Callable[[], None], name: str, variables: Variables) -> threading.Thread:

@@ -38,6 +38,16 @@ class StartTool(Struct, frozen=True):
     awaits_reader: bool = False
 
 
+class CheckApproval(Struct, frozen=True):
+    """Find out whether a person must approve a call (`ToolPolicy.requires_approval`); pass the answer to
+    `Run.approval_checked`. This runs code of the user, so it must not block the run."""
+
+    key: str
+    name: str
+    arguments: dict[str, Any]
+    is_in_text: bool = False
+
+
 class CancelTool(Struct, frozen=True):
     """Cancel a tool, if it is still running; its result is not needed any more."""
 
@@ -50,8 +60,8 @@ class Emit(Struct, frozen=True):
     events: list[StreamEvent]
 
 
-Command = AskModel | StopAsking | StartTool | CancelTool | Emit
-Output = StreamEvent | AskModel | StopAsking | StartTool | CancelTool
+Command = AskModel | StopAsking | StartTool | CheckApproval | CancelTool | Emit
+Output = StreamEvent | AskModel | StopAsking | StartTool | CheckApproval | CancelTool
 """What an input to the run leads to: an event, or a command."""
 
 
@@ -67,7 +77,7 @@ def sort_outputs(outputs: list[Output], events: list[StreamEvent], commands: lis
     """Append the events and the commands to their lists."""
     for output in outputs:
         match output:
-            case AskModel() | StopAsking() | StartTool() | CancelTool():
+            case AskModel() | StopAsking() | StartTool() | CheckApproval() | CancelTool():
                 commands.append(output)
             case _:
                 events.append(output)

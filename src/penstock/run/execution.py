@@ -14,7 +14,7 @@ from penstock.run.events import ApprovalRequest, RequestKind, ToolEnd, ToolEndin
 from penstock.tools.outcome import Outcome
 from penstock.tools.policy import ToolPolicy
 
-State = Literal["held", "approval", "ready", "starting", "deferred", "running", "finished"]
+State = Literal["held", "checking", "approval", "ready", "starting", "deferred", "running", "finished"]
 
 STATES: tuple[State, ...] = get_args(State)
 
@@ -22,7 +22,8 @@ STATES: tuple[State, ...] = get_args(State)
 class Execution(Struct):
     """A tool call until it has a result. `key` identifies it in the run; a call that runs again has another.
 
-    While it is `starting`, its start has been emitted, but not yet read: it has not begun.
+    While it is `checking`, a predicate decides whether it needs approval; while it is `starting`, its start has been
+    emitted, but not yet read: it has not begun.
 
     `fingerprint` is equal for calls with the same name and arguments, and empty if the call cannot run.
     `needs_approval` is None until it is known. `note` stands before the result if the arguments were changed; `fault`
@@ -98,7 +99,7 @@ def abandoned_outcome(execution: Execution, policy: ToolPolicy | None, why: str)
         case "deferred":
             text = "It was handed on to run elsewhere, so it may have an effect; nobody waits for it"
             return error_outcome(f"{text}: {why}."), "cancelled"
-        case "held" | "approval" | "ready" | "starting":
+        case "held" | "checking" | "approval" | "ready" | "starting":
             return error_outcome(f"Not run: {why}."), "cancelled"
 
 

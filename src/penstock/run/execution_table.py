@@ -25,6 +25,9 @@ class ExecutionTable:
     def __iter__(self) -> Iterator[Execution]:
         return iter([self._by_block[block] for block in sorted(self._by_block)])
 
+    def __len__(self) -> int:
+        return len(self._by_block)
+
     def __contains__(self, block: int) -> bool:
         return block in self._by_block
 

@@ -36,7 +36,7 @@ class Executions:
         """Continue with what was stored. Calls that were ready have not started."""
         self._start.is_turn_over = True
         for execution in executions:
-            if execution.state in ("ready", "starting"):
+            if execution.state in ("checking", "ready", "starting"):
                 execution.state = "held"
             self.table.add(execution)
 
@@ -53,7 +53,7 @@ class Executions:
 
     def closed(self, call: ToolCallClosed) -> list[Output]:
         """The arguments of a call have closed; the protocol may still change them."""
-        if call.block in self._settled:
+        if call.block in self._settled or self._is_surplus(call.block):
             return []
         policy, early = self._rules.policies.get(call.name), self.table.at(call.block)
         if policy is not None and policy.start != "closed":
@@ -74,6 +74,8 @@ class Executions:
         if call.block in self._settled:
             return []
         self._settled.add(call.block)
+        if self._is_surplus(call.block):
+            return [self._refuse(call)]
         execution, fingerprint = self.table.at(call.block), _fingerprint(call.name, call.arguments)
         outputs: list[Output] = []
         if execution is None or execution.fingerprint != fingerprint:
@@ -82,7 +84,7 @@ class Executions:
         execution.identify(call.id)
         if execution.state == "finished":
             outputs.append(execution.end)
-        elif execution.state == "held":
+        else:
             is_early = call.sealed_by not in ("finish", "done")  # else the same frame may end the response badly
             outputs += self._start.start_confirmed(execution, is_early=is_early)
         return outputs + self._start.start_ready()
@@ -135,6 +137,13 @@ class Executions:
     def provide(self, call_id: str, outcome: Outcome) -> list[Output]:
         """The result of a deferred call has come."""
         return [self.table.finish(self.table.waiting[call_id], outcome)]
+
+    def checked(self, key: str, answer: bool | Outcome) -> list[Output]:
+        """It is known whether a call needs approval; the answer for a call that was voided is ignored."""
+        execution = self.table.find(key)
+        if execution is None or execution.state != "checking":
+            return []
+        return self._start.checked(execution, answer) + self._start.start_ready()
 
     def reached(self, start: StartTool) -> bool:
         """The reader has come to the start of a tool; returns whether it is still to begin."""
@@ -209,8 +218,21 @@ class Executions:
         """The result of each call by block, also of those that have not ended."""
         return {execution.block: result_so_far(execution, self._policy(execution)) for execution in self.table}
 
+    def _is_surplus(self, block: int) -> bool:
+        """Whether the response has as many calls already as it may have."""
+        limit = self._rules.limits.calls_per_answer
+        return limit is not None and len(self.table) >= limit and block not in self.table
+
     def _policy(self, execution: Execution) -> ToolPolicy | None:
         return self._rules.policies.get(execution.name)
+
+    def _refuse(self, call: ToolCall) -> Output:
+        """End a call that is one too many."""
+        execution = self._add(call, call.arguments)
+        execution.identify(call.id)
+        limit = self._rules.limits.calls_per_answer
+        text = f"Not run: a response may have {limit} calls, and this one has more. Make the others in the next one."
+        return self.table.finish(execution, error_outcome(text))
 
     def _add(
         self, call: ToolCallClosed | ToolCall | ToolCallInvalid, arguments: dict[str, Any], fingerprint: str = ""

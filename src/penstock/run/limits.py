@@ -21,7 +21,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     """When a run ends by itself; None means no limit.
 
     `steps` counts requests to the model, `calls` executions of tools, `tokens` all input and output, cached or not,
-    `seconds` the duration of the run, `repeats` how often a call with the same arguments may come.
+    `seconds` the duration of the run, `repeats` how often a call with the same arguments may come. `parallel` and
+    `calls_per_answer` do not end it: more tools than `parallel` wait for each other, and of a response with more calls
+    than `calls_per_answer` the surplus does not run; the results say so.
     """
 
     steps: int | None = 50
@@ -29,15 +31,20 @@ class Limits(Struct, frozen=True, kw_only=True):
     tokens: int | None = None
     seconds: float | None = None
     repeats: int | None = 10
+    parallel: int | None = 32
+    calls_per_answer: int | None = 128
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value: Any = getattr(self, name)
             kinds = int | float if name == "seconds" else int
-            if value is None or (isinstance(value, kinds) and not isinstance(value, bool) and 0 <= value < math.inf):
+            least = 1 if name == "parallel" else 0
+            if value is None or (
+                isinstance(value, kinds) and not isinstance(value, bool) and least <= value < math.inf
+            ):
                 continue
             wanted = "a number of seconds" if name == "seconds" else "a whole number"
-            raise UsageError(f"Limits: {name} must be {wanted} of 0 or more, or None, not {value!r}")
+            raise UsageError(f"Limits: {name} must be {wanted} of {least} or more, or None, not {value!r}")
 
     @property
     def no_run(self) -> str:

@@ -170,7 +170,8 @@ class Run:
         if not turn.tool_calls and not turn.invalid_calls:
             return as_commands(outputs + self._end("length" if turn.finish_reason == "length" else "answered", ""))
         repeats = max((self._tally.seen.get(fingerprint, 0) for fingerprint in executions.table.repeats), default=0)
-        if over := self._tally.over(self._rules.limits, executions.table.count("held", "ready"), repeats):
+        waiting = executions.table.count("held", "checking", "ready")
+        if over := self._tally.over(self._rules.limits, waiting, repeats):
             return as_commands(outputs + self._end("limit", over))
         self.phase = "tools"
         return as_commands(outputs + self._after(executions.release()))
@@ -182,6 +183,10 @@ class Run:
         self.error = error
         self.fold(0)
         return as_commands([error, *self._stop("error", error.message, "error")])
+
+    def approval_checked(self, key: str, answer: bool | Outcome) -> list[Command]:
+        """It is known whether a call needs approval, or why its arguments do not fit."""
+        return as_commands(self._after(self._executions.checked(key, answer))) if self.phase != "over" else []
 
     def tool_progress(self, key: str, data: Any) -> list[Command]:
         """A tool reports its progress."""
@@ -282,7 +287,11 @@ class Run:
     def is_waiting(self) -> bool:
         """Whether nothing can happen before a person decides or a result comes from elsewhere."""
         table = self._executions.table
-        return self.phase == "tools" and bool(table.waiting) and not table.count("ready", "starting", "running")
+        return (
+            self.phase == "tools"
+            and bool(table.waiting)
+            and not table.count("checking", "ready", "starting", "running")
+        )
 
     def waits_for(self, call_id: str, kind: RequestKind) -> bool:
         """Whether the call with this id waits for a decision, or for its result from elsewhere."""
@@ -435,7 +444,7 @@ class Run:
 
 def _to_store(execution: Execution) -> Execution:
     """A copy for `dump`: without the program's data, and as not started if its start was not read."""
-    state = "ready" if execution.state == "starting" else execution.state
+    state = "ready" if execution.state in ("checking", "starting") else execution.state
     return msgspec.structs.replace(execution, data=None, state=state)
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from penstock.events import Fault
 from penstock.jsontext.values import deep_copy
-from penstock.run.commands import Output, StartTool
+from penstock.run.commands import CheckApproval, Output, StartTool
 from penstock.run.events import ToolStart
 from penstock.run.execution import Execution, no_such_tool
 from penstock.run.execution_table import ExecutionTable
@@ -75,20 +75,28 @@ class StartRules:
         self._tally = tally
         self._starts = starts
         self._ready = ReadyQueue()
+        self._last: set[str] = set()  # keys of calls that the end of the response confirmed: it may end badly
         self.is_turn_over = False
 
     def start_closed(self, execution: Execution, policy: ToolPolicy) -> list[Output]:
         """Its arguments have closed: it starts speculatively, unless a person must approve it."""
-        if self._needs_approval(execution, policy) is False and self._is_within_limits(execution):
-            return self.queue(execution)
-        return []
+        approval = self._needs_approval(execution, policy)
+        if approval is None:
+            return self._check(execution)
+        return self.queue(execution) if approval is False and self._is_within_limits(execution) else []
 
     def start_confirmed(self, execution: Execution, *, is_early: bool) -> list[Output]:
         """Its call is confirmed: it starts if its policy says so; one that cannot run at all ends now."""
+        if not is_early:
+            self._last.add(execution.key)
+        if execution.state != "held":
+            return []
         policy = self._rules.policies.get(execution.name)
         if policy is None:
             return [self._end_unknown(execution)]
         approval = self._needs_approval(execution, policy)
+        if approval is None:
+            return self._check(execution)
         if isinstance(approval, Outcome):
             return [self._table.finish(execution, approval)]
         may_start = not approval and policy.start != "turn" and is_early and self._is_within_limits(execution)
@@ -98,12 +106,26 @@ class StartRules:
         """The turn ended well: it starts, or waits for approval."""
         policy = self._rules.policies.get(execution.name)
         approval = False if policy is None else self._needs_approval(execution, policy)
+        if approval is None:
+            return self._check(execution)
         if isinstance(approval, Outcome):
             return [self._table.finish(execution, approval)]
         if not approval:
             return self.queue(execution)
         self._table.set_state(execution, "approval")
         return [execution.request]
+
+    def checked(self, execution: Execution, answer: bool | Outcome) -> list[Output]:
+        """It is known whether a person must approve it, or why it cannot run: continue from there."""
+        self._table.set_state(execution, "held")
+        if isinstance(answer, Outcome):
+            return [self._table.finish(execution, answer)] if execution.is_confirmed else []
+        execution.needs_approval = answer
+        if self.is_turn_over:
+            return self.start_released(execution)
+        if execution.is_confirmed:
+            return self.start_confirmed(execution, is_early=execution.key not in self._last)
+        return self.start_closed(execution, self._rules.policies[execution.name])
 
     def queue(self, execution: Execution) -> list[Output]:
         """It starts when the tools that run allow it; a deferred one is announced, to run elsewhere."""
@@ -119,7 +141,10 @@ class StartRules:
     def start_ready(self) -> list[Output]:
         """Start what may start now."""
         outputs: list[Output] = []
-        while (execution := self._ready.take(self._table.count("starting", "running"))) is not None:
+        limit = self._rules.limits.parallel
+        while limit is None or self._table.count("starting", "running") < limit:
+            if (execution := self._ready.take(self._table.count("starting", "running"))) is None:
+                break
             policy = self._rules.policies[execution.name]
             self._table.set_state(execution, "starting")
             self._starts.announced.add(execution.key)
@@ -154,14 +179,20 @@ class StartRules:
     def _end_unknown(self, execution: Execution) -> Output:
         return self._table.finish(execution, no_such_tool(execution.name, self._rules.policies))
 
-    def _needs_approval(self, execution: Execution, policy: ToolPolicy) -> bool | Outcome:
-        """Whether a person must approve it, or why it cannot run; the predicate is called once."""
+    def _needs_approval(self, execution: Execution, policy: ToolPolicy) -> bool | Outcome | None:
+        """Whether a person must approve it, or why it cannot run; None if a predicate must be asked."""
         if execution.needs_approval is None:
+            if callable(policy.needs_approval):
+                return None
             answer = policy.requires_approval(execution.arguments, is_in_text=execution.is_in_text)
-            if isinstance(answer, Outcome):
-                return answer
+            if not isinstance(answer, bool):
+                return answer if isinstance(answer, Outcome) else None
             execution.needs_approval = answer
         return execution.needs_approval
+
+    def _check(self, execution: Execution) -> list[Output]:
+        self._table.set_state(execution, "checking")
+        return [CheckApproval(execution.key, execution.name, execution.arguments, execution.is_in_text)]
 
     def _is_within_limits(self, execution: Execution) -> bool:
         """Whether it may start before the turn has ended: not if a limit will end the run with this turn."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypedDict
 
 from penstock.errors import UnknownOptionError, UsageError
 from penstock.tools.policy import StartPolicy
 
-Approval = bool | Callable[[dict[str, Any]], bool] | None
+Approval = bool | Callable[[dict[str, Any]], bool | Awaitable[bool]] | None
 
 
 class RunOptions(TypedDict, total=False):
@@ -31,11 +30,11 @@ class ToolOptions(RunOptions, total=False):
     A `read_only` tool has no side effects, so it may start before its call is confirmed. `start` says when a call
     starts: when its arguments are `closed`, when the `call` is confirmed, or after the `turn`. `approval` asks a person
     first: always (True), or if a function of the arguments returns True; the function gets a copy of the converted
-    arguments with their defaults. Without it (None), a person is asked only about calls with side effects that
-    `rescue` found in the text; False never asks. `timeout` is in seconds. `retries` limits how often the model may
-    retry after consecutive failures; None means no limit. With `parallel=False` the tool does not run beside others. A
-    `deferred` tool runs elsewhere: its function only declares it, and the run waits for a result passed to `provide`.
-    `strict` asks the provider to enforce the schema.
+    arguments with their defaults, and may be async. Without it (None), a person is asked only about calls with side
+    effects that `rescue` found in the text; False never asks. `timeout` is in seconds. `retries` limits how often the
+    model may retry after consecutive failures; None means no limit. With `parallel=False` the tool does not run beside
+    others. A `deferred` tool runs elsewhere: its function only declares it, and the run waits for a result passed to
+    `provide`. `strict` asks the provider to enforce the schema.
     """
 
     name: str
@@ -71,9 +70,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_approval(value: Any) -> bool:
-    if not callable(value):
-        return value is None or isinstance(value, bool)
-    return not any(map(inspect.iscoroutinefunction, (value, type(value).__call__)))
+    return value is None or isinstance(value, bool) or callable(value)
 
 
 _Rule = tuple[Callable[[Any], bool], str]
@@ -83,7 +80,7 @@ _RULES: dict[str, _Rule] = {
     "strict": (lambda value: value is None or _is_bool(value), "True, False or None"),
     "read_only": (_is_bool, "True or False"),
     "start": (lambda value: value in (None, "closed", "call", "turn"), "'closed', 'call' or 'turn'"),
-    "approval": (_is_approval, "True, False or a synchronous function of the arguments"),
+    "approval": (_is_approval, "True, False or a function of the arguments"),
     "timeout": (
         lambda value: value is None or (_is_number(value) and value > 0),
         "a positive number of seconds or None",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -19,13 +20,14 @@ DEFAULT_RETRIES = 3
 class ToolPolicy(Struct, frozen=True, kw_only=True):
     """When the calls of a tool may start, and on which conditions.
 
-    `check` returns the validated arguments or raises if they do not fit; `needs_approval` is called with its result.
+    `check` returns the validated arguments or raises if they do not fit. `needs_approval` is True, or a predicate that
+    is called with its result, and may be async.
     Calls of a tool that `is_deferred` run elsewhere. A tool with the start policy `closed` is read-only. With
     `asks_if_in_text`, a call that was found in the text needs approval.
     """
 
     start: StartPolicy = "turn"
-    needs_approval: Callable[[dict[str, Any]], bool] | None = None
+    needs_approval: Callable[[dict[str, Any]], Any] | bool = False
     check: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     timeout: float | None = None
     retries: int | None = None
@@ -39,18 +41,24 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
         """Whether the tool may have side effects."""
         return not self.is_read_only and self.start != "closed"
 
-    def requires_approval(self, arguments: dict[str, Any], *, is_in_text: bool = False) -> bool | Outcome:
-        """Whether a person must approve the call (also if the predicate raises), or the error of the arguments."""
+    def requires_approval(
+        self, arguments: dict[str, Any], *, is_in_text: bool = False
+    ) -> bool | Outcome | Awaitable[Any]:
+        """Whether a person must approve the call (also if the predicate raises), or the error of the arguments.
+
+        The answer of an async predicate is to be awaited.
+        """
         asks = is_in_text and self.asks_if_in_text
-        if self.needs_approval is None and not asks:
+        if not self.needs_approval and not asks:
             return False
         checked = self.check_arguments(arguments)
         if isinstance(checked, Outcome):
             return checked
-        if self.needs_approval is None:
-            return asks
+        if not callable(self.needs_approval):
+            return True
         try:
-            return bool(self.needs_approval(checked))
+            answer = self.needs_approval(checked)
+            return answer if isawaitable(answer) else bool(answer)
         except (Exception, SystemExit):  # noqa: BLE001  # the predicate is user code
             return True
 
