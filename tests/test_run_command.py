@@ -44,7 +44,7 @@ def scripted(*replies):
 
 def answer(request):
     if request.results:
-        return f"I was told: {request.results[-1].text}"
+        return f"The tool says: {request.results[-1].text}"
     return Reply("Let me see.", call("weather", {"city": request.prompt.strip()}))
 
 agent = penstock.Agent(penstock.Model("openai-compatible:m", via=Scripted(answer)), tools=[weather])
@@ -85,7 +85,7 @@ def test_an_agent_in_a_file_is_run(folder: Path) -> None:
     done = run(folder, "agents.py", "Rome")
     assert (done.returncode, done.stderr) == (0, "")
     assert "sunny in Rome" in done.stdout
-    assert "I was told: sunny in Rome" in done.stdout
+    assert "The tool says: sunny in Rome" in done.stdout
     assert "\x1b" not in done.stdout
 
 
@@ -102,7 +102,7 @@ def test_a_run_can_be_printed_as_json(folder: Path) -> None:
     done = run(folder, "agents.py", "Rome", "--json")
     events = [decode(line) for line in done.stdout.splitlines()]
     assert isinstance(events[-1], Done)
-    assert events[-1].output == "I was told: sunny in Rome"
+    assert events[-1].output == "The tool says: sunny in Rome"
 
 
 def test_a_history_is_saved_and_continued(folder: Path) -> None:
@@ -149,7 +149,7 @@ def test_an_empty_prompt_is_refused(folder: Path, arguments: list[str], prompt: 
 
 def test_quiet_prints_only_the_answer(folder: Path) -> None:
     done = run(folder, "agents.py", "Rome", "--quiet")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "I was told: sunny in Rome\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "The tool says: sunny in Rome\n", "")
 
 
 @pytest.mark.parametrize(("target", "code", "output", "expected"), [
@@ -325,7 +325,7 @@ def test_a_model_in_place_of_the_prompt_is_recognised(name: str) -> None:
 
 
 def test_of_two_output_options_the_last_counts(folder: Path) -> None:
-    assert run(folder, "agents.py", "Rome", "--json", "-q").stdout == "I was told: sunny in Rome\n"
+    assert run(folder, "agents.py", "Rome", "--json", "-q").stdout == "The tool says: sunny in Rome\n"
     assert run(folder, "agents.py", "Rome", "-q", "--json").stdout.startswith('{"type":"step_start"')
 
 
@@ -472,7 +472,7 @@ def test_a_conversation_alternates_until_ctrl_d(folder: Path) -> None:
         terminal.expect("› ")
         for city in ("Rome", "Oslo"):
             terminal.type(f"{city}\n")
-            terminal.expect(f"I was told: sunny in {city}")
+            terminal.expect(f"The tool says: sunny in {city}")
         terminal.type("\x04")
         assert terminal.child.wait(PATIENCE) == 0
 

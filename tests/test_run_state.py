@@ -44,7 +44,7 @@ def agent_of(answer, *tools):
 
 def once(request):
     if request.results:
-        return f"I was told: {request.results[-1].text}"
+        return f"The tool says: {request.results[-1].text}"
     return Reply("I pay.", call("pay", {"amount": 5}))
 
 
@@ -118,7 +118,7 @@ def test_without_state_a_run_that_waits_is_reported_as_not_saved(folder: Path) -
 
 
 @pytest.mark.parametrize(("verdict", "answer", "book"), [
-    ("--yes", "I was told: paid 5\n", ["5"]), ("--no", "declined", []),
+    ("--yes", "The tool says: paid 5\n", ["5"]), ("--no", "declined", []),
 ])  # fmt: skip
 def test_a_saved_run_continues_with_a_verdict(folder: Path, verdict: str, answer: str, book: list[str]) -> None:
     assert run(folder, "payer", "Pay.").returncode == 4
@@ -176,7 +176,7 @@ def test_a_saved_run_asks_for_approval_at_a_terminal(folder: Path, typed: str, e
     with Terminal(folder, "run", "agents.py:payer", "--state", "run.json") as terminal:
         terminal.expect("pay(amount=5): run it? [y/N] ")
         terminal.type(typed)
-        assert expected in terminal.expect("I was told:")
+        assert expected in terminal.expect("The tool says:")
         assert terminal.child.wait(PATIENCE) == 0
     assert not (folder / "run.json").exists()
 
