@@ -32,16 +32,16 @@ from tests.strict_bodies import (
     A,
     Json,
     U,
-    asks,
-    calls,
+    assistant,
     chat,
+    from_model,
+    from_user,
     gemini,
-    got,
-    its,
+    model_call,
     reasoning,
-    responds,
+    response,
     responses,
-    tells,
+    result,
 )
 
 MODELS = {"bedrock": "eu.anthropic.claude-opus-4-6-v1", "gemini": "gemini-3-pro-preview"}
@@ -81,7 +81,7 @@ def test_a_valid_request_is_accepted(wire: str, body: Json) -> None:
 
 
 def test_older_gemini_models_check_neither_signatures_nor_names() -> None:
-    body = gemini(asks(), tells(calls()), asks(responds("see")))
+    body = gemini(from_user(), from_model(model_call()), from_user(response("see")))
     assert rejection("gemini", body, "gemini-2.5-flash") == ""
     assert rejection("gemini", body, "gemini-flash-latest")
 
@@ -89,9 +89,12 @@ def test_older_gemini_models_check_neither_signatures_nor_names() -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (gemini(asks(), tells({"text": "So."})), "Requests ending with a model turn are not supported"),
-        (gemini(asks({"text": ""})), "Model input cannot be empty"),
-        (gemini(asks(), tells(SIGNED), asks(responds(), {"text": "?"})), "Request contains an invalid argument"),
+        (gemini(from_user(), from_model({"text": "So."})), "Requests ending with a model turn are not supported"),
+        (gemini(from_user({"text": ""})), "Model input cannot be empty"),
+        (
+            gemini(from_user(), from_model(SIGNED), from_user(response(), {"text": "?"})),
+            "Request contains an invalid argument",
+        ),
     ],
 )
 def test_newer_gemini_models_are_stricter(body: Json, words: str) -> None:
@@ -179,7 +182,7 @@ def test_only_a_strict_server_rejects(wire: str) -> None:
 
 def test_rejections_have_the_error_body_of_the_provider() -> None:
     with Loopback([], strict=True) as server:
-        _, chat_error = posted(server.url + PATHS["openai-chat"], chat(U, got("a")))
+        _, chat_error = posted(server.url + PATHS["openai-chat"], chat(U, result("a")))
         _, secret = posted(server.url + PATHS["openai-responses"], responses(U, reasoning(secret="x"), A))
         _, order = posted(server.url + PATHS["mistral"], chat(U, A))
         _, google = posted(server.url + PATHS["gemini"], gemini())
@@ -199,7 +202,7 @@ def test_a_strict_script_rejects_without_a_server() -> None:
     script = Scripted(["Sunny."], strict=True)
     model = model_on("anthropic", via=script, retries=ONCE)
     with pytest.raises(ProviderError, match="Invalid `signature` in `thinking` block"):
-        model.stream_text_and_classify("Go.", extra={"messages": [U, its(foreign, WORDS), U]})
+        model.stream_text_and_classify("Go.", extra={"messages": [U, assistant(foreign, WORDS), U]})
     assert model.stream_text_and_classify("Go.").text == "Sunny."
 
 
