@@ -82,9 +82,9 @@ class Line(Scripted):
         played = super()._respond(command)
         if not isinstance(played, Response) or played.status != 200:
             return played
-        asked = self.requests[-1]
-        told = [framed(frame) for frame in OWN_TOOLS.get(asked.wire, lambda id: [])(len(str(asked.body)))]
-        return Response(played.status, played.headers, (*played.actions[:1], *told, *played.actions[1:]))
+        request = self.requests[-1]
+        frames = [framed(frame) for frame in OWN_TOOLS.get(request.wire, lambda id: [])(len(str(request.body)))]
+        return Response(played.status, played.headers, (*played.actions[:1], *frames, *played.actions[1:]))
 
 
 class CutLine(Cut, Line):
@@ -96,26 +96,26 @@ def framed(frame: dict[str, Any]) -> bytes:
 
 
 def search(number: int) -> list[dict[str, Any]]:
-    """A search of Anthropic's, and what it found."""
+    """The frames of a hosted search of Anthropic, and of its result."""
     use = {"type": "server_tool_use", "id": f"srvtoolu_{number}", "name": "web_search", "input": {}}
-    found = {"type": "web_search_tool_result", "tool_use_id": use["id"], "content": []}
+    result = {"type": "web_search_tool_result", "tool_use_id": use["id"], "content": []}
     piece = {"type": "input_json_delta", "partial_json": '{"query": "Rome"}'}
     return [
         {"type": "content_block_start", "index": 100, "content_block": use},
         {"type": "content_block_delta", "index": 100, "delta": piece},
         {"type": "content_block_stop", "index": 100},
-        {"type": "content_block_start", "index": 101, "content_block": found},
+        {"type": "content_block_start", "index": 101, "content_block": result},
         {"type": "content_block_stop", "index": 101},
     ]
 
 
 def shell(number: int) -> list[dict[str, Any]]:
     """A command that OpenAI runs in a container of its own, and what it printed."""
-    asked = {"type": "shell_call", "id": f"sh_{number}", "call_id": f"call_sh_{number}", "action": {"commands": ["ls"]}}
-    given = {"type": "shell_call_output", "id": f"sho_{number}", "call_id": asked["call_id"], "output": []}
+    call = {"type": "shell_call", "id": f"sh_{number}", "call_id": f"call_sh_{number}", "action": {"commands": ["ls"]}}
+    output = {"type": "shell_call_output", "id": f"sho_{number}", "call_id": call["call_id"], "output": []}
     return [
         {"type": f"response.output_item.{what}", "output_index": at, "item": {**item, "status": "completed"}}
-        for at, item in ((100, asked), (101, given))
+        for at, item in ((100, call), (101, output))
         for what in ("added", "done")
     ]
 
@@ -220,10 +220,10 @@ async def stored(wire: str) -> AsyncIterator[Left]:
         yield run.messages, Counter(effects)  # an answer that was broken off is asked for again, and may be read again
 
 
-def answering(asked: ReceivedRequest) -> Reply:
+def answering(request: ReceivedRequest) -> Reply:
     """The script, for whoever asks: what comes next depends on what the tools gave back."""
-    told = str(asked.body)
-    return script()[2] if "And again." in told else script()[1] if "Let me look." in told else script()[0]
+    body = str(request.body)
+    return script()[2] if "And again." in body else script()[1] if "Let me look." in body else script()[0]
 
 
 async def broken_off(wire: str) -> AsyncIterator[Left]:
