@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.dialects.dialect import END_TOKENS
 from penstock.dialects.parser import TextParser
 from penstock.dialects.prompt import NO_PROMPT, find_prompt, prompts
 from penstock.dialects.reading.schema import Tools
@@ -271,7 +272,7 @@ def shapes_of(dialect: str) -> list[str]:
 
 @cache
 def texts_of(dialect: str, names: tuple[str, ...]) -> st.SearchStrategy[str]:
-    marks = own_marks(dialect, names) | {"`"}
+    marks = own_marks(dialect, names) | {"`", *END_TOKENS}
     pattern = TEXT_LIMITS[dialect].pattern if dialect in TEXT_LIMITS else r"(?!)"
     return texts.filter(lambda text: not any(mark in text for mark in marks) and not re.search(pattern, text))
 
