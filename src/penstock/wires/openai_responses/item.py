@@ -6,7 +6,7 @@ first is emitted; a repetition adds only what is missing (QUIRKS 135, 137, 141).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from io import StringIO
 from typing import Any, ClassVar
 
@@ -92,6 +92,25 @@ class TextItem(Item):
             part = parts[channel, index] = TextPart(self.answer, block, channel)
         return part
 
+    def streamed_indexes(self, channels: Sequence[Channel | None]) -> list[int]:
+        """The index of each final part, which may differ from its position; matched by kind and order.
+
+        `channels` are the kinds of the final parts, None for one without text. If some parts were not streamed, those
+        with the number of a position are matched first.
+        """
+        indexes = list(range(len(channels)))
+        for channel in {channel for channel in channels if channel is not None}:
+            places = [place for place, kind in enumerate(channels) if kind == channel]
+            streamed = [index for (kind, index), part in self._parts.items() if kind == channel and part.size]
+            numbers = sorted(index for index in streamed if index is not None)
+            if len(places) != len(numbers):
+                same = set(places) & set(numbers)
+                places = [place for place in places if place not in same]
+                numbers = [number for number in numbers if number not in same]
+            for place, number in zip(places, numbers, strict=False):
+                indexes[place] = number
+        return indexes
+
     def set_final(self, channel: Channel, index: int | None, text: str) -> None:
         """Sets the final version of a text."""
         if not self.part(channel, index).set_final(text):
@@ -136,7 +155,9 @@ class Message(TextItem):
     _READ: ClassVar = frozenset({"id", "type", "status", "role", "content"})
 
     def finish(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
-        for index, part in enumerate(items(data.get("content"))):
+        parts = items(data.get("content"))
+        channels = [read[0] if (read := channel_and_text(part)) and read[1] else None for part in parts]
+        for part, index in zip(parts, self.streamed_indexes(channels), strict=True):
             self.end_part(part, index)
         if has_more(data, self._READ):
             # Above all the phase: models answer worse if it is not sent back.
@@ -165,11 +186,11 @@ class ReasoningItem(TextItem):
 
     def _texts(self, data: dict[str, Any]) -> None:
         """Reads the texts, streamed ones first: a text that is repeated under another name is ignored (QUIRKS 82)."""
-        entries = [
-            (self.part(channel, index), channel, text)
-            for channel, key in self._FIELDS
-            for index, text in enumerate(texts_of(data.get(key)))
-        ]
+        entries: list[tuple[TextPart, Channel, str]] = []
+        for channel, key in self._FIELDS:
+            final = list(texts_of(data.get(key)))
+            indexes = self.streamed_indexes([channel if text else None for text in final])
+            entries += [(self.part(channel, index), channel, text) for index, text in zip(indexes, final, strict=True)]
         texts = set[str]()
         for part, channel, text in sorted(entries, key=lambda entry: not entry[0].size):
             if (part.size or text not in texts) and not part.set_final(text):
