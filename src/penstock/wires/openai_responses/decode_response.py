@@ -89,7 +89,9 @@ class OpenAIResponses(Wire):
 
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
-        self._output = Output(self.answer_for(), self.unknown)
+        self._echoed: set[str] = set()  # the names of the tools that the response says it was given
+        self._has_echo = False
+        self._output = Output(self.answer_for(), self.unknown, self._is_declared)
         self._sinks: dict[Place, TextPart | OpenCall] = {}
         self._target = NO_TARGET
         self._response_id: str | None = None
@@ -178,7 +180,7 @@ class OpenAIResponses(Wire):
             case "", "created":
                 self._created(frame)
             case "", "in_progress" | "queued" | "keepalive" | "ping":
-                pass
+                self._read_echo(frame.get("response"))
             case "", _ if verb in _ENDINGS:
                 self._ending(frame, verb)
                 return
@@ -206,6 +208,11 @@ class OpenAIResponses(Wire):
             self._remember(frame, type, item, part)
 
     def _call(self, frame: dict[str, Any], type: str, stem: str, verb: str) -> None:
+        hosted = self._output.hosted_call_at(frame) if stem == "custom_tool_call_input" else None
+        if hosted is not None:
+            text = arguments_text(frame.get("delta" if verb == "delta" else "input"))
+            hosted.add(stem, text, is_whole=verb == "done")
+            return
         item = self._output.call_at(frame, _CALLS[stem])
         if verb == "done":
             if not item.is_done:
@@ -251,16 +258,28 @@ class OpenAIResponses(Wire):
         else:
             item.end_part(part, index)
 
+    def _is_declared(self, name: str) -> bool:
+        """Whether a custom tool is the client's: the response repeats the tools that it was given."""
+        return not self._has_echo or name in self._echoed or name in self.tools
+
+    def _read_echo(self, response: Any) -> None:
+        """Reads the tools that the response repeats."""
+        for tool in items(response.get("tools")) if isinstance(response, dict) else ():
+            self._has_echo = True
+            if isinstance(tool, dict):
+                self._echoed.add(text_of(tool.get("name")))
+
     # Frames of the response.
 
     def _created(self, frame: dict[str, Any]) -> None:
         """Handles a second response in one stream: the first attempt is withdrawn (as in QUIRKS 123)."""
         response = frame.get("response")
+        self._read_echo(response)
         id = id_of(response.get("id")) if isinstance(response, dict) else ""
         if self._response_id not in (None, id) and (self._output.items or self._errors):
             self.answer_for().withdraw()
             self.restart("the provider started the response again")
-            self._output = Output(self.answer_for(), self.unknown)
+            self._output = Output(self.answer_for(), self.unknown, self._is_declared)
         self._response_id = id
 
     def _ending(self, frame: dict[str, Any], verb: str) -> None:
@@ -279,6 +298,7 @@ class OpenAIResponses(Wire):
     def _response(self, response: dict[str, Any], verb: str) -> None:
         """Reads a response; `verb` is the last word of its event's name, and empty for a body."""
         self.has_known_frames |= bool(verb) or response.get("object") == "response" or bool(self._output.items)
+        self._read_echo(response)
         reason = _raw_reason(response, verb)
         self._output.reconcile(items(response.get("output")), reason)
         self._read_usage(response.get("usage"))

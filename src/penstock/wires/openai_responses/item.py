@@ -21,6 +21,8 @@ from penstock.wires.shared.open_call import OpenCall
 Unknown = Callable[[Any, str], None]
 """Reports something unknown, with a note."""
 
+HOSTED_CUSTOM_CALL = "hosted custom_tool_call"
+"""The type that stands here for a `custom_tool_call` of a tool that the provider runs."""
 _DIFFERENT_TEXT = "a final text that differs from the streamed one"
 _NO_PART = frozenset({"type"})  # a part with only this field is empty
 
@@ -279,7 +281,11 @@ class CallItem(Item):
 class HostedItem(TextItem):
     """Any other item, such as a hosted tool. It must be sent back whole."""
 
-    _FIELDS: ClassVar = {"code_interpreter_call_code": "code", "mcp_call_arguments": "arguments"}
+    _FIELDS: ClassVar = {
+        "code_interpreter_call_code": "code",
+        "mcp_call_arguments": "arguments",
+        "custom_tool_call_input": "input",
+    }
 
     def __init__(self, answer: AnswerWriter, unknown: Unknown, type: str) -> None:
         super().__init__(answer, unknown, type)

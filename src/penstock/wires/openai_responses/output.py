@@ -11,10 +11,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from penstock.events import SealedBy
 from penstock.wires.openai_responses.item import (
+    HOSTED_CUSTOM_CALL,
     CallItem,
     HostedItem,
     Item,
@@ -33,7 +35,8 @@ CONFIRMING = ("completed", "")
 class Output:
     """The items of one response, in the order of their first frames."""
 
-    def __init__(self, answer: AnswerWriter, unknown: Unknown) -> None:
+    def __init__(self, answer: AnswerWriter, unknown: Unknown, is_declared: Callable[[str], bool]) -> None:
+        self._is_declared = is_declared
         self._answer = answer
         self._unknown = unknown
         self._by_index: dict[int | None, Item] = {}  # never by None
@@ -72,6 +75,17 @@ class Output:
             item = self._add(index, id, "")
         return item if isinstance(item, HostedItem | CallItem) else None
 
+    def hosted_call_at(self, frame: dict[str, Any]) -> HostedItem | None:
+        """The custom call of a frame, if the provider runs it."""
+        item = self._find(index_of(frame, "output_index"), id_of(frame.get("item_id")))
+        return item if isinstance(item, HostedItem) and item.type == HOSTED_CUSTOM_CALL else None
+
+    def _type(self, data: dict[str, Any]) -> str:
+        """The type of an item. A custom call of a tool that nobody declared is one that the provider runs."""
+        type = type_of(data)
+        is_hosted = type == "custom_tool_call" and data.get("name") and not self._is_declared(str(data["name"]))
+        return HOSTED_CUSTOM_CALL if is_hosted else type
+
     def leads_to(self, index: int | None, item: Item) -> bool:
         """Whether the item is at this index."""
         return item is self._by_index.get(index)
@@ -92,7 +106,7 @@ class Output:
 
     def begin(self, frame: dict[str, Any], data: dict[str, Any]) -> None:
         """Adds an item. At an index that is taken it is another item, unless that one had not been added yet."""
-        index, id, type = index_of(frame, "output_index"), id_of(data.get("id")), type_of(data)
+        index, id, type = index_of(frame, "output_index"), id_of(data.get("id")), self._type(data)
         item = self._item_for(index, data)
         if item is not None and item.is_done and _is_same_call(item, data):
             return  # it has been added and ended before
@@ -105,7 +119,7 @@ class Output:
 
     def end(self, frame: dict[str, Any], data: dict[str, Any]) -> None:
         """Ends an item."""
-        index, id, type = index_of(frame, "output_index"), id_of(data.get("id")), type_of(data)
+        index, id, type = index_of(frame, "output_index"), id_of(data.get("id")), self._type(data)
         item = self._item_for(index, data) or self._last_open(index, type)
         is_another = item is not None and item.is_done and id != item.id and not _is_same_call(item, data)
         if item is None or is_another or not self._fits(item, data):
@@ -141,7 +155,7 @@ class Output:
         known = self._matched(entries)
         for index, (data, item) in enumerate(zip(entries, known, strict=True)):
             sealed_by: SealedBy = "finish" if item else "whole"
-            item = item or self._add(index, id_of(data.get("id")), type_of(data))
+            item = item or self._add(index, id_of(data.get("id")), self._type(data))
             status = data.get("status")
             if status == "in_progress" and reason is None:
                 item.announce(data)
@@ -216,7 +230,7 @@ class Output:
         for item in left:
             by_type.setdefault(item.type, deque()).append(item)
         for position, data in enumerate(entries):
-            rest = by_type.get(type_of(data))
+            rest = by_type.get(self._type(data))
             if known[position] is None and rest and self._fits(rest[0], data):
                 known[position] = rest.popleft()
         return known
@@ -231,7 +245,7 @@ class Output:
         """Whether `data` may describe the item: it has its id, or at least not another call's."""
         id, call_id = id_of(data.get("id")), id_of(data.get("call_id"))
         is_known = bool(id) and self.announced.get(id) is item
-        return item.is_like(type_of(data)) and (is_known or not item.call_id or call_id in ("", item.call_id))
+        return item.is_like(self._type(data)) and (is_known or not item.call_id or call_id in ("", item.call_id))
 
 
 def _is_same_call(item: Item, data: dict[str, Any]) -> bool:
