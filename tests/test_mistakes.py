@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from collections.abc import AsyncIterator
 from typing import Any
@@ -57,6 +58,29 @@ def test_an_unknown_option_without_a_similar_name_says_where_all_are_listed() ->
         "a request has no option 'zzz'; help(penstock.Model.stream) lists all; "
         "options of a single provider go into extra"
     )
+
+
+def test_a_stream_says_what_it_is() -> None:
+    with penstock.Model("sim:fast").stream("Hi.") as stream:
+        assert repr(stream) == "<Stream from sim://penstock/chat/completions: not read yet>"
+        list(stream)
+        assert repr(stream).endswith(": read>")
+
+
+@pytest.mark.parametrize("method", ["run", "arun", "stream", "astream"])
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("max_tokens", "; pass it to the agent: Agent(..., max_tokens=...)"),
+        ("system_prompt", "; pass it to the agent: Agent(..., instructions=...)"),
+        ("zzz", "; help(penstock.Agent.run) lists all"),
+    ],
+)
+def test_an_option_of_the_agent_is_not_one_of_a_run(method: str, option: str, advice: str) -> None:
+    start = getattr(agent(), method)
+    with pytest.raises(penstock.UnknownOptionError) as raised:
+        asyncio.run(start("Hi", **{option: 1}))  # only `arun` gets as far as `asyncio.run`
+    assert str(raised.value) == f"a run has no option {option!r}{advice}"
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,9 @@ class UnknownOptionError(UnknownNameError):
         return next(synonyms, "") or super()._suggestion()
 
     def _advice(self) -> str:
+        if self.of == "a run":
+            name = self.name if self.name in self.known else self._suggestion()
+            return f"; pass it to the agent: Agent(..., {name}=...)" if name else f"; {self.advice}"
         is_passed_on = "extra" in self.known and not self._suggestion()
         return super()._advice() + ("; options of a single provider go into extra" if is_passed_on else "")
 
@@ -118,7 +121,12 @@ class UnknownOptionError(UnknownNameError):
         return type(self), (self.name, self.known, self.of)
 
 
-_OPTIONS_OF = {"a model": "penstock.Model", "a request": "penstock.Model.stream", "an agent": "penstock.Agent"}
+_OPTIONS_OF = {
+    "a model": "penstock.Model",
+    "a request": "penstock.Model.stream",
+    "an agent": "penstock.Agent",
+    "a run": "penstock.Agent.run",
+}
 """Where the options are documented."""
 
 _SYNONYMS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import copy
-from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -145,32 +145,38 @@ class Agent(Generic[Deps]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.config.model.name!r}, tools={[*self.config.tools]})"
 
-    def stream(self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None) -> AgentRun:
+    def stream(
+        self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **unknown: Never
+    ) -> AgentRun:
         """Start a run in plain code and stream its events. `messages` is a history to continue from."""
         from penstock.agent.agent_run import AgentRun
 
-        return AgentRun(self.config, self._new_run(prompt, messages), deps)
+        return AgentRun(self.config, self._new_run(prompt, messages, unknown), deps)
 
-    def astream(self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None) -> AsyncAgentRun:
+    def astream(
+        self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **unknown: Never
+    ) -> AsyncAgentRun:
         """Start a run in async code and stream its events. `messages` is a history to continue from."""
         from penstock.agent.agent_run import AsyncAgentRun
 
-        return AsyncAgentRun(self.config, self._new_run(prompt, messages), deps)
+        return AsyncAgentRun(self.config, self._new_run(prompt, messages, unknown), deps)
 
-    def run(self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None) -> RunResult:
+    def run(self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **unknown: Never) -> RunResult:
         """Run to the end in plain code. A call that needs approval or is deferred pauses the run."""
         from penstock.agent.agent_run import AgentRun
 
-        with AgentRun(self._pausing_config, self._new_run(prompt, messages), deps) as run:
+        with AgentRun(self._pausing_config, self._new_run(prompt, messages, unknown), deps) as run:
             for _ in run:
                 pass
         return _result(run)
 
-    async def arun(self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None) -> RunResult:
+    async def arun(
+        self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **unknown: Never
+    ) -> RunResult:
         """Run to the end in async code. A call that needs approval or is deferred pauses the run."""
         from penstock.agent.agent_run import AsyncAgentRun
 
-        async with AsyncAgentRun(self._pausing_config, self._new_run(prompt, messages), deps) as run:
+        async with AsyncAgentRun(self._pausing_config, self._new_run(prompt, messages, unknown), deps) as run:
             async for _ in run:
                 pass
         return _result(run)
@@ -194,7 +200,8 @@ class Agent(Generic[Deps]):
     def _stored_run(self, stored: bytes | str) -> Run:
         return Run.load(stored, self.config.policies, self.config.limits, self.config.run_repaired)
 
-    def _new_run(self, prompt: Any, messages: Any) -> Run:
+    def _new_run(self, prompt: Any, messages: Any, unknown: Iterable[str]) -> Run:
+        check_option_names(unknown, (), Agent, "a run", REQUEST_OPTIONS)
         if isinstance(messages, str):
             raise UsageError("messages is a string: pass text as the prompt; messages is a history, a list of messages")
         history = [] if messages is None else as_messages(messages)

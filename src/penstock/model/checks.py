@@ -10,12 +10,19 @@ from penstock.errors import UnknownOptionError, UsageError
 
 
 def check_option_names(
-    options: Iterable[str], known: Collection[str], function: Callable[..., Any], owner: str
+    options: Iterable[str],
+    known: Collection[str],
+    function: Callable[..., Any],
+    owner: str,
+    suggested: Collection[str] = (),
 ) -> None:
-    """Raise an `UnknownOptionError` for an option that is not known; `function` has the other keywords."""
+    """Raise an `UnknownOptionError` for an option that is not known; `function` has the other keywords.
+
+    `suggested` options are not known to the owner, but are suggested for unknown ones.
+    """
     for option in options:
         if option not in known:
-            raise UnknownOptionError(option, _keywords(function, known), owner)
+            raise UnknownOptionError(option, _keywords(function, [*known, *suggested]), owner)
 
 
 def _keywords(function: Callable[..., Any], options: Iterable[str]) -> list[str]:

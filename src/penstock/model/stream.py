@@ -17,6 +17,7 @@ from typing import Any, Self
 from penstock.errors import AlreadyReadError, ConnectionFailed, ProviderError
 from penstock.events import Error, FinishReason, StreamChunk, ToolCall, Usage
 from penstock.model.connect import AsyncConnection, Connection
+from penstock.redaction import without_secrets
 from penstock.transport.commands import (
     CloseConnection,
     Command,
@@ -45,6 +46,10 @@ class StreamedResponse:
         self._before_loop: list[StreamChunk] | None = []  # chunks that entering `with` read; None at the end
         self._body: SteadyBody | None = None  # the rest of the response, when it has begun
         self._is_read = False
+        self._url = without_secrets(exchange.request.url)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} from {self._url}: {'read' if self._is_read else 'not read yet'}>"
 
     @property
     def turn(self) -> Turn:
