@@ -153,7 +153,10 @@ def test_both_spellings_of_a_model_are_read(name: str, provider: str, model: str
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("gpt-5", "'gpt-5' has no provider prefix; use provider:model"),
+        ("gpt-5", "'gpt-5' has no provider prefix; did you mean openai:gpt-5"),
+        ("claude-sonnet-5", "did you mean anthropic:claude-sonnet-5"),
+        ("gemini-3", "did you mean google:gemini-3"),
+        ("qwen3", "'qwen3' has no provider prefix; use provider:model, for example openai:gpt-5"),
         ("", "has no provider prefix"),
         ("meta-llama/llama-3", "has no provider prefix"),
         ("openai:", "has no model after the provider; use openai:model"),

@@ -136,6 +136,13 @@ ALIASES = {"gemini": "google", "google-vertex": "vertex", "aws": "bedrock", "ope
            "grok": "xai", "together_ai": "together", "fireworks_ai": "fireworks", "llama.cpp": "llamacpp",
            "lm_studio": "lmstudio", "nvidia_nim": "nvidia"}  # fmt: skip
 
+MODEL_PREFIXES = {
+    "claude": "anthropic", "gpt-": "openai", "o3": "openai", "o4": "openai", "chatgpt": "openai", "gemini": "google",
+    "mistral": "mistral", "magistral": "mistral", "codestral": "mistral", "command": "cohere", "grok": "xai",
+    "deepseek": "deepseek",
+}  # fmt: skip
+"""How the names of models begin, and the provider to suggest for them."""
+
 
 def speaking(wire: str) -> frozenset[str]:
     """The names of the providers with this wire."""
@@ -220,7 +227,9 @@ def split_model(name: str) -> tuple[str, str]:
     provider, separator, _ = name.partition(":")
     if separator:
         raise UnknownProviderError(provider, (*PROVIDERS, *ALIASES))
-    raise UsageError(f"{name!r} has no provider prefix; use provider:model, for example openai:gpt-5")
+    known = next((vendor for prefix, vendor in MODEL_PREFIXES.items() if name.startswith(prefix)), "")
+    example = f"did you mean {known}:{name}?" if known else "use provider:model, for example openai:gpt-5"
+    raise UsageError(f"{name!r} has no provider prefix; {example}")
 
 
 def find_key(name: str, provider: Provider, environment: Mapping[str, str] = os.environ) -> str:
