@@ -28,6 +28,15 @@ def transfer(account: str, euros: int) -> str:
     return f"{euros} euros are on their way to {account}"
 
 
+def ask(question: str) -> str:
+    """The answer of the person; `later` if nobody is there."""
+    try:
+        return input(question)
+    except EOFError:
+        print()
+        return "later"
+
+
 agent = penstock.Agent(sys.argv[1] if len(sys.argv) > 1 else "sim:demo", tools=[balance, transfer])
 question = "What is the balance? Transfer 500 euros to Ada."
 run = agent.resume(STORE.read_bytes()) if STORE.exists() else agent.stream(question)
@@ -42,7 +51,7 @@ with run:
             case penstock.ToolEnd(result=result):
                 print(f"← {result.name}: {result.text}")
             case penstock.ApprovalRequest(call_id=call_id, name=name, arguments=arguments):
-                answer = input(f"? {name} {arguments}: yes, no or later? ")
+                answer = ask(f"? {name} {arguments}: yes, no or later? ")
                 if answer != "later":
                     run.decide(call_id, approved=answer == "yes", reason="the owner of the account said no")
 
