@@ -137,6 +137,8 @@ def test_the_exit_code_says_whether_the_stream_ended_well(flag: tuple[str, ...],
     (("decode", "--wire", "telex"), "unknown wire 'telex'; use one of: anthropic, bedrock, "),
     (("decod",), "unknown command 'decod', did you mean 'decode'?\n"),
     (("juggle",), "unknown command 'juggle'.\n"),
+    (("help",), "unknown command 'help', did you mean 'penstock --help'?\n"),
+    (("version",), "unknown command 'version', did you mean 'penstock --version'?\n"),
 ])  # fmt: skip
 def test_an_unknown_name_gets_one_suggestion(arguments: tuple[str, ...], message: str) -> None:
     result = run(*arguments)

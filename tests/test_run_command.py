@@ -601,6 +601,11 @@ def test_models_shows_the_details_of_one_provider(name: str, expected: list[str]
     assert 'wire="' not in shown
 
 
+def test_models_lists_the_dialects() -> None:
+    shown = subprocess.run([*PENSTOCK, "models", "--dialects"], capture_output=True, text=True, check=True).stdout
+    assert {"xml", "hermes", "qwen3_coder"} <= set(shown.splitlines())
+
+
 def test_models_suggests_a_similar_provider() -> None:
     done = subprocess.run([*PENSTOCK, "models", "opnai"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "Error: unknown provider 'opnai', did you mean 'openai'?\n")

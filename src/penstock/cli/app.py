@@ -69,6 +69,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
+            if name in ("help", "version"):
+                ctx.fail(f"unknown command {name!r}, did you mean {f'{ctx.command_path} --{name}'!r}?")
             from difflib import get_close_matches
 
             similar = get_close_matches(name.lower(), COMMANDS, n=1)

@@ -69,7 +69,8 @@ def model_options(command: Command) -> Command:
         click.option("--tools", "tool_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
                      metavar="FILE", help="Tools to declare: a JSON list, in any provider's format."),
         click.option("--calls", default="native", metavar="DIALECT", shell_complete=complete_calls,
-                     help="How the model writes tool calls: native, or a dialect in its text (xml, hermes, …)."),
+                     help="How the model writes tool calls: native, or a dialect in its text (xml, hermes, …); "
+                          "`penstock models --dialects` lists them."),
         click.option("--system", default="", metavar="TEXT", help="The system prompt."),
         click.option("--base-url", metavar="URL", help="The address of the provider, if not the usual one."),
         click.option("--wire", type=WireOption(), metavar="WIRE",

@@ -49,8 +49,9 @@ _VARIABLE = re.compile(r"{(\w+)}")
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@click.option("--dialects", is_flag=True, help="List the dialects in which a model can write calls into its text.")
 @click.argument("provider", required=False, shell_complete=complete_provider)
-def models(as_json: bool, provider: str | None) -> None:
+def models(as_json: bool, dialects: bool, provider: str | None) -> None:
     """List the providers of models, and whether their keys are set.
 
     A model is named PROVIDER:MODEL, as in openai:gpt-5, where MODEL is the provider's own name for it. Penstock has no
@@ -58,6 +59,9 @@ def models(as_json: bool, provider: str | None) -> None:
 
     Keys are read from the environment variables that are shown here; they are never printed.
     """
+    if dialects:
+        _print_dialects(as_json)
+        return
     scheme = (provider or "").partition(":")[0]
     if scheme in LOCAL_MODELS and not as_json:
         _print_labelled(open_console(), LOCAL_MODELS[scheme])
@@ -72,6 +76,13 @@ def models(as_json: bool, provider: str | None) -> None:
     else:
         for name, row in rows.items():
             _print_details(open_console(), name, row)
+
+
+def _print_dialects(as_json: bool) -> None:
+    from penstock.dialects.prompt import prompts
+
+    names = sorted(prompts())
+    click.echo(json.dumps(names, indent=1) if as_json else "\n".join(names))
 
 
 def _one(provider: str) -> dict[str, Provider]:

@@ -35,6 +35,7 @@ def run(
     FILE_OR_MODULE is a Python file or module that has a penstock.Agent: the one named AGENT, the one called agent, or
     the only one. With PROMPT, or if standard input is not a terminal, the agent runs once. Otherwise you are prompted
     for messages until Ctrl-D; /help lists what the prompt understands. You are asked about calls that need approval.
+    Of --plain, --json and --quiet, the last one counts.
 
     \b
       penstock run agent.py "What is the weather in Rome?"

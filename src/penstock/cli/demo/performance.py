@@ -25,7 +25,7 @@ from penstock.testing import Loopback
 from penstock.wires import ALIASES as WIRE_ALIASES
 from penstock.wires import wire_name
 
-NEXT_STEPS = "Try --wire gemini, --dialect hermes or --json; then {} chat -m sim:demo."
+NEXT_STEPS = "Try --wire {wire}, --dialect {dialect} or --json; then {command} chat -m sim:demo."
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def show_demo(agent: Agent, watch: Watch, console: Console | None = None, *, is_
         done = _run(agent, watch, timeline.add, print_event)
     if done.reason == "answered":
         write_rows(console, [(), *chart(timeline, width), (), *savings(timeline.waits, edge)])
-        write_rows(console, [(), *paragraph(NEXT_STEPS.format(command_name()), "aside", edge)])
+        write_rows(console, [(), *paragraph(_next_steps(agent), "aside", edge)])
     return done
 
 
@@ -70,6 +70,13 @@ def command_name() -> str:
     installed, here = Path(get_path("scripts"), "penstock"), Path.cwd()
     is_below = installed.is_file() and installed.is_relative_to(here)
     return str(installed.relative_to(here)) if is_below else "python -m penstock.cli"
+
+
+def _next_steps(agent: Agent) -> str:
+    """Suggests a wire and a dialect other than those of this demo."""
+    wire = "gemini" if agent.config.model.wire != "gemini" else "openai-chat"
+    dialect = "hermes" if agent.config.options["calls"] != "hermes" else "xml"
+    return NEXT_STEPS.format(wire=wire, dialect=dialect, command=command_name())
 
 
 def _title(agent: Agent) -> str:
