@@ -58,7 +58,7 @@ class Renderer(Generic[AnyEvent]):
         try:
             if kind is None:
                 self._page.close()
-            if kind is KeyboardInterrupt:
+            if kind is KeyboardInterrupt and self._console.is_terminal:
                 self._page.interrupt()
             else:
                 self._page.settle("interrupted")
