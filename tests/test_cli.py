@@ -215,9 +215,11 @@ def test_a_response_of_unknown_frames_is_not_a_success(flag: tuple[str, ...]) ->
         {"event_type": "text-generation", "text": "Hi"},
         {"event_type": "stream-end", "finish_reason": "COMPLETE"},
     ]
-    result = run("decode", *flag, body="".join(json.dumps(frame) + "\n" for frame in frames))
-    assert result.exit_code == 1
-    assert "Error: 2 unknown frames and no content that cohere understands: is it really cohere?" in result.stderr
+    body = "".join(json.dumps(frame) + "\n" for frame in frames)
+    assert run("decode", *flag, "--wire", "cohere", body=body).exit_code == 1
+    result = run("decode", *flag, body=body)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no wire understands this response" in result.stderr
 
 
 def test_detection_gives_up_after_a_megabyte(monkeypatch: pytest.MonkeyPatch) -> None:

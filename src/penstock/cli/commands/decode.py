@@ -14,7 +14,6 @@ from penstock.cli.screen.output import decode_batches, show_response
 from penstock.cli.screen.terminal import open_console
 from penstock.decoder import Decoder
 from penstock.errors import UsageError
-from penstock.events import Finish, StreamChunk, Unknown, Usage
 from penstock.wires import WireName
 
 READ_BYTES = 64 * 1024
@@ -63,34 +62,8 @@ def decode(wire: WireName | None, as_json: bool, tools: list[str], stream: Buffe
         wire, pieces = _detect(pieces)
     decoder = Decoder(wire, tools) if as_json else Decoder(wire, tools, id_prefix=GENERATED_ID)
     live = False if is_typed else None  # a live region would draw over what is typed
-    contents = Contents()
-    batches = map(contents.add, decode_batches(decoder, pieces))
-    ended_well = show_response(open_console(), wire, batches, as_json=as_json, live=live)
-    if ended_well and contents.is_foreign:
-        frames = "1 unknown frame" if contents.unknown == 1 else f"{contents.unknown:,} unknown frames"
-        click.echo(f"Error: {frames} and no content that {wire} understands: is it really {wire}?", err=True)
-        ended_well = False
-    if not ended_well:
+    if not show_response(open_console(), wire, decode_batches(decoder, pieces), as_json=as_json, live=live):
         raise SystemExit(UNSUCCESSFUL)
-
-
-class Contents:
-    """Counts the events with content and the unknown frames of a response."""
-
-    def __init__(self) -> None:
-        self.unknown = 0
-        self._understood = 0
-
-    def add(self, events: list[StreamChunk]) -> list[StreamChunk]:
-        """Counts events, and returns them."""
-        self.unknown += sum(isinstance(event, Unknown) for event in events)
-        self._understood += sum(not isinstance(event, Unknown | Usage | Finish) for event in events)
-        return events
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether the response has only frames that its wire does not know, so that it is probably another's."""
-        return self.unknown > 0 and self._understood == 0
 
 
 def _detect(pieces: Iterator[bytes]) -> tuple[WireName, Iterator[bytes]]:
