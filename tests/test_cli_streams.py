@@ -222,7 +222,9 @@ def test_control_characters_in_a_file_name_are_escaped(tmp_path: Path) -> None:
 
 def test_control_characters_in_a_model_name_are_escaped(tmp_path: Path) -> None:
     name = f"openai-compatible:m{NASTY}"
-    (tmp_path / "agents.py").write_text(f"import penstock\nagent = penstock.Agent({name!r})\n")
+    (tmp_path / "agents.py").write_text(
+        f"import penstock\nagent = penstock.Agent(penstock.Model({name!r}, 'http://127.0.0.1:9'))\n"
+    )
     for command in (["run", "agents.py"], ["chat", "-m", name, "--base-url", "http://127.0.0.1:9"]):
         with Terminal(tmp_path, *command) as terminal:
             seen = terminal.expect("Ctrl-D to leave")
