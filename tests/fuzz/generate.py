@@ -134,7 +134,8 @@ def _with_unreadable(case: Case, chance: Random) -> Case:
     last = len(pieces) - (2 if case.wire in ("openai-chat", "mistral", "anthropic") else 1)
     if not last:
         return case
-    for at in {chance.randrange(last) for _ in range(chance.choice([1, 1, 1, 2]))}:
+    count = 1 if case.wire == "ollama" else chance.choice([1, 1, 1, 2])  # two halves of a JSON line may be one value
+    for at in {chance.randrange(last) for _ in range(count)}:
         frame = pieces[at].frame
         pieces[at] = Piece(unreadable_frame(case, frame, chance), instead_of=frame)
     return msgspec.structs.replace(case, kind="unreadable", pieces=pieces)
@@ -163,7 +164,7 @@ class _Unmixed(Random):
 def _with_repeated(case: Case, chance: Random) -> Case:
     """All frames of one call again, with another number, before the end."""
     answer = case.answer
-    if answer is None or not answer.calls:
+    if answer is None or not answer.calls or answer.reason == "length":
         return case
     call = chance.choice(answer.calls)
     again = stream_of(case.wire, Answer([*answer.parts, call], answer.reason), _Unmixed(0))

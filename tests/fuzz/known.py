@@ -26,7 +26,6 @@ KNOWN: dict[str, Known] = {
     "no call with a hole": Known(
         "a call that begins after an unreadable frame gets the pieces of the one whose start was in that frame"
     ),
-    "calls are strict": Known("8"),
     "token counts are whole numbers": Known("14: negative counts are taken over"),
     "calls of a prefix are calls of the whole": Known(
         "pieces after a finish reason, or after the end of a call's block, change a call that a prefix has whole; so "

@@ -188,6 +188,7 @@ def prefixes(case: Case, whole: list[StreamChunk], body: bytes) -> Found:
             yield name, f"{call} after {end} of {len(body)} bytes, not in {known}"
         turn = penstock.collect(prefix)
         is_by_mark = turn.finish_reason == "tool_calls" and any(mark in body[:end] for mark in END_MARKS)
+        is_by_mark |= case.style == "body"
         if turn.raw_finish_reason is None and turn.finish_reason not in ("cut", "error") and not is_by_mark:
             yield "a prefix is cut", f"{turn.finish_reason} after {end} of {len(body)} bytes"
         for name, seen in order(case, prefix, body):
@@ -291,7 +292,7 @@ def _lost(case: Case, whole: list[StreamChunk]) -> Found:
         if call[2:] not in known:
             yield "no call with a hole", f"{call}"
     reason = penstock.collect(whole).finish_reason
-    if not any(isinstance(event, Error) for event in whole):
+    if reason != "cut" and not any(isinstance(event, Error) for event in whole):
         yield "a hole is an error", f"finish {reason}"
     if reason in ("stop", "tool_calls"):
         yield "a hole is no plain stop", f"finish {reason}"
