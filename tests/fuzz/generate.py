@@ -198,6 +198,14 @@ def _random_vector(wire: str, chance: Random) -> tuple[str, list[Any]]:
     return name, frames[:60]
 
 
+def make_recorded_case(wire: str, seed: int, recordings: list[tuple[str, list[Any]]]) -> Case:
+    """The case of this seed, from one of these recordings."""
+    chance = Random(f"recorded {wire} {seed}")
+    origin, frames = chance.choice(recordings)
+    mutated = mutate(chance, frames, chance.choice(recordings)[1])
+    return Case(wire, seed, "wild", plain(mutated), chance.choice(["usual", "crlf", "escaped"]), f"recording {origin}")
+
+
 def _wild(wire: str, seed: int, chance: Random) -> Case:
     origin, style = "", "usual"
     if chance.random() < 0.5:

@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 from tests.fuzz.cases import Case, describe
-from tests.fuzz.generate import make_case
+from tests.fuzz.generate import make_case, make_recorded_case
 from tests.fuzz.known import KNOWN
 from tests.fuzz.properties import broken_properties
 from tests.fuzz.protocols import WIRES
+from tests.fuzz.recordings import recordings
 from tests.fuzz.shrink import shrink
 
 
@@ -37,7 +38,8 @@ def explain(case: Case, name: str) -> str:
     """A case in which a property does not hold, made smaller, and what was seen."""
     small = shrink(case, lambda candidate: name in broken_properties(candidate))
     seen = broken_properties(small)[name]
-    again = f"again: python -m tests.fuzz.streams --wire {case.wire} --seed {case.seed}"
+    flag = " --recorded" if case.origin.startswith("recording") else ""
+    again = f"again: python -m tests.fuzz.streams --wire {case.wire} --seed {case.seed}{flag}"
     text = f"{name!r} does not hold: {seen}\n{describe(small)}\n{again}\n"
     return text.encode("utf-8", "backslashreplace").decode()
 
@@ -47,14 +49,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--wire", choices=WIRES)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--recorded", action="store_true", help="the seed is that of a damaged recording")
     options = parser.parse_args()
     wires = [options.wire] if options.wire else WIRES
-    if options.seed is not None:
-        broken = {wire: broken_properties(case) for wire in wires for case in [make_case(wire, options.seed)]}
-        for wire, names in broken.items():
-            sys.stdout.writelines(explain(make_case(wire, options.seed), name) for name in names)
-        sys.exit(any(broken.values()))
-    sys.exit(fuzz(wires, options.seconds))
+    if options.seed is None:
+        sys.exit(fuzz(wires, options.seconds))
+    cases = [case for wire in wires if (case := make_any(wire, options.seed, options.recorded)) is not None]
+    found = [explain(case, name) for case in cases for name in broken_properties(case)]
+    sys.stdout.writelines(found)
+    sys.exit(bool(found))
+
+
+def make_any(wire: str, seed: int, is_recorded: bool) -> Case | None:
+    """The case of this seed; None if it is that of a recording and there are none."""
+    if not is_recorded:
+        return make_case(wire, seed)
+    return make_recorded_case(wire, seed, recordings(wire)) if recordings(wire) else None
 
 
 def fuzz(wires: list[str], seconds: float) -> bool:
@@ -63,8 +73,10 @@ def fuzz(wires: list[str], seconds: float) -> bool:
     known, reported = Counter[str](), set[tuple[str, str]]()
     while time.monotonic() - start < seconds:
         for wire in wires:
+            case = make_any(wire, seed, is_recorded=seed % 4 == 0)
+            if case is None:
+                continue
             count += 1
-            case = make_case(wire, seed)
             for name in broken_properties(case):
                 if name in KNOWN:
                     known[f"{wire}: {name}"] += 1
