@@ -310,7 +310,7 @@ def test_unknown_names_are_reported_with_a_suggestion() -> None:
     script = Scripted(always("Hi."))
     with pytest.raises(penstock.UnknownProviderError, match="'antropic', did you mean 'anthropic'"):
         Model("antropic:claude")
-    with pytest.raises(penstock.UsageError, match="'gpt-5' has no provider prefix; use provider:model"):
+    with pytest.raises(penstock.UsageError, match="'gpt-5' has no provider prefix; did you mean openai:gpt-5"):
         Model("gpt-5")
     with pytest.raises(penstock.UsageError, match="has no model after the provider; use openai:model"):
         Model("openai:")

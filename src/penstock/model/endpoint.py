@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -50,7 +51,9 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     @property
     def _needs_key(self) -> bool:
-        is_authenticated = any(name.lower() in _AUTH_HEADERS for name in self.headers)
+        is_authenticated = "@" in urlsplit(self.url).netloc or any(
+            name.lower() in _AUTH_HEADERS for name in self.headers
+        )
         return self.provider.needs_key and not self.is_played and not is_authenticated
 
     def http_request(self, path: str, body: bytes, key: str) -> HTTPRequest:

@@ -80,8 +80,10 @@ def models(as_json: bool, dialects: bool, provider: str | None) -> None:
 
 def _print_dialects(as_json: bool) -> None:
     from penstock.dialects.prompt import prompts
+    from penstock.dialects.registry import ALIASES as DIALECT_ALIASES
 
-    names = sorted(prompts())
+    known = prompts()
+    names = sorted([*known, *(alias for alias, dialect in DIALECT_ALIASES.items() if dialect in known)])
     click.echo(json.dumps(names, indent=1) if as_json else "\n".join(names))
 
 
