@@ -12,6 +12,7 @@ import pytest
 import penstock
 from penstock.calls.numbering import Numbering, UniqueIds
 from penstock.events import Error, Finish, Retry, StreamChunk, ToolCall, ToolCallInvalid, Unknown, Usage
+from penstock.history.export import export_messages
 from penstock.testing import Reply, call, frames
 from penstock.wires import WIRES
 from tests.growth import assert_linear
@@ -662,3 +663,11 @@ def test_an_error_code_of_zero_is_not_an_error(good: Any) -> None:
 def test_empty_choices_are_not_answers() -> None:
     events = decode_pieces("openai-chat", [chat(7, "x", [], {"delta": "no"}, {"delta": []})])
     assert {event.choice for event in events if isinstance(event, Finish)} == {0}
+
+
+def test_a_custom_call_that_the_provider_ran_is_sent_back() -> None:
+    call_item = {"id": "c", "type": "custom_tool_call", "call_id": "x", "name": "x_search", "input": "tide"}
+    body = {"id": "r", "object": "response", "status": "completed", "output": [call_item], "tools": [{"type": "x"}]}
+    turn = penstock.collect(penstock.decode(json.dumps(body), "openai-responses"))
+    assert (turn.tool_calls, turn.finish_reason) == ([], "stop")
+    assert call_item in export_messages(penstock.as_messages(["go", turn]), "openai-responses")["input"]

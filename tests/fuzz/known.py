@@ -20,13 +20,9 @@ KNOWN: dict[str, Known] = {
     "a cut call without arguments is not whole": Known(
         "as with arguments: pieces after a finish reason, or after the final arguments of a Responses call", ["bedrock"]
     ),
-    "a call that comes twice is one": Known(
-        "in Chat Completions without an index, the arguments of both are joined, and the call is invalid", ["mistral"]
-    ),
     "no call with a hole": Known(
         "a call that begins after an unreadable frame gets the pieces of the one whose start was in that frame"
     ),
-    "token counts are whole numbers": Known("14: negative counts are taken over"),
     "calls of a prefix are calls of the whole": Known(
         "pieces after a finish reason, or after the end of a call's block, change a call that a prefix has whole; so "
         "does the item of a Responses call after its final arguments"

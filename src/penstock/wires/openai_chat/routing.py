@@ -96,7 +96,7 @@ class Router:
         if known is None:
             return None
         if label is None:
-            is_same = self._names.may_be_of(known.name, name) and not _begins_again(known, name, piece)
+            is_same = self._names.may_be_of(known.name, name) and not _is_sent_again(known, name, piece)
             return known if is_same else None
         has_own_label = label != self._first_labels[known.block]
         return None if has_own_label and name and (not known.size or known.is_closed) else known
@@ -185,10 +185,3 @@ def _is_over(call: OpenCall, name: str) -> bool:
 def _is_sent_again(call: OpenCall, name: str, piece: str) -> bool:
     """Whether a fragment with the id, and the name, of a call with complete arguments begins arguments again."""
     return bool(name) and call.is_closed and piece.lstrip().startswith("{")
-
-
-def _begins_again(call: OpenCall, name: str, piece: str) -> bool:
-    """Whether a piece begins another call of the same name: other arguments after complete ones (QUIRKS 36)."""
-    if not name or not call.is_closed or not piece.lstrip().startswith("{"):
-        return False
-    return len(piece) != call.size or piece != call.raw()

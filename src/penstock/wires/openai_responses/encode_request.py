@@ -134,6 +134,8 @@ def _item(part: Any, message: Message, *, is_stored: bool) -> Iterator[Json]:
             yield _message(part, item if isinstance(item, dict) else None, state.get(PART_FIELDS) or {})
         case ToolCall():
             yield _call(part, message)
+        case Opaque(kind="custom_tool_call", data={"input": _}):
+            yield part.data  # a call that the provider ran; the state of other calls has no input
         case Opaque(kind="message" | "fields" | "function_call" | "custom_tool_call") | Reasoning():
             pass  # written with the part that it belongs to
         case Opaque() if not isinstance(part.data, dict):
