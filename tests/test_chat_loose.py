@@ -272,7 +272,8 @@ CASES: dict[str, Case] = {
     ),
     "a shared id and no index: a repeated call runs once": Case(
         [calls(WEATHER), calls(WEATHER), END],
-        ran(broken=[invalid("0", "weather", '{"city":"Rome"}' * 2, "duplicated")]),
+        {**ran(call("0", "weather", {"city": "Rome"})), "unknown": 1},
+        [{"id": "0", "name": "weather", "arguments": '{"city":"Rome"}'}],
     ),
     "a shared id and no index: a name in pieces, and an empty piece at the end": Case(
         [
