@@ -253,7 +253,10 @@ async def failed(wire: str) -> AsyncIterator[Left]:
 
 
 async def limited(wire: str) -> AsyncIterator[Left]:
-    tight = [Limits(steps=1), Limits(steps=2), Limits(calls=1), Limits(calls=3), Limits(tokens=1), Limits(seconds=1e-6)]
+    tight = [
+        Limits(steps=1), Limits(steps=2), Limits(calls=1), Limits(calls=3), Limits(tokens=1), Limits(seconds=1e-6),
+        Limits(parallel=1), Limits(calls_per_answer=1),
+    ]  # fmt: skip
     for limits in tight:
         bench = Bench()
         yield await ended(made(wire, Line(script(), strict=True), bench, limits=limits)), bench.ran

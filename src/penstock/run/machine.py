@@ -39,7 +39,7 @@ from penstock.events import (
     ToolCallInvalid,
     Usage,
 )
-from penstock.messages import Message, result, tool_results
+from penstock.messages import Message, ToolResult, result, tool_results
 from penstock.run.commands import (
     AskModel,
     CancelTool,
@@ -406,8 +406,8 @@ class Run:
 
     def _results(self, messages: list[Message]) -> list[Message]:
         """The results of the last response's calls in one message; calls that have not ended say so in theirs."""
-        known, not_yet = self._executions.results, "Not run: the call had not come to its end yet."
-        results = [known.get(call.block) or result(call, not_yet, is_error=True) for call in _calls(messages)]
+        known = self._executions.results
+        results = [_truthful(call, known.get(call.block)) for call in _calls(messages)]
         return [tool_results(*results)] if results else []
 
     def _end(self, reason: EndReason, why: str) -> list[Output]:
@@ -452,3 +452,13 @@ def _calls(messages: list[Message]) -> list[ToolCall | ToolCallInvalid]:
     """The calls of the last message."""
     parts = messages[-1].parts if messages and messages[-1].role == "assistant" else ()
     return [part for part in parts if isinstance(part, ToolCall | ToolCallInvalid)]
+
+
+def _truthful(call: ToolCall | ToolCallInvalid, known: ToolResult | None) -> ToolResult:
+    """The result of a call in the history: a call that had not ended, or was read only in part, did not succeed."""
+    if known is None:
+        return result(call, "Not run: the call had not come to its end yet.", is_error=True)
+    if isinstance(call, ToolCallInvalid) and call.why == "cut" and not known.is_error:
+        text = "Discarded: the tool ran, but the run was stopped before the rest of its call was read."
+        return result(call, text, is_error=True)
+    return known
