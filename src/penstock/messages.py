@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from penstock.errors import UsageError
 from penstock.events import Event, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
@@ -116,7 +116,7 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):  # the dict i
     """
 
     role: Role
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Part, ...] = field(default_factory=lambda: ())  # any other default would be left out of the JSON
     is_example: bool = False
 
     @property

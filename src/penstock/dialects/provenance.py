@@ -150,7 +150,7 @@ def _source_texts(message: Message) -> list[SourceText]:
         own = "\n".join(part.text for part in message.parts if isinstance(part, Text))
         written = [(own, message.role == "tool"), *((result.text, True) for result in message.results)]
         texts = [SourceText(level, is_result=is_result) for text, is_result in written for level in _levels(text)]
-        message.__dict__["source_texts"] = texts
+        vars(message)["source_texts"] = texts
     return texts
 
 

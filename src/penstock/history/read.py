@@ -169,7 +169,7 @@ def _is_own(message: Json) -> bool:
     if message.get("role") not in _OURS or not isinstance(parts, list):
         return False
     if not parts:
-        return set(message) == {"role", "parts"}
+        return set(message) <= set(Message.__struct_fields__)
     return any(isinstance(part, Mapping) and "type" in part for part in parts)
 
 

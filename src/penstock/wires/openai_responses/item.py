@@ -158,7 +158,9 @@ class Message(TextItem):
 
     def finish(self, data: dict[str, Any], sealed_by: SealedBy, is_cut: bool) -> None:
         parts = items(data.get("content"))
-        channels = [read[0] if (read := channel_and_text(part)) and read[1] else None for part in parts]
+        channels: list[Channel | None] = [
+            read[0] if (read := channel_and_text(part)) and read[1] else None for part in parts
+        ]
         for part, index in zip(parts, self.streamed_indexes(channels), strict=True):
             self.end_part(part, index)
         if has_more(data, self._READ):
@@ -188,15 +190,15 @@ class ReasoningItem(TextItem):
 
     def _texts(self, data: dict[str, Any]) -> None:
         """Reads the texts, streamed ones first: a text that is repeated under another name is ignored (QUIRKS 82)."""
-        entries: list[tuple[TextPart, Channel, str]] = []
+        entries: list[tuple[TextPart, str, str]] = []
         for channel, key in self._FIELDS:
             final = list(texts_of(data.get(key)))
             indexes = self.streamed_indexes([channel if text else None for text in final])
             entries += [(self.part(channel, index), channel, text) for index, text in zip(indexes, final, strict=True)]
         texts = set[str]()
-        for part, channel, text in sorted(entries, key=lambda entry: not entry[0].size):
+        for part, name, text in sorted(entries, key=lambda entry: not entry[0].size):
             if (part.size or text not in texts) and not part.set_final(text):
-                self.unknown({channel: text}, _DIFFERENT_TEXT)
+                self.unknown({name: text}, _DIFFERENT_TEXT)
             texts.add(text)
 
 
