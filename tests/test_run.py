@@ -151,6 +151,20 @@ def test_cancelling_discards_the_execution_of_an_unconfirmed_call(is_done_early:
     check_history(machine.run.messages)
 
 
+def test_a_tool_whose_call_was_not_read_to_its_end_is_discarded_in_event_and_history() -> None:
+    machine = Machine(look=LOOK)
+    machine.feed(*CLOSED)
+    [start] = machine.starts
+    unread = emitted(machine.run.tool_done(start.key, Outcome((Text(0, "sunny"),))))
+    unread += emitted(machine.run.chunks([ToolCall("c", "look", {}, "{}", sealed_by="call_end")]))
+    assert [event.result.text for event in unread if isinstance(event, ToolEnd)] == ["sunny"]
+    [end] = [event for event in emitted(machine.run.cancel(unread=unread)) if isinstance(event, ToolEnd)]
+    [result] = machine.run.messages[-1].results
+    assert (end.ending, end.result) == ("discarded", result)
+    assert result.text.startswith("Discarded: the tool ran")
+    check_history(machine.run.messages)
+
+
 def test_the_history_shows_the_state_of_an_unconfirmed_call() -> None:
     machine = Machine(look=LOOK)
     machine.feed(*CLOSED)

@@ -34,6 +34,7 @@ from penstock.events import (
     FinishReason,
     Retry,
     StreamChunk,
+    Text,
     ToolCall,
     ToolCallClosed,
     ToolCallInvalid,
@@ -231,7 +232,8 @@ class Run:
         else:
             return []
         hidden = {event.key for event in unread if isinstance(event, ToolStart)}
-        return as_commands([output for output in [*unread, *outputs] if self._is_due(output, hidden)])
+        due = [output for output in [*unread, *outputs] if self._is_due(output, hidden)]
+        return as_commands([self._as_read(output) if isinstance(output, ToolEnd) else output for output in due])
 
     def expire(self, why: str) -> list[Command]:
         """The time limit of the run is over."""
@@ -438,6 +440,16 @@ class Run:
             case _:
                 return False
 
+    def _as_read(self, end: ToolEnd) -> ToolEnd:
+        """The end of a tool after the run was cancelled: `discarded` if the history does not have its result."""
+        if end.ending == "discarded":
+            return end
+        for message in reversed(self.messages):
+            for known in message.results:
+                if known.call_id == end.call_id:
+                    return end if known == end.result else ToolEnd(end.key, known, "discarded")
+        return ToolEnd(end.key, _discarded(end.result), "discarded")
+
     def _done(self, reason: EndReason, why: str) -> Done:
         return Done(reason, self.output, tuple(self.history), self.usage, why)
 
@@ -459,6 +471,11 @@ def _truthful(call: ToolCall | ToolCallInvalid, known: ToolResult | None) -> Too
     if known is None:
         return result(call, "Not run: the call had not come to its end yet.", is_error=True)
     if isinstance(call, ToolCallInvalid) and call.why == "cut" and not known.is_error:
-        text = "Discarded: the tool ran, but the run was stopped before the rest of its call was read."
-        return result(call, text, is_error=True)
+        return _discarded(known)
     return known
+
+
+def _discarded(known: ToolResult) -> ToolResult:
+    """The result of a call that was not read to its end."""
+    text = "Discarded: the tool ran, but the run was stopped before the rest of its call was read."
+    return ToolResult(known.call_id, known.name, (Text(0, text),), is_error=True)
