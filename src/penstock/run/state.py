@@ -1,0 +1,228 @@
+"""The state of a run: its messages, the response so far, its tool calls, and what it has used.
+
+It decides nothing: `Run` (in `machine`) does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Self
+
+import msgspec
+
+from penstock.errors import UsageError
+from penstock.events import Error, Fault, StreamChunk, Text, ToolCall, ToolCallInvalid, Usage
+from penstock.messages import Message, ToolResult, result, tool_results
+from penstock.run.commands import Output
+from penstock.run.events import ApprovalRequest, Done, EndReason, RequestKind
+from penstock.run.execution import Execution
+from penstock.run.executions import Executions
+from penstock.run.limits import Limits, Tally
+from penstock.run.numbering import RunNumbering
+from penstock.run.start_rules import RunRules, Starts
+from penstock.run.stored import VERSION, Phase, StoredRun, decode
+from penstock.tools.policy import ToolPolicy
+from penstock.turn import Turn, TurnBuilder
+
+
+class RunState:
+    """Everything that is known of a run.
+
+    `messages` are without the step under way (see `history`), `output` is the text of the last response, `error` the
+    last one that the model or the driver reported, `ending` how and why the run ended.
+    """
+
+    def __init__(
+        self,
+        messages: Iterable[Message],
+        policies: Mapping[str, ToolPolicy],
+        limits: Limits | None = None,
+        run_repaired: Collection[Fault] = (),
+    ) -> None:
+        self.messages = list(messages)
+        self.phase: Phase = "new"
+        self.output = ""
+        self.error: Error | None = None
+        self.ending: tuple[EndReason, str] = ("answered", "")
+        self.rules = RunRules(policies, limits or Limits(), frozenset(run_repaired))
+        self.tally = Tally()
+        self.numbering = RunNumbering(self.messages)
+        self.builder = TurnBuilder()
+        self.unfolded: deque[StreamChunk] = deque()  # the last chunks of the response: see `fold`
+        self.starts = Starts()
+        self.executions = self.new_executions()
+
+    # -- what can be asked -----------------------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase == "over"
+
+    @property
+    def step(self) -> int:
+        """How many requests were sent to the model."""
+        return self.tally.step
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all responses together."""
+        return self.tally.usage
+
+    @property
+    def history(self) -> list[Message]:
+        """The history as it would be if the run ended now; every provider accepts it. The run itself does not change.
+
+        What was read of the response so far (see `fold`) is in it as one that was cut. A call without a result has one
+        that says why: it is running, it waits for approval, it runs elsewhere.
+        """
+        if self.phase not in ("answer", "tools"):
+            return list(self.messages)
+        parts = self.builder.build().parts if self.phase == "answer" else ()
+        messages = [*self.messages, *([Message("assistant", parts)] if parts else [])]
+        return messages + self._results(messages)
+
+    @property
+    def waiting(self) -> list[ApprovalRequest]:
+        """The calls that wait for a decision or for their result from elsewhere."""
+        return [execution.request for execution in list(self.executions.table.waiting.values())]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing can happen before a person decides or a result comes from elsewhere."""
+        table = self.executions.table
+        return (
+            self.phase == "tools"
+            and bool(table.waiting)
+            and not table.count("checking", "ready", "starting", "running")
+        )
+
+    def waits_for(self, call_id: str, kind: RequestKind) -> bool:
+        """Whether the call with this id waits for a decision, or for its result from elsewhere."""
+        execution = self.executions.table.waiting.get(call_id)
+        return execution is not None and execution.state == kind
+
+    def expect(self, call_id: str, kind: RequestKind) -> None:
+        """Raise a `UsageError` unless the call with this id waits for that."""
+        if not self.waits_for(call_id, kind):
+            missing = "a decision" if kind == "approval" else "a result from elsewhere"
+            waiting = ", ".join(f"{request.call_id} ({request.kind})" for request in self.waiting) or "none"
+            raise UsageError(f"no call with the id {call_id!r} waits for {missing}; waiting: {waiting}")
+
+    def expect_decision(self, call_id: str, approved: bool, arguments: dict[str, Any] | None) -> None:
+        """Raise unless the call waits for a decision; an `ArgumentsError` if it cannot run with these arguments."""
+        self.expect(call_id, "approval")
+        if approved and arguments is not None:
+            self.executions.check(call_id, arguments)
+
+    # -- how it changes --------------------------------------------------------------------------------------------
+
+    def fold(self, unread: int) -> None:
+        """The reader has read all chunks but this many of the last ones: add those to the response so far."""
+        unfolded, add = self.unfolded, self.builder.add
+        while len(unfolded) > unread:
+            add(unfolded.popleft())
+
+    def new_executions(self) -> Executions:
+        """The calls of a step, of which there are none yet."""
+        return Executions(self.tally.step, self.rules, self.tally, self.starts)
+
+    def begin_step(self) -> None:
+        """The next request is sent to the model."""
+        self.tally.step += 1
+        self.phase = "answer"
+        self.numbering.next_response()
+        self.builder = TurnBuilder()
+        self.unfolded.clear()
+        self.executions = self.new_executions()
+
+    def take_turn(self) -> Turn:
+        """Add the response to the history."""
+        turn = self.builder.build()
+        if turn.parts:
+            self.messages.append(Message("assistant", turn.parts))
+        self.tally.answered(self.executions.table.repeats)
+        self.output = turn.text
+        return turn
+
+    def settle(self, why: str) -> list[Output]:
+        """Give every call of the last response a result, and add them to the history, all in one message."""
+        calls = _calls(self.messages)
+        self.executions.complete(calls)
+        outputs = self.executions.abandon(why, {call.block for call in calls})
+        self.messages += self._results(self.messages)
+        return outputs
+
+    def finish(self, reason: EndReason, why: str) -> None:
+        """The run is over."""
+        self.phase, self.ending = "over", (reason, why)
+        self.executions = self.new_executions()
+
+    def done(self, reason: EndReason, why: str) -> Done:
+        """The event for the end of the run, or for a pause."""
+        return Done(reason, self.output, tuple(self.history), self.usage, why)
+
+    # -- as JSON ---------------------------------------------------------------------------------------------------
+
+    def dump(self) -> bytes:
+        """The run as JSON, to be loaded and continued elsewhere."""
+        executions = [_to_store(execution) for execution in self.executions.table]
+        stored = StoredRun(
+            VERSION, self.messages, self.phase, self.builder.build(), executions, self.tally,
+            self.output, self.ending, self.numbering.next_block,
+        )  # fmt: skip
+        return msgspec.json.encode(stored)
+
+    @classmethod
+    def load(
+        cls,
+        data: bytes | str,
+        policies: Mapping[str, ToolPolicy],
+        limits: Limits | None = None,
+        run_repaired: Collection[Fault] = (),
+    ) -> Self:
+        """The run that was stored. A tool that was running then is not started again: it may have had an effect."""
+        stored = decode(data)
+        run = cls(stored.messages, policies, limits, run_repaired)
+        run.phase, run.tally, run.output, run.ending = stored.phase, stored.tally, stored.output, stored.end
+        for part in stored.answer.parts:
+            run.builder.add(part)
+        run.numbering = RunNumbering(stored.messages, stored.next_block)
+        run.executions = run.new_executions()
+        run.executions.load(stored.executions)
+        return run
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _results(self, messages: list[Message]) -> list[Message]:
+        """The results of the last response's calls in one message; calls that have not ended say so in theirs."""
+        known = self.executions.results
+        results = [_truthful(call, known.get(call.block)) for call in _calls(messages)]
+        return [tool_results(*results)] if results else []
+
+
+def _to_store(execution: Execution) -> Execution:
+    """A copy for `dump`: without the program's data, and as not started if its start was not read."""
+    state = "ready" if execution.state in ("checking", "starting") else execution.state
+    return msgspec.structs.replace(execution, data=None, state=state)
+
+
+def _calls(messages: list[Message]) -> list[ToolCall | ToolCallInvalid]:
+    """The calls of the last message."""
+    parts = messages[-1].parts if messages and messages[-1].role == "assistant" else ()
+    return [part for part in parts if isinstance(part, ToolCall | ToolCallInvalid)]
+
+
+def _truthful(call: ToolCall | ToolCallInvalid, known: ToolResult | None) -> ToolResult:
+    """The result of a call in the history: a call that had not ended, or was read only in part, did not succeed."""
+    if known is None:
+        return result(call, "Not run: the call had not come to its end yet.", is_error=True)
+    if isinstance(call, ToolCallInvalid) and call.why == "cut" and not known.is_error:
+        return discarded_result(known)
+    return known
+
+
+def discarded_result(known: ToolResult) -> ToolResult:
+    """The result of a call that was not read to its end."""
+    text = "Discarded: the tool ran, but the run was stopped before the rest of its call was read."
+    return ToolResult(known.call_id, known.name, (Text(0, text),), is_error=True)
