@@ -36,7 +36,7 @@ ALLOWED = {
     "transport": "errors events redaction",
     "model": f"{VOCABULARY} wires dialects tools decoder providers history transport",
     "agent": "errors events messages jsontext wires dialects tools history run transport model",
-    "adapters": "errors events turn declarations framing calls wires dialects",
+    "adapters": "errors events turn declarations framing calls wires dialects decoder",
     "testing": "errors events declarations redaction providers transport model",
     "cli": "*",
     "__main__": "cli",

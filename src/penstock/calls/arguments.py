@@ -22,12 +22,15 @@ MAX_ARGUMENTS = 32 * 1024 * 1024
 Diagnosis = tuple[Fault, str, dict[str, Any] | None]
 """The fault, a message, and the repaired arguments if they are clear."""
 
+WITHOUT_ARGUMENTS = ("", "null", '"null"')
+"""The texts that stand for the empty object, white space removed (QUIRKS 32-34)."""
+
 _lenient = json.JSONDecoder(strict=False)
 
 
 def strict_object(raw: str) -> dict[str, Any] | None:
-    """Parses a strict JSON object, None if it is not one; empty text and `null` are empty objects (QUIRKS 32-34)."""
-    if raw.strip(" \t\r\n") in ("", "null"):
+    """Parses a strict JSON object, None if it is not one; see also `WITHOUT_ARGUMENTS`."""
+    if raw.strip(" \t\r\n") in WITHOUT_ARGUMENTS:
         return {}
     if is_too_deep(raw):  # the depth at which a parser gives up differs between Python versions
         return None

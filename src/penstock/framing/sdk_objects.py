@@ -11,7 +11,7 @@ import msgspec
 from penstock.errors import UsageError
 
 # Events that the SDKs' helper streams derive from the frames that they pass on as well.
-_DERIVED = ("content.delta", "content.done", "refusal.delta", "refusal.done", "logprobs.", "tool_calls.function.")
+DERIVED_EVENTS = ("content.delta", "content.done", "refusal.delta", "refusal.done", "logprobs.", "tool_calls.function.")
 
 
 def payload_of(item: Any) -> bytes | None:
@@ -20,7 +20,7 @@ def payload_of(item: Any) -> bytes | None:
     if value is None:
         raise UsageError(f"cannot decode an object of type {type(item).__name__}: pass bytes, dicts or SDK objects")
     match value:
-        case {"type": str(kind)} if kind.startswith(_DERIVED):
+        case {"type": str(kind)} if kind.startswith(DERIVED_EVENTS):
             return None
         case {"type": "chunk", "chunk": chunk}:  # openai's `chat.completions.stream`
             return payload_of(chunk)

@@ -103,6 +103,10 @@ class ChatCalls:
         """Whether the call's id is the provider's, and not generated."""
         return self._router.has_provider_id(call)
 
+    def first_label(self, call: OpenCall) -> Label | None:
+        """The label of the fragment that opened the call."""
+        return self._router.first_label(call)
+
     def _route(self, label: Label | None, id: str, name: str, piece: str, kind: CallKind) -> OpenCall | None:
         is_early = piece and not id and not name and label is not None and self._by_label.get(label) is None
         call = self._router.find(label, id, name, piece)

@@ -50,6 +50,10 @@ class Router:
         """Whether the call's id is the provider's, and not generated."""
         return call.block in self._provider_ids
 
+    def first_label(self, call: OpenCall) -> Label | None:
+        """The label of the fragment that opened the call."""
+        return self._first_labels.get(call.block)
+
     def with_id(self, id: str) -> OpenCall | None:
         return self._by_id.get(id)
 

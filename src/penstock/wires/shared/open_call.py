@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.calls.arguments import MAX_ARGUMENTS, diagnose
+from penstock.calls.arguments import MAX_ARGUMENTS, WITHOUT_ARGUMENTS, diagnose
 from penstock.calls.closing_json import ClosingJSON
 from penstock.calls.growing import GrowingCall
 from penstock.calls.rope import PIECES
@@ -162,8 +162,8 @@ class OpenCall(GrowingCall):
 
     @property
     def has_arguments(self) -> bool:
-        """Whether anything but white space, or the `null` that stands for none, has come."""
-        return self.is_closed or (self.size > 0 and self.raw().strip() not in ("", "null"))
+        """Whether anything but white space, or a `null` that stands for none, has come."""
+        return self.is_closed or (self.size > 0 and self.raw().strip() not in WITHOUT_ARGUMENTS)
 
     @property
     def has_closed(self) -> bool:

@@ -1,0 +1,91 @@
+"""Reads Chat Completions chunks and parts of them, as dicts or SDK objects; refuses chunks of other protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from penstock.decoder import Decoder
+from penstock.errors import UsageError
+from penstock.events import Error, Unknown
+from penstock.framing.sdk_objects import DERIVED_EVENTS, as_mapping
+from penstock.wires import WIRES, wire_name
+from penstock.wires.shared.loose import items
+
+Choice = Mapping[str, Any]
+"""A choice of a chunk: its `delta`, `message` and `finish_reason`. Of the first two only the calls are kept."""
+
+_CALLS = ("tool_calls", "function_call")
+_DELTA = (*_CALLS, "content", "role", "refusal", "reasoning", "reasoning_content")
+_ENTRY_TYPES = ("function", "custom", "", None)
+
+
+def read_choices(item: Any) -> Iterator[Choice]:
+    """Yields the first choice of a chunk. `item` is a chunk, a part of one, a list of these, or None."""
+    if item is None:
+        return
+    value = as_mapping(item)
+    if value is None:
+        if isinstance(item, str | bytes) or not isinstance(item, Iterable):
+            raise UsageError(f"deltas must be a list of dicts or SDK objects, not a {type(item).__name__}")
+        for part in item:
+            yield from read_choices(part)
+    else:
+        yield from _read_mapping(value)
+
+
+def _read_mapping(value: Mapping[str, Any]) -> Iterator[Choice]:
+    kind = value.get("type")
+    match value:
+        case {"choices": choices}:
+            for choice in map(as_mapping, choices or ()):
+                if choice and not choice.get("index"):  # only the first of several choices
+                    yield _with_plain_calls(choice)
+        case {"type": "chunk", "chunk": chunk}:  # openai's `chat.completions.stream`
+            yield from read_choices(chunk)
+        case {"data": data, **rest} if not rest:  # mistralai wraps each chunk
+            yield from read_choices(data)
+        case {"function": _} | {"custom": _}:
+            yield {"delta": {"tool_calls": [_plain(value)]}}
+        case {"id": _} if kind in _ENTRY_TYPES and not value.keys() & {"object", "role", "created"}:
+            yield {"delta": {"tool_calls": [_plain(value)]}}
+        case {"delta": _} | {"message": _, "finish_reason": _} if kind is None:
+            yield _with_plain_calls(value)
+        case _ if kind is None and any(key in value for key in _DELTA):
+            yield {"delta": _calls_in(value)}
+        case _ if not (_is_derived(kind) or value.keys() <= {"usage", "error"}):
+            raise UsageError(_refusal(value))
+        case _:
+            pass
+
+
+def _with_plain_calls(choice: Mapping[str, Any]) -> Choice:
+    return {**choice, "delta": _calls_in(choice.get("delta")), "message": _calls_in(choice.get("message"))}
+
+
+def _calls_in(delta: Any) -> dict[str, Any]:
+    """The calls of a delta or a message, as dicts."""
+    fields = as_mapping(delta) or {}
+    calls = {"tool_calls": [_plain(entry) for entry in items(fields.get("tool_calls"))]}
+    return {**calls, "function_call": _plain(fields.get("function_call"))}
+
+
+def _plain(entry: Any) -> Any:
+    """An entry as a dict of dicts, if it is an SDK object."""
+    fields = as_mapping(entry)
+    return entry if fields is None else {key: as_mapping(field) or field for key, field in fields.items()}
+
+
+def _is_derived(kind: Any) -> bool:
+    return isinstance(kind, str) and kind.startswith(DERIVED_EVENTS)
+
+
+def _refusal(value: Mapping[str, Any]) -> str:
+    wires = [wire for wire in WIRES if _is_frame_of(wire, value)]
+    wire = f'"{wires[0]}"' if len(wires) == 1 else "..."
+    return f"this is not a Chat Completions chunk: pass the stream to penstock.decode(stream, wire={wire})"
+
+
+def _is_frame_of(wire: str, value: Mapping[str, Any]) -> bool:
+    decoder = Decoder(wire_name(wire))
+    return not any(isinstance(event, Unknown | Error) for event in [*decoder.feed_object(value), *decoder.close()])
