@@ -16,6 +16,7 @@ import pytest
 
 import penstock
 from penstock.events import Event
+from penstock.wires import READING_ORDER, WIRES
 from tests.architecture import ALLOWED, PAGE, PURE, SOURCE, imports, is_up_to_date, page, part_of
 
 HEAVY = ("aiohttp", "asyncio", "click", "httpx", "httpx2", "pydantic", "rich", "starlette", "uvicorn")
@@ -66,7 +67,6 @@ def test_a_wire_imports_no_other_wire_and_a_shared_part_no_wire(path: Path) -> N
 
 VENDORS = re.compile("anthropic|claude|gemini|bedrock|openai|cohere|ollama|mistral", re.IGNORECASE)
 MAY_NAME_VENDORS = {
-    "history/shapes.py": "the registry of the readers of all wires",
     "model/checks.py": "an example of a model name in an error message",
     "model/recording.py": "a response header",
     "providers.py": "the registry of providers",
@@ -97,6 +97,10 @@ def test_no_rule_names_a_vendor_outside_its_wire(path: Path) -> None:
 def test_a_grammar_imports_no_other_grammar(path: Path) -> None:
     if inside(path, "dialects")[:1] == ("grammars",):
         assert not [module for module in imports(path) if module.startswith("penstock.dialects.grammars")]
+
+
+def test_every_wire_is_asked_whether_a_history_is_its_own() -> None:
+    assert sorted(READING_ORDER) == sorted(WIRES)
 
 
 def is_pure(path: Path) -> bool:

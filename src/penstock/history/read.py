@@ -17,7 +17,6 @@ from penstock.history.shapes import (
     find_family,
     find_shape,
     history_fields,
-    is_content,
     is_continued,
     new_context,
     read_message,
@@ -141,7 +140,7 @@ def _open(item: Any, place: str) -> Any:
     if fields is None:
         raise unreadable(place, f"expected a string, a dict or a Message, got {type(item).__name__}")
     fields = clean_value(fields, place)
-    return restore_value(fields, place, Message) if is_content(fields) and _is_own(fields) else fields
+    return restore_value(fields, place, Message) if _is_own(fields) else fields
 
 
 def _messages(item: Any, place: str, context: ReadContext, shape: str, family: str) -> Iterable[PlacedMessage]:
@@ -166,7 +165,7 @@ def _shape(item: Any, family: str, wire: str) -> str:
 def _is_own(message: Json) -> bool:
     """Whether it is a stored `Message`, and not a vendor's content: its parts, if it has any, have a type."""
     parts: Any = message.get("parts")
-    if message.get("role") not in _OURS or not isinstance(parts, list):
+    if message.get("role") not in _OURS or "content" in message or not isinstance(parts, list):
         return False
     if not parts:
         return set(message) <= set(Message.__struct_fields__)

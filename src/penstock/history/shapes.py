@@ -1,161 +1,95 @@
-"""Which wire the messages of a history were written for, and how that wire reads them: the registry of all readers."""
+"""Finds the wire that the messages of a history were written for, and reads them, by the readers of all wires."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
-from penstock.wires import all_facts
-from penstock.wires.anthropic import decode_request as anthropic
-from penstock.wires.bedrock import decode_request as bedrock
-from penstock.wires.cohere import decode_request as cohere
-from penstock.wires.gemini import decode_request as gemini
-from penstock.wires.ollama import decode_request as ollama
-from penstock.wires.openai_chat import decode_request as chat
-from penstock.wires.openai_responses import decode_request as responses
-from penstock.wires.shared import role_messages
-from penstock.wires.shared.fields import Json, clean_value, describe_part, unreadable
-from penstock.wires.shared.message_reader import ReadContext
+from penstock.wires import all_facts, all_readers
+from penstock.wires.shared.fields import Json, clean_value
+from penstock.wires.shared.message_reader import ReadContext, RequestReader
 from penstock.wires.shared.places import PlacedMessage
-
-Detector = Callable[[Json], bool]
-
-READERS = (cohere.READER, chat.READER, anthropic.READER, responses.READER, ollama.READER)
 
 
 def new_context() -> ReadContext:
     """What the readers of one history share."""
-    return ReadContext(READERS, all_facts(), chat.WIRE)
+    return ReadContext(all_readers().values(), all_facts(), _default_wire())
+
+
+def _default_wire() -> str:
+    """The wire of messages that could be of any wire: the last one, which is the most general."""
+    return next(reversed(all_readers()))
 
 
 # The wire of a message.
 
 
-def _is_item(message: Json) -> bool:
-    return responses.is_item(message) and not anthropic.is_response(message)
-
-
-def _is_of_responses(message: Json) -> bool:
-    return (responses.is_known_item(message) and _is_item(message)) or responses.is_message(message)
-
-
-_SHAPES: tuple[tuple[str, Detector], ...] = (
-    (gemini.WIRE, gemini.is_message),
-    (bedrock.WIRE, bedrock.is_message),
-    (responses.WIRE, _is_item),
-)
-"""The wires whose messages have a shape of their own."""
-_FAMILIES: tuple[tuple[str, Detector], ...] = (
-    (responses.WIRE, _is_of_responses),
-    (cohere.WIRE, cohere.is_message),
-    (anthropic.WIRE, anthropic.is_message),
-    (ollama.WIRE, ollama.is_message),
-    (chat.WIRE, chat.is_message),
-    (anthropic.WIRE, anthropic.is_cached),
-)
-"""How to tell the wire of a list of messages with a role and a content, from any message in it."""
-_WITHOUT_CHAT = (responses.WIRE, anthropic.WIRE)
-"""The wires that do not have all the messages of Chat Completions."""
-
-
 def find_family(messages: list[Json]) -> str:
     """The wire of the messages that can be told apart only by their neighbours: a text with `cache_control`, say."""
-    return next((wire for wire, is_its in _FAMILIES if any(map(is_its, messages))), chat.WIRE)
+    readers = all_readers().values()
+    typical = (reader.wire for reader in readers if any(_is_typical(message, reader) for message in messages))
+    possible = (reader.wire for reader in readers if any(map(reader.is_possible, messages)))
+    return next(typical, "") or next(possible, "") or _default_wire()
+
+
+def _is_typical(message: Json, reader: RequestReader) -> bool:
+    return reader.is_typical(message) and not _is_response_of_another(message, reader)
 
 
 def find_shape(message: Json, family: str) -> str:
     """The wire of one message of a list of this family."""
-    for wire, is_its in _SHAPES:
-        if is_its(message):
-            return wire
-    return chat.WIRE if family in _WITHOUT_CHAT and chat.is_only_chat(message) else family
+    owner = next((reader for reader in all_readers().values() if reader.is_own(message)), None)
+    if owner and not _is_response_of_another(message, owner):
+        return owner.wire
+    return family if all_readers()[family].takes(message) else _default_wire()
+
+
+def _is_response_of_another(message: Json, owner: RequestReader) -> bool:
+    return any(reader.is_whole_response(message) for reader in all_readers().values() if reader is not owner)
 
 
 def read_message(message: Json, place: str, context: ReadContext, shape: str, family: str) -> Iterable[PlacedMessage]:
     """The messages that a message of this shape becomes."""
-    match shape:
-        case gemini.WIRE:
-            return gemini.read(message, place, context.calls)
-        case bedrock.WIRE:
-            return bedrock.read(message, place, context.calls)
-        case responses.WIRE:
-            _refuse_other_items(message, place)
-            return responses.read(message, place, context, is_among_items=family == responses.WIRE)
-        case _:
-            return role_messages.read(message, place, context, family)
+    return all_readers()[shape].read(message, place, context, family)
 
 
-def is_content(message: Json) -> bool:
-    """Whether a message has `parts`, as our own messages have too."""
-    return gemini.is_message(message)
-
-
-# What is not a message.
-
-_LANGCHAIN = ("human", "ai", "HumanMessageChunk", "AIMessageChunk")
-_LANGCHAIN_TOO = ("system", "tool", "function", "chat")
-"""The types of LangChain messages that other things have too: a tool declaration, say, which has no content."""
-_FROM_LANGCHAIN = "load it with LangChain (messages_from_dict, load) and convert it with its convert_to_openai_messages"
-
-
-def _refuse_other_items(item: Json, place: str) -> None:
-    """Refuse an object with a type that is neither a message nor an item."""
-    kind = item.get("type")
-    if not isinstance(kind, str) or kind in responses.ITEMS:
-        return
-    if any(wire.is_part(item) for wire in (chat, responses, anthropic)):
-        raise unreadable(place, f"{describe_part(item)} is not a message; put it into the content of one")
-    if kind in gemini.INTERACTIONS:
-        raise unreadable(
-            place, f"{describe_part(item)} is from Gemini's Interactions API, which is not supported; send contents"
-        )
-    has_content = "data" in item or "content" in item
-    if kind in _LANGCHAIN or (kind in _LANGCHAIN_TOO and has_content) or (kind == "constructor" and "lc" in item):
-        raise unreadable(place, f"is a LangChain message of the type {kind!r}; {_FROM_LANGCHAIN}")
-
-
-# Requests.
-
-_HISTORIES = {"messages": "", "contents": gemini.WIRE, "input": responses.WIRE}
-"""The fields that hold the messages of a request, and the wire that has this field."""
-_SYSTEM = ("system", "instructions")
-_SYSTEM_CONTENT = ("systemInstruction", "system_instruction")
-_CONTINUED = ("previous_response_id", "conversation")
+# Requests. The most general wire is asked first, as most requests have its fields.
 
 
 def history_fields(body: Json) -> tuple[str, ...]:
     """The fields of a request that its history is read from, the messages first; none if it is not a request."""
-    messages = [name for name in _HISTORIES if name in body][:1]
-    return (*messages, *(name for name in (*_SYSTEM, *_SYSTEM_CONTENT) if messages and name in body))
+    fields = dict.fromkeys(reader.history_field for reader in reversed(all_readers().values()))
+    messages = [name for name in fields if name in body][:1]
+    return (*messages, *(name for name in _system_fields() if messages and name in body))
+
+
+def _system_fields() -> list[str]:
+    fields = (field for reader in reversed(all_readers().values()) for field in reader.system_fields)
+    return [*dict.fromkeys(fields)]
+
+
+def _readers_of(body: Json) -> list[RequestReader]:
+    """The readers of the wires that have the messages of a request in this field."""
+    field = history_fields(body)[0]
+    return [reader for reader in all_readers().values() if reader.history_field == field]
 
 
 def request_wire(body: Json) -> str:
     """The wire of a request, by its fields; empty if they do not say."""
-    has_system = isinstance(body.get("system"), str | list)
-    is_anthropic = has_system or "anthropic_version" in body
-    return _HISTORIES[history_fields(body)[0]] or (anthropic.WIRE if is_anthropic else "")
+    return next((reader.wire for reader in _readers_of(body) if reader.is_request(body)), "")
 
 
 def is_continued(body: Json) -> bool:
     """Whether a request continues a history that the provider keeps."""
-    return history_fields(body)[0] == "input" and any(body.get(name) for name in _CONTINUED)
+    return any(reader.is_continued(body) for reader in _readers_of(body))
 
 
 def read_system_fields(body: Json) -> Iterator[PlacedMessage]:
     """The system messages in fields of a request."""
     context = new_context()
-    for name in _SYSTEM:
-        match clean_value(body.get(name), name):
-            case None | "" | []:
-                pass
-            case [*blocks] if all(map(bedrock.is_block, blocks)):
-                yield bedrock.system(blocks, name)
-            case content:
-                yield role_messages.read_system(content, name, context, anthropic.WIRE)
-    for name in _SYSTEM_CONTENT:
-        match clean_value(body.get(name), name):
-            case None | "":
-                pass
-            case Mapping() as content if "parts" in content:
-                yield from gemini.read({**content, "role": "system"}, name, context.calls)
-            case parts:
-                yield from gemini.read({"parts": parts, "role": "system"}, name, context.calls)
+    for name in _system_fields():
+        content = clean_value(body.get(name), name)
+        if content in (None, "", []):
+            continue
+        readers = (reader for reader in all_readers().values() if name in reader.system_fields)
+        found = (reader.read_system(content, name, context) for reader in readers)
+        yield from next(messages for messages in found if messages is not None)

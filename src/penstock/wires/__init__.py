@@ -10,6 +10,7 @@ from penstock.errors import UnknownWireError
 
 if TYPE_CHECKING:
     from penstock.wires.shared.facts import WireFacts
+    from penstock.wires.shared.message_reader import RequestReader
     from penstock.wires.shared.request import Encode
     from penstock.wires.shared.wire import Wire
 
@@ -26,6 +27,9 @@ WIRES = {
     "openai-responses": "OpenAIResponses",
 }
 """The wires by name, and the class in the `decode_response` of each."""
+
+READING_ORDER = ("gemini", "bedrock", "openai-responses", "cohere", "anthropic", "ollama", "openai-chat")
+"""The order in which wires are asked whether a message of a history is theirs, the most general wire last."""
 
 ALIASES = {"mistral": "openai-chat"}
 """Other names of wires."""
@@ -53,6 +57,12 @@ def find_encoder(wire: str) -> Encode:
 
 
 @cache
+def all_readers() -> dict[str, RequestReader]:
+    """The readers of requests of every wire, by its name, in the order in which they are asked."""
+    return {wire: _module(wire, "decode_request").READER for wire in READING_ORDER}
+
+
+@cache
 def all_facts() -> dict[str, WireFacts]:
     """The facts of every wire, by its name."""
     return {wire: _module(wire, "facts").FACTS for wire in WIRES}
@@ -69,4 +79,7 @@ def _module(wire: str, name: str) -> Any:
     return import_module(f"penstock.wires.{wire.replace('-', '_')}.{name}")
 
 
-__all__ = ["ALIASES", "WIRES", "WireName", "all_facts", "find_encoder", "find_facts", "find_wire", "wire_name"]
+__all__ = [
+    "ALIASES", "READING_ORDER", "WIRES", "WireName", "all_facts", "all_readers", "find_encoder", "find_facts",
+    "find_wire", "wire_name",
+]  # fmt: skip

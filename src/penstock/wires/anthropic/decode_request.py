@@ -23,6 +23,7 @@ from penstock.wires.shared.fields import (
 from penstock.wires.shared.foreign_blocks import block_text
 from penstock.wires.shared.message_builder import MessageBuilder, build_result
 from penstock.wires.shared.message_reader import MessageReader, ReadContext
+from penstock.wires.shared.role_messages import has_call_fields
 
 WIRE = FACTS.wire
 
@@ -35,7 +36,7 @@ _SOURCE = ("type", "media_type", "data", "url", "file_id")
 _BLOCKS = {"tool_use", "tool_result", *STATE_BLOCKS}
 
 
-def is_block(part: Json) -> bool:
+def _is_block(part: Json) -> bool:
     """Whether only Anthropic writes such a part."""
     kind = part.get("type")
     if not isinstance(kind, str):
@@ -43,27 +44,6 @@ def is_block(part: Json) -> bool:
     if kind == "thinking":
         return "signature" in part  # other protocols have such parts too
     return kind in _BLOCKS or kind.endswith(STATE_ENDINGS) or (kind in ("image", "document") and "source" in part)
-
-
-def is_part(part: Json) -> bool:
-    """Whether this is a content part."""
-    return part.get("type") in ("image", "document") or is_block(part)
-
-
-def is_message(message: Json) -> bool:
-    """Whether a message has a block that only Anthropic writes."""
-    return any(map(is_block, _blocks(message)))
-
-
-def is_cached(message: Json) -> bool:
-    """Whether a part has `cache_control`, which Chat Completions has only from some servers."""
-    return any("cache_control" in part for part in _blocks(message))
-
-
-def is_response(message: Json) -> bool:
-    """Whether a message is a whole response of Anthropic, which has a `type`, like the items of other wires."""
-    has_content = "role" in message and any(part.get("type") == "text" or is_block(part) for part in _blocks(message))
-    return has_content or "stop_reason" in message
 
 
 def _blocks(message: Json) -> list[Json]:
@@ -74,7 +54,32 @@ def _blocks(message: Json) -> list[Json]:
 class AnthropicReader(MessageReader):
     """The blocks and fields of Anthropic's Messages."""
 
+    wire = WIRE
+    system_fields = ("system",)
     result_type = "tool_result"
+
+    def is_request(self, body: Json) -> bool:
+        return isinstance(body.get("system"), str | list) or "anthropic_version" in body
+
+    def is_typical(self, message: Json) -> bool:
+        return any(map(_is_block, _blocks(message)))
+
+    def is_possible(self, message: Json) -> bool:
+        """Whether a part has `cache_control`, which Chat Completions has only from some servers."""
+        return any("cache_control" in part for part in _blocks(message))
+
+    def takes(self, message: Json) -> bool:
+        return not has_call_fields(message)
+
+    def is_whole_response(self, message: Json) -> bool:
+        """Whether a message is a whole response, which has a `type`, like the items of other wires."""
+        if not isinstance(message.get("type"), str):
+            return False
+        is_text_or_block = (part.get("type") == "text" or _is_block(part) for part in _blocks(message))
+        return "stop_reason" in message or ("role" in message and any(is_text_or_block))
+
+    def is_part(self, part: Json) -> bool:
+        return part.get("type") in ("image", "document") or _is_block(part)
 
     def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
         match part:

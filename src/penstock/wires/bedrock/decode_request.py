@@ -27,6 +27,7 @@ from penstock.wires.shared.fields import (
 )
 from penstock.wires.shared.foreign_blocks import block_text
 from penstock.wires.shared.message_builder import MessageBuilder, build_result
+from penstock.wires.shared.message_reader import ReadContext, RequestReader
 from penstock.wires.shared.places import PlacedMessage, place_results
 
 WIRE = FACTS.wire
@@ -42,17 +43,33 @@ _FORMATS = {
 """The media types of formats that cannot be guessed from their names."""
 
 
-def is_message(message: Json) -> bool:
-    """Whether the content has blocks of Converse, which have no type."""
-    content: Any = message.get("content")
-    return isinstance(content, list) and any(map(is_block, content))
+class BedrockReader(RequestReader):
+    """Messages of Converse: their blocks have no type."""
+
+    wire = WIRE
+    system_fields = ("system",)
+
+    def is_own(self, message: Json) -> bool:
+        content: Any = message.get("content")
+        return isinstance(content, list) and any(map(_is_block, content))
+
+    def read(self, message: Json, place: str, context: ReadContext, wire: str) -> Iterator[PlacedMessage]:
+        return _read(message, place, context.calls)
+
+    def read_system(self, content: Any, place: str, context: ReadContext) -> list[PlacedMessage] | None:
+        if not isinstance(content, list) or not all(map(_is_block, content)):
+            return None
+        return [_build(_blocks(content, place), place, context.calls, "system")]
 
 
-def is_block(block: Any) -> bool:
+READER = BedrockReader()
+
+
+def _is_block(block: Any) -> bool:
     return isinstance(block, Mapping) and "type" not in block and bool(_BLOCKS & block.keys())
 
 
-def read(message: Json, place: str, calls: CallMatcher) -> Iterator[PlacedMessage]:
+def _read(message: Json, place: str, calls: CallMatcher) -> Iterator[PlacedMessage]:
     """The messages that a message becomes; results in a user message become messages of their own."""
     refuse_other_fields(message, ("role", "content"), place)
     blocks = _blocks(message.get("content"), f"{place}.content")
@@ -69,11 +86,6 @@ def read(message: Json, place: str, calls: CallMatcher) -> Iterator[PlacedMessag
             raise unreadable(
                 place, f"has the role {role!r}; expected user or assistant (system messages go into the system field)"
             )
-
-
-def system(blocks: Any, place: str) -> PlacedMessage:
-    """The system message."""
-    return _build(_blocks(blocks, place), place, CallMatcher(), "system")
 
 
 def _blocks(blocks: Any, place: str) -> list[tuple[str, Json]]:

@@ -13,15 +13,15 @@ from penstock.wires.shared.message_reader import MessageReader, ReadContext
 WIRE = FACTS.wire
 
 
-def is_message(message: Json) -> bool:
-    """Whether a message has what only Cohere writes."""
-    content: Any = message.get("content")
-    parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
-    return "tool_plan" in message or any(part.get("type") == "document" and "document" in part for part in parts)
-
-
 class CohereReader(MessageReader):
     """The parts and fields of Cohere's chat."""
+
+    wire = WIRE
+
+    def is_typical(self, message: Json) -> bool:
+        content: Any = message.get("content")
+        parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+        return "tool_plan" in message or any(part.get("type") == "document" and "document" in part for part in parts)
 
     def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
         match part:

@@ -33,23 +33,48 @@ from penstock.wires.shared.fields import (
     unreadable,
 )
 from penstock.wires.shared.message_builder import MessageBuilder, build_result
+from penstock.wires.shared.message_reader import ReadContext, RequestReader
 from penstock.wires.shared.places import PlacedMessage, place_results
 
 WIRE = FACTS.wire
 SIGNATURE = "thought_signature"
 
-INTERACTIONS = ("user_input", "model_output")
+_INTERACTIONS = ("user_input", "model_output")
 """The types of items of Gemini's Interactions, another protocol."""
 _ROLES = ("user", "model", "function", "system", None)
 _SIGNED = ("thought", "thoughtSignature")
 
 
-def is_message(message: Json) -> bool:
-    """Whether this is a content: it has parts instead of a content; an empty answer may have none."""
-    return message.get("role") == "model" or ("parts" in message and "content" not in message)
+class GeminiReader(RequestReader):
+    """Contents: they have parts instead of a content; an empty answer may have none."""
+
+    wire = WIRE
+    history_field = "contents"
+    system_fields = ("systemInstruction", "system_instruction")
+
+    def is_request(self, body: Json) -> bool:
+        return True  # no other wire has its history in this field
+
+    def is_own(self, message: Json) -> bool:
+        return message.get("role") == "model" or ("parts" in message and "content" not in message)
+
+    def explain(self, item: Json) -> str:
+        if item.get("type") not in _INTERACTIONS:
+            return ""
+        return f"{describe_part(item)} is from Gemini's Interactions API, which is not supported; send contents"
+
+    def read(self, message: Json, place: str, context: ReadContext, wire: str) -> Iterator[PlacedMessage]:
+        return _read(message, place, context.calls)
+
+    def read_system(self, content: Any, place: str, context: ReadContext) -> Iterator[PlacedMessage]:
+        fields = content if isinstance(content, Mapping) and "parts" in content else {"parts": content}
+        return _read({**fields, "role": "system"}, place, context.calls)
 
 
-def read(content: Json, place: str, calls: CallMatcher) -> Iterator[PlacedMessage]:
+READER = GeminiReader()
+
+
+def _read(content: Json, place: str, calls: CallMatcher) -> Iterator[PlacedMessage]:
     """The messages that a content becomes; responses in a user content become messages of their own."""
     role: Any = content.get("role")
     if role not in _ROLES:

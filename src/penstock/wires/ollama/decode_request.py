@@ -13,17 +13,7 @@ WIRE = FACTS.wire
 
 _STARTS = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
 """The beginnings of image data in base64, by their type."""
-
-
 _FIELDS: dict[str, type] = {"images": list, "thinking": str, "tool_name": str}
-
-
-def is_message(message: Json) -> bool:
-    """Whether a message has what only Ollama writes."""
-    listed: Any = message.get("tool_calls")
-    calls: Any = listed if isinstance(listed, list) else ()
-    has_unnumbered = any(isinstance(call, Mapping) and not call.get("id") and _has_object(call) for call in calls)
-    return has_unnumbered or any(isinstance(message.get(key), kind) for key, kind in _FIELDS.items())
 
 
 def _has_object(call: Json) -> bool:
@@ -34,6 +24,14 @@ def _has_object(call: Json) -> bool:
 
 class OllamaReader(MessageReader):
     """The images of Ollama's messages."""
+
+    wire = WIRE
+
+    def is_typical(self, message: Json) -> bool:
+        listed: Any = message.get("tool_calls")
+        calls: Any = listed if isinstance(listed, list) else ()
+        has_unnumbered = any(isinstance(call, Mapping) and not call.get("id") and _has_object(call) for call in calls)
+        return has_unnumbered or any(isinstance(message.get(key), kind) for key, kind in _FIELDS.items())
 
     def parts_beside(self, message: Json, place: str) -> Iterator[tuple[str, Json]]:
         """The images, as the parts that Chat Completions would have; file names are not opened."""

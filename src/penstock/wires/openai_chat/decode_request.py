@@ -27,31 +27,34 @@ from penstock.wires.shared.message_reader import MessageReader, ReadContext
 WIRE = FACTS.wire
 
 _ROLES = ("system", "developer", "tool", "function")
-_SHARED_ROLES = ("system", "developer", "user", "assistant")
 _TYPES = ("text", "refusal", "image_url", "file", "input_audio", "document_url")
 _ECHOED = ("reasoning_content", "reasoning")
 """The fields of `REASONING_FIELDS` that servers take back."""
+_LANGCHAIN = ("human", "ai", "HumanMessageChunk", "AIMessageChunk")
+_LANGCHAIN_TOO = ("system", "tool", "function", "chat")
+"""The types of LangChain messages that other things have too: a tool declaration, say, which has no content."""
+_FROM_LANGCHAIN = "load it with LangChain (messages_from_dict, load) and convert it with its convert_to_openai_messages"
 _FIELDS = ("tool_calls", "function_call", "refusal", "audio", "reasoning_details")
-
-
-def is_message(message: Json) -> bool:
-    """Whether a message is of Chat Completions, rather than of a protocol with system messages in a field."""
-    return message.get("role") in _ROLES or bool(message.get("tool_calls"))
-
-
-def is_only_chat(message: Json) -> bool:
-    """Whether a message cannot be an item of a list of items."""
-    has_calls = bool(message.get("tool_calls") or message.get("function_call"))
-    return has_calls or message.get("role") not in _SHARED_ROLES
-
-
-def is_part(part: Json) -> bool:
-    """Whether this is a content part."""
-    return part.get("type") in _TYPES
 
 
 class ChatReader(MessageReader):
     """The parts and fields of Chat Completions."""
+
+    wire = WIRE
+
+    def is_typical(self, message: Json) -> bool:
+        """Whether it is a message of Chat Completions, rather than of a protocol with system messages in a field."""
+        return message.get("role") in _ROLES or bool(message.get("tool_calls"))
+
+    def is_part(self, part: Json) -> bool:
+        return part.get("type") in _TYPES
+
+    def explain(self, item: Json) -> str:
+        """LangChain has a conversion to this wire."""
+        kind, has_content = item.get("type"), "data" in item or "content" in item
+        if kind in _LANGCHAIN or (kind in _LANGCHAIN_TOO and has_content) or (kind == "constructor" and "lc" in item):
+            return f"is a LangChain message of the type {kind!r}; {_FROM_LANGCHAIN}"
+        return ""
 
     def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
         wire = parts.wire if context.facts_of(parts.wire).has_chat_parts else WIRE

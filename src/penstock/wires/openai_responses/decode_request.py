@@ -27,6 +27,7 @@ from penstock.wires.shared.media_fields import FILE_FIELDS, read_file, without_u
 from penstock.wires.shared.message_builder import MessageBuilder, build_result
 from penstock.wires.shared.message_reader import MessageReader, ReadContext
 from penstock.wires.shared.places import PlacedMessage, place_results
+from penstock.wires.shared.role_messages import has_call_fields
 
 WIRE = FACTS.wire
 
@@ -35,7 +36,7 @@ _CALLS: dict[str, tuple[CallKind, str]] = {
     "custom_tool_call": ("custom", "input"),
 }
 _PARTS = ("input_text", "output_text", "input_image", "input_file")
-ITEMS = {
+_ITEMS = {
     "message", "reasoning", "item_reference", "compaction", "compaction_trigger", "additional_tools",
     "configuration_update", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output",
     "web_search_call", "file_search_call", "image_generation_call", "code_interpreter_call", "computer_call",
@@ -45,31 +46,41 @@ ITEMS = {
 }  # fmt: skip
 
 
-def is_item(message: Json) -> bool:
-    """Whether this is an item: it has a type. Many other things have one; `is_known_item` looks at the type."""
-    kind = message.get("type")
-    return isinstance(kind, str) and ("role" not in message or kind == "message")
-
-
-def is_known_item(message: Json) -> bool:
-    """Whether this is an item of a known type."""
-    return is_item(message) and message["type"] in ITEMS
-
-
-def is_message(message: Json) -> bool:
-    """Whether a message has parts that only Responses has."""
-    content: Any = message.get("content")
-    parts: Any = content if isinstance(content, list) else ()
-    return any(isinstance(part, Mapping) and is_part(part) for part in parts)
-
-
-def is_part(part: Json) -> bool:
-    """Whether this is a content part."""
-    return part.get("type") in _PARTS
-
-
 class ResponsesReader(MessageReader):
-    """The content parts of Responses, in messages that are not items."""
+    """The items of Responses, and its content parts in messages that are not items."""
+
+    wire = WIRE
+    history_field = "input"
+    system_fields = ("instructions",)
+
+    def is_request(self, body: Json) -> bool:
+        return True  # no other wire has its history in this field
+
+    def is_continued(self, body: Json) -> bool:
+        return bool(body.get("previous_response_id") or body.get("conversation"))
+
+    def is_own(self, message: Json) -> bool:
+        """Whether this is an item: it has a type. Many other things have one; `is_typical` looks at the type."""
+        kind = message.get("type")
+        return isinstance(kind, str) and ("role" not in message or kind == "message")
+
+    def is_typical(self, message: Json) -> bool:
+        content: Any = message.get("content")
+        parts: Any = content if isinstance(content, list) else ()
+        has_part = any(isinstance(part, Mapping) and self.is_part(part) for part in parts)
+        return has_part or (self.is_own(message) and message["type"] in _ITEMS)
+
+    def takes(self, message: Json) -> bool:
+        return not has_call_fields(message)
+
+    def is_part(self, part: Json) -> bool:
+        return part.get("type") in _PARTS
+
+    def read(self, message: Json, place: str, context: ReadContext, wire: str) -> Iterator[PlacedMessage]:
+        kind = message.get("type")
+        if isinstance(kind, str) and kind not in _ITEMS:
+            context.refuse_known(message, place)
+        return _read(message, place, context, is_among_items=wire == WIRE)
 
     def read_content(self, parts: MessageBuilder, part: Json, at: str, context: ReadContext) -> bool:
         match part:
@@ -98,14 +109,14 @@ class ResponsesReader(MessageReader):
 READER = ResponsesReader()
 
 
-def read(item: Json, place: str, context: ReadContext, *, is_among_items: bool) -> Iterator[PlacedMessage]:
+def _read(item: Json, place: str, context: ReadContext, *, is_among_items: bool) -> Iterator[PlacedMessage]:
     """The message that an item is, or is a part of. Among known items, one of an unknown type is a new kind of item."""
     match item.get("type", "message"):
         case "message":
             yield _message(item, place, context)
         case "function_call_output" | "custom_tool_call_output":
             yield place_results([(place, _result(item, place, context))], place, is_item=True)
-        case str(kind) if kind not in ITEMS and not is_among_items:
+        case str(kind) if kind not in _ITEMS and not is_among_items:
             raise unreadable(place, f"has no role, and {kind!r} is not a type of Responses items; {WHAT_TO_SEND}")
         case str(kind):
             parts = MessageBuilder(WIRE, context.calls, place)

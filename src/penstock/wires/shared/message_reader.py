@@ -1,17 +1,78 @@
-"""The readers of all wires for messages of a role and a content, in which parts of several wires may be mixed."""
+"""The readers of requests: one per wire. Messages of several wires, and parts of several wires, may be mixed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from penstock.messages import ToolResult
+from penstock.wires.shared import role_messages
 from penstock.wires.shared.call_matcher import CallMatcher
 from penstock.wires.shared.facts import WireFacts
 from penstock.wires.shared.fields import Json, describe_part, unreadable
 from penstock.wires.shared.message_builder import MessageBuilder
+from penstock.wires.shared.places import PlacedMessage
 
 
-class MessageReader:
+class RequestReader:
+    """How one wire writes a history in a request: which fields and messages are its own, and how they are read.
+
+    Each wire has one, the `READER` in its `decode_request`. The methods that recognise something are asked in the order
+    of `READING_ORDER`, so a general wire may claim what a more special one would claim too.
+    """
+
+    wire: ClassVar[str]
+    history_field: ClassVar[str] = "messages"
+    """The field of a request that holds its messages."""
+    system_fields: ClassVar[Sequence[str]] = ()
+    """The fields of a request that hold system messages."""
+
+    def is_request(self, body: Json) -> bool:
+        """Whether the fields of a request, which has the `history_field`, show that it is of this wire."""
+        return False
+
+    def is_continued(self, body: Json) -> bool:
+        """Whether a request, which has the `history_field`, continues a history that the provider keeps."""
+        return False
+
+    def is_own(self, message: Json) -> bool:
+        """Whether a message is of this wire, whatever the other messages of its list are."""
+        return False
+
+    def is_typical(self, message: Json) -> bool:
+        """Whether a message shows that its list is of this wire."""
+        return False
+
+    def is_possible(self, message: Json) -> bool:
+        """Whether a message suggests that its list is of this wire, if no message in it is typical of any wire."""
+        return False
+
+    def takes(self, message: Json) -> bool:
+        """Whether a message may stand in a list of this wire."""
+        return True
+
+    def is_whole_response(self, message: Json) -> bool:
+        """Whether a message is a whole response of this wire, which looks like a message of another wire."""
+        return False
+
+    def is_part(self, part: Json) -> bool:
+        """Whether an object is a content part of this wire."""
+        return False
+
+    def explain(self, item: Json) -> str:
+        """Why an object with a type that is not a message cannot be read, if this wire knows what it is."""
+        return ""
+
+    def read(self, message: Json, place: str, context: ReadContext, wire: str) -> Iterable[PlacedMessage]:
+        """The messages that a message becomes; `wire` is the wire of its list."""
+        return role_messages.read(message, place, context, wire)
+
+    def read_system(self, content: Any, place: str, context: ReadContext) -> Iterable[PlacedMessage] | None:
+        """The system messages in one of the `system_fields`; None if the content is not of this wire."""
+        return [role_messages.read_system(content, place, context, self.wire)]
+
+
+class MessageReader(RequestReader):
     """What one wire writes in messages of a role and a content; by default nothing that is its own.
 
     Such messages of different wires have much in common, and people mix them. So the readers of all wires are tried in
@@ -58,8 +119,9 @@ class ReadContext:
     Parts that have no other owner belong to `default_wire`.
     """
 
-    def __init__(self, readers: Iterable[MessageReader], facts: Mapping[str, WireFacts], default_wire: str) -> None:
-        self.readers = tuple(readers)
+    def __init__(self, readers: Iterable[RequestReader], facts: Mapping[str, WireFacts], default_wire: str) -> None:
+        self.all_readers = tuple(readers)
+        self.readers = tuple(reader for reader in self.all_readers if isinstance(reader, MessageReader))
         self.calls = CallMatcher()
         self._facts = facts
         self._default_wire = default_wire
@@ -86,6 +148,13 @@ class ReadContext:
         """The reader of a content part that is a tool result; None if the part is something else."""
         kind = part.get("type")
         return next((reader for reader in self.readers if reader.result_type and reader.result_type == kind), None)
+
+    def refuse_known(self, item: Json, place: str) -> None:
+        """Raise if an object with a type is not a message, and a wire knows what it is."""
+        if any(reader.is_part(item) for reader in self.all_readers):
+            raise unreadable(place, f"{describe_part(item)} is not a message; put it into the content of one")
+        if why := next(filter(None, (reader.explain(item) for reader in self.all_readers)), ""):
+            raise unreadable(place, why)
 
     def parts_beside(self, message: Json, place: str) -> list[tuple[str, Json]]:
         """The content parts that stand in other fields of a message, each with its place."""

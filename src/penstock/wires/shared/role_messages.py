@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.messages import MESSAGE_FIELDS, ToolResult
 from penstock.wires.shared.fields import (
@@ -22,9 +22,12 @@ from penstock.wires.shared.fields import (
     unreadable,
 )
 from penstock.wires.shared.message_builder import MessageBuilder, build_result
-from penstock.wires.shared.message_reader import ReadContext
 from penstock.wires.shared.places import PlacedMessage, place_results
 
+if TYPE_CHECKING:
+    from penstock.wires.shared.message_reader import ReadContext
+
+_ROLES_OF_ALL = ("system", "developer", "user", "assistant")
 _RESULT = ("role", "content", "tool_call_id", "tool_name", "name", "is_error", "images")
 
 
@@ -46,6 +49,12 @@ def read(message: Json, place: str, context: ReadContext, wire: str) -> Iterator
             raise unreadable(place, f"has no role, only: {', '.join(map(str, message)) or 'nothing'}; {WHAT_TO_SEND}")
         case role:
             raise unreadable(place, f"has the role {role!r}; expected system, developer, user, assistant or tool")
+
+
+def has_call_fields(message: Json) -> bool:
+    """Whether a message has calls in a field, or a role for results: wires with blocks or items have neither."""
+    has_calls = bool(message.get("tool_calls") or message.get("function_call"))
+    return has_calls or message.get("role") not in _ROLES_OF_ALL
 
 
 def read_system(content: Any, place: str, context: ReadContext, wire: str) -> PlacedMessage:
