@@ -19,6 +19,7 @@ import pytest
 import penstock
 from penstock import (
     AlreadyReadError,
+    AsyncStream,
     AuthenticationError,
     ConnectionFailed,
     Model,
@@ -183,7 +184,7 @@ def test_nothing_is_sent_before_the_stream_is_entered_or_read(mode: str) -> None
     with Loopback(always("Hi.")) as server:
         model = model_at(server)
         stream = model.stream("Hi.") if mode == "sync" else asyncio.run(make(model))
-        assert (stream.text, stream.finish_reason, server.requests) == ("", "cut", [])
+        assert (stream.text, stream.finish_reason, server.requests) == ("", None, [])
 
 
 def test_an_async_stream_can_be_created_without_an_event_loop() -> None:
@@ -270,6 +271,35 @@ def test_properties_grow_during_the_loop_and_stay_after_it() -> None:
     assert (stream.text, stream.finish_reason, stream.tool_calls[0].name) == ("Let me look.", "tool_calls", "weather")
     assert stream.usage is not None
     assert (stream.reasoning, stream.error, stream.turn.type) == ("", None, "tool_calls")
+
+
+def live_reasons(stream: Stream) -> list[tuple[Any, Any]]:
+    with stream:
+        return [(stream.finish_reason, stream.turn.finish_reason) for _ in stream]
+
+
+async def live_async_reasons(stream: AsyncStream) -> list[tuple[Any, Any]]:
+    async with stream:
+        return [(stream.finish_reason, stream.turn.finish_reason) async for _ in stream]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("wire", ["openai:gpt-5", "anthropic:claude", "gemini:gemini-2.5-pro"])
+def test_a_live_stream_has_no_finish_reason(mode: str, wire: str) -> None:
+    model = Model(wire, via=Scripted(Reply(say("Let me look."), call("weather", {"city": "Rome"}))))
+    stream = model.stream("Hi.") if mode == "sync" else model.astream("Hi.")
+    assert stream.finish_reason is None
+    reasons = live_reasons(stream) if isinstance(stream, Stream) else asyncio.run(live_async_reasons(stream))
+    assert set(reasons[:-1]) == {(None, None)}
+    assert reasons[-1] == ("tool_calls", "tool_calls"), "the last event is the Finish"
+
+
+def test_a_stream_that_is_closed_before_its_end_is_cut() -> None:
+    with Model("anthropic:claude", via=Scripted(Reply(say("Let me look.")))).stream("Hi.") as stream:
+        next(stream)
+        assert stream.finish_reason is None
+    assert stream.finish_reason == "cut"
+    assert stream.turn.finish_reason == "cut"
 
 
 # Cancelling.

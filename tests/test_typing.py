@@ -113,7 +113,7 @@ def test_a_stream() -> None:
     assert_type(stream.turn, Turn)
     assert_type(stream.text, str)
     assert_type(stream.tool_calls, list[ToolCall])
-    assert_type(stream.finish_reason, FinishReason)
+    assert_type(stream.finish_reason, FinishReason | None)
     assert_type(stream.usage, Usage | None)
     assert_type(scripted("Hi.").stream("Hello.").batches(), Iterator[list[StreamChunk]])
 

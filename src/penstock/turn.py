@@ -28,6 +28,7 @@ from penstock.events import (
 )
 
 TurnPart = Text | Reasoning | Refusal | ToolCall | ToolCallInvalid | Opaque
+_NO_FINISH = Finish("cut")
 TurnType = Literal["tool_calls", "final_answer"]
 
 
@@ -35,11 +36,12 @@ class Turn(Struct, frozen=True):
     """One response of a model: its parts in order, why it ended, and its usage.
 
     The parts are events, one per block, with the pieces joined. `error` and `usage` are None if the provider reported
-    none; `finish_reason` is "cut" if the response ended without one.
+    none. `finish_reason` is "cut" if the response ended without one; it is None only in the `turn` of a stream that is
+    still being read.
     """
 
     parts: tuple[TurnPart, ...] = ()
-    finish_reason: FinishReason = "cut"
+    finish_reason: FinishReason | None = "cut"
     raw_finish_reason: str | None = None
     finish_message: str = ""
     usage: Usage | None = None
@@ -89,9 +91,14 @@ class TurnBuilder:
         self._pieces: dict[int, tuple[Any, list[str]]] = {}  # the first event of each block, and its pieces
         self._whole: list[tuple[int, TurnPart]] = []
         self._settled: set[int] = set()  # blocks with a whole or an invalid call, which nothing changes any more
-        self._finish = Finish("cut")
+        self._finish = _NO_FINISH
         self._usage: Usage | None = None
         self._error: Error | None = None
+
+    @property
+    def has_finish(self) -> bool:
+        """Whether the response has ended."""
+        return self._finish is not _NO_FINISH
 
     def add(self, event: StreamChunk) -> None:
         """Adds one event."""
@@ -129,13 +136,13 @@ class TurnBuilder:
             self._pieces.pop(event.block, None)
         self._whole.append((event.block, event))
 
-    def build(self) -> Turn:
-        """The turn so far."""
+    def build(self, is_live: bool = False) -> Turn:
+        """The turn so far; `is_live` if more events may come, so that a missing end is not a cut."""
         joined = [(block, _joined(first, pieces)) for block, (first, pieces) in self._pieces.items()]
         parts = sorted(joined + self._whole, key=lambda part: part[0])
         return Turn(
             tuple(part for _, part in parts),
-            self._finish.reason,
+            None if is_live and not self.has_finish else self._finish.reason,
             self._finish.raw_reason,
             self._finish.message,
             self._usage,

@@ -46,6 +46,7 @@ class StreamedResponse:
         self._before_loop: list[StreamChunk] | None = []  # chunks that entering `with` read; None at the end
         self._body: SteadyBody | None = None  # the rest of the response, when it has begun
         self._is_read = False
+        self._is_closed = False
         self._url = without_secrets(exchange.request.url)
 
     def __repr__(self) -> str:
@@ -53,9 +54,9 @@ class StreamedResponse:
 
     @property
     def turn(self) -> Turn:
-        """The response as a `Turn`."""
+        """The response as a `Turn`; while it is read, what has come so far."""
         self._fold()
-        return self._builder.build()
+        return self._builder.build(is_live=not self._is_closed)
 
     @property
     def text(self) -> str:
@@ -73,8 +74,8 @@ class StreamedResponse:
         return self.turn.tool_calls
 
     @property
-    def finish_reason(self) -> FinishReason:
-        """Why the model stopped; "cut" until the provider has sent the reason."""
+    def finish_reason(self) -> FinishReason | None:
+        """Why the model stopped; None until the response has ended, "cut" if you closed the stream before."""
         return self.turn.finish_reason
 
     @property
@@ -165,6 +166,7 @@ class Stream(StreamedResponse):
 
     def close(self) -> None:
         """Close the connection; the properties keep what was read."""
+        self._is_closed = True
         self._commands.close()
         self._connection.close()
 
@@ -281,6 +283,7 @@ class AsyncStream(StreamedResponse):
 
     async def close(self) -> None:
         """Close the connection; the properties keep what was read."""
+        self._is_closed = True
         self._commands.close()
         await self._connection.close()
 

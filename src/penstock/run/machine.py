@@ -121,7 +121,7 @@ class Run(RunState):
         for call in turn.invalid_calls:
             if (execution := executions.table.at(call.block)) is None or not execution.is_confirmed:
                 outputs += executions.invalid(call)
-        outputs.append(StepEnd(self.step, turn.finish_reason, turn.usage))
+        outputs.append(StepEnd(self.step, turn.finish_reason or "cut", turn.usage))
         end = "content_filter" if turn.refusal else turn.finish_reason
         if end in ENDS:
             reason, why = ENDS[end]
