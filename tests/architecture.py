@@ -35,7 +35,7 @@ ALLOWED = {
     "run": "errors events messages turn jsontext calls tools",
     "transport": "errors events redaction",
     "model": f"{VOCABULARY} wires dialects tools decoder providers history transport",
-    "agent": "errors events messages jsontext wires dialects tools history run transport model",
+    "agent": "errors events messages turn jsontext wires dialects tools history run transport model",
     "adapters": "errors events turn declarations framing calls wires dialects decoder",
     "testing": "errors events declarations redaction providers transport model",
     "cli": "*",

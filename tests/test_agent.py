@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from penstock.agent.agent import Agent, AgentStreamer
-from penstock.errors import UsageError
+from penstock.errors import ToolError, UsageError
 from penstock.events import Text, Usage
 from penstock.model.model import Model
 from penstock.run.events import Done, StreamEvent, ToolEnd, decode, encode
 from penstock.run.limits import Limits
 from penstock.testing import Hang, Loopback, Reply, Scripted, Status, call, say
+from penstock.tools.outcome import ToolOutput
 from penstock.tools.tool import tool
 from penstock.transport.policy import Retries, Timeouts
 from tests.leaks import nothing_is_left  # noqa: F401
@@ -136,7 +137,7 @@ def test_callbacks_are_called_and_text_is_separated() -> None:
     agent = made(
         script()[::2], *Bench().tools, separate_text=True, on_text=values.append, on_reasoning=values.append,
         on_tool_start=lambda id, name, arguments: values.append((name, arguments)),
-        on_tool_end=lambda id, result: values.append(result.text),
+        on_tool_end=lambda id, result: values.append(result),
     )  # fmt: skip
     agent.run("Go.")
     assert "\nAll" in values or "\nAll done." in values
@@ -168,13 +169,55 @@ def test_callbacks_may_be_async(mode: str) -> None:
         values.append(text)
 
     async def on_tool_end(id: str, result: Any) -> None:
-        values.append(result.text)
+        values.append(result)
 
     agent = made([Reply(call("write", {"text": "a"})), Reply("Hi")], *Bench().tools, on_text=on_text,
                  on_tool_end=on_tool_end)  # fmt: skip
     end_of(events_of(agent, mode))
     assert values[0] == "written"
     assert "".join(values[1:]) == "Hi"
+
+
+class Report:
+    def __init__(self) -> None:
+        self.total = 3
+
+
+@sync_and_async
+def test_the_end_of_a_tool_has_what_it_returned_and_the_text_beside_it(mode: str) -> None:
+    report, values = Report(), dict[str, list[Any]]()
+
+    @tool
+    def look(city: str) -> Any:
+        """Look."""
+        if city == "Oslo":
+            raise ToolError("closed")
+        if city == "Bonn":
+            return ToolOutput("for the model", data=report)
+        return {"Rome": report, "Pisa": None}[city]
+
+    def two(id: str, result: Any) -> None:
+        values.setdefault(id, []).append(result)
+
+    def three(id: str, result: Any, text: str) -> None:
+        values.setdefault(id, []).append((result, text))
+
+    calls = [call("look", {"city": city}, id=city) for city in ("Rome", "Pisa", "Bonn", "Oslo")]
+    for callback in (two, three):
+        end_of(events_of(made([Reply(*calls), Reply("Hi")], look, on_tool_end=callback), mode))
+    assert values == {
+        "Rome": [report, (report, '{"total":3}')],
+        "Pisa": [None, (None, "null")],
+        "Bonn": [report, (report, "for the model")],
+        "Oslo": ["closed", ("closed", "closed")],
+    }
+
+
+def test_a_callback_keeps_parameters_of_its_own() -> None:
+    log: list[Any] = []
+    for callback in (lambda id, result, log=log: log.append(result), lambda *values: log.append(values[1:])):
+        made([Reply(call("write", {"text": "a"})), Reply("Hi")], *Bench().tools, on_tool_end=callback).run("Go.")
+    assert log == ["written", ("written",)]
 
 
 def test_async_callbacks_of_a_plain_run_share_the_loop_of_its_tools_and_its_variables() -> None:

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, Generic, Never, Self, Unpack
 from msgspec import Struct
 from msgspec.structs import replace
 
-from penstock.agent.callbacks import Callbacks
+from penstock.agent.callbacks import Callbacks, OnToolEnd
 from penstock.agent.config import (
     AgentConfig,
     Approvals,
+    NoModel,
     checked_approvals,
     checked_faults,
     checked_model,
     checked_rescue,
     checked_start,
+    expect_model,
 )
 from penstock.agent.options import AgentOptions
 from penstock.errors import UsageError
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from penstock.agent.agent_run import AgentRun, AsyncAgentRun
+    from penstock.agent.token_stream import Executor, Tokens
 
     Deps = TypeVar("Deps", default=Any)
 else:
@@ -109,7 +112,7 @@ class Agent(Generic[Deps]):
         on_text: Callable[[str], Any] | None = None,
         on_reasoning: Callable[[str], Any] | None = None,
         on_tool_start: Callable[[str, str, dict[str, Any]], Any] | None = None,
-        on_tool_end: Callable[[str, Any], Any] | None = None,
+        on_tool_end: OnToolEnd | None = None,
         on_error: Callable[[str], Any] | None = None,
         **options: Unpack[StepOptions],
     ) -> None:
@@ -198,10 +201,12 @@ class Agent(Generic[Deps]):
         return replace(self.config, approvals="pause")
 
     def _stored_run(self, stored: bytes | str) -> Run:
+        expect_model(self.config.model)
         return Run.load(stored, self.config.policies, self.config.limits, self.config.run_repaired)
 
     def _new_run(self, prompt: Any, messages: Any, unknown: Iterable[str]) -> Run:
         check_option_names(unknown, (), Agent, "a run", REQUEST_OPTIONS)
+        expect_model(self.config.model)
         if isinstance(messages, str):
             raise UsageError("messages is a string: pass text as the prompt; messages is a history, a list of messages")
         history = [] if messages is None else as_messages(messages)
@@ -223,14 +228,42 @@ def _result(run: AgentRun | AsyncAgentRun) -> RunResult:
 
 
 class AgentStreamer(Agent[Deps]):
-    """An agent whose model writes calls into its text, as XML, and whose tools start as soon as a call is confirmed."""
+    """An agent whose model writes calls into its text, as XML, and whose tools start as soon as a call is confirmed.
+
+    Without a model, it can only `process_stream`.
+    """
 
     def __init__(
         self,
-        model: Model | str,
+        model: Model | str | None = None,
         tools: Iterable[Any] = (),
         instructions: str = "",
         **options: Unpack[AgentOptions],
     ) -> None:
         defaults: AgentOptions = {"calls": "xml", "start": "call"}
-        super().__init__(model, tools, instructions, **(defaults | options))
+        super().__init__(NoModel() if model is None else model, tools, instructions, **(defaults | options))
+
+    async def process_stream(
+        self, tokens: Tokens, executor: Executor | None = None, *, messages: Any = None, deps: Deps | None = None
+    ) -> History:
+        """Process a response that you read yourself: any sync or async iterator of its text.
+
+        Text goes to `on_text` at once. Each call runs before the next token is read, by `executor(name, arguments)`,
+        which may be async, or else by the tools of the agent. A call that needs approval or is deferred does not run;
+        its result says so.
+
+        Returns the history to continue with: `messages`, the response, and the results of its calls. If there are
+        results and the agent has a model, it continues with them until the model makes no more calls.
+        """
+        from penstock.agent.token_stream import TokenStream, with_executor
+
+        history = [] if messages is None else as_messages(messages)
+        history += await TokenStream(self.config, history, executor, deps).read(tokens)
+        if isinstance(self.config.model, NoModel) or not history or not history[-1].results:
+            return history
+        other = copy(self)
+        other.config = self.config if executor is None else with_executor(self.config, executor)
+        result = await other.arun(messages=history, deps=deps)
+        if result.error is not None:
+            raise result.error
+        return result.messages

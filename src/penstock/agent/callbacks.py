@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import Parameter, signature
 from typing import Any
 
 from msgspec import Struct
@@ -11,18 +12,22 @@ from penstock.errors import UsageError
 from penstock.events import Reasoning, Text
 from penstock.run.events import Done, StreamEvent, ToolEnd, ToolStart
 
+OnToolEnd = Callable[[str, Any], Any] | Callable[[str, Any, str], Any]
+
 
 class Callbacks(Struct, frozen=True):
     """The callbacks; each may be async.
 
-    `on_tool_end` is called once for every `on_tool_start`, and for calls that ended without a start. `on_error` is
-    called when a run ends because a request failed or a response was cut.
+    `on_tool_end` is called once for every `on_tool_start`, and for calls that ended without a start: with the id of the
+    call and what the tool returned. If it has a third parameter, that is the text that the model reads. For a call that
+    failed or did not run, that text is also the result. `on_error` is called when a run ends because a request failed
+    or a response was cut.
     """
 
     on_text: Callable[[str], Any] | None = None
     on_reasoning: Callable[[str], Any] | None = None
     on_tool_start: Callable[[str, str, dict[str, Any]], Any] | None = None
-    on_tool_end: Callable[[str, Any], Any] | None = None
+    on_tool_end: OnToolEnd | None = None
     on_error: Callable[[str], Any] | None = None
 
     def __post_init__(self) -> None:
@@ -46,8 +51,25 @@ class Callbacks(Struct, frozen=True):
             case ToolStart() if self.on_tool_start:
                 return self.on_tool_start(event.call_id, event.name, event.arguments)
             case ToolEnd() if self.on_tool_end:
-                return self.on_tool_end(event.call_id, event.result)
+                return _call_tool_end(self.on_tool_end, event)
             case Done(reason="error" | "cut") if self.on_error:
                 return self.on_error(event.why)
             case _:
                 return None
+
+
+def _call_tool_end(callback: Callable[..., Any], event: ToolEnd) -> Any:
+    is_returned = event.ending == "done" or event.data is not None
+    result, text = event.data if is_returned else event.result.text, event.result.text
+    return callback(event.call_id, result, text) if _takes_three(callback) else callback(event.call_id, result)
+
+
+def _takes_three(callback: Callable[..., Any]) -> bool:
+    """Whether a function needs three arguments; one with a default is the function's own."""
+    try:
+        parameters = signature(callback).parameters.values()
+    except (TypeError, ValueError):  # some builtin functions have no signature
+        return False
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [each for each in parameters if each.kind in positional and each.default is Parameter.empty]
+    return len(needed) == 3

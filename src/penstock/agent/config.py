@@ -14,6 +14,7 @@ from penstock.model.model import Model
 from penstock.run.limits import Limits
 from penstock.tools.policy import StartPolicy, ToolPolicy
 from penstock.tools.tool import Tool
+from penstock.transport.policy import Retries, Timeouts
 
 Approvals = Literal["pause", "wait"]
 
@@ -64,6 +65,22 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
             asks_if_in_text=self._rescues and approval is None and not tool.read_only,
             check=tool.complete_arguments,
         )
+
+
+class NoModel(Model):
+    """Stands for the model of an agent that has none."""
+
+    def __init__(self) -> None:
+        self.name = ""
+
+    def with_timeouts(self, timeouts: Timeouts | None = None, retries: Retries | None = None) -> Model:
+        return self
+
+
+def expect_model(model: Model) -> None:
+    """Raise a `UsageError` if this only stands for a model."""
+    if isinstance(model, NoModel):
+        raise UsageError("this agent has no model: pass one, as a Model or as 'provider:model'")
 
 
 def checked_model(model: Any) -> Model:

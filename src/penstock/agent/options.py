@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from penstock.agent.callbacks import OnToolEnd
 from penstock.agent.config import Approvals
 from penstock.events import Fault
 from penstock.model.options import StepOptions
@@ -28,5 +29,5 @@ class AgentOptions(StepOptions, total=False):
     on_text: Callable[[str], Any] | None
     on_reasoning: Callable[[str], Any] | None
     on_tool_start: Callable[[str, str, dict[str, Any]], Any] | None
-    on_tool_end: Callable[[str, Any], Any] | None
+    on_tool_end: OnToolEnd | None
     on_error: Callable[[str], Any] | None

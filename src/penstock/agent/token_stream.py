@@ -1,0 +1,199 @@
+"""`AgentStreamer.process_stream`: a response that the caller reads itself, as text, with the calls in it run inline.
+
+The calls run one after another, each before the next token is read, so that the text before a call is shown before it
+runs, and the text after it afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from functools import partial
+from inspect import isawaitable, iscoroutinefunction
+from typing import Any
+
+from msgspec.structs import replace
+
+from penstock.agent.config import AgentConfig
+from penstock.agent.driver import LineBreaks
+from penstock.agent.tool_execution import ToolExecution, in_own_thread
+from penstock.dialects.parser import TextParser
+from penstock.dialects.provenance import Provenance
+from penstock.errors import UsageError
+from penstock.events import StreamChunk, ToolCall, ToolCallInvalid
+from penstock.jsontext.values import deep_copy
+from penstock.messages import Message, ToolResult, tool_results
+from penstock.run.commands import StartTool
+from penstock.run.events import StreamEvent, ToolEnd, ToolEnding, ToolStart
+from penstock.run.execution import error_outcome, no_such_tool
+from penstock.run.numbering import RunNumbering
+from penstock.tools.outcome import Outcome, as_outcome, failure
+from penstock.tools.policy import ToolPolicy
+from penstock.tools.tool import Context, Tool, as_tool
+from penstock.turn import TurnBuilder
+
+Tokens = Iterable[str | None] | AsyncIterable[str | None]
+"""Pieces of a response; None and the empty string are skipped."""
+
+Executor = Callable[[str, dict[str, Any]], Any]
+"""Runs a call by its name and arguments, and returns what a tool may return, or an awaitable of it."""
+
+
+class TokenStream:
+    """Reads one response as text. With an `executor`, that runs every call; without one, the tools of the agent do."""
+
+    def __init__(self, config: AgentConfig, history: list[Message], executor: Executor | None, deps: Any) -> None:
+        self._config = config
+        self._executor = executor
+        self._deps = deps
+        self._policies = config.policies
+        dialect = config.options["calls"]
+        declarations = [tool.declaration for tool in config.tools.values() if not tool.is_hosted]
+        self._parser = TextParser(
+            "xml" if dialect == "native" else dialect, declarations, True, provenance=Provenance(history)
+        )
+        self._numbering = RunNumbering(history)
+        self._line_breaks = LineBreaks() if config.separate_text else None
+        self._builder = TurnBuilder()
+        self._results: list[ToolResult] = []
+        self._runs = 0
+
+    async def read(self, tokens: Tokens) -> list[Message]:
+        """Reads all tokens; returns the message of the response, and the message with the results if it has calls."""
+        async for token in _each(tokens):
+            await self._process(self._parser.feed(token))
+        await self._process(self._parser.close())
+        parts = self._builder.build().parts
+        messages = [Message("assistant", parts)] if parts else []
+        return [*messages, tool_results(*self._results)] if self._results else messages
+
+    async def _process(self, events: list[StreamChunk]) -> None:
+        for event in self._numbering.feed(events):
+            self._builder.add(event)
+            await self._call_back(event)
+            match event:
+                case ToolCall():
+                    await self._run(event, event.arguments)
+                case ToolCallInvalid(repaired=dict(arguments), why=why) if why in self._config.run_repaired:
+                    await self._run(event, arguments)
+                case ToolCallInvalid():
+                    reason = f"the call is {event.why.replace('_', ' ')} ({event.message or 'no JSON object'})"
+                    await self._end(event, error_outcome(f"Not run: {reason}."))
+                case _:
+                    pass
+
+    async def _run(self, call: ToolCall | ToolCallInvalid, arguments: dict[str, Any]) -> None:
+        refusal = self._find_limit() or await self._find_refusal(call.name, arguments)
+        if refusal is not None:
+            await self._end(call, refusal)
+            return
+        self._runs += 1
+        fault = call.why if isinstance(call, ToolCallInvalid) else ""
+        await self._call_back(ToolStart(call.id, call.id, call.name, deep_copy(arguments), is_early=True, fault=fault))
+        start = StartTool(call.id, call.id, call.name, arguments)
+        try:
+            async with asyncio.timeout(self._timeout(call.name)):
+                outcome = await self._execute(start)
+        except TimeoutError:
+            outcome = error_outcome(f"Cancelled: it took longer than {self._timeout(call.name):g} seconds.")
+        await self._end(call, outcome)
+
+    async def _execute(self, start: StartTool) -> Outcome:
+        if self._executor is not None:
+            return await execute(self._executor, start.name, deep_copy(start.arguments))
+        context = Context[Any](deps=self._deps, call_id=start.call_id, tool=start.name, step=1, report=_ignore)
+        return await ToolExecution(self._config.tools[start.name], start, context).run_on_loop(_no_wait)
+
+    async def _end(self, call: ToolCall | ToolCallInvalid, outcome: Outcome) -> None:
+        result = ToolResult(call.id, call.name, outcome.content, outcome.is_error)
+        self._results.append(result)
+        ending: ToolEnding = "failed" if outcome.is_error else "done"
+        await self._call_back(ToolEnd(call.id, result, ending, outcome.data))
+
+    def _timeout(self, name: str) -> float | None:
+        policy = self._policies.get(name)
+        return None if policy is None else policy.timeout
+
+    def _find_limit(self) -> Outcome | None:
+        limits = [
+            limit for limit in (self._config.limits.calls, self._config.limits.calls_per_answer) if limit is not None
+        ]
+        if limits and self._runs >= min(limits):
+            return error_outcome(f"Not run: there may be {min(limits)} calls.")
+        return None
+
+    async def _find_refusal(self, name: str, arguments: dict[str, Any]) -> Outcome | None:
+        """Why the call cannot run here; None if it can. An executor decides for itself."""
+        if self._executor is not None:
+            return None
+        policy: ToolPolicy | None = self._policies.get(name)
+        if policy is None:
+            return no_such_tool(name, self._policies)
+        if policy.is_deferred:
+            return error_outcome("Not run: its result would have to come from elsewhere.")
+        needs_approval: Any = policy.requires_approval(arguments, is_in_text=True)
+        if isawaitable(needs_approval):
+            needs_approval = await needs_approval
+        if isinstance(needs_approval, Outcome):
+            return needs_approval
+        return error_outcome("Not run: it needs approval, and nobody can be asked here.") if needs_approval else None
+
+    async def _call_back(self, event: StreamEvent) -> None:
+        if self._line_breaks is not None:
+            event = self._line_breaks.feed(event)
+        result = self._config.callbacks.call(event)
+        if isawaitable(result):
+            await result
+
+
+async def execute(executor: Executor, name: str, arguments: dict[str, Any]) -> Outcome:
+    """Runs a call by the caller's executor: on the loop if that is async, else in a thread."""
+    try:
+        is_async = iscoroutinefunction(executor) or iscoroutinefunction(getattr(executor, "__call__", None))  # noqa: B004
+        value = executor(name, arguments) if is_async else await in_own_thread(partial(executor, name, arguments), name)
+        return as_outcome(await value if isawaitable(value) else value)
+    except Exception as error:  # noqa: BLE001  # the executor is user code: its error is the result
+        return failure(error)
+
+
+def with_executor(config: AgentConfig, executor: Executor) -> AgentConfig:
+    """The configuration with tools that are run by the executor."""
+    tools = {name: tool if tool.is_hosted else _by_executor(tool, executor) for name, tool in config.tools.items()}
+    return replace(config, tools=tools)
+
+
+def _by_executor(tool: Tool[..., Any], executor: Executor) -> Tool[..., Any]:
+    async def call(**arguments: Any) -> Outcome:
+        return await execute(executor, tool.name, arguments)
+
+    return as_tool(
+        tool.declaration, call, read_only=tool.read_only, start=tool.start, approval=tool.approval,
+        timeout=tool.timeout, retries=tool.retries, parallel=tool.parallel,
+    )  # fmt: skip
+
+
+async def _each(tokens: Tokens) -> AsyncIterator[str]:
+    if isinstance(tokens, AsyncIterable):
+        async for token in tokens:
+            if text := _checked(token):
+                yield text
+    elif isinstance(tokens, Iterable):
+        for token in [tokens] if isinstance(tokens, str) else tokens:
+            if text := _checked(token):
+                yield text
+    else:
+        raise UsageError(f"tokens must be an iterator of text, not a {type(tokens).__name__}")
+
+
+def _checked(token: Any) -> str:
+    if token is None or isinstance(token, str):
+        return token or ""
+    raise UsageError(f"tokens must be text, not a {type(token).__name__}: pass the text of each chunk")
+
+
+def _ignore(data: Any) -> None:
+    """Drops the progress of a tool: there is no reader for it."""
+
+
+async def _no_wait() -> None:
+    """Lets a tool report at any time."""
