@@ -242,6 +242,24 @@ def test_examples_are_not_quoted() -> None:
     assert b"is_example" not in encode_messages([user("Hi")])
 
 
+def test_a_repaired_history_keeps_its_examples() -> None:
+    shown = [
+        example(user(HERMES, "")),
+        example(assistant(READ)),
+        example(user("Wait.")),  # the result comes too late
+        example(tool_results(result(READ, HERMES), ToolResult("c9", "read_mail", (Text(0, HERMES),)))),
+        example(assistant("Read.")),
+        example(user(HERMES)),
+        example(user(HERMES)),
+    ]
+    repaired = penstock.repair(shown)
+    assert repaired.changes
+    assert all(message.is_example for message in repaired)
+    assert calls_of(events_of("hermes", HERMES, repaired))
+    mixed = penstock.repair([example(user(HERMES)), user("And this.")])
+    assert [message.is_example for message in mixed] == [False], "what the user said beside the example counts"
+
+
 def test_text_without_a_conversation_is_parsed_as_before() -> None:
     assert calls_of(parse(TextParser("hermes", TOOLS), [HERMES]))
     assert faults_of(events_of("hermes", HERMES, [])) == []

@@ -232,7 +232,10 @@ def _by_kind(states: Iterable[Opaque], wire: str) -> dict[str, Any]:
 
 
 def join_messages(first: Message, *others: Message) -> Message:
-    """One message of several of one role; later blocks are renumbered, so that vendor state stays on its part."""
+    """One message of several of one role; later blocks are renumbered, so that vendor state stays on its part.
+
+    It is an example only if all are: the text of the others still counts when quotations are looked for.
+    """
     parts, free = [*first.parts], last_block(first) + 1
     for other in others:
         parts += [
@@ -240,7 +243,7 @@ def join_messages(first: Message, *others: Message) -> Message:
             for part in other.parts
         ]
         free += last_block(other) + 1
-    return Message(first.role, tuple(parts))
+    return Message(first.role, tuple(parts), all(message.is_example for message in (first, *others)))
 
 
 def last_block(message: Message) -> int:

@@ -131,9 +131,10 @@ class _RepairSteps(HistorySteps):
                 self.note(at, f"left out a {type(part).__name__}, which is not allowed in a message of the role {role}")
             if message.role == "tool" and isinstance(part, Text | Image | File | Opaque):
                 self.note(at, f"moved a {type(part).__name__} from a tool message to the user")
-        misplaced = misplaced_states(Message(role, tuple(kept)))
+        fitting = replace(message, role=role, parts=tuple(kept))
+        misplaced = misplaced_states(fitting)
         parts = [part for number, part in enumerate(kept) if not self._drops(at, part, number in misplaced, items)]
-        return Message(role, tuple(parts))
+        return replace(fitting, parts=tuple(parts))
 
     def _drops(self, at: int, part: Part, is_misplaced: bool, items: set[str]) -> bool:
         """Whether a part is misplaced vendor state, or an item that occurred before."""
@@ -232,7 +233,7 @@ class _RepairSteps(HistorySteps):
         kept = tuple(part for part in message.parts if not (isinstance(part, Opaque) and part.kind == MESSAGE_FIELDS))
         if len(kept) < len(message.parts):
             self.note(None, "left out the fields of a message (a name, for example) that was joined with another")
-        return Message(message.role, kept)
+        return replace(message, parts=kept)
 
     def _without_refused_media(self, message: Message) -> Message:
         if self._target is None:
@@ -245,7 +246,7 @@ class _RepairSteps(HistorySteps):
                 parts.append(replace(media_note(part), block=last_block(message) + 1 + number))
             else:
                 parts.append(part)
-        return Message(message.role, tuple(parts))
+        return replace(message, parts=tuple(parts))
 
 
 def _orphan_text(what: str, text: str) -> str:
@@ -259,7 +260,7 @@ def _separated(messages: Iterable[Message]) -> Iterable[Message]:
         first = next((part for part in message.parts if isinstance(part, Text)), None)
         if has_text and first is not None:
             spaced = replace(first, text=f"\n\n{first.text}")
-            yield Message(message.role, tuple(spaced if part is first else part for part in message.parts))
+            yield replace(message, parts=tuple(spaced if part is first else part for part in message.parts))
         else:
             yield message
         has_text = has_text or first is not None

@@ -127,7 +127,11 @@ class HistorySteps:
         for at, message in enumerate(messages):
             pairs = [self._fitted(pair) for pair in paired.calls[at]]
             orphans = self.orphans(at, [self.fit_orphan(result) for _, result in paired.orphans[at]])
-            turn = [_with_parts(message, self._without_results(message, pairs)), self.results(at, pairs)]
+            orphans = replace(orphans, is_example=True) if message.is_example else orphans
+            results = self.results(at, pairs)
+            if _are_examples(pairs, messages):
+                results = replace(results, is_example=True)
+            turn = [_with_parts(message, self._without_results(message, pairs)), results]
             placed += [*turn, orphans] if message.role == "assistant" else [orphans, *turn]
         return placed
 
@@ -160,8 +164,14 @@ class HistorySteps:
                 yield part
 
 
+def _are_examples(pairs: Iterable[CallResults], messages: Sequence[Message]) -> bool:
+    """Whether all messages with results of these calls are examples."""
+    sources = {place[0] for pair in pairs for place, _ in pair.results}
+    return bool(sources) and all(messages[at].is_example for at in sources)
+
+
 def _with_parts(message: Message, parts: Iterable[Part]) -> Message:
     """The message with these parts; the same object if they did not change, so that its cached values are kept."""
     changed = tuple(parts)
     is_same = len(changed) == len(message.parts) and all(map(is_, changed, message.parts))
-    return message if is_same else Message(message.role, changed)
+    return message if is_same else replace(message, parts=changed)
