@@ -15,27 +15,29 @@ import penstock
 SOURCE = Path(penstock.__file__).parent
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 
-VOCABULARY = "errors events messages declarations turn redaction"
+VOCABULARY = "errors events content results messages declarations turn redaction"
 ALLOWED = {
     "events": "",
     "errors": "",
-    "messages": "errors events",
+    "jsontext": "errors events",
+    "content": "errors events",
+    "results": "errors events jsontext content",
+    "messages": "errors events content results",
     "turn": "errors events",
     "declarations": "errors",
     "redaction": "",
-    "jsontext": "errors events",
     "framing": "errors jsontext",
     "calls": "events jsontext",
     "wires": "errors events messages declarations jsontext framing calls",
     "dialects": "errors events messages declarations jsontext calls",
-    "tools": "errors events messages declarations jsontext",
+    "tools": "errors events results messages declarations jsontext",
     "decoder": "errors events declarations framing wires",
     "providers": "errors redaction",
     "history": "errors events messages turn jsontext framing calls wires providers",
-    "run": "errors events messages turn jsontext calls tools",
+    "run": "errors events results messages turn jsontext calls tools",
     "transport": "errors events redaction",
     "model": f"{VOCABULARY} wires dialects tools decoder providers history transport",
-    "agent": "errors events messages turn jsontext wires dialects tools history run transport model",
+    "agent": "errors events results messages turn jsontext wires dialects tools history run transport model",
     "adapters": "errors events turn declarations framing calls wires dialects decoder",
     "testing": "errors events declarations redaction providers transport model",
     "cli": "*",
@@ -43,8 +45,8 @@ ALLOWED = {
 }
 """What each module or package of the top level may import, in the order of the layers; `*` is everything."""
 
-PURE = ("events", "errors", "messages", "turn", "declarations", "redaction", "jsontext", "framing", "calls", "wires",
-        "dialects", "tools", "decoder", "providers", "history", "run")  # fmt: skip
+PURE = ("events", "errors", "jsontext", "content", "results", "messages", "turn", "declarations", "redaction",
+        "framing", "calls", "wires", "dialects", "tools", "decoder", "providers", "history", "run")  # fmt: skip
 """What does no I/O: no sockets, threads, tasks, clocks or loggers."""
 
 

@@ -13,6 +13,7 @@ from penstock.agent.agent import Agent, RunResult
 from penstock.events import StreamChunk, Text, ToolCall, ToolCallInvalid
 from penstock.messages import Message, user
 from penstock.model.model import Model
+from penstock.results import Outcome
 from penstock.run.commands import AskModel, CancelTool, Command, Emit, StartTool
 from penstock.run.events import ApprovalRequest, Done, StepEnd, StepStart, StreamEvent, ToolEnd, ToolStart
 from penstock.run.machine import Run
@@ -20,7 +21,6 @@ from penstock.testing import Hang, Reply, Scripted, call, say, think
 from penstock.testing.faults import Reset
 from penstock.testing.reply import Drop
 from penstock.testing.response import Response
-from penstock.tools.outcome import Outcome
 from penstock.tools.policy import ToolPolicy
 from penstock.tools.tool import tool
 from penstock.transport.commands import OpenRequest

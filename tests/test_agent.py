@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,10 +16,10 @@ from penstock.agent.agent import Agent, AgentStreamer
 from penstock.errors import ToolError, UsageError
 from penstock.events import Text, Usage
 from penstock.model.model import Model
+from penstock.results import ToolOutput
 from penstock.run.events import Done, StreamEvent, ToolEnd, decode, encode
 from penstock.run.limits import Limits
 from penstock.testing import Hang, Loopback, Reply, Scripted, Status, call, say
-from penstock.tools.outcome import ToolOutput
 from penstock.tools.tool import tool
 from penstock.transport.policy import Retries, Timeouts
 from tests.leaks import nothing_is_left  # noqa: F401
@@ -178,9 +179,9 @@ def test_callbacks_may_be_async(mode: str) -> None:
     assert "".join(values[1:]) == "Hi"
 
 
+@dataclass
 class Report:
-    def __init__(self) -> None:
-        self.total = 3
+    total: int = 3
 
 
 @sync_and_async

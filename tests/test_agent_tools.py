@@ -303,7 +303,7 @@ def test_a_failing_tool_does_not_harm_the_run(
     assert texts[4] == "forked"
     assert "CancelledError" in texts[5]
     assert (texts[6], texts[8]) == ("KeyboardInterrupt", "Try Rome.")
-    assert [result.is_error for result in done.messages[2].results] == [False] * 5 + [True] * 4
+    assert [result.is_error for result in done.messages[2].results] == [False, True] + [False] * 3 + [True] * 4
     json.dumps(texts).encode()
     capsys.readouterr()
 

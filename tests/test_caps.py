@@ -37,10 +37,10 @@ from penstock.framing.sse import SSE
 from penstock.jsontext.partial import PartialJSON
 from penstock.jsontext.portable import as_text
 from penstock.messages import file, image, user
+from penstock.results import as_outcome
 from penstock.testing import Loopback, Raw, ReceivedRequest, Reply, Scripted, demo
 from penstock.testing.sample import Sampler
 from penstock.testing.wires.judge import find_rejection
-from penstock.tools.outcome import as_outcome
 from penstock.tools.schema_arguments import SchemaArguments
 from penstock.wires import find_encoder, wire_name
 from penstock.wires.gemini.partial_args import keys_of
@@ -481,10 +481,10 @@ CAPS = [
         ["… and 3 more"], [f"`{name}`: expected a string, got 1" for name in "cde"]),
     Cap("tools.MAX_SHOWN", 10, lambda: "characters)" in argument_errors({"a": [1] * 50}),
         True, False),
-    Cap("tools.MAX_RESULT", 100, lambda: len(as_outcome("x" * 500).text), 68, 500),
-    Cap("tools.MAX_MEDIA", 5, lambda: as_outcome(PNG).text, "<8 bytes that are not text>", ""),
-    Cap("tools.MAX_PARTS", 3, number_of_parts, 1, 5),
-    Cap("tools.MAX_NESTING", 4, lambda: as_outcome([nested(6), {1}]).text, '[[[["…"]]],[1]]',
+    Cap("results.MAX_RESULT", 100, lambda: len(as_outcome("x" * 500).text), 68, 500),
+    Cap("results.MAX_MEDIA", 5, lambda: as_outcome(PNG).text, "<8 bytes that are not text>", ""),
+    Cap("results.MAX_PARTS", 3, number_of_parts, 1, 5),
+    Cap("jsontext.MAX_NESTING", 4, lambda: as_outcome([nested(6), {1}]).text, '[[[["…"]]],[1]]',
         "[[[[[[[1]]]]]],[1]]"),
     # testing
     Cap("testing.MAX_CALLS", 2,

@@ -24,11 +24,11 @@ from penstock.events import (
     Usage,
 )
 from penstock.messages import user
+from penstock.results import Outcome
 from penstock.run.commands import AskModel, Command, StartTool
 from penstock.run.events import StreamEvent, ToolEnd
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
-from penstock.tools.outcome import Outcome
 from penstock.tools.policy import ToolPolicy
 from penstock.tools.tool import tool
 from tests.growth import assert_linear

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
 import datetime
 import decimal
+import fractions
 import io
+import ipaddress
+import json
 import pathlib
 import sys
 import time
 import types
 from typing import Any
 
+import attrs
 import msgspec
 import numpy
 import pydantic
@@ -20,12 +25,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import ArgumentsError, PenstockError, ToolError
-from penstock.events import Text
-from penstock.messages import File, Image, ToolResult, image
-from penstock.tools import outcome as tool_outcome
-from penstock.tools.outcome import MAX_RESULT, Outcome, ToolOutput, as_outcome, failure
-from tests.tool_types import ID, NOON, Color, Level, Pair, Path, Person, Point, Word
+from penstock import Agent, Model, results
+from penstock.errors import ArgumentsError, PenstockError, ToolError, UsageError
+from penstock.events import Text, ToolCall
+from penstock.history.export import export_messages
+from penstock.messages import File, Image, ToolResult, assistant, image, result, tool_results, user
+from penstock.results import MAX_RESULT, Outcome, ToolOutput, as_outcome, failure
+from penstock.run.events import ToolProgress, encode
+from penstock.testing import Reply, Scripted, call
+from penstock.wires import WIRES
+from tests.tool_types import ID, NOON, Address, Color, Level, Pair, Path, Person, Point, Word
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -39,6 +48,14 @@ class Silent:
 
 
 class Empty: ...
+
+
+class Later(datetime.datetime): ...
+
+
+@attrs.define
+class Attrs:
+    a: int
 
 
 class Struct(msgspec.Struct):
@@ -133,15 +150,16 @@ RETURNED = [
     ({"a": b"\xff"}, '{"a":"<1 bytes that are not text>"}'),
     (cycle(), '[1,{"self":"<this list again>"}]'),
     (ring(), '{"next":"<this Ring again>"}'),
-    (Silent(), '{"size":3}'),
-    (Empty(), "<Empty>"),
     ([Empty], '["Empty"]'),
-    (Mute(), "<Mute whose __str__ raised RuntimeError>"),
-    ({"a": Mute()}, '{"a":"<Mute whose __str__ raised RuntimeError>"}'),
     (Untouchable(), "<Untouchable that cannot be shown: RuntimeError>"),
-    ([BadDict(a=1), Empty()], "<list that cannot be shown: RuntimeError>"),
+    ([BadDict(a=1), {1}], "<list that cannot be shown: RuntimeError>"),
     (10**5000, "<int that cannot be shown: ValueError>"),
     (complex(1, 2), "(1+2j)"),
+    (fractions.Fraction(1, 3), "1/3"),
+    (ipaddress.ip_address("10.0.0.1"), "10.0.0.1"),
+    ({"at": Later(2026, 1, 31)}, '{"at":"2026-01-31T00:00:00"}'),
+    (Attrs(1), '{"a":1}'),
+    (Address(street="A"), '{"street":"A"}'),
     (ValueError("odd"), "odd"),
 ]  # fmt: skip
 
@@ -157,8 +175,107 @@ def test_a_return_value_becomes_text(value: Any, text: str) -> None:
     msgspec.json.encode(ToolResult("", "", found.content))
 
 
+HASH = "x1y2z3"
+"""A secret in an attribute of an object."""
+
+
+class User:
+    def __init__(self) -> None:
+        self.name = "Ada"
+        self.password_hash = HASH
+
+
+class Shown(User):
+    def __repr__(self) -> str:
+        return f"Shown({vars(self)})"
+
+
+class Slots:
+    __slots__ = ("password_hash",)
+
+    def __init__(self) -> None:
+        self.password_hash = HASH
+
+    __str__ = Shown.__repr__
+
+
+@dataclasses.dataclass
+class Account:
+    owner: Any
+
+
+ARBITRARY = [User, Shown, Slots, Mute, Empty, lambda: types.SimpleNamespace(a=HASH), lambda: (c for c in HASH),
+             lambda: iter([HASH]), lambda: io.StringIO(HASH), lambda: lambda: HASH, object]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", ARBITRARY, ids=range(len(ARBITRARY)))
+def test_an_object_without_declared_fields_is_an_error_that_names_its_class(make: Any) -> None:
+    name = type(make()).__name__
+    pixel = image(PNG)
+    for wrap in (lambda value: value, lambda value: [value], lambda value: {"a": {"b": (value,)}}, Account, ToolOutput,
+                 lambda value: [pixel, value], lambda value: {1: value}.values()):  # fmt: skip
+        outcome = as_outcome(wrap(make()))
+        assert outcome.is_error
+        assert outcome.text.startswith(f"The tool returned an object of type {name}, which cannot be sent")
+        assert HASH not in outcome.text
+        assert "Ada" not in outcome.text
+
+
+def test_an_event_shows_only_the_class_of_an_object() -> None:
+    line = encode(ToolProgress("1.0", "c", "who", {"user": User(), "users": [Slots()], "at": NOON}))
+    assert msgspec.json.decode(line)["data"] == {"user": "<User>", "users": ["<Slots>"], "at": "2026-01-31T12:00:00Z"}
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_the_attributes_of_an_object_never_reach_a_provider(mode: str) -> None:
+    def who() -> Any:
+        """Who."""
+        return [User()]
+
+    script = Scripted([Reply(call("who", {})), "Sorry."])
+    agent = Agent(Model("openai-compatible:m", base_url="http://x.test/v1", api_key="k", via=script), tools=[who])
+    ended = agent.run("Who?") if mode == "sync" else asyncio.run(agent.arun("Who?"))
+    [returned] = ended.messages[2].results
+    assert returned.is_error
+    assert "object of type User" in returned.text
+    assert HASH not in json.dumps(script.requests[-1].body)
+
+
+@pytest.mark.parametrize(("value", "text"), RETURNED, ids=range(len(RETURNED)))
+def test_a_result_is_made_of_any_value(value: Any, text: str) -> None:
+    made = result(ToolCall("c", "f", {}), value)
+    assert (made.call_id, made.name, made.text, made.is_error) == ("c", "f", text, False)
+
+
+def test_a_result_is_made_of_several_values() -> None:
+    call = ToolCall("c", "f", {})
+    assert result(call).content == ()
+    assert result(call, "Look:", image(PNG), {"a": 1}).content == (Text(0, "Look:"), image(PNG), Text(0, '{"a":1}'))
+    assert result(call, ToolOutput({"a": 1}, data="kept")).content == (Text(0, '{"a":1}'),)
+    assert result(call, ToolOutput("no", is_error=True)).is_error
+    assert result(call, "no", is_error=True).is_error
+    assert result(call, {"user": User()}).is_error
+    assert result(call, result(call)).content == ()
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_result_of_any_value_arrives_on_every_wire(wire: Any) -> None:
+    call = ToolCall("call_1", "f", {})
+    history = [user("Go."), assistant(call), tool_results(result(call, {"a": [1, None]}))]
+    sent = json.dumps(export_messages(history, wire))
+    assert '{"a":[1,null]}' in sent.replace("\\", "") or '"a": [1, null]' in sent
+
+
+def test_content_that_is_not_a_part_is_refused() -> None:
+    wrong: Any = {"a": 1}
+    for make in (lambda: ToolResult("c", "f", (wrong,)), lambda: ToolResult("c", "f", wrong),
+                 lambda: tool_results(wrong), lambda: user(wrong), lambda: assistant("a", wrong)):  # fmt: skip
+        with pytest.raises(UsageError):
+            make()
+
+
 def test_deeply_nested_values_are_truncated() -> None:
-    assert "…" in as_outcome([nested(5_000), Empty()]).text
+    assert "…" in as_outcome([nested(5_000), {1}]).text
     assert as_outcome(nested(200)).text == "[" * 201 + "]" * 201
     assert len(as_outcome(nested(100_000)).text) < 1000
 
@@ -205,7 +322,7 @@ def test_images_and_files_become_parts() -> None:
 
 
 def test_media_beyond_the_cap_become_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_outcome, "MAX_MEDIA", 10)
+    monkeypatch.setattr(results, "MAX_MEDIA", 10)
     assert as_outcome(PNG).text == f"<{len(PNG)} bytes that are not text>"
 
 
@@ -229,15 +346,15 @@ def test_pil_images_become_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert as_outcome(Picture("RGB")).content == (image(PNG),)
     assert as_outcome([Picture("CMYK"), "seen"]).content == (image(PNG), Text(0, "seen"))
     monkeypatch.setattr(Picture, "convert", lambda self, mode: self)
-    assert as_outcome(Picture("broken")).text == '{"mode":"broken"}'
+    assert "an object of type Picture" in as_outcome(Picture("broken")).text
 
 
 def test_content_and_data_may_differ() -> None:
     rows = [{"id": 1}]
     assert as_outcome(ToolOutput("1 row", data=rows)) == Outcome((Text(0, "1 row"),), rows)
     assert as_outcome(ToolOutput(["See:", PNG], is_error=True)) == Outcome((Text(0, "See:"), image(PNG)), None, True)
-    result = ToolResult("", "", (Text(0, "a"),), True)
-    assert as_outcome(result) == Outcome(result.content, result, True)
+    returned = ToolResult("", "", (Text(0, "a"),), True)
+    assert as_outcome(returned) == Outcome(returned.content, returned, True)
     assert as_outcome(as_outcome(rows)) == as_outcome(rows)
 
 

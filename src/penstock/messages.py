@@ -8,102 +8,64 @@ their vendor state themselves.
 
 from __future__ import annotations
 
-import base64
-import mimetypes
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
+from penstock.content import (
+    MESSAGE_FIELDS,
+    PART_FIELDS,
+    RESULT_CONTENT,
+    WHOLE_BLOCK,
+    File,
+    Image,
+    Media,
+    file,
+    image,
+    states_by_kind,
+)
 from penstock.errors import UsageError
-from penstock.events import Event, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
+from penstock.results import ToolResult, as_outcome
+
+__all__ = [
+    "MARK",
+    "MESSAGE_FIELDS",
+    "PART_FIELDS",
+    "RESULT_CONTENT",
+    "VERSION",
+    "WHOLE_BLOCK",
+    "Content",
+    "File",
+    "History",
+    "Image",
+    "Media",
+    "Message",
+    "Part",
+    "Role",
+    "ToolResult",
+    "assistant",
+    "decode_messages",
+    "encode_messages",
+    "example",
+    "file",
+    "image",
+    "join_messages",
+    "last_block",
+    "restore_history",
+    "restore_value",
+    "result",
+    "system",
+    "tool_results",
+    "user",
+]
 
 T = TypeVar("T")
 Role = Literal["system", "user", "assistant", "tool"]
-
-PART_FIELDS = "fields"
-"""The kind of vendor state that holds the fields of a part that ours does not have, `cache_control` for example."""
-MESSAGE_FIELDS = "message"
-"""The kind of vendor state that holds the fields of a message that ours does not have."""
-RESULT_CONTENT = "content"
-"""The kind of vendor state that holds the content of a result, if ours cannot hold all of it."""
-WHOLE_BLOCK = "block"
-"""The kind of vendor state that holds a whole block of the vendor; our part is its text for other vendors.
-
-If a block becomes several parts, the state is on the first, and the others have such a state without data.
-"""
-
-
-class Media(Event, frozen=True):
-    """An image or a file, by its URL: on the web, or a data URL (`data:image/png;base64,…`)."""
-
-    url: str
-    media_type: str = ""
-    name: str = ""
-    state: tuple[Opaque, ...] = ()
-
-    def state_of(self, wire: str) -> dict[str, Any]:
-        """The vendor state of this wire, by its kind."""
-        return _by_kind(self.state, wire)
-
-    @property
-    def is_inline(self) -> bool:
-        """Whether the URL is a data URL."""
-        return self.url.startswith("data:")
-
-    @property
-    def base64(self) -> str:
-        """The data as base64 text."""
-        head, _, data = self.url.partition(",")
-        if not self.is_inline or not head.endswith(";base64"):
-            raise UsageError(f"{self!r} has no base64 data; download it and pass its bytes")
-        return data
-
-    @property
-    def data(self) -> bytes:
-        """The data."""
-        return base64.b64decode(self.base64)
-
-    def __repr__(self) -> str:
-        url = self.url if len(self.url) <= 60 else f"{self.url[:40]}… ({len(self.url)} characters)"
-        return f"{type(self).__name__}({url!r})"
-
-
-class Image(Media, frozen=True, tag="image"):
-    """An image."""
-
-    type: ClassVar[Literal["image"]] = "image"
-
-
-class File(Media, frozen=True, tag="file"):
-    """A file that is not an image: a PDF, an audio recording."""
-
-    type: ClassVar[Literal["file"]] = "file"
-
-
-class ToolResult(Event, frozen=True, tag="tool_result"):
-    """The result of a tool call, for the model to read."""
-
-    call_id: str
-    name: str
-    content: tuple[Text | Image | File, ...] = ()
-    is_error: bool = False
-    state: tuple[Opaque, ...] = ()
-    type: ClassVar[Literal["tool_result"]] = "tool_result"
-
-    def state_of(self, wire: str) -> dict[str, Any]:
-        """The vendor state of this wire, by its kind."""
-        return _by_kind(self.state, wire)
-
-    @property
-    def text(self) -> str:
-        """The text of the content."""
-        return "".join(part.text for part in self.content if isinstance(part, Text))
-
 
 Part = Text | Reasoning | Refusal | ToolCall | ToolCallInvalid | Opaque | Image | File | ToolResult
 
@@ -136,7 +98,7 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):  # the dict i
 
     def state_of(self, block: int, wire: str) -> dict[str, Any]:
         """The vendor state of this wire on the part with this block, by its kind."""
-        return _by_kind(self._states.get(block, ()), wire)
+        return states_by_kind(self._states.get(block, ()), wire)
 
     @cached_property
     def _states(self) -> dict[int, list[Opaque]]:
@@ -176,59 +138,31 @@ def example(message: Message) -> Message:
 
 
 def tool_results(*results: ToolResult) -> Message:
-    """The message with the results of one turn, which must be in the order of the calls."""
+    """The message with the results of one turn, in any order."""
+    for part in results:
+        if not isinstance(part, ToolResult):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
+            raise UsageError(f"tool_results takes results, not a {type(part).__name__}; make each with result(call, …)")
     return Message("tool", results)
 
 
-def result(call: ToolCall | ToolCallInvalid, *content: str | Image | File, is_error: bool = False) -> ToolResult:
-    """The result of a call."""
-    parts = tuple(Text(0, part) if isinstance(part, str) else part for part in content)
-    return ToolResult(call.id, call.name, parts, is_error)
+def result(call: ToolCall | ToolCallInvalid, *values: Any, is_error: bool = False) -> ToolResult:
+    """The result of a call: any value that a tool may return, as an agent converts it.
 
-
-def image(source: str | bytes | Path, media_type: str = "") -> Image:
-    """An image from a URL, a file path, or bytes."""
-    return Image(*_locate(source, media_type or "image/png"))
-
-
-def file(source: str | bytes | Path, media_type: str = "", name: str = "") -> File:
-    """A file from a URL, a file path, or bytes."""
-    url, kind, file_name = _locate(source, media_type or "application/octet-stream")
-    return File(url, kind, name or file_name)
-
-
-def _locate(source: str | bytes | Path, media_type: str) -> tuple[str, str, str]:
-    """The URL, the media type and the file name of a source."""
-    match source:
-        case str() if source.startswith(("http://", "https://", "gs://", "s3://", "file-", "data:")):
-            declared = source[5:].partition(";")[0] if source.startswith("data:") else mimetypes.guess_type(source)[0]
-            return source, declared or media_type, ""
-        case bytes():
-            return _data_url(source, media_type), media_type, ""
-        case _:
-            path = Path(source)
-            kind = mimetypes.guess_type(path.name)[0] or media_type
-            return _data_url(path.read_bytes(), kind), kind, path.name
-
-
-def _data_url(data: bytes, media_type: str) -> str:
-    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+    Several values become one part each, or more. A value that contains an object without a JSON form becomes an error.
+    """
+    outcomes = [as_outcome(value) for value in values]
+    content = tuple(part for outcome in outcomes for part in outcome.content)
+    return ToolResult(call.id, call.name, content, is_error or any(outcome.is_error for outcome in outcomes))
 
 
 def _with_blocks(content: Sequence[Content]) -> tuple[Part, ...]:
     """The parts; each string becomes a text with a block of its own."""
+    for part in content:
+        if not isinstance(part, Content):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
+            raise UsageError(f"a message is made of strings and parts, not of a {type(part).__name__}")
     used = {part.block for part in content if not isinstance(part, str | Media | ToolResult)}
     free = (block for block in range(len(content) + len(used)) if block not in used)
     return tuple(Text(next(free), part) if isinstance(part, str) else part for part in content)
-
-
-def _by_kind(states: Iterable[Opaque], wire: str) -> dict[str, Any]:
-    """The state of a wire by its kind; fields that are not an object are left out, as stored histories may hold any."""
-    return {
-        state.kind: state.data
-        for state in states
-        if state.wire == wire and (state.kind != PART_FIELDS or isinstance(state.data, dict))
-    }
 
 
 def join_messages(first: Message, *others: Message) -> Message:

@@ -11,11 +11,11 @@ import msgspec
 from penstock.errors import UsageError
 from penstock.events import Error, StreamChunk, Text
 from penstock.messages import user
+from penstock.results import Outcome
 from penstock.run.commands import AskModel, CancelTool, CheckApproval, Command, Emit, StartTool, StopAsking
 from penstock.run.events import ApprovalRequest, Done, StreamEvent, is_chunk
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
-from penstock.tools.outcome import Outcome
 from tests.fuzz.run_scripts import LAST, MAX_STEPS, Move, Script
 from tests.fuzz.run_watch import Broken, Watch
 

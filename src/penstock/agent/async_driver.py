@@ -21,11 +21,11 @@ from penstock.agent.tool_execution import ToolExecution, in_own_thread
 from penstock.errors import UsageError
 from penstock.messages import Message
 from penstock.model.stream import AsyncStream
+from penstock.results import Outcome, failure
 from penstock.run.commands import AskModel, CancelTool, CheckApproval, Command, Emit, StartTool, StopAsking
 from penstock.run.events import Done, RequestKind, StreamEvent
 from penstock.run.machine import Run
 from penstock.run.outbox import MAX_AHEAD, Gate
-from penstock.tools.outcome import Outcome, failure
 
 
 class AsyncDriver(Driver):

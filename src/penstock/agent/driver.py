@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from penstock.agent.config import AgentConfig
 from penstock.errors import AlreadyReadError, ProviderError, UsageError
 from penstock.events import Error, Text, ToolCall, ToolCallInvalid, ToolCallStart
+from penstock.results import Outcome, as_outcome
 from penstock.run.commands import CheckApproval, Command, StartTool
 from penstock.run.events import Done, StepEnd, StepStart, StreamEvent, ToolEnd, is_chunk
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
-from penstock.tools.outcome import Outcome, as_outcome
 from penstock.tools.tool import Context
 
 MAX_WAIT = 1.0

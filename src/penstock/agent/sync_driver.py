@@ -22,11 +22,11 @@ from penstock.agent.timers import ThreadTimers
 from penstock.agent.tool_execution import in_thread
 from penstock.messages import Message
 from penstock.model.stream import Stream
+from penstock.results import Outcome, failure
 from penstock.run.commands import AskModel, CancelTool, CheckApproval, Command, Emit, StartTool, StopAsking
 from penstock.run.events import Done, RequestKind, StreamEvent
 from penstock.run.machine import Run
 from penstock.run.outbox import Gate
-from penstock.tools.outcome import Outcome, failure
 
 _MAX_BLOCKED: float | None = 0.1 if os.name == "nt" else None
 """The seconds that the reader's thread waits at a time: on Windows, Ctrl-C does not interrupt a wait."""

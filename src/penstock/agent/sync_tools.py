@@ -12,8 +12,8 @@ from typing import Any
 
 from penstock.agent.loop_thread import LoopThread
 from penstock.agent.tool_execution import Room, ToolExecution, in_thread
+from penstock.results import Outcome, failure
 from penstock.run.commands import StartTool
-from penstock.tools.outcome import Outcome, failure
 from penstock.tools.tool import Context, Tool
 
 End = Callable[[str, Outcome], None]

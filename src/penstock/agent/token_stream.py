@@ -23,11 +23,11 @@ from penstock.errors import UsageError
 from penstock.events import StreamChunk, ToolCall, ToolCallInvalid
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message, ToolResult, tool_results
+from penstock.results import Outcome, as_outcome, failure
 from penstock.run.commands import StartTool
 from penstock.run.events import StreamEvent, ToolEnd, ToolEnding, ToolStart
 from penstock.run.execution import error_outcome, no_such_tool
 from penstock.run.numbering import RunNumbering
-from penstock.tools.outcome import Outcome, as_outcome, failure
 from penstock.tools.policy import ToolPolicy
 from penstock.tools.tool import Context, Tool, as_tool
 from penstock.turn import TurnBuilder

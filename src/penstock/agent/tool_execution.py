@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from penstock.agent.loop_thread import LoopTask
 from penstock.jsontext.values import deep_copy
+from penstock.results import Outcome, as_outcome, failure
 from penstock.run.commands import StartTool
-from penstock.tools.outcome import Outcome, as_outcome, failure
 from penstock.tools.tool import Context, Tool
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from penstock.events import Event, FinishReason, StreamChunk, Usage
+from penstock.jsontext.nearest import nearest_json
 from penstock.messages import Message, ToolResult
-from penstock.tools.outcome import nearest_json
 
 EndReason = Literal["answered", "length", "refused", "cut", "error", "limit", "cancelled", "paused"]
 ToolEnding = Literal["done", "failed", "declined", "cancelled", "discarded"]

@@ -10,8 +10,8 @@ from msgspec import Struct
 from penstock.events import Text
 from penstock.jsontext.values import deep_copy
 from penstock.messages import ToolResult
+from penstock.results import Outcome
 from penstock.run.events import ApprovalRequest, RequestKind, ToolEnd, ToolEnding
-from penstock.tools.outcome import Outcome
 from penstock.tools.policy import ToolPolicy
 
 State = Literal["held", "checking", "approval", "ready", "starting", "deferred", "running", "finished"]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from penstock.results import Outcome
 from penstock.run.events import ToolEnd, ToolEnding
 from penstock.run.execution import STATES, Execution, State
-from penstock.tools.outcome import Outcome
 
 
 class ExecutionTable:

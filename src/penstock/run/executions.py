@@ -10,12 +10,12 @@ from penstock.errors import ArgumentsError, UsageError
 from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
 from penstock.jsontext.values import canonical_json, readable_json
 from penstock.messages import ToolResult
+from penstock.results import Outcome
 from penstock.run.commands import CancelTool, Output, StartTool
 from penstock.run.execution import Execution, abandoned_outcome, effect_warning, error_outcome, result_so_far
 from penstock.run.execution_table import ExecutionTable
 from penstock.run.limits import Tally
 from penstock.run.start_rules import RunRules, StartRules, Starts
-from penstock.tools.outcome import Outcome
 from penstock.tools.policy import ToolPolicy
 
 

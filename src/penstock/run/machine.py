@@ -35,6 +35,7 @@ from penstock.events import (
     ToolCallInvalid,
     Usage,
 )
+from penstock.results import Outcome
 from penstock.run.commands import (
     AskModel,
     CancelTool,
@@ -58,7 +59,6 @@ from penstock.run.events import (
     is_chunk,
 )
 from penstock.run.state import RunState, discarded_result
-from penstock.tools.outcome import Outcome
 
 ENDS: dict[str, tuple[EndReason, str]] = {
     "content_filter": ("refused", "the model refused, or a filter ended its response"),

@@ -9,12 +9,12 @@ from msgspec import Struct
 
 from penstock.events import Fault
 from penstock.jsontext.values import deep_copy
+from penstock.results import Outcome
 from penstock.run.commands import CheckApproval, Output, StartTool
 from penstock.run.events import ToolStart
 from penstock.run.execution import Execution, no_such_tool
 from penstock.run.execution_table import ExecutionTable
 from penstock.run.limits import Limits, Tally
-from penstock.tools.outcome import Outcome
 from penstock.tools.policy import ToolPolicy
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from penstock.jsontext.values import deep_copy
-from penstock.tools.outcome import Outcome, failure
+from penstock.results import Outcome, failure
 
 StartPolicy = Literal["closed", "call", "turn"]
 

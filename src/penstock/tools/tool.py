@@ -28,8 +28,8 @@ import msgspec
 
 from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError
+from penstock.results import ToolOutput
 from penstock.tools.options import Approval, RunOptions, ToolOptions, check_names, check_options
-from penstock.tools.outcome import ToolOutput
 from penstock.tools.policy import DEFAULT_RETRIES, StartPolicy
 from penstock.tools.schema_arguments import SchemaArguments
 from penstock.tools.signature import (

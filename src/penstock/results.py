@@ -1,27 +1,24 @@
-"""Converts what a tool returned or raised to the content of a result.
+"""Tool results: what a tool returned or raised, as content that a model reads.
 
-Every value can be converted: what is not JSON becomes readable text, what is too long is truncated in the middle.
-Nothing here raises.
+Text that is too long is truncated in the middle. A value that contains an object without a JSON form is an error, which
+names the class of the object. Nothing here raises.
 """
 
 from __future__ import annotations
 
 import io
-import json
-import math
-import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence, Set, ValuesView
+from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-import msgspec
 from msgspec import Struct
 
-from penstock.errors import ArgumentsError, ToolError
-from penstock.events import Text
+from penstock.content import File, Image, file, image, states_by_kind
+from penstock.errors import ArgumentsError, ToolError, UsageError
+from penstock.events import Event, Opaque, Text
+from penstock.jsontext.nearest import NoJSONFormError, compact_json, placeholder, text_of
 from penstock.jsontext.surrogates import join_surrogates
-from penstock.messages import File, Image, ToolResult, file, image
 
 MAX_RESULT = 256 * 1024
 """The characters of text in a result; a longer text is truncated in the middle."""
@@ -32,9 +29,6 @@ MAX_PARTS = 1000
 MAX_MEDIA = 32 * 1024 * 1024
 """The bytes of an image or a file; a larger one is replaced by a note."""
 
-MAX_NESTING = 100
-"""The levels of nested objects in a result; deeper ones are replaced by an ellipsis."""
-
 NOTHING = "null"
 """The text for None, which may be a result in itself ("no such user")."""
 
@@ -43,6 +37,35 @@ ResultPart = Text | Image | File
 _NOTE = 60  # characters reserved for the note about the omitted text
 _IMAGES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 _PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
+_ADVICE = "return text, a dict, a list, or an object with declared fields, such as a dataclass or a pydantic model"
+
+
+class ToolResult(Event, frozen=True, tag="tool_result"):
+    """The result of a tool call, for the model to read; `messages.result` makes one of any value."""
+
+    call_id: str
+    name: str
+    content: tuple[Text | Image | File, ...] = ()
+    is_error: bool = False
+    state: tuple[Opaque, ...] = ()
+    type: ClassVar[Literal["tool_result"]] = "tool_result"
+
+    def __post_init__(self) -> None:
+        content: Any = self.content
+        if not isinstance(content, tuple) or not all(isinstance(part, Text | Image | File) for part in content):
+            raise UsageError(
+                f"the content of a result must be a tuple of texts, images and files, not {content!r:.80}; "
+                f"messages.result converts any value"
+            )
+
+    def state_of(self, wire: str) -> dict[str, Any]:
+        """The vendor state of this wire, by its kind."""
+        return states_by_kind(self.state, wire)
+
+    @property
+    def text(self) -> str:
+        """The text of the content."""
+        return "".join(part.text for part in self.content if isinstance(part, Text))
 
 
 class ToolOutput(Struct, frozen=True):
@@ -75,19 +98,14 @@ def as_outcome(value: Any) -> Outcome:
             case ToolOutput():
                 return Outcome(_content(value.content), value.data, value.is_error)
             case ToolResult():
-                return Outcome(_content(value.content), value, value.is_error)
+                return Outcome(_truncate(value.content), value, value.is_error)
             case _:
                 return Outcome(_content(value), value)
+    except NoJSONFormError as error:
+        text = f"The tool returned an object of type {error.kind}, which cannot be sent to the model; {_ADVICE}."
+        return Outcome((Text(0, text),), value.data if isinstance(value, ToolOutput) else value, is_error=True)
     except Exception as error:  # noqa: BLE001  # even inspecting an object may run user code
-        return Outcome((Text(0, _placeholder(value, error)),), value)
-
-
-def nearest_json(value: Any) -> Any:
-    """The nearest JSON equivalent of a value."""
-    try:
-        return _nearest(value, ())
-    except Exception as error:  # noqa: BLE001  # the methods of a value are user code
-        return _placeholder(value, error)
+        return Outcome((Text(0, placeholder(value, error)),), value)
 
 
 def failure(error: BaseException) -> Outcome:
@@ -100,10 +118,10 @@ def _messages(error: BaseException) -> Iterable[str]:
         case BaseExceptionGroup():
             for inner in error.exceptions:
                 yield from _messages(inner)
-        case ToolError() | ArgumentsError() if message := _str(error):
+        case ToolError() | ArgumentsError() if message := text_of(error):
             yield message
         case _:
-            message = _str(error)
+            message = text_of(error)
             yield f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
@@ -190,124 +208,8 @@ def _as_text(value: Any) -> str:
             case None:
                 return NOTHING
             case _:
-                return _json(value)
+                return compact_json(value)
+    except NoJSONFormError:
+        raise
     except Exception as error:  # noqa: BLE001  # the methods of a value are user code
-        return _placeholder(value, error)
-
-
-def _placeholder(value: Any, error: Exception) -> str:
-    return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
-
-
-def _json(value: Any) -> str:
-    try:
-        return _dumped(value)
-    except (TypeError, ValueError, RecursionError):  # not JSON
-        nearest = _nearest(value, ())
-    return nearest if isinstance(nearest, str) else _dumped(nearest)
-
-
-def _dumped(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def _nearest(value: Any, above: tuple[int, ...]) -> Any:
-    """The nearest JSON equivalent of a value; `above` are the ids of the objects that contain it."""
-    match value:
-        case None | bool():
-            return value
-        case Enum():
-            return _nearest(value.value, above)
-        case str():
-            return join_surrogates(str.__str__(value))
-        case int():
-            return int(value)
-        case float():
-            return float(value) if math.isfinite(value) else _not_a_number(value)
-        case bytes() | bytearray() | memoryview():
-            return _decoded(bytes(value))
-    if id(value) in above:
-        return f"<this {type(value).__name__} again>"
-    if len(above) >= MAX_NESTING:
-        return "…"
-    return _nearest_container(value, (*above, id(value)))
-
-
-def _nearest_container(value: Any, above: tuple[int, ...]) -> Any:
-    """The nearest JSON equivalent of a container or an object."""
-    match value:
-        case Mapping():
-            return {_key(key, above): _nearest(item, above) for key, item in value.items()}
-        case Set():
-            return [_nearest(item, above) for item in _ordered(value)]
-        case Sequence() | ValuesView():
-            return [_nearest(item, above) for item in value]
-        case os.PathLike():
-            return _nearest(os.fspath(value), above)
-        case type():
-            return value.__qualname__
-        case object(model_dump=dump) if callable(dump):  # a pydantic model
-            return _nearest(dump(mode="json", warnings=False), above)
-        case object(tolist=items) if callable(items):  # a NumPy array or scalar
-            return _nearest(items(), above)
-    if (fields := _fields(value)) is not None:
-        return {name: _nearest(getattr(value, name, None), above) for name in fields}
-    return _leaf(value)
-
-
-def _fields(value: Any) -> Iterable[str] | None:
-    """The field names of a dataclass, struct or attrs object, or of an object without its own `__str__`."""
-    match value:
-        case object(__dataclass_fields__=fields) | object(__struct_fields__=fields):
-            return list(fields)
-        case object(__attrs_attrs__=fields):
-            return [field.name for field in fields]
-        case object(__dict__=dict(fields)) if _has_default_str(value):
-            return [name for name in fields if not name.startswith("_")] or None
-        case _:
-            return None
-
-
-def _has_default_str(value: Any) -> bool:
-    kind: Any = type(value)
-    return kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__
-
-
-def _leaf(value: Any) -> Any:
-    """Dates, UUIDs and decimals as msgspec writes them; anything else as its `str()`."""
-    try:
-        return msgspec.to_builtins(value)
-    except (TypeError, ValueError):
-        return f"<{type(value).__name__}>" if _has_default_str(value) else _str(value)
-
-
-def _str(value: Any) -> str:
-    """`str(value)`, or a placeholder if that raises."""
-    try:
-        return str(value)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # `__str__` is user code
-        return f"<{type(value).__name__} whose __str__ raised {type(error).__name__}>"
-
-
-def _key(key: Any, above: tuple[int, ...]) -> str:
-    nearest = _nearest(key, above)
-    return nearest if isinstance(nearest, str) else _dumped(nearest)
-
-
-def _ordered(items: Iterable[Any]) -> list[Any]:
-    """The items of a set, sorted if possible, so that equal sets have equal text."""
-    try:
-        return sorted(items)
-    except TypeError:
-        return list(items)
-
-
-def _not_a_number(value: float) -> str:
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _decoded(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return f"<{len(data)} bytes that are not text>"
+        return placeholder(value, error)
