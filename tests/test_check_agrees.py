@@ -31,7 +31,7 @@ UNSEEN = {
     "lost in reading, which takes more than the provider": {
         "arguments as text", "arguments as an object", "a result as text", "openai-chat: no parts", "no calls",
         "openai-chat: nothing said", "a null", "parts", "no base64", "another vendor's block", "a thought",
-        "a field of others", "a signature",
+        "a field of others", "a signature", "gemini: a call after words",
     },
     "only its owner can tell": {
         "a foreign signature", "another signature", "an altered secret", "a foreign secret", "a forgotten item",

@@ -164,17 +164,35 @@ def _merged(messages: Iterable[tuple[Message, bool]]) -> Iterator[Message]:
 
 
 def _assistant(message: Message, prompt: Prompt) -> Message | None:
-    """Returns the text of an assistant message with its calls below; None if it is empty."""
-    calls = _calls(message)
-    if not calls and not any(isinstance(part, Reasoning | Refusal | Opaque) for part in message.parts):
+    """Returns the text of an assistant message with its calls, in their order; None if it is empty."""
+    if not _calls(message) and not any(isinstance(part, Reasoning | Refusal | Opaque) for part in message.parts):
         return message
-    content = [*_content(message)]
-    text = "".join(part for part in content if isinstance(part, str))
-    blocks = "\n".join(_blocks(calls, prompt))
-    separator = "\n" if text and blocks and not text.endswith("\n") else ""
-    parts: list[Content] = [text + separator + blocks] if text or blocks else []
-    parts += [part for part in content if not isinstance(part, str)]
+    text = ""
+    for piece in _pieces(message, prompt):
+        separator = "\n" if text and not text.endswith("\n") and not piece.startswith("\n") else ""
+        text += separator + piece
+    parts: list[Content] = [text] if text else []
+    parts += [part for part in _content(message) if not isinstance(part, str)]
     return _message("assistant", parts) if parts else None
+
+
+def _pieces(message: Message, prompt: Prompt) -> Iterator[str]:
+    """Yields the texts and the blocks of calls in their order; white space between calls does not separate them."""
+    parts = [part for part in message.parts if isinstance(part, Text | Refusal | ToolCall | ToolCallInvalid)]
+    numbers = [number for number, part in enumerate(parts) if isinstance(part, ToolCall | ToolCallInvalid)]
+    kept = [
+        part
+        for number, part in enumerate(parts)
+        if not isinstance(part, Text | Refusal)
+        or part.text.strip()
+        or not numbers
+        or not numbers[0] < number < numbers[-1]
+    ]
+    for is_text, group in groupby(kept, key=lambda part: isinstance(part, Text | Refusal)):
+        if is_text:
+            yield "".join(part.text for part in group if isinstance(part, Text | Refusal))
+        else:
+            yield "\n".join(_blocks([call for call in group if isinstance(call, ToolCall | ToolCallInvalid)], prompt))
 
 
 def _calls(message: Message) -> list[ToolCall | ToolCallInvalid]:

@@ -16,6 +16,7 @@ from penstock.wires.shared.fields import (
     read_object,
     read_parts,
     read_text,
+    refuse_unread,
     to_json,
     type_of_url,
     unreadable,
@@ -30,6 +31,7 @@ WIRE = FACTS.wire
 _CONTENT_BLOCKS = ("search_result", "container_upload", "tool_reference", "mid_conv_system")
 """The blocks of a user message that are kept as a whole."""
 _CALL_STATES = ("caller", "toolset_name")
+_CALL = ("type", "id", "name", "input", *_CALL_STATES)
 _USUAL_CALLER = {"type": "direct"}
 _RESULT = ("type", "tool_use_id", "content", "is_error", "name", "toolset_name")
 _SOURCE = ("type", "media_type", "data", "url", "file_id")
@@ -60,6 +62,13 @@ class AnthropicReader(MessageReader):
 
     def is_request(self, body: Json) -> bool:
         return isinstance(body.get("system"), str | list) or "anthropic_version" in body
+
+    def is_continued(self, body: Json) -> bool:
+        match body.get("thread"):
+            case {"type": "continue"}:
+                return True
+            case _:
+                return False
 
     def is_typical(self, message: Json) -> bool:
         return any(map(_is_block, _blocks(message)))
@@ -117,6 +126,8 @@ class AnthropicReader(MessageReader):
 
     def read_result(self, part: Json, at: str, context: ReadContext) -> ToolResult:
         content = part.get("content")
+        if content is None:
+            refuse_unread(part, _RESULT, at, "content")
         builder = MessageBuilder(WIRE, context.calls, at)
         for place, inner in read_parts(content, f"{at}.content"):
             context.read_content(builder, inner, place)
@@ -146,11 +157,13 @@ READER = AnthropicReader()
 
 
 def _read_call(parts: MessageBuilder, part: Json, at: str) -> None:
+    if part.get("input") is None:
+        refuse_unread(part, _CALL, at, "input")
     block = parts.call(read_text(part, "id", at), read_text(part, "name", at), part.get("input"), at)
     for kind in _CALL_STATES:
         if part.get(kind) != _USUAL_CALLER:
             parts.state(block, kind, part.get(kind), WIRE)
-    parts.state(block, PART_FIELDS, other_fields(part, ("type", "id", "name", "input", *_CALL_STATES)), WIRE)
+    parts.state(block, PART_FIELDS, other_fields(part, _CALL), WIRE)
 
 
 def _read_content_document(parts: MessageBuilder, part: Json, content: Any, at: str) -> None:

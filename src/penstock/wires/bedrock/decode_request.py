@@ -22,6 +22,7 @@ from penstock.wires.shared.fields import (
     read_objects,
     read_text,
     refuse_other_fields,
+    refuse_unread,
     to_json,
     unreadable,
 )
@@ -170,6 +171,8 @@ def _result(block: Json, at: str, calls: CallMatcher) -> ToolResult:
         else:
             _read_content(content, inner, inner_at)
     fields = other_fields(tool_result, ("toolUseId", "content", "status"))
+    if tool_result.get("content") is None:
+        refuse_unread(fields, (), place, "content")
     return build_result(
         read_text(tool_result, "toolUseId", place),
         content,
@@ -189,6 +192,8 @@ def _assistant(blocks: list[tuple[str, Json]], place: str, calls: CallMatcher) -
                 id, name = (read_text(call, field, f"{at}.toolUse") for field in ("toolUseId", "name"))
                 number = parts.call(id, name, call.get("input"), at)
                 fields = other_fields(call, ("toolUseId", "name", "input"))
+                if call.get("input") is None:
+                    refuse_unread(fields, (), f"{at}.toolUse", "input")
                 parts.state(number, PART_FIELDS, nested("toolUse", fields))
             case {"reasoningContent": {"reasoningText": {"text": str(text)} as thought, **more}} if (
                 thought.keys() <= _THOUGHT and not more

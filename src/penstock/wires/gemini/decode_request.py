@@ -1,5 +1,6 @@
 """Reads Gemini's contents, in the spelling of the wire (`functionCall`) and of Google's SDK (`function_call`).
 
+Contents of one role that follow each other are one message: Google's chats keep one for each chunk of a response.
 Calls and responses without ids are matched by the name of the tool and their order (QUIRKS 148).
 """
 
@@ -28,6 +29,7 @@ from penstock.wires.shared.fields import (
     read_parts,
     read_text,
     refuse_other_fields,
+    refuse_unread,
     to_json,
     type_of_url,
     unreadable,
@@ -146,11 +148,13 @@ def _model(placed_parts: list[tuple[str, dict[str, Any]]], place: str, calls: Ca
                     raise unreadable(at, f"{describe_part(part)} is not a known part of an answer")
                 block = parts.opaque(next((key for key in STATE_PARTS if key in kept), next(iter(kept))), kept)
         parts.state(block, SIGNATURE, signature)
-    return parts.build("assistant")
+    return parts.build("assistant", joins="chunk")
 
 
 def _call(parts: MessageBuilder, call: Json, at: str, calls: CallMatcher) -> int:
     name = read_text(call, "name", f"{at}.functionCall")
+    if call.get("args") is None:
+        refuse_unread(call, ("id", "name", "args"), f"{at}.functionCall", "args")
     vendor_id = read_text(call, "id", f"{at}.functionCall")
     block = parts.call(vendor_id or calls.new_id(name), name, call.get("args"), at)
     parts.state(block, "id", vendor_id)
@@ -167,7 +171,7 @@ def _build(placed_parts: list[tuple[str, dict[str, Any]]], place: str, calls: Ca
         if role == "system":
             refuse_other_fields(part, ("text", "thought"), at)
         _read_content(parts, part, at)
-    return parts.build(role)
+    return parts.build(role, joins="alone" if role == "system" else "item")
 
 
 def _read_content(parts: MessageBuilder, part: Json, at: str) -> None:
@@ -202,6 +206,8 @@ def _response(part: Json, at: str, calls: CallMatcher) -> ToolResult:
     place = f"{at}.functionResponse"
     response = read_object(part["functionResponse"], place)
     name = read_text(response, "name", place)
+    if response.get("response") is None:
+        refuse_unread(response, ("id", "name", "response", "parts"), place, "response")
     builder = MessageBuilder(WIRE, calls, place)
     text, is_error = _response_text(response.get("response"))
     builder.text(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.wires.ollama.facts import FACTS
@@ -46,9 +46,6 @@ class OllamaReader(MessageReader):
             data = base64_text(value)
             kind = next((kind for start, kind in _STARTS.items() if data.startswith(start)), "image/png")
             yield at, {"type": "image_url", "image_url": {"url": data_url(kind, data)}}
-
-    def known_fields(self, message: Json) -> Iterable[str]:
-        return ("images",)
 
 
 READER = OllamaReader()

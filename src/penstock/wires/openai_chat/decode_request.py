@@ -17,6 +17,7 @@ from penstock.wires.shared.fields import (
     read_object,
     read_objects,
     read_text,
+    refuse_unread,
     type_of_url,
     unreadable,
 )
@@ -118,6 +119,7 @@ class ChatReader(MessageReader):
             parts.at = at = f"{place}.function_call"
             function = read_object(message["function_call"], at)
             name = read_text(function, "name", at)
+            _refuse_unread_arguments(function, "arguments", at)
             parts.call(parts.calls.new_id(name), name, function.get("arguments"), at)
 
     def known_fields(self, message: Json) -> Iterator[str]:
@@ -143,17 +145,24 @@ def _reasoning_text(piece: Any, at: str) -> str:
             raise unreadable(at, "its thinking may contain only text")
 
 
+def _refuse_unread_arguments(function: Json, field: str, at: str) -> None:
+    if function.get(field) is None:
+        refuse_unread(function, ("name", field), at, field)
+
+
 def _read_call(parts: MessageBuilder, call: Json, at: str) -> None:
     match call:
         case {"function": function}:
             inner = read_object(function, f"{at}.function")
             name, arguments = read_text(inner, "name", f"{at}.function"), inner.get("arguments")
+            _refuse_unread_arguments(inner, "arguments", f"{at}.function")
             has_no_id = not call.get("id") and isinstance(arguments, Mapping)  # as some servers write it
             id = parts.calls.new_id(name) if has_no_id else read_text(call, "id", at)
             block = parts.call(id, name, arguments, at)
         case {"custom": custom}:
             inner = read_object(custom, f"{at}.custom")
             id, name = read_text(call, "id", at), read_text(inner, "name", f"{at}.custom")
+            _refuse_unread_arguments(inner, "input", f"{at}.custom")
             block = parts.call(id, name, inner.get("input"), at, "custom")
         case _:
             raise unreadable(at, "is neither a function call nor a custom call")

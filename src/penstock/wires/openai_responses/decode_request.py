@@ -20,6 +20,7 @@ from penstock.wires.shared.fields import (
     read_objects,
     read_parts,
     read_text,
+    refuse_unread,
     type_of_url,
     unreadable,
 )
@@ -115,13 +116,13 @@ def _read(item: Json, place: str, context: ReadContext, *, is_among_items: bool)
         case "message":
             yield _message(item, place, context)
         case "function_call_output" | "custom_tool_call_output":
-            yield place_results([(place, _result(item, place, context))], place, is_item=True)
+            yield place_results([(place, _result(item, place, context))], place, joins="item")
         case str(kind) if kind not in _ITEMS and not is_among_items:
             raise unreadable(place, f"has no role, and {kind!r} is not a type of Responses items; {WHAT_TO_SEND}")
         case str(kind):
             parts = MessageBuilder(WIRE, context.calls, place)
             _read_output(parts, kind, item, place)
-            yield parts.build("assistant", is_item=True)
+            yield parts.build("assistant", joins="item")
         case _:
             raise unreadable(place, "needs a 'type' that is a string")
 
@@ -131,6 +132,8 @@ def _read_output(parts: MessageBuilder, kind: str, item: Json, place: str) -> No
     if kind in _CALLS:
         call, field = _CALLS[kind]
         id, name = read_text(item, "call_id", place), read_text(item, "name", place)
+        if item.get(field) is None:
+            refuse_unread(item, ("type", "call_id", "name", field, "parsed_arguments"), place, field)
         block = parts.call(id, name, item.get(field), place, call)
         fields = other_fields(item, ("type", "call_id", "name", field, "parsed_arguments"))
         parts.state(block, kind, fields and {key: item[key] for key in item if key != field})
@@ -152,11 +155,15 @@ def _message(item: Json, place: str, context: ReadContext) -> PlacedMessage:
     match item.get("role"):
         case "assistant":
             _read_answer(parts, item, fields, place)
-            return parts.build("assistant", is_item=True)
+            if parts.is_empty:
+                refuse_unread(fields, (), place, "content")
+            return parts.build("assistant", joins="item")
         case "user" | "system" | "developer" as role:
             for at, part in read_parts(item.get("content"), f"{place}.content"):
                 parts.at = at
                 context.read_content(parts, part, at)
+            if parts.is_empty:
+                refuse_unread(fields, (), place, "content")
             if fields:
                 parts.at = place
                 parts.opaque(MESSAGE_FIELDS, fields)
@@ -180,6 +187,8 @@ def _read_answer(parts: MessageBuilder, item: Json, fields: Json, place: str) ->
 
 def _result(item: Json, place: str, context: ReadContext) -> ToolResult:
     output = item.get("output")
+    if output is None:
+        refuse_unread(item, ("type", "call_id", "output"), place, "output")
     content = MessageBuilder(WIRE, context.calls, place)
     for at, part in read_parts(output, f"{place}.output"):
         context.read_content(content, part, at)

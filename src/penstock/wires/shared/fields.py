@@ -16,6 +16,13 @@ from penstock.jsontext.surrogates import join_all_surrogates
 
 Json = Mapping[str, Any]
 
+ABOUT = frozenset({
+    "annotations", "cache_control", "cachePoint", "caller", "created_at", "created_by", "id", "index", "metadata",
+    "model", "name", "namespace", "partialArgs", "phase", "prefix", "scheduling", "status", "timestamp",
+    "toolset_name", "type", "willContinue",
+})  # fmt: skip
+"""Fields that are about a message, a call or a result, and hold none of its content."""
+
 MAX_LEVELS = MAX_DEPTH + 8
 """How deep a message may be nested: as deep as the arguments of a call, which are some levels down."""
 
@@ -111,6 +118,13 @@ def refuse_other_fields(fields: Json, known: Iterable[str], place: str) -> None:
     """Raise if there are fields that have no place in our messages or requests."""
     if others := other_fields(fields, known):
         raise unreadable(place, f"has fields that cannot be kept ({', '.join(map(repr, others))}); remove them")
+
+
+def refuse_unread(fields: Json, known: Iterable[str], place: str, content: str) -> None:
+    """Raise if something without its content has fields that are not known: the content is probably in one of them."""
+    if others := [name for name in other_fields(fields, known) if name not in ABOUT]:
+        names = ", ".join(map(repr, others))
+        raise unreadable(place, f"has no {content!r}, and {names} is not read; put it into {content!r}")
 
 
 def to_json(value: Any) -> Any:

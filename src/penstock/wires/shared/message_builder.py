@@ -12,7 +12,7 @@ from penstock.events import CallKind, Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import PART_FIELDS, RESULT_CONTENT, WHOLE_BLOCK, File, Image, Message, Part, Role, ToolResult
 from penstock.wires.shared.call_matcher import CallMatcher
 from penstock.wires.shared.fields import Json, json_text, to_json
-from penstock.wires.shared.places import PlacedMessage, Places
+from penstock.wires.shared.places import Joins, PlacedMessage, Places
 
 
 class MessageBuilder:
@@ -26,10 +26,15 @@ class MessageBuilder:
         self._parts: list[tuple[Part, str]] = []
         self._blocks = 0
 
-    def build(self, role: Role, *, is_item: bool = False) -> PlacedMessage:
+    def build(self, role: Role, *, joins: Joins = "alone") -> PlacedMessage:
         """The message, with its places."""
         message = Message(role, tuple(part for part, _ in self._parts))
-        return PlacedMessage(message, Places(self._place, tuple(at for _, at in self._parts)), is_item)
+        return PlacedMessage(message, Places(self._place, tuple(at for _, at in self._parts)), joins)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no parts yet."""
+        return not self._parts
 
     def text(self, text: str, fields: Json | None = None, wire: str = "") -> int:
         """Add a text, with other fields as vendor state; returns its block, as do the methods below."""

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.messages import MESSAGE_FIELDS, ToolResult
 from penstock.wires.shared.fields import (
+    ABOUT,
     WHAT_TO_SEND,
     Json,
     describe_part,
     other_fields,
     read_parts,
     read_text,
+    refuse_other_fields,
+    refuse_unread,
     unreadable,
 )
 from penstock.wires.shared.message_builder import MessageBuilder, build_result
@@ -44,7 +47,7 @@ def read(message: Json, place: str, context: ReadContext, wire: str) -> Iterator
         case "assistant":
             yield _assistant(message, place, context, wire)
         case "tool" | "function":
-            yield place_results([(place, _result(message, place, context, wire))], place, is_item=True)
+            yield place_results([(place, _result(message, place, context, wire))], place, joins="item")
         case None:
             raise unreadable(place, f"has no role, only: {', '.join(map(str, message)) or 'nothing'}; {WHAT_TO_SEND}")
         case role:
@@ -76,6 +79,8 @@ def _read_system(parts: MessageBuilder, content: Any, place: str, context: ReadC
 
 def _keep_fields(parts: MessageBuilder, fields: Json, place: str, context: ReadContext) -> None:
     """Keep the fields of a message that have no other place, as vendor state."""
+    if parts.is_empty:
+        refuse_unread(fields, (), place, "content")
     if fields:
         parts.at = place
         parts.opaque(MESSAGE_FIELDS, fields, context.fields_wire(parts.wire))
@@ -94,6 +99,8 @@ def _user(message: Json, place: str, context: ReadContext, wire: str) -> Iterato
             yield _user_parts([*group], fields, place, context, wire)
     if not content:
         yield _user_parts([], fields, place, context, wire)
+    elif all(context.result_reader(part) for _, part in content):  # which have no place for the fields
+        refuse_other_fields({name: fields[name] for name in fields if name not in ABOUT}, (), place)
 
 
 def _user_parts(
@@ -109,6 +116,8 @@ def _user_parts(
 
 def _result(message: Json, place: str, context: ReadContext, wire: str) -> ToolResult:
     content = message.get("content")
+    if content is None:
+        refuse_unread(message, _RESULT, place, "content")
     builder = MessageBuilder(wire, context.calls, place)
     for at, part in [*read_parts(content, f"{place}.content"), *context.parts_beside(message, place)]:
         context.read_content(builder, part, at)
