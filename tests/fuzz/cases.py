@@ -12,12 +12,13 @@ from msgspec import UNSET, Struct, UnsetType
 from tests.fuzz.answers import Answer
 from tests.support import aws_message
 
-Kind = Literal["valid", "harmless", "unreadable", "repeated", "wild"]
+Kind = Literal["valid", "harmless", "unreadable", "garbled", "repeated", "wild"]
 """What was done to the stream.
 
 `valid`: nothing. `harmless`: keep-alives and unknown things were inserted, which change neither text nor calls.
-`unreadable`: frames were replaced by something that cannot be read, so that no other call may come out. `repeated`: a
-call was sent twice, with the same id. `wild`: anything; only what holds for every stream is expected.
+`unreadable`: frames were replaced by something that cannot be read, so that no other call may come out. `garbled`: a
+byte was inserted that is not UTF-8, with the same consequence. `repeated`: a call was sent twice, with the same id.
+`wild`: anything; only what holds for every stream is expected.
 """
 Style = Literal["usual", "crlf", "unnamed", "body", "array", "escaped"]
 """How the frames become bytes: as the wire does it, or with other line ends, without event names, as one JSON body, as

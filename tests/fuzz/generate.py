@@ -13,11 +13,12 @@ import msgspec
 
 from tests.fuzz.answers import Answer, random_answer
 from tests.fuzz.bodies import body_of
-from tests.fuzz.cases import Case, Piece, Style, encode_frame, plain
+from tests.fuzz.cases import Case, Kind, Piece, Style, encode_frame, plain
 from tests.fuzz.mutations import mutate
 from tests.fuzz.protocols import WIRES, Frame, stream_of
 from tests.support import vectors
 
+KINDS: list[Kind] = ["valid", "harmless", "unreadable", "garbled", "repeated", "wild"]
 KEEP_ALIVES = [
     ": keep-alive\n\n", ":\n\n", ": OPENROUTER PROCESSING\n\n", "data: \n\n", "data:\n\n", "data: ping\n\n",
     "data: : still here\n\n", "retry: 3000\n\n", "\n", "event: ping\n\n",
@@ -28,7 +29,7 @@ UNREADABLE_TEXTS = ["hello", "{", '{"choices":[{"del', ': {"a": 1', "[1, 2", '"'
 def make_case(wire: str, seed: int) -> Case:
     """The case of this seed."""
     chance = Random(f"{wire} {seed}")
-    kind = chance.choices(["valid", "harmless", "unreadable", "repeated", "wild"], [5, 15, 15, 5, 60])[0]
+    kind = chance.choices(KINDS, [5, 15, 12, 3, 5, 60])[0]
     if kind == "wild":
         return _wild(wire, seed, chance)
     answer = random_answer(chance)
@@ -40,6 +41,8 @@ def make_case(wire: str, seed: int) -> Case:
             return _with_harmless(case, chance)
         case "unreadable":
             return _with_unreadable(case, chance)
+        case "garbled":
+            return _with_garbled(case, chance)
         case "repeated":
             return _with_repeated(case, chance)
     return _as_body(case, chance)
@@ -149,6 +152,19 @@ def unreadable_frame(case: Case, frame: Frame, chance: Random) -> Frame:
     text = json.dumps(frame)
     cut = text[: chance.randrange(1, len(text))] if chance.random() < 0.5 else chance.choice(UNREADABLE_TEXTS)
     return cut + "\n" if case.wire == "ollama" else f"data: {cut}\n\n"
+
+
+def _with_garbled(case: Case, chance: Random) -> Case:
+    """A byte that is not UTF-8 somewhere in a frame, as a proxy that recodes text leaves it."""
+    pieces = list(case.pieces)
+    at = chance.randrange(len(pieces))
+    data = encode_frame(case.wire, pieces[at].frame, case.style)
+    if case.wire == "bedrock" or b"{" not in data:
+        return case
+    position = chance.randrange(data.index(b"{"), len(data.rstrip()))
+    garbled = data[:position] + b"\xff" + data[position:]
+    pieces[at] = Piece({"$bytes": garbled.hex()}, instead_of=pieces[at].frame)
+    return msgspec.structs.replace(case, kind="garbled", pieces=pieces)
 
 
 # Calls that are sent twice.

@@ -241,7 +241,7 @@ def meaning(case: Case, whole: list[StreamChunk], body: bytes) -> Found:
         yield from _valid(case, whole)
     elif case.kind in ("harmless", "repeated"):
         yield from _unchanged(case, whole)
-    elif case.kind == "unreadable":
+    elif case.kind in ("unreadable", "garbled"):
         yield from _lost(case, whole)
 
 
@@ -291,6 +291,8 @@ def _lost(case: Case, whole: list[StreamChunk]) -> Found:
     for call in calls_of(whole):
         if call[2:] not in known:
             yield "no call with a hole", f"{call}"
+    if case.kind == "garbled":
+        return  # in a text it is only a character that cannot be read
     reason = penstock.collect(whole).finish_reason
     if reason != "cut" and not any(isinstance(event, Error) for event in whole):
         yield "a hole is an error", f"finish {reason}"
