@@ -97,6 +97,47 @@ def test_a_body_that_is_not_a_stream_is_reported(wire: str, body: bytes) -> None
     assert joined(decoded(wire, pieces_of(body, 1))) == joined(stream)
 
 
+NOT_UTF8 = [b"\xff", b"\xc3", b"\x80", b"\xed\xa0\x80"]  # the last is a surrogate
+
+
+@pytest.mark.parametrize("wire", [*WIRES, *ALIASES])
+def test_a_call_with_bytes_that_are_not_utf8_never_runs(wire: str) -> None:
+    chance = random.Random(wire)
+    for vector in vectors():
+        if vector.wire != wire or not vector.expected.get("tool_calls"):
+            continue
+        calls = [(call.name, call.arguments) for call in penstock.collect(decoded(wire, [vector.body()])).tool_calls]
+        encoded = [frame_bytes(wire, item) for item in vector.frames]
+        for at in chance.sample(range(len(encoded)), min(4, len(encoded))):
+            body = b"".join([*encoded[:at], garble(wire, vector.frames[at], chance), *encoded[at + 1 :]])
+            turn = penstock.collect(stream := decoded(wire, [body]))
+            assert [call for call in turn.tool_calls if (call.name, call.arguments) not in calls] == [], vector.name
+            assert joined(decoded(wire, random_pieces(body, at))) == joined(stream), vector.name
+
+
+def garble(wire: str, item: Any, chance: random.Random) -> bytes:
+    """A frame with bytes that are not UTF-8 in its payload or in the name of its event."""
+    if wire == "bedrock" and isinstance(item, dict) and len(item) == 1:
+        [(event, payload)] = item.items()
+        data = json.dumps(payload).encode()
+        at = chance.randrange(len(data) + 1)
+        return framed(wire, data[:at] + chance.choice(NOT_UTF8) + data[at:], event)
+    data = frame_bytes(wire, item)
+    at = chance.randrange(len(data.rstrip()) + 1)
+    return data[:at] + chance.choice(NOT_UTF8) + data[at:]
+
+
+@every_wire
+def test_text_with_bytes_that_are_not_utf8_is_an_error(wire: str) -> None:
+    body = b"".join(frame_bytes(wire, item) for item in frames_of(wire))
+    garbled = framed(wire, b'{"text": "\xff"}')
+    end = len(BEGINNINGS[wire])
+    turn = penstock.collect(decoded(wire, [body[:end] + garbled + body[end:]]))
+    assert (turn.text, turn.finish_reason) == (streams.TEXT, "error")
+    assert turn.error is not None
+    assert turn.error.code == "unreadable_frame"
+
+
 ERROR_BODIES = {
     "openai": {"error": {"message": "no such boat", "type": "invalid_request_error", "code": "boat_not_found"}},
     "anthropic": {"type": "error", "error": {"type": "not_found_error", "message": "no such boat"}, "request_id": "r"},

@@ -102,6 +102,8 @@ def sse_block(block: list[tuple[bytes, bytes]]) -> Seen:
             out.append(("error", value))
         elif name not in (b"", b"id", b"retry"):
             out.append(("stray:", line))
+    if data and "\ufffd" in event:  # the name is not UTF-8: it may be any event
+        return [*out, ("stray:", b"".join(line + end for line, end in block).rstrip(b"\r\n"))]
     is_json_each = all(re.fullmatch(rb"\s*({.*}|\[DONE\])\s*", line) for line in data)
     payloads = data if is_json_each else [b"\n".join(data)]
     return out + [(event, payload) for payload in payloads if data]

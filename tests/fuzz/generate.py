@@ -13,10 +13,10 @@ import msgspec
 
 from tests.fuzz.answers import Answer, random_answer
 from tests.fuzz.bodies import body_of
-from tests.fuzz.cases import Case, Kind, Piece, Style, encode_frame, plain
+from tests.fuzz.cases import Case, Kind, Piece, Style, encode_frame, plain, text_of
 from tests.fuzz.mutations import mutate
 from tests.fuzz.protocols import WIRES, Frame, stream_of
-from tests.support import vectors
+from tests.support import aws_message, vectors
 
 KINDS: list[Kind] = ["valid", "harmless", "unreadable", "garbled", "repeated", "wild"]
 KEEP_ALIVES = [
@@ -24,6 +24,9 @@ KEEP_ALIVES = [
     "data: : still here\n\n", "retry: 3000\n\n", "\n", "event: ping\n\n",
 ]  # fmt: skip
 UNREADABLE_TEXTS = ["hello", "{", '{"choices":[{"del', ': {"a": 1', "[1, 2", '"', "}", "{'a': 1}", "undefined"]
+
+
+NOT_UTF8 = [b"\xff", b"\xc3", b"\x80", b"\xed\xa0\x80", b"\xc0\xaf"]  # the last two: a surrogate, an overlong form
 
 
 def make_case(wire: str, seed: int) -> Case:
@@ -158,13 +161,21 @@ def _with_garbled(case: Case, chance: Random) -> Case:
     """A byte that is not UTF-8 somewhere in a frame, as a proxy that recodes text leaves it."""
     pieces = list(case.pieces)
     at = chance.randrange(len(pieces))
-    data = encode_frame(case.wire, pieces[at].frame, case.style)
-    if case.wire == "bedrock" or b"{" not in data:
-        return case
-    position = chance.randrange(data.index(b"{"), len(data.rstrip()))
-    garbled = data[:position] + b"\xff" + data[position:]
-    pieces[at] = Piece({"$bytes": garbled.hex()}, instead_of=pieces[at].frame)
+    frame = pieces[at].frame
+    if case.wire == "bedrock" and isinstance(frame, dict):
+        [(name, payload)] = frame.items()
+        garbled = aws_message(
+            {":message-type": "event", ":event-type": name}, _garble(text_of(payload, "usual"), chance)
+        )
+    else:
+        garbled = _garble(encode_frame(case.wire, frame, case.style), chance)
+    pieces[at] = Piece({"$bytes": garbled.hex()}, instead_of=frame)
     return msgspec.structs.replace(case, kind="garbled", pieces=pieces)
+
+
+def _garble(data: bytes, chance: Random) -> bytes:
+    position = chance.randrange(max(0, data.find(b"{")), len(data.rstrip()))
+    return data[:position] + chance.choice(NOT_UTF8) + data[position:]
 
 
 # Calls that are sent twice.

@@ -20,10 +20,6 @@ KNOWN: dict[str, Known] = {
     "a cut call without arguments is not whole": Known(
         "as with arguments: pieces after a finish reason, or after the final arguments of a Responses call", ["bedrock"]
     ),
-    "no call with a hole": Known(
-        "a call that begins after an unreadable frame gets the pieces of the one whose start was in that frame; bytes "
-        "in arguments that are not UTF-8 are replaced, and the call runs"
-    ),
     "calls of a prefix are calls of the whole": Known(
         "pieces after a finish reason, or after the end of a call's block, change a call that a prefix has whole; so "
         "does the item of a Responses call after its final arguments"

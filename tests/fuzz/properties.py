@@ -291,8 +291,6 @@ def _lost(case: Case, whole: list[StreamChunk]) -> Found:
     for call in calls_of(whole):
         if call[2:] not in known:
             yield "no call with a hole", f"{call}"
-    if case.kind == "garbled":
-        return  # in a text it is only a character that cannot be read
     reason = penstock.collect(whole).finish_reason
     if reason != "cut" and not any(isinstance(event, Error) for event in whole):
         yield "a hole is an error", f"finish {reason}"

@@ -24,6 +24,7 @@ _WHOLE = re.compile(rb"\s*(?:\{.*\}|\[DONE\])\s*")  # two such lines are two fra
 _CUT = re.compile(rb"(?:d(?:at?)?|e(?:v(?:en?)?)?)?")  # a prefix of `data` or `event`, where a stream was cut
 _STRIPPED = re.compile(rb"(?:event: ?[\w.-]*?)?data:([^\r\n]*?[}\]]) *(?:event:|data:)[^\r\n]*\Z")
 _FIELD = re.compile(rb'[\w-]+:[^{}\[\]"\\]*')  # a field whose value cannot be a piece of JSON
+_REPLACED = "\ufffd"  # stands for bytes that are not UTF-8
 _STRIDE = 16  # how many parts are checked at once
 _MAX_HEADINGS = 64
 _OVERLAP = 3  # the end of a block has at most four bytes, so up to three of them may be in the last read
@@ -141,7 +142,7 @@ class SSE:
         body = data[start + heading.start : end]
         payloads = body.split(heading.separator)
         if heading.is_pure(body, len(payloads) - 1):
-            out.append(Frames(heading.event, payloads))
+            out.append(Frames(heading.event, payloads, body.isascii()))
         else:
             self._mixed_run(heading, payloads, out)
         return end + heading.stop
@@ -189,8 +190,12 @@ class SSE:
             return
         plain = _PLAIN.match(lines)
         if plain and _is_one_line(payload := lines[plain.end() :]):
-            self._remember(plain, block)
-            out.append(Frames((plain[2] or b"").decode("utf-8", "replace"), [payload]))
+            event = (plain[2] or b"").decode("utf-8", "replace")
+            if _REPLACED in event:
+                out.append(_unreadable_name(lines))
+            else:
+                self._remember(plain, block)
+                out.append(Frames(event, [payload]))
             return
         if lines.startswith(b"{") or (lines.startswith(b"[") and _is_json(lines)):
             self._unframed(lines, out)
@@ -210,6 +215,9 @@ class SSE:
                     pass
                 case _:
                     out.append(_stray(line))
+        if payloads and _REPLACED in event:
+            out.append(_unreadable_name(lines))
+            return
         if len(payloads) > 1 and not all(_WHOLE.fullmatch(line) for line in payloads):
             payloads = [b"\n".join(payloads)]
         if payloads:
@@ -282,6 +290,11 @@ def _stray(line: bytes) -> Stray:
     """Reports a line without a known field. SSE ignores unknown fields, but a line with JSON may be a damaged frame."""
     is_foreign, is_ignored = not _CUT.fullmatch(line), _FIELD.fullmatch(line) is not None
     return Stray(line, "not a line of an event stream", is_foreign=is_foreign, is_ignored=is_ignored)
+
+
+def _unreadable_name(block: bytes) -> Stray:
+    """Reports a block of which the event name is not UTF-8: it may be any event."""
+    return Stray(block, "the name of an event is not UTF-8", is_foreign=True)
 
 
 def _is_json(data: bytes) -> bool:

@@ -122,6 +122,7 @@ class GeminiCalls:
 
     def _begin(self, part: FunctionCall) -> StreamedCall:
         streamed = self._last = StreamedCall(self._answer.call(part.id or "", part.name or ""), part.id or "")
+        streamed.call.is_damaged = self._answer.has_loss  # it may have begun earlier, in what was lost
         self._open.append(streamed)
         if part.id:
             self._by_id[part.id] = streamed

@@ -110,6 +110,8 @@ class ChatCalls:
     def _route(self, label: Label | None, id: str, name: str, piece: str, kind: CallKind) -> OpenCall | None:
         is_early = piece and not id and not name and label is not None and self._by_label.get(label) is None
         call = self._router.find(label, id, name, piece)
+        if is_early and self._answer.has_loss:  # the start of its call may be what was lost
+            call = None
         if is_early and label is not None:
             self._doubts.early_piece(label, is_lost=call is None)
         if call is None:
@@ -121,6 +123,7 @@ class ChatCalls:
 
     def _open(self, label: Label | None, id: str, name: str, kind: CallKind) -> OpenCall:
         call = self._answer.call(id, kind=kind)
+        call.is_damaged = self._answer.has_loss and not id  # it may have begun earlier, in what was lost
         self._router.opened(call, label)
         self._doubts.opened(call, label, name, self._router.current(label))
         self._assign(call, label, id, name)
@@ -168,7 +171,7 @@ class Doubts:
 
     def opened(self, call: OpenCall, label: Label | None, name: str, before: OpenCall | None) -> None:
         if label is not None and label in self._early:
-            call.is_damaged = self._early.pop(label)
+            call.is_damaged |= self._early.pop(label)
             self._late.append(call)
         if not name and before is not None and before.is_open:
             self._nameless.append((call, before))

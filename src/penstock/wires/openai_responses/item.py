@@ -262,7 +262,7 @@ class CallItem(Item):
     def close(self, is_confirmed: bool) -> None:
         # Empty arguments need confirmation (QUIRKS 33), and so does free text, which does not show its end.
         has_final_arguments = self.has_final_arguments and self.call.size > 0 and self.call.kind != "custom"
-        if self.data is not None and not self.call.size:
+        if self.data is not None and not self.call.size and not self.call.is_damaged:
             self.set_arguments(self._arguments(self.data))
         self._seal("call_end" if has_final_arguments else "finish" if is_confirmed else None)
 

@@ -25,6 +25,7 @@ class AnswerWriter:
         "_wire",
         "calls",
         "choice",
+        "has_loss",
         "is_short",
         "kinds",
         "message",
@@ -51,6 +52,7 @@ class AnswerWriter:
         self.kinds: set[str] = set()  # of content so far: text, reasoning, refusal
         self.whole_calls = 0
         self.is_short = False  # something seems to be missing
+        self.has_loss = False  # something was lost that may have been the start of a call
         self.raw_reason: str | None = None
         self.message = ""
 

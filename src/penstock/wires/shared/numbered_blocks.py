@@ -89,6 +89,8 @@ class NumberedWire(Wire):
             self.add_state(label, "input", piece)
         elif piece:
             tool = part if isinstance(part, OpenTool) else self._only_open_tool()
+            if tool is not part and self.answer.has_loss:  # the start of its call may be what was lost
+                tool = None
             if tool is None or tool.call.is_ended:
                 self.answer.is_short = True
                 self.unknown({"index": label, "input": piece}, "a piece of a call that is not open")

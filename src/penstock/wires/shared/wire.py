@@ -71,6 +71,7 @@ class Wire:
         self._last_fields: dict[tuple[int, str, str], Any] = {}  # the unknown fields that were reported
         self._has_unknown = False  # an Unknown was emitted
         self._has_hole = False  # a part of the stream could not be read
+        self._has_loss = False  # something was lost that may have been a piece of any call
         self._is_closing = False  # the bytes have ended: what cannot be read now was cut
         self._surrogates: EventSurrogateJoiner | None = None
 
@@ -108,7 +109,7 @@ class Wire:
 
     def feed_one(self, payload: bytes, event: str) -> list[StreamChunk]:
         """`feed` for a read that is exactly one frame, as reads are while a model streams."""
-        if self.is_ended or self._surrogates is not None:
+        if self.is_ended or self._surrogates is not None or not (payload.isascii() or is_utf8(payload)):
             return self.feed([Frames(event, [payload])])
         try:
             value = self.decode(payload)
@@ -130,7 +131,8 @@ class Wire:
         last = payloads[-1:] if payloads[-1] == DONE else []
         if last:
             payloads = payloads[:-1]
-        values = None if self.is_ended else decode_batch(self.decode, payloads)
+        is_text = frames.is_ascii or is_utf8(b"\n".join(payloads))
+        values = decode_batch(self.decode, payloads) if is_text and not self.is_ended else None
         if values:
             self.read_typed(values, payloads, event)
         else:
@@ -144,6 +146,12 @@ class Wire:
 
     def read_one(self, payload: bytes, event: str) -> None:
         """Reads one frame of any shape."""
+        if not is_utf8(payload):
+            text = payload.decode("utf-8", "replace")
+            if event != "error":
+                self.report_hole(text, "a frame that is not UTF-8")
+                return
+            payload = text.encode()  # no part of the answer, and its message says more than that it is not UTF-8
         try:
             value = self.decode(payload)
         except UNREADABLE:
@@ -224,6 +232,7 @@ class Wire:
         answer = self.answers.get(choice)
         if answer is None:
             answer = self.answers[choice] = AnswerWriter(self.out, choice, self._blocks, self.name, self._at_risk)
+            answer.has_loss = self._has_loss
         return answer
 
     def usage(self, raw: Mapping[str, Any]) -> None:
@@ -258,6 +267,9 @@ class Wire:
 
     def damage_calls(self) -> None:
         """Marks the open calls as damaged: a part of the stream could not be read."""
+        self._has_loss = True
+        for answer in self.answers.values():
+            answer.has_loss = True
         for call in self._at_risk:  # once for each: a closed call does not open again
             call.damage()
         self._at_risk.clear()
@@ -310,9 +322,9 @@ class Wire:
             else:
                 if not self.has_object_arguments or not isinstance(value, dict):
                     return value
-                if not repeats_keys(payload.decode("utf-8", "replace"), value):
+                if not repeats_keys(payload.decode(), value):
                     return value
-        text = payload.decode("utf-8", "replace")
+        text = payload.decode()
         if is_too_deep(text):
             self.report_hole(text, f"a frame nested deeper than MAX_DEPTH ({MAX_DEPTH})")
             return None
@@ -353,6 +365,15 @@ class Wire:
             self.error(error)
         else:
             self.unknown(value, note)
+
+
+def is_utf8(payload: bytes) -> bool:
+    """Whether a payload is text. A replaced byte would change the arguments of a call; some may be a part of a name."""
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def decode_batch(decode: Callable[[bytes], T], payloads: list[bytes]) -> list[T] | None:
