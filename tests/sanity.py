@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock import events
+from penstock.calls.arguments import WITHOUT_ARGUMENTS
 from penstock.events import (
     Error,
     Finish,
@@ -68,7 +69,7 @@ def assert_strict(call: ToolCall) -> None:
     """The arguments of a complete call are the strict JSON of its raw text (law 7)."""
     if call.kind == "custom":
         assert call.arguments == {"input": call.arguments_raw}
-    elif call.arguments_raw.strip() not in ("", "null"):
+    elif call.arguments_raw.strip() not in WITHOUT_ARGUMENTS:
         assert json.loads(call.arguments_raw) == call.arguments
     else:
         assert call.arguments == {}
