@@ -17,9 +17,17 @@ from typing import Annotated, Any, NamedTuple, assert_type
 import anthropic
 import pytest
 
-from penstock.declarations import read_declarations
+import penstock
+from penstock.adapters.xml_parser import StreamingXMLParser
+from penstock.declarations import read_declarations, tool_names
+from penstock.dialects.parser import TextParser
+from penstock.dialects.rescue import Rescue
+from penstock.dialects.stage import TextCalls
 from penstock.errors import ArgumentsError, UsageError
+from penstock.events import Finish, Text
 from penstock.jsontext.partial import PartialJSON
+from penstock.messages import user
+from penstock.testing import Scripted
 from penstock.tools.tool import Context, Tool, as_tool, as_tools, tool, tool_table
 from tests.tool_types import PARAMETERS, Json, Person, google, taking
 
@@ -335,6 +343,79 @@ def test_a_tool_is_accepted_as_a_declaration() -> None:
 
 
 # The context.
+
+
+def note(n: int, ok: bool, tags: list[int] | None = None) -> str:
+    """Take a note."""
+    return f"{n} {ok} {tags}"
+
+
+class Notes:
+    def note(self, n: int, ok: bool, tags: list[int] | None = None) -> str:
+        """Take a note."""
+        return f"{n} {ok} {tags}"
+
+    @tool
+    def kept(self, n: int, ok: bool, tags: list[int] | None = None) -> str:
+        """Keep a note."""
+        return f"{n} {ok} {tags}"
+
+
+class Taker:
+    def __call__(self, n: int, ok: bool, tags: list[int] | None = None) -> str:
+        """Take a note."""
+        return f"{n} {ok} {tags}"
+
+
+async def anote(n: int, ok: bool, tags: list[int] | None = None) -> str:
+    """Take a note."""
+    return f"{n} {ok} {tags}"
+
+
+def titled(n: int, ok: bool, tags: list[int] | None = None) -> str:
+    """Take a note."""
+    return f"{n} {ok} {tags}"
+
+
+titled.name = "an attribute"  # type: ignore[attr-defined]
+FUNCTIONS: list[tuple[str, Any]] = [
+    ("note", note), ("note", Notes().note), ("kept", Notes().kept), ("note", functools.partial(note)),
+    ("Taker", Taker()), ("Taker", Taker), ("anote", anote), ("titled", titled), ("note", tool(note)),
+    ("note", as_tool(note).declaration),
+]  # fmt: skip
+every_function = pytest.mark.parametrize(("name", "function"), FUNCTIONS, ids=range(len(FUNCTIONS)))
+NOTED = {"n": 2, "ok": True, "tags": [1]}
+XML = (
+    '<function_calls><invoke name="NAME"><parameter name="n">2</parameter><parameter name="ok">true</parameter>'
+    '<parameter name="tags">[1]</parameter></invoke></function_calls>'
+)
+
+
+@every_function
+def test_a_function_is_a_tool_with_its_types_wherever_tools_are_taken(name: str, function: Any) -> None:
+    text = XML.replace("NAME", name)
+    parser = TextParser("xml", tools=[function])
+    assert [call.arguments for call in penstock.extract(parser.feed(text) + parser.close())] == [NOTED]
+    xml = StreamingXMLParser(tools=[function])
+    assert [call.arguments for call in xml.feed(text)[1] + xml.close()[1]] == [NOTED]
+    for stage in (TextCalls("xml", [function]), TextCalls(["hermes", "xml"], iter([function])), Rescue([function])):
+        events = [event for chunk in (Text(0, text), Finish("stop")) for event in stage.feed(chunk)]
+        assert [call.arguments for call in penstock.extract(events + stage.close())] == [NOTED]
+    [system, _] = penstock.render([user("Hi")], [function], "hermes")
+    assert '"integer"' in system.text
+    assert name in system.text
+    assert tool_names([function]) == (name,)
+    penstock.Decoder("openai-chat", tools=[function])
+
+
+@every_function
+@pytest.mark.parametrize("calls", ["native", "xml"])
+def test_a_function_is_declared_to_a_model_with_its_types(name: str, function: Any, calls: str) -> None:
+    script = Scripted([XML.replace("NAME", name) if calls == "xml" else "Hi."])
+    model = penstock.Model("openai-compatible:m", base_url="http://x.test/v1", api_key="k", via=script)
+    turn = model.complete("Go.", [function], calls=calls)
+    assert '\\"integer\\"' in json.dumps(script.requests[0].body) or '"integer"' in json.dumps(script.requests[0].body)
+    assert [call.arguments for call in turn.tool_calls] == ([NOTED] if calls == "xml" else [])
 
 
 def test_the_context_is_passed_and_not_in_the_schema() -> None:

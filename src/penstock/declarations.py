@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from msgspec import Struct
 
 from penstock.errors import UsageError
+
+FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)
+"""What is a function, whatever attributes it has."""
 
 _SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema", "parametersJsonSchema", "parameters_json_schema")
 
@@ -28,7 +33,10 @@ class ToolDeclaration(Struct, frozen=True):
 
 
 def read_declarations(tools: Iterable[Any] | None) -> list[ToolDeclaration]:
-    """Reads tools: names, functions, objects with a name and a schema, or declarations in any provider's format."""
+    """Reads tools: names, objects with a name and a schema, or declarations in any provider's format.
+
+    Of a function it reads the name and the docstring; `tools.declare` also reads the types of its parameters.
+    """
     check_tool_list(tools)
     return [declaration for tool in tools or () for declaration in _read(tool)]
 
@@ -99,9 +107,16 @@ def _unwrap(schema: Any) -> Mapping[str, Any]:
             return {}
 
 
+def function_name(function: Any) -> Any:
+    """The name of a function, or of the function of a partial."""
+    return function_name(function.func) if isinstance(function, partial) else getattr(function, "__name__", "")
+
+
 def _object(tool: Any) -> Iterator[ToolDeclaration]:
     """A function, or an object with a name and a schema, such as the tool of an SDK or of MCP."""
-    name: Any = getattr(tool, "name", None) or getattr(tool, "__name__", "")
+    name: Any = function_name(tool) if isinstance(tool, FUNCTIONS) else getattr(tool, "name", None)
+    if not name and callable(tool):
+        name = getattr(tool, "__name__", None) or type(tool).__name__
     if not isinstance(name, str) or not name:
         raise UsageError(f"an object of type {type(tool).__name__} is not a tool: use a function or a declaration")
     description: Any = getattr(tool, "description", None) or getattr(tool, "__doc__", None) or ""

@@ -24,10 +24,10 @@ class TextParser:
             for event in parser.feed(piece): ...
         for event in parser.close(): ...
 
-    The events do not depend on how the text is cut. `tools` (declarations in any provider's format) give raw values
-    their types. With `reasoning`, text between reasoning marks becomes `Reasoning` events. With `inside_reasoning`, the
-    text starts inside the reasoning: the prompt ended with the opening mark. With `provenance`, a call that is a
-    quotation from the conversation is invalid.
+    The events do not depend on how the text is cut. `tools` (functions, or declarations in any provider's format) give
+    raw values their types. With `reasoning`, text between reasoning marks becomes `Reasoning` events. With
+    `inside_reasoning`, the text starts inside the reasoning: the prompt ended with the opening mark. With `provenance`,
+    a call that is a quotation from the conversation is invalid.
     """
 
     def __init__(

@@ -15,13 +15,14 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from penstock.declarations import ToolDeclaration, read_declarations
+from penstock.declarations import ToolDeclaration
 from penstock.dialects.reading.code_spans import FENCE
 from penstock.dialects.registry import ALIASES
 from penstock.errors import UnknownDialectError, UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
 from penstock.jsontext.partial import PartialJSON
 from penstock.messages import File, Image, Media, Message, Role, ToolResult
+from penstock.tools.declare import declare
 
 FAMILIES = ("objects", "named", "tags", "keys", "gemma", "python")
 """The modules of `prompts` that have a table `PROMPTS`."""
@@ -119,7 +120,7 @@ def render(messages: Iterable[Message], tools: Iterable[Any] | None, dialect: st
     Reasoning and vendor state are omitted. You can pass your own `Prompt` instead of the name of a dialect.
     """
     prompt = find_prompt(dialect) if isinstance(dialect, str) else dialect
-    callable_tools = [tool for tool in read_declarations(tools) if tool.hosted is None and tool.name]
+    callable_tools = [tool for tool in declare(tools) if tool.hosted is None and tool.name]
     history = _with_tools(messages, prompt.tools(callable_tools)) if callable_tools else messages
     return list(_merged(_rendered(history, prompt)))
 

@@ -6,12 +6,10 @@ import time
 from collections.abc import Iterable, Mapping
 from copy import copy
 from importlib import import_module
-from inspect import isfunction, ismethod
 from typing import Any, Unpack
 
 import msgspec
 
-from penstock.declarations import check_tool_list, read_declarations
 from penstock.decoder import Decoder
 from penstock.errors import UsageError
 from penstock.history.read import as_messages
@@ -24,6 +22,7 @@ from penstock.model.stream import AsyncStream, Stream
 from penstock.model.text_calls import conversation, find_calls, prompt_for_calls
 from penstock.providers import complete_url, find_provider, split_model
 from penstock.redaction import without_secrets
+from penstock.tools.declare import declare
 from penstock.transport.commands import HTTPRequest
 from penstock.transport.exchange import Exchange, Recorder
 from penstock.transport.policy import Retries, Timeouts
@@ -175,7 +174,7 @@ class Model:
         the request body. `id_prefix` starts the ids of calls that arrive without one.
         """
         check_option_names(options, OPTIONS, Model.ask, "a request")
-        declarations = read_declarations(_with_schemas(tools))
+        declarations = declare(tools)
         history = [*([system(system_prompt)] if system_prompt else []), *_read_messages(messages, extra)]
         settings: dict[str, Any] = {**self._options, **options}
         provenance = conversation(calls, rescue, history)
@@ -230,17 +229,6 @@ def _read_messages(messages: Any, extra: Mapping[str, Any] | None) -> list[Messa
     if not history and not extra:
         raise UsageError("there is nothing to answer: pass a prompt or messages")
     return history
-
-
-def _with_schemas(tools: Iterable[Any] | None) -> list[Any]:
-    """The tools, with plain functions made into tools, so that the model gets the schemas of their parameters."""
-    check_tool_list(tools)
-    known = list(tools or ())
-    if any(isfunction(tool) or ismethod(tool) for tool in known):
-        from penstock.tools.tool import as_tool
-
-        known = [as_tool(tool) if isfunction(tool) or ismethod(tool) else tool for tool in known]
-    return known
 
 
 def _place(request: Request) -> str:

@@ -14,8 +14,8 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from penstock.declarations import read_declarations
 from penstock.jsontext.scan import is_too_deep
+from penstock.tools.declare import declare
 
 MAX_ALTERNATIVES = 256
 """How many `$ref`s and alternatives of one value are followed."""
@@ -34,7 +34,7 @@ class Tools:
     """The declared tools, by name."""
 
     def __init__(self, tools: Iterable[Any] | None) -> None:
-        self._schemas = {tool.name: tool.parameters for tool in read_declarations(tools) if tool.name}
+        self._schemas = {tool.name: tool.parameters for tool in declare(tools) if tool.name}
 
     def __contains__(self, name: str) -> bool:
         return name in self._schemas
@@ -129,12 +129,12 @@ def _resolve(reference: str, root: Any) -> Any:
 
 
 def _types_of(node: Mapping[str, Any]) -> Iterable[str]:
-    read_declarations = node.get("type")
-    for name in [read_declarations] if isinstance(read_declarations, str) else read_declarations or ():
+    names = node.get("type")
+    for name in [names] if isinstance(names, str) else names or ():
         yield _ALIASES.get(str(name).lower(), str(name).lower())
     if node.get("nullable") is True:
         yield "null"
-    if not read_declarations:
+    if not names:
         yield from {
             _type_of(value) for value in [*(node.get("enum") or ()), *([node["const"]] if "const" in node else ())]
         }
