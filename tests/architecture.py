@@ -38,7 +38,7 @@ ALLOWED = {
     "transport": "errors events redaction",
     "model": f"{VOCABULARY} wires dialects tools decoder providers history transport",
     "agent": "errors events results messages turn jsontext wires dialects tools history run transport model",
-    "adapters": "errors events turn declarations framing calls wires dialects decoder",
+    "adapters": "errors events messages turn declarations jsontext framing calls wires dialects tools decoder run",
     "testing": "errors events declarations redaction providers transport model",
     "cli": "*",
     "__main__": "cli",

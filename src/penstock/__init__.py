@@ -13,6 +13,7 @@ __version__: str
 if TYPE_CHECKING:
     from penstock.adapters.accumulator import StreamingToolCallAccumulator
     from penstock.adapters.consume import aconsume, consume
+    from penstock.adapters.partial_calls import PartialToolCall
     from penstock.adapters.xml_parser import StreamingXMLParser
     from penstock.agent.agent import Agent, AgentStreamer, RunResult
     from penstock.agent.agent_run import AgentRun, AsyncAgentRun
@@ -95,6 +96,7 @@ _HOMES = {
     "agent.agent": ("Agent", "AgentStreamer", "RunResult"),
     "agent.agent_run": ("AgentRun", "AsyncAgentRun"),
     "adapters.consume": ("aconsume", "consume"),
+    "adapters.partial_calls": ("PartialToolCall",),
     "decoder": ("Decoder", "decode"),
     "dialects.parser": ("TextParser",),
     "dialects.prompt": ("render",),
@@ -183,6 +185,7 @@ __all__ = [
     "Opaque",
     "OverloadedError",
     "PartialJSON",
+    "PartialToolCall",
     "PenstockError",
     "Problem",
     "Provenance",

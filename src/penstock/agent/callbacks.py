@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import Parameter, signature
 from typing import Any
 
 from msgspec import Struct
@@ -11,6 +10,7 @@ from msgspec import Struct
 from penstock.errors import UsageError
 from penstock.events import Reasoning, Text
 from penstock.run.events import Done, StreamEvent, ToolEnd, ToolStart
+from penstock.tools.signature import count_required
 
 OnToolEnd = Callable[[str, Any], Any] | Callable[[str, Any, str], Any]
 
@@ -61,15 +61,5 @@ class Callbacks(Struct, frozen=True):
 def _call_tool_end(callback: Callable[..., Any], event: ToolEnd) -> Any:
     is_returned = event.ending == "done" or event.data is not None
     result, text = event.data if is_returned else event.result.text, event.result.text
-    return callback(event.call_id, result, text) if _takes_three(callback) else callback(event.call_id, result)
-
-
-def _takes_three(callback: Callable[..., Any]) -> bool:
-    """Whether a function needs three arguments; one with a default is the function's own."""
-    try:
-        parameters = signature(callback).parameters.values()
-    except (TypeError, ValueError):  # some builtin functions have no signature
-        return False
-    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [each for each in parameters if each.kind in positional and each.default is Parameter.empty]
-    return len(needed) == 3
+    beside = (text,) if count_required(callback) == 3 else ()
+    return callback(event.call_id, result, *beside)

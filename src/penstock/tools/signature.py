@@ -26,6 +26,16 @@ NO_DEFAULT: Any = inspect.Parameter.empty
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
+def count_required(function: Callable[..., Any]) -> int:
+    """How many positional arguments a callback must get; 0 if that is unknown, as for some builtin functions."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 0
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in positional and each.default is NO_DEFAULT for each in parameters)
+
+
 def _ignore(progress: Any) -> None:
     """The default of `Context.report`."""
 
