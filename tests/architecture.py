@@ -35,7 +35,7 @@ ALLOWED = {
     "providers": "errors redaction",
     "history": "errors events messages turn jsontext framing calls wires providers",
     "run": "errors events results messages turn jsontext calls tools",
-    "transport": "errors events redaction",
+    "transport": "errors events redaction jsontext",
     "model": f"{VOCABULARY} wires dialects tools decoder providers history transport",
     "agent": "errors events results messages turn jsontext wires dialects tools history run transport model",
     "adapters": "errors events messages turn declarations jsontext framing calls wires dialects tools decoder run",

@@ -532,6 +532,7 @@ ELSEWHERE = {
     "dialects.MAX_SEARCHES": "test_provenance.py",
     "dialects.MAX_VALUES": "test_provenance.py",
     "run.MAX_AHEAD": "test_progress.py",
+    "transport.MAX_NAMES": "test_secrets.py",
 }
 """The test files that cover the other caps, which need threads, event loops or a conversation."""
 

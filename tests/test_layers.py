@@ -27,7 +27,7 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE 
 every_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 
 
-EXCHANGE = [("commands",), ("deadlines",), ("error_responses",), ("exchange",)]
+EXCHANGE = [("commands",), ("deadlines",), ("error_responses",), ("exchange",), ("redacted",)]
 """The modules of `transport` that do no I/O."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from inspect import signature
 from typing import Any
 
@@ -50,3 +50,16 @@ def check_connector(via: Any) -> None:
     """Raise a `UsageError` unless `via` is None or a connector."""
     if via is not None and not (hasattr(via, "connect") and hasattr(via, "aconnect")):
         raise UsageError(f"via must be a connector such as penstock.testing.Scripted, not {via!r}")
+
+
+def check_headers(headers: Any) -> None:
+    """Raise a `UsageError` unless headers are printable ASCII. The message names the header and not its value."""
+    if headers is None:
+        return
+    if not isinstance(headers, Mapping):
+        raise UsageError(f"headers must be a mapping of names to values, not {type(headers).__name__}")
+    for name, value in headers.items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise UsageError(f"the names and values of headers must be strings; {name!r} has a {type(value).__name__}")
+        if not (value.isascii() and value.isprintable()):
+            raise UsageError(f"the header {name!r} has characters that headers cannot have, such as a line end")

@@ -14,7 +14,7 @@ from penstock.decoder import Decoder
 from penstock.errors import UsageError
 from penstock.history.read import as_messages
 from penstock.messages import Message, system
-from penstock.model.checks import check_connector, check_model_name, check_option_names, check_types
+from penstock.model.checks import check_connector, check_headers, check_model_name, check_option_names, check_types
 from penstock.model.connect import Connector, HTTPConnector
 from penstock.model.endpoint import Endpoint
 from penstock.model.options import ModelOptions, RequestOptions
@@ -66,6 +66,7 @@ class Model:
         check_option_names(options, OPTIONS, Model, "a model")
         check_model_name(name)
         check_connector(via)
+        check_headers(headers)
         check_types(timeouts=(timeouts, Timeouts), retries=(retries, Retries))
         self.name = name
         scheme, _, rest = name.partition(":")

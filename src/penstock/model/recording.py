@@ -74,7 +74,7 @@ class FileRecorder:
         self._target = target
         self._mask = Mask(request.headers, request.url)
         body = self._mask.value(json.loads(request.body))
-        self._request = RequestLine(wire, model, without_secrets(request.url), body)
+        self._request = RequestLine(wire, model, self._mask.text(without_secrets(request.url)), body)
         self._start = 0.0
         self._lines: list[Line] = []
         self._pieces: list[tuple[float, bytes]] = []  # not masked yet: a key may be split across two
@@ -83,7 +83,11 @@ class FileRecorder:
     def begin(self, head: ResponseHead, start: float, now: float) -> None:
         self._add_pieces()
         self._start = start
-        headers = {name.lower(): value for name, value in head.headers.items() if name.lower() in RECORDED_HEADERS}
+        headers = {
+            name.lower(): self._mask.text(value)
+            for name, value in head.headers.items()
+            if name.lower() in RECORDED_HEADERS
+        }
         self._lines += [self._request, ResponseLine(self._since(now), head.status, headers)]
 
     def add(self, data: bytes, now: float) -> None:

@@ -19,6 +19,7 @@ from penstock.errors import (
     RateLimitError,
     UnexpectedReplyError,
 )
+from penstock.redaction import without_secrets
 
 _TOO_LONG = re.compile(
     r"context.{0,3}(?:length|window)|maximum context|too many (?:input )?tokens|prompt is too long|input is too long"
@@ -54,7 +55,7 @@ def response_error(status: int, headers: Mapping[str, str], body: bytes, now: fl
         case 413:
             return ContextLengthError(message, **fields)
         case _ if 300 <= status < 400:
-            location = _header(headers, "location") or "nowhere"
+            location = without_secrets(_header(headers, "location")) or "nowhere"
             return UnexpectedReplyError(
                 f"{message}: redirected to {location}; set base_url to the new address", **fields
             )

@@ -11,7 +11,6 @@ from itertools import count
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from penstock.errors import ConnectionFailed, ProviderError
 from penstock.events import Error, Retry, StreamChunk, ToolCall, Usage
@@ -30,10 +29,11 @@ from penstock.transport.commands import (
 from penstock.transport.deadlines import Deadlines
 from penstock.transport.error_responses import response_error
 from penstock.transport.policy import Retries, Timeouts
+from penstock.transport.redacted import REDACTED, Redactor
 
 MAX_ERROR_BODY = 64 * 1024
 """How many bytes of an error response are read."""
-_NOTABLE = frozenset({Error, ToolCall})
+_NOTABLE = REDACTED | {ToolCall}
 
 
 class Decoding(Protocol):
@@ -82,6 +82,7 @@ class _Attempts:
         self._exchange = exchange
         self._deadlines = Deadlines(exchange.timeouts, exchange.clock)
         self._mask = Mask(exchange.request.headers, exchange.request.url)
+        self._redactor = Redactor(self._mask)
         self._attempt = 0
         self._delivered: Literal["nothing", "chunks", "call"] = "nothing"  # in all attempts
         self._decoding: Decoding
@@ -97,13 +98,14 @@ class _Attempts:
                 return
             except ProviderError as failure:
                 error = self._deadlines.error() if isinstance(failure, ReadTimedOut) else failure
+            error = self._redactor.error(error)
             yield CloseConnection()
             delay = self._delay(error)
             if delay is None and self._delivered == "nothing":
                 raise error
             if delay is None:
                 chunk = Error(error.message, error.code or type(error).__name__, error.retryable)
-                yield Deliver([chunk, *decoding.close()])
+                yield Deliver(self._noted([chunk, *decoding.close()]))
                 return
             if self._delivered != "nothing":
                 yield Deliver([Retry(error.message)])
@@ -168,14 +170,13 @@ class _Attempts:
         """
         first = next((chunk for chunk in chunks if not isinstance(chunk, Usage)), None)
         if isinstance(first, Error) and first.retryable:
-            first = self._masked(first)
             error = ProviderError(first.message, code=first.code, retryable=True, raw=first.raw)
             if self._delay(error) is not None:
                 raise error
         return first is not None
 
     def _error_body(self) -> Generator[Command, Any, bytes]:
-        """The start of the body of an error response, with the API key masked should it repeat it."""
+        """The start of the body of an error response, with secrets masked before the body is truncated and parsed."""
         pieces: list[bytes] = []
         try:
             while sum(map(len, pieces)) < MAX_ERROR_BODY and (data := (yield self._deadlines.read())):
@@ -185,12 +186,9 @@ class _Attempts:
         return self._mask.data(b"".join(pieces))
 
     def _noted(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
-        """The chunks, with the API key masked should errors repeat it; notes whether there is a call."""
+        """The chunks, with secrets masked should the server repeat them; notes whether there is a call."""
         if _NOTABLE.isdisjoint(map(type, chunks)):
             return chunks
         if any(isinstance(chunk, ToolCall) for chunk in chunks):
             self._delivered = "call"
-        return [self._masked(chunk) if isinstance(chunk, Error) else chunk for chunk in chunks]
-
-    def _masked(self, error: Error) -> Error:
-        return replace(error, message=self._mask.value(error.message), raw=self._mask.value(error.raw))
+        return [self._redactor.chunk(chunk) for chunk in chunks]
