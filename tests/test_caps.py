@@ -38,7 +38,7 @@ from penstock.jsontext.partial import PartialJSON
 from penstock.jsontext.portable import as_text
 from penstock.messages import file, image, user
 from penstock.results import as_outcome
-from penstock.testing import Loopback, Raw, ReceivedRequest, Reply, Scripted, demo
+from penstock.testing import Loopback, Raw, ReceivedRequest, Reply, Scripted, demo, say
 from penstock.testing.sample import Sampler
 from penstock.testing.wires.judge import find_rejection
 from penstock.tools.schema_arguments import SchemaArguments
@@ -284,6 +284,12 @@ def error_of(body: bytes, content_type: str) -> ProviderError:
     return raised.value
 
 
+def code_of_error(text: str) -> str:
+    script = Scripted([Reply(say(text))])
+    turn = penstock.Model("openai-compatible:m", via=script).stream_text_and_classify("Hi.")
+    return turn.error.code if turn.error else ""
+
+
 # -- tools -------------------------------------------------------------------------------------------------------------
 
 OBJECT = {"type": "object", "properties": {"next": {"$ref": "#"}, "end": {"type": "string"}}}
@@ -474,6 +480,7 @@ CAPS = [
         lambda: len(str(error_of(b"x" * 100, "text/plain").raw)), 20, 100),
     Cap("transport._MAX_SHOWN", 20,
         lambda: len(str(error_of(b"x" * 100, "text/plain").raw)), 20, 100),
+    Cap("transport.MAX_RESPONSE_BYTES", 5000, lambda: code_of_error("word " * 100), "response_too_large", ""),
     # tools
     Cap("tools.MAX_REFERENCES", 4, lambda: is_checked(10), False, True),
     Cap("tools.MAX_PROBLEMS", 2,

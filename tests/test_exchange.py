@@ -154,20 +154,24 @@ def test_a_deadline_that_has_passed_before_a_read_is_named_in_the_error() -> Non
         clock.now += 7
         return b": ping\n\n"
 
-    seen = walk(exchange(clock, Timeouts(first_event=5), ONCE), OK, late)
-    assert str(seen[-1]) == "no event received within 5 seconds (timeouts.first_event)"
+    seen = walk(exchange(clock, Timeouts(first_event=5, total=6), ONCE), OK, late)
+    assert str(seen[-1]) == "the response took longer than 6 seconds (timeouts.total)"
 
 
-def test_keep_alives_are_not_events() -> None:
+def test_keep_alives_are_not_events_but_signs_of_life() -> None:
     clock = Clock()
 
     def ping() -> bytes:
-        clock.now += 2
+        clock.now += 4
         return b": ping\n\n"
 
-    seen = walk(exchange(clock, Timeouts(first_event=5, idle=1), ONCE), OK, ping, ping, ping)
-    assert [command.timeout for command in seen if isinstance(command, ReadBytes)] == [5, 3, 1]
+    silence = ReadTimedOut("late")
+    seen = walk(exchange(clock, Timeouts(first_event=5, idle=1, total=18), ONCE), OK, ping, ping, ping, silence)
+    assert [command.timeout for command in seen if isinstance(command, ReadBytes)] == [5, 5, 5, 5]
     assert str(seen[-1]) == "no event received within 5 seconds (timeouts.first_event)"
+    seen = walk(exchange(clock, Timeouts(first_event=5, idle=1, total=14), ONCE), OK, ping, ping, ping, silence)
+    assert [command.timeout for command in seen if isinstance(command, ReadBytes)] == [5, 5, 5, 2]
+    assert str(seen[-1]) == "the response took longer than 14 seconds (timeouts.total)"
 
 
 def test_the_idle_timeout_starts_with_the_first_event_and_excludes_the_reader_s_time() -> None:

@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from penstock.declarations import tool_names
 from penstock.errors import UsageError
-from penstock.events import StreamChunk
+from penstock.events import Progress, StreamChunk
 from penstock.framing import Body, Frames
 from penstock.framing.sdk_objects import payload_of
 from penstock.wires import WireName, find_wire
@@ -34,14 +34,27 @@ class Decoder:
         self._wire = kind(tool_names(tools), id_prefix)
         self._body = Body(kind.framing)
         self._is_closed = False
+        self._last: list[StreamChunk] = []  # the events of the last read
 
     def feed(self, data: bytes) -> list[StreamChunk]:
         """Returns the events that these bytes complete."""
         frame = self._body.single_frame(data)
         if frame is not None:
             payload, event = frame
-            return self._wire.feed_one(payload, event)
-        return self._wire.feed(self._body.feed(data))
+            chunks = self._wire.feed_one(payload, event)
+        else:
+            chunks = self._wire.feed(self._body.feed(data))
+        self._last = chunks
+        return chunks
+
+    def progress(self) -> Progress:
+        """How far the response is: ask after each `feed`, and stop reading when it has `ended`.
+
+        A response that is `finished` has no end mark yet; not every provider sends one. Token counts may follow, so
+        wait for a moment before you stop.
+        """
+        chunks, self._last = self._last, []
+        return self._wire.progress(chunks)
 
     def feed_object(self, item: Any) -> list[StreamChunk]:
         """Returns the events of one parsed frame: a dict, or an object of a vendor's SDK."""

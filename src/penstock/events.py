@@ -14,6 +14,12 @@ from msgspec import Struct
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "error", "other", "cut"]
 CallKind = Literal["function", "custom"]
+Progress = Literal["open", "doubtful", "finished", "ended"]
+"""How far a response is.
+
+`ended` if nothing follows; `finished` if the provider sent the reason for the end, or an error, so that only token
+counts may follow; `doubtful` if it did so but the content seems to be incomplete.
+"""
 SealedBy = Literal["call_end", "whole", "finish", "done", "caller"]
 Fault = Literal[
     "cut", "malformed", "not_an_object", "unnamed", "too_large", "duplicated", "cumulative", "double_encoded",

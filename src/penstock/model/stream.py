@@ -194,15 +194,17 @@ class Stream(StreamedResponse):
             while chunks is not None:
                 if chunks:
                     yield chunks
-                if (body := self._body) is None or is_cancelled():
+                if (body := self._body) is None or not body.is_steady() or is_cancelled():
                     chunks = self._advance_now()
                     continue
                 try:
                     data = read(body.timeout)
+                    chunks = body.feed(data) if data else None
                 except ProviderError as failure:
                     chunks = self._advance_now(error=self._cancellation or failure)
                 else:
-                    chunks = body.feed(data) if data else self._advance_now(b"", self._cancellation)
+                    if chunks is None:
+                        chunks = self._advance_now(b"", self._cancellation)
         finally:
             self.close()
 
@@ -315,13 +317,14 @@ class AsyncStream(StreamedResponse):
 
     async def _next_batch(self) -> list[StreamChunk] | None:
         """The chunks of the next read; None at the end of the exchange."""
-        if (body := self._body) is None:
+        if (body := self._body) is None or not body.is_steady():
             return await self._advance()
         try:
-            data = await self._connection.read(body.timeout)
+            if data := await self._connection.read(body.timeout):
+                return body.feed(data)
         except ProviderError as failure:
             return await self._advance(error=failure)
-        return body.feed(data) if data else await self._advance(b"")
+        return await self._advance(b"")
 
     def _carry_out(self, command: OpenRequest | ReadBytes | Sleep | CloseConnection) -> Awaitable[Any]:
         match command:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
-from penstock.events import StreamChunk
+from penstock.events import Progress, StreamChunk
 from penstock.messages import Message
 from penstock.transport.exchange import Decoding
 
@@ -69,6 +69,9 @@ class _TextCallDecoding:
 
     def close(self) -> list[StreamChunk]:
         return self._through(self._decoder.close()) + self._stage.close()
+
+    def progress(self) -> Progress:
+        return self._decoder.progress()
 
     def _through(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         return [event for chunk in chunks for event in self._stage.feed(chunk)]

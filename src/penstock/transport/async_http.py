@@ -97,6 +97,8 @@ class AsyncHTTPConnection:
             raise client_error(error, self._command) from error
         finally:
             self._deadline = None  # the time between reads does not count
+        if not data and (reset := _hidden_reset(self._response)) is not None:
+            raise client_error(reset, self._command) from reset
         return data
 
     def _set_timer(self) -> None:
@@ -127,6 +129,15 @@ class AsyncHTTPConnection:
             await response.aclose()
         elif response is not None:
             response.close() if not response.content.at_eof() else response.release()
+
+
+def _hidden_reset(response: Any) -> Exception | None:
+    """The error that broke the connection of a body without a length, which aiohttp takes for the end of the body."""
+    protocol = getattr(getattr(response, "content", None), "_protocol", None)
+    if protocol is None or response.headers.keys() & {"Content-Length", "Transfer-Encoding"}:
+        return None
+    error = protocol.exception()
+    return error if isinstance(error, OSError) else None
 
 
 def _shut_down(response: Any) -> None:

@@ -55,18 +55,19 @@ class Sleep(Struct, frozen=True):
 
 
 class SteadyBody(Struct, frozen=True):
-    """The rest of a response that has begun: each read has the same timeout, and no error is retried before its end."""
+    """The rest of a response that has begun: while `is_steady` returns True, each read has the same timeout."""
 
     timeout: float | None
     feed: Callable[[bytes], list[StreamChunk]]
+    is_steady: Callable[[], bool]
 
 
 class Deliver(Struct, frozen=True):
     """Pass the chunks to the reader of the stream.
 
     With a `body`, a driver may skip the commands that follow: it reads with the body's timeout, delivers what `feed`
-    returns for the bytes, and sends back the empty bytes of the end or throws the error. A driver that sends back None
-    gets a `ReadBytes` instead.
+    returns for the bytes, and sends back the empty bytes of the end or throws the error, also one that `feed` raises. A
+    driver that sends back None, as it must when the body is no longer steady, gets the next command instead.
     """
 
     chunks: list[StreamChunk]

@@ -8,6 +8,11 @@ from penstock.errors import TimedOut
 from penstock.transport.commands import HTTPRequest, OpenRequest, ReadBytes, ReadTimedOut
 from penstock.transport.policy import Timeouts
 
+GRACE = 0.5
+"""The seconds to wait for token counts and for the end mark after the reason for the end."""
+REUSE_WAIT = 0.05
+"""The seconds to wait after the end mark for the end of the body, without which a connection cannot be reused."""
+
 
 class Deadlines:
     """The deadlines of one exchange, whose total time begins now, and of its current attempt."""
@@ -17,29 +22,48 @@ class Deadlines:
         self._clock = clock
         self._total = _after(clock(), timeouts.total)
         self._first_event: float | None = None
+        self._grace: float | None = None  # the deadline after the reason for the end
+        self._drain: float | None = None
         self._last: float | None = None  # the deadline of the last wait
-        self._idle_read = ReadBytes(timeouts.idle)
         self.has_event = False
 
     def open(self, request: HTTPRequest) -> OpenRequest:
         """Begin an attempt."""
-        self.has_event = False
+        self.has_event, self._grace, self._drain = False, None, None
         self._first_event = _earlier(_after(self._clock(), self._timeouts.first_event), self._total)
         left = self._left(self._first_event)
         return OpenRequest(request, _earlier(self._timeouts.connect, left), left)
 
-    def read(self) -> ReadBytes:
-        """The next read of a response; keep-alives are not events."""
-        if not self.has_event:
-            return ReadBytes(self._left(self._first_event))
-        if self._total is None:
-            return self._idle_read
-        return ReadBytes(self._left(_earlier(_after(self._clock(), self._timeouts.idle), self._total)))
+    def read_error(self) -> ReadBytes:
+        """The next read of an error response, which must end within the time for the first event."""
+        return ReadBytes(self._left(self._first_event))
 
-    @property
+    def read(self) -> ReadBytes:
+        """The next read of a response. Before the first event, all data is a sign of life: each wait begins again."""
+        seconds = self._timeouts.idle if self.has_event else self._timeouts.first_event
+        deadline = _earlier(_after(self._clock(), seconds), self._total)
+        return ReadBytes(self._left(_earlier(deadline, self._grace)))
+
+    def drain(self) -> ReadBytes:
+        """The next read after the end mark."""
+        if self._drain is None:
+            self._drain = self._clock() + REUSE_WAIT
+        return ReadBytes(self._left(self._drain))
+
+    def begin_grace(self) -> None:
+        """Limit the wait from now on, because the provider has sent the reason for the end."""
+        self._grace = self._clock() + GRACE
+
+    def end_grace(self) -> None:
+        """Wait as long as before: the response continues."""
+        self._grace = None
+
     def are_steady(self) -> bool:
-        """Whether all further reads of the response have the same timeout."""
-        return self.has_event and self._total is None
+        """Whether the next read of the response has the idle timeout, as the last one had."""
+        if not self.has_event or self._grace is not None:
+            return False
+        idle, self._last = self._timeouts.idle, None
+        return self._total is None or (idle is not None and self._clock() + idle <= self._total)
 
     def allows(self, delay: float) -> bool:
         """Whether there is time left after a delay."""

@@ -15,14 +15,15 @@ from penstock.errors import ProviderError, UsageError
 class Timeouts(Struct, frozen=True, kw_only=True):
     """Timeouts in seconds; None waits without limit.
 
-    `connect` is for the connection, `first_event` from the request to the first event of the response, `idle` between
-    two reads, `total` for the whole exchange including retries.
+    `connect` is for the connection, `idle` between two reads, `total` for the whole exchange including retries.
+    `first_event` is from the request to the response, and from there to its first event; signs of life, such as
+    keep-alive comments, start it again.
     """
 
     connect: float | None = 10.0
     first_event: float | None = 120.0
     idle: float | None = 60.0
-    total: float | None = None
+    total: float | None = 1800.0
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -35,8 +36,9 @@ class Retries(Struct, frozen=True, kw_only=True):
     """How often to retry, and how long to wait before: `first_delay`, doubled each time, up to `longest_delay`.
 
     A `Retry-After` of the provider is honoured up to `longest_wait`; if it is longer, the error is raised at once. A
-    retry before the first event is not visible. With `after_start`, a response that broke off is requested again unless
-    it had a complete tool call, and a `Retry` event says that what came before is void.
+    request is not sent again once the provider has accepted it (with the status 200), unless the response begins with
+    an error that may be temporary. With `after_start` it is: a response that failed or broke off is requested again
+    unless it had a complete tool call, and a `Retry` event says that what came before is void.
     """
 
     attempts: int = 2

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Struct
 
-from penstock.events import FinishReason
+from penstock.events import FinishReason, Progress, StreamChunk
 from penstock.framing.sniff import FramingName
 from penstock.wires.bedrock.facts import USAGE
 from penstock.wires.shared.in_band_errors import bare_exception, bare_message, error_in, named_error
@@ -93,6 +93,10 @@ class Bedrock(NumberedWire):
 
     decode = staticmethod(msgspec.json.Decoder(BlockDelta).decode)
 
+    def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
+        super().__init__(tools, id_prefix)
+        self._has_metadata = False
+
     def read_typed(self, values: list[BlockDelta], payloads: list[bytes], event: str) -> None:
         if event != "contentBlockDelta":  # only the event name says what a payload is
             for payload in payloads:
@@ -103,6 +107,10 @@ class Bedrock(NumberedWire):
 
     def end_mark(self) -> None:
         """Does nothing: this protocol has no end mark."""
+
+    def progress(self, chunks: Sequence[StreamChunk]) -> Progress:
+        progress = super().progress(chunks)
+        return "ended" if progress == "finished" and self._has_metadata else progress
 
     def join_state(self, field: str, pieces: list[Any]) -> Any:
         if field == "redactedContent" and len(pieces) > 1:
@@ -161,6 +169,7 @@ class Bedrock(NumberedWire):
                 self.stop(self.label(value.get("contentBlockIndex")))
             case _:
                 self._message_fields(value)
+                self._has_metadata |= event == "metadata"
         self.report_once(value, (*known, *_IGNORED))
 
     def _message_fields(self, value: dict[str, Any]) -> None:

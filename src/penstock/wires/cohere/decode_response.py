@@ -19,7 +19,8 @@ from penstock.events import FinishReason, SealedBy, Text
 from penstock.wires.cohere.facts import USAGE
 from penstock.wires.shared.loose import arguments_text, is_empty, items, take
 from penstock.wires.shared.open_call import OpenCall
-from penstock.wires.shared.wire import INTERRUPTED, Wire
+from penstock.wires.shared.progress import INTERRUPTED
+from penstock.wires.shared.wire import Wire
 
 MAX_PLAN = 1024 * 1024
 """How many characters of a tool plan are collected before they are emitted."""

@@ -25,6 +25,7 @@ class AnswerWriter:
         "_wire",
         "calls",
         "choice",
+        "finished_at",
         "has_loss",
         "is_short",
         "kinds",
@@ -54,6 +55,7 @@ class AnswerWriter:
         self.is_short = False  # something seems to be missing
         self.has_loss = False  # something was lost that may have been the start of a call
         self.raw_reason: str | None = None
+        self.finished_at: int | None = None  # the length of `out` when the first reason came
         self.message = ""
 
     def block(self, kind: BlockKind) -> int:
@@ -123,6 +125,8 @@ class AnswerWriter:
         """Records the provider's reason for the end; the first one counts (QUIRKS 59)."""
         if self.raw_reason is None:
             self.raw_reason = raw_reason
+        if self.finished_at is None:
+            self.finished_at = len(self.out)
         self.message = self.message or message
 
     def end_calls(self, sealed_by: SealedBy | None) -> None:
@@ -158,4 +162,4 @@ class AnswerWriter:
         self.calls, self.whole_calls, self.is_short = [], 0, False
         self._ends.clear()
         self._copies = Copies(self.out)
-        self.raw_reason, self.message, self.open_kind = None, "", ""
+        self.raw_reason, self.message, self.open_kind, self.finished_at = None, "", "", None

@@ -16,7 +16,8 @@ from penstock.jsontext.surrogates import join_surrogates
 from penstock.wires.shared.answer_writer import NO_ARGUMENTS
 from penstock.wires.shared.loose import is_empty
 from penstock.wires.shared.open_block import OpenBlock, OpenContent, OpenReasoning, OpenText, OpenTool, OpenVendor
-from penstock.wires.shared.wire import INTERRUPTED, Wire
+from penstock.wires.shared.progress import INTERRUPTED
+from penstock.wires.shared.wire import Wire
 
 Label = int | float | str | None
 """The number of a block as the vendor sent it: a label, not a position. None stands for a block without one."""

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.calls.arguments import repeats_keys
 from penstock.calls.numbering import Numbering
-from penstock.events import Error, Finish, FinishReason, Retry, StreamChunk, Unknown, Usage
+from penstock.events import Error, Finish, FinishReason, Progress, Retry, StreamChunk, Unknown, Usage
 from penstock.framing import Framed, Frames, FramingName, Stray
 from penstock.jsontext.event_surrogates import EventSurrogateJoiner
 from penstock.jsontext.portable import as_json_value
@@ -25,12 +25,11 @@ from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.keep_alive import is_keep_alive, is_keep_alive_value
 from penstock.wires.shared.loose import keep_repeated_keys
 from penstock.wires.shared.open_call import OpenCall
+from penstock.wires.shared.progress import ResponseProgress
 from penstock.wires.shared.token_counts import UsageTable, count_tokens
 
 T = TypeVar("T")
 
-INTERRUPTED = ("length", "content_filter", "error")
-"""Finish reasons of a response that is incomplete."""
 MAX_ERRORS = 64
 """How many errors are remembered in order to report each once; further ones are reported as often as they come."""
 MAX_FIELDS = 64
@@ -65,6 +64,7 @@ class Wire:
         self.is_ended = False
         self.has_known_frames = False  # a frame was of this protocol, even if it had no content
         self._blocks = Numbering(id_prefix)
+        self._progress = ResponseProgress(self.answers, self._blocks, self.FINISH)
         self._at_risk: list[OpenCall] = []  # open calls, which a lost frame may damage
         self._usage = Usage()
         self._errors: set[str] = set()
@@ -172,7 +172,7 @@ class Wire:
         text = stray.data.decode("utf-8", "replace")
         if stray.code:
             self.damage_calls()
-            self.error(Error(stray.note, stray.code, raw=text))
+            self._emit_error(Error(stray.note, stray.code, raw=text))
         elif stray.is_ignored or is_keep_alive(text):
             self.unknown(text, stray.note)
         else:
@@ -192,7 +192,8 @@ class Wire:
         self._has_hole |= not self._is_closing
 
     def _report_first_hole(self, text: str | None, note: str) -> None:
-        self.error(Error(f"a part of the stream could not be read: {note}", UNREADABLE_FRAME, raw=as_json_value(text)))
+        message = f"a part of the stream could not be read: {note}"
+        self._emit_error(Error(message, UNREADABLE_FRAME, raw=as_json_value(text)))
 
     def _is_understood(self) -> bool:
         has_reason = any(answer.raw_reason is not None for answer in self.answers.values())
@@ -218,12 +219,17 @@ class Wire:
             if self._has_hole and not self._errors:
                 self._report_first_hole(None, "its beginning")
         else:
-            self.error(Error(f"nothing in this body was understood: is it really {self.name}?", "not_understood"))
+            message = f"nothing in this body was understood: is it really {self.name}?"
+            self._emit_error(Error(message, "not_understood"))
 
     def _take(self) -> list[StreamChunk]:
         chunks = self.out[:]
         self.out.clear()
         return self._surrogates.feed(chunks) if self._surrogates else chunks
+
+    def progress(self, chunks: Sequence[StreamChunk]) -> Progress:
+        """How far the response is; `chunks` are those of the last read."""
+        return "ended" if self.is_ended else self._progress.progress(chunks)
 
     # What subclasses call.
 
@@ -245,7 +251,11 @@ class Wire:
             self.out.append(usage)
 
     def error(self, error: Error) -> None:
-        """Emits an error, unless the same one was emitted before (QUIRKS 139)."""
+        """Emits an error of the provider, unless the same one was emitted before (QUIRKS 139)."""
+        self._progress.fail(len(self.out))
+        self._emit_error(error)
+
+    def _emit_error(self, error: Error) -> None:
         if error.message not in self._errors:
             if len(self._errors) < MAX_ERRORS:
                 self._errors.add(error.message)
@@ -277,6 +287,7 @@ class Wire:
     def restart(self, why: str) -> None:
         """Withdraws all events so far: the provider started the response again."""
         self._errors.clear()
+        self._progress.restart()
         self._last_fields.clear()
         self._usage = Usage()
         self.out.append(Retry(why))

@@ -1,0 +1,177 @@
+"""One attempt at an exchange, without I/O: a request, and its response up to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import ConnectionFailed, ProviderError, UnexpectedReplyError
+from penstock.events import Error, Finish, Progress, StreamChunk, ToolCall, Usage
+from penstock.redaction import Mask
+from penstock.transport.commands import Command, Commands, Deliver, ReadTimedOut, SteadyBody
+from penstock.transport.deadlines import Deadlines
+from penstock.transport.error_responses import response_error
+from penstock.transport.redacted import REDACTED, Redactor
+from penstock.transport.retry_rules import RetryRules
+
+if TYPE_CHECKING:
+    from penstock.transport.exchange import Exchange
+
+MAX_ERROR_BODY = 64 * 1024
+"""How many bytes of an error response are read."""
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+"""The size of the largest response that is read, without its compression."""
+_NOTABLE = REDACTED | {ToolCall}
+
+
+class Attempt:
+    """One attempt at an exchange.
+
+    A response ends with its end mark. Without one, it ends with the connection, or a moment after the provider sent the
+    reason for the end; a timeout is then not an error.
+    """
+
+    def __init__(self, exchange: Exchange, deadlines: Deadlines, rules: RetryRules, mask: Mask) -> None:
+        self.decoding = exchange.new_decoding()
+        self._exchange = exchange
+        self._deadlines = deadlines
+        self._rules = rules
+        self._mask = mask
+        self._redactor = Redactor(mask)
+        self._progress: Progress = "open"
+        self._size = 0
+        self._held: list[StreamChunk] = []  # chunks that do not begin the response yet
+        rules.begin()
+
+    def commands(self) -> Commands:
+        yield from self._open()
+        yield from self._response()
+
+    def _open(self) -> Commands:
+        """Send the request; raises for an error response."""
+        exchange, start = self._exchange, self._exchange.clock()
+        head = yield self._deadlines.open(exchange.request)
+        if not 200 <= head.status < 300:
+            body = yield from self._error_body()
+            raise response_error(head.status, head.headers, body, exchange.calendar())
+        self._rules.is_accepted = True
+        if exchange.recorder is not None:
+            exchange.recorder.begin(head, start, exchange.clock())
+
+    def _response(self) -> Commands:
+        body = SteadyBody(self._exchange.timeouts.idle, self._feed, self._is_steady)
+        while self._progress != "ended" and (data := (yield from self._read())):
+            chunks = self._feed(data)
+            if chunks and (yield Deliver(chunks, body if self._is_steady() else None)) is not None:
+                break
+        if not self._size:
+            raise ConnectionFailed("the provider closed the connection without sending a response", retryable=True)
+        chunks = [*self._held, *self.decoding.close()]
+        self._check_end(chunks)
+        yield Deliver(self._noted(chunks))
+        if self._progress == "ended":
+            yield from self._drain()
+        if (recorder := self._exchange.recorder) is not None:
+            recorder.end(self._exchange.clock())
+
+    def _read(self) -> Generator[Command, Any, bytes]:
+        """The next bytes of the response; empty at its end, and if no more come after the reason for the end."""
+        try:
+            data: bytes = yield self._deadlines.read()
+        except ProviderError as failure:
+            is_late = self._progress != "open" and isinstance(failure, ReadTimedOut)
+            if not is_late and not (self._progress == "finished" and failure.retryable):
+                raise
+            return b""
+        return data
+
+    def _drain(self) -> Commands:
+        """Wait a moment for the end of the body; what comes after the end mark is only recorded."""
+        try:
+            while data := (yield self._deadlines.drain()):
+                self._record(data)
+        except ProviderError:
+            pass
+
+    def _check_end(self, chunks: list[StreamChunk]) -> None:
+        """Raises if the response is incomplete and will be requested again."""
+        is_cut = any(isinstance(chunk, Finish) and chunk.reason == "cut" for chunk in chunks)
+        if is_cut and not any(isinstance(chunk, ToolCall) for chunk in chunks):
+            self._rules.raise_if_retried(ConnectionFailed("the response ended before it was complete", retryable=True))
+
+    def _feed(self, data: bytes) -> list[StreamChunk]:
+        """Decode bytes of the response; returns the chunks to deliver. Raises if the response is not read on."""
+        self._record(data)
+        self._size += len(data)
+        if self._size > MAX_RESPONSE_BYTES:
+            raise UnexpectedReplyError(
+                f"the response is larger than {MAX_RESPONSE_BYTES} bytes (MAX_RESPONSE_BYTES)",
+                code="response_too_large",
+            )
+        chunks = self.decoding.feed(data)
+        if chunks:
+            self._deadlines.has_event = True
+            if self._rules.delivered == "nothing":
+                self._held += chunks
+                chunks = self._first()
+            elif not _NOTABLE.isdisjoint(map(type, chunks)):
+                chunks = self._noted(chunks)
+        progress = self.decoding.progress()
+        if progress != "open":
+            self._note_end(progress, has_chunks=bool(chunks))
+        return chunks
+
+    def _record(self, data: bytes) -> None:
+        if (recorder := self._exchange.recorder) is not None:
+            recorder.add(data, self._exchange.clock())
+
+    def _note_end(self, progress: Progress, has_chunks: bool) -> None:
+        if progress != "finished":
+            self._deadlines.end_grace()
+        elif has_chunks or self._progress != "finished":
+            self._deadlines.begin_grace()
+        self._progress = progress
+
+    def _is_steady(self) -> bool:
+        return self._progress == "open" and self._deadlines.are_steady()
+
+    def _first(self) -> list[StreamChunk]:
+        """The chunks that were held back, or none as long as they do not begin a response.
+
+        Usage alone does not begin a response: some providers count the input tokens before they produce anything.
+        """
+        first = next((chunk for chunk in self._held if not isinstance(chunk, Usage)), None)
+        if first is None:
+            return []
+        if isinstance(first, Error):
+            self._rules.is_accepted = False  # the response is an error: nothing was done for the request
+        chunks, self._held = self._noted(self._held), []
+        if self._rules.delivered == "nothing":
+            self._rules.delivered = "chunks"
+        return chunks
+
+    def _noted(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
+        """The chunks, with secrets masked should the server repeat them; notes whether there is a call.
+
+        Raises an error of the provider that is retried.
+        """
+        if _NOTABLE.isdisjoint(map(type, chunks)):
+            return chunks
+        for chunk in chunks:
+            if isinstance(chunk, ToolCall):
+                self._rules.delivered = "call"
+            elif isinstance(chunk, Error) and chunk.retryable and self._progress in ("open", "doubtful"):
+                self._rules.raise_if_retried(
+                    ProviderError(chunk.message, code=chunk.code, retryable=True, raw=chunk.raw)
+                )
+        return [self._redactor.chunk(chunk) for chunk in chunks]
+
+    def _error_body(self) -> Generator[Command, Any, bytes]:
+        """The start of the body of an error response, with secrets masked before the body is truncated and parsed."""
+        pieces: list[bytes] = []
+        try:
+            while sum(map(len, pieces)) < MAX_ERROR_BODY and (data := (yield self._deadlines.read_error())):
+                pieces.append(data)
+        except ProviderError:  # the status says enough
+            pass
+        return self._mask.data(b"".join(pieces))
