@@ -38,7 +38,7 @@ ALLOWED = {
     "transport": "errors events redaction jsontext",
     "model": f"{VOCABULARY} wires dialects tools decoder providers history transport",
     "agent": "errors events results messages turn jsontext wires dialects tools history run transport model",
-    "adapters": "errors events messages turn declarations jsontext framing calls wires dialects tools decoder run",
+    "adapters": f"{VOCABULARY} jsontext framing calls wires dialects tools decoder run model agent",
     "testing": "errors events declarations redaction providers transport model",
     "cli": "*",
     "__main__": "cli",

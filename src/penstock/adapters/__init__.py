@@ -1,1 +1,1 @@
-"""Adapters for existing code: an accumulator of raw deltas, callbacks, and a parser of calls in XML."""
+"""Adapters for existing code: an accumulator, callbacks, a parser of calls in XML, the shapes of other libraries."""

@@ -1,0 +1,127 @@
+"""AISuite: an accumulator with calls in OpenAI's shape, and any provider's stream as Chat Completions chunks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Literal
+
+from penstock.adapters import accumulator
+from penstock.events import Finish, StreamChunk, Text, ToolCall
+
+
+@dataclass(frozen=True)
+class Function:
+    """The name of the tool, and its arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class ChatCompletionMessageToolCall:
+    """A complete call."""
+
+    id: str
+    function: Function
+    type: Literal["function"] = "function"
+
+
+class StreamingToolCallAccumulator:
+    """Penstock's accumulator, with complete calls as `ChatCompletionMessageToolCall`s."""
+
+    def __init__(self, tools: Iterable[Any] | None = None) -> None:
+        self._calls = accumulator.StreamingToolCallAccumulator(tools)
+
+    def add_chunk(self, tool_call_deltas: Any) -> None:
+        """Adds the deltas of a chunk: its `choices[0].delta.tool_calls`, or the whole chunk."""
+        self._calls.add_chunk(tool_call_deltas)
+
+    @property
+    def tool_calls(self) -> dict[int, dict[str, Any]]:
+        """All calls so far by their index, complete or not."""
+        return self._calls.tool_calls
+
+    def has_complete_tool_calls(self) -> bool:
+        """Whether any call is complete."""
+        return self._calls.has_complete_tool_calls()
+
+    def get_complete_tool_calls(self) -> list[ChatCompletionMessageToolCall]:
+        """The complete calls, in order."""
+        return [_complete(call) for call in self._calls.get_complete_tool_calls()]
+
+    def clear(self) -> None:
+        """Forgets the complete calls, and keeps those that are still being written."""
+        self._calls.clear(only_complete=True)
+
+
+def _complete(call: ToolCall) -> ChatCompletionMessageToolCall:
+    return ChatCompletionMessageToolCall(call.id, Function(call.name, _json_text(call)))
+
+
+def _json_text(call: ToolCall) -> str:
+    """The arguments as a JSON object; providers may write nothing or `null` for a call without arguments."""
+    return call.arguments_raw if call.arguments else "{}"
+
+
+@dataclass(frozen=True)
+class ChoiceDeltaToolCall:
+    """A call in a chunk."""
+
+    index: int
+    id: str
+    function: Function
+    type: Literal["function"] = "function"
+
+
+@dataclass(frozen=True)
+class ChoiceDelta:
+    """The news of a chunk: text, or calls."""
+
+    content: str | None = None
+    tool_calls: list[ChoiceDeltaToolCall] | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The only choice of a chunk."""
+
+    delta: ChoiceDelta
+    finish_reason: str | None = None
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class ChatCompletionChunk:
+    """A chunk in the shape of Chat Completions."""
+
+    choices: list[Choice]
+
+
+def chunks(events: Iterable[StreamChunk]) -> Iterator[ChatCompletionChunk]:
+    """Any provider's events as chunks of Chat Completions; a call arrives in one chunk, when it is confirmed."""
+    numbers = count()
+    for event in events:
+        yield from _chunk(event, numbers)
+
+
+async def achunks(events: AsyncIterable[StreamChunk]) -> AsyncIterator[ChatCompletionChunk]:
+    """`chunks` for async events."""
+    numbers = count()
+    async for event in events:
+        for chunk in _chunk(event, numbers):
+            yield chunk
+
+
+def _chunk(event: StreamChunk, numbers: Iterator[int]) -> Iterator[ChatCompletionChunk]:
+    match event:
+        case Text():
+            yield ChatCompletionChunk([Choice(ChoiceDelta(content=event.text))])
+        case ToolCall():
+            call = ChoiceDeltaToolCall(next(numbers), event.id, Function(event.name, _json_text(event)))
+            yield ChatCompletionChunk([Choice(ChoiceDelta(tool_calls=[call]))])
+        case Finish():
+            yield ChatCompletionChunk([Choice(ChoiceDelta(), event.reason)])
+        case _:
+            pass

@@ -1,0 +1,134 @@
+"""The callbacks of a Go client: `OnMessage` with content or with the call so far, `OnComplete`, `OnError`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from typing import Any, Unpack
+
+from msgspec import Struct
+
+from penstock.adapters.consume import consume
+from penstock.events import Error, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart
+from penstock.model.model import Model
+from penstock.model.options import RequestOptions
+from penstock.turn import Turn
+
+
+class MCPFunctionCall:
+    """The name of a tool, and its arguments as JSON text, as far as they have arrived."""
+
+    def __init__(self, Name: str, pieces: Sequence[str]) -> None:
+        self.Name = Name
+        self._pieces, self._count = pieces, len(pieces)
+
+    @property
+    def Arguments(self) -> str:
+        """The arguments so far; joined when they are read, so that an update costs what is new in it."""
+        return "".join(self._pieces[: self._count])
+
+
+class MCPToolCall(Struct, frozen=True):
+    """A tool call."""
+
+    ID: str
+    Function: MCPFunctionCall
+    Type: str = "function"
+
+
+class Message(Struct, frozen=True):
+    """A message."""
+
+    Role: str
+    Content: str = ""
+    ToolCalls: list[MCPToolCall] = []
+
+
+class StreamResponseCallback(Struct, frozen=True):
+    """The callbacks of a request; each may be missing."""
+
+    OnMessage: Callable[[Message], Any] | None = None
+    OnComplete: Callable[[Message], Any] | None = None
+    OnError: Callable[[Error | Exception], Any] | None = None
+
+
+class StreamingState:
+    """The calls of one response, as far as they have arrived."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, tuple[str, str, list[str]]] = {}  # by block: id, name, pieces of the arguments
+
+    def update(self, event: StreamChunk) -> Message | None:
+        """The message for an event: a piece of content, or a call so far."""
+        match event:
+            case Text():
+                return Message("assistant", event.text)
+            case ToolCallStart():
+                self._calls[event.block] = event.id, event.name, []
+            case ToolCallDelta() if event.block in self._calls:
+                self._calls[event.block][2].append(event.piece)
+            case _:
+                return None
+        id, name, pieces = self._calls[event.block]
+        return Message("assistant", "", [MCPToolCall(id, MCPFunctionCall(name, pieces))])
+
+
+class AIClient:
+    """Sends messages to a model and passes its response to callbacks."""
+
+    def __init__(self, model: Model | str) -> None:
+        self.model = Model(model) if isinstance(model, str) else model
+
+    def SendMessageStreamWithCallback(
+        self,
+        messages: Iterable[Any] | str,
+        callback: StreamResponseCallback,
+        *,
+        tools: Iterable[Any] | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Error | Exception | None:
+        """Sends a request and calls back; returns the error, as Go does. An exception in a callback is raised."""
+        state, errors = StreamingState(), list[Error | Exception]()
+
+        def on_message(event: StreamChunk) -> None:
+            message = state.update(event)
+            if message is not None and callback.OnMessage:
+                callback.OnMessage(message)
+
+        def on_complete(turn: Turn) -> None:
+            if callback.OnComplete:
+                callback.OnComplete(_message(turn))
+
+        def on_error(error: Error | Exception) -> None:
+            errors.append(error)
+            if callback.OnError:
+                callback.OnError(error)
+
+        history = messages if isinstance(messages, str) else [_as_chat(message) for message in messages]
+        with closing(self.model.stream(history, tools, **options)) as stream:
+            consume(stream, on_message, on_complete, on_error)
+        return errors[0] if errors else None
+
+
+def _message(turn: Turn) -> Message:
+    calls = [MCPToolCall(call.id, MCPFunctionCall(call.name, [_json_text(call)])) for call in turn.tool_calls]
+    return Message("assistant", turn.text, calls)
+
+
+def _json_text(call: ToolCall) -> str:
+    return call.arguments_raw if call.arguments else "{}"
+
+
+def _as_chat(message: Any) -> Any:
+    """A message in OpenAI's shape; messages of other kinds are passed on."""
+    if not isinstance(message, Message):
+        return message
+    calls = [
+        {
+            "id": call.ID,
+            "type": call.Type,
+            "function": {"name": call.Function.Name, "arguments": call.Function.Arguments},
+        }
+        for call in message.ToolCalls
+    ]
+    return {"role": message.Role, "content": message.Content, **({"tool_calls": calls} if calls else {})}

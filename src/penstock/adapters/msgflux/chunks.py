@@ -1,0 +1,96 @@
+"""The typed chunks of msgflux, and a model that streams them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack
+
+from penstock.errors import ProviderError
+from penstock.events import Error, Reasoning, Text, ToolCall, Usage
+from penstock.events import StreamChunk as ModelChunk
+from penstock.model.model import Model
+from penstock.model.options import RequestOptions
+
+
+@dataclass
+class ToolCallBuffer:
+    """A call in progress."""
+
+    index: int
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+
+
+@dataclass
+class ToolCallComplete:
+    """A complete call; `arguments` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+    def get_params(self) -> dict[str, Any]:
+        """The parsed arguments."""
+        params: dict[str, Any] = json.loads(self.arguments) if self.arguments else {}
+        return params
+
+
+@dataclass
+class StreamChunk:
+    """A chunk of a response."""
+
+    type: Literal["text", "reasoning", "tool_call", "usage"]
+    content: str | None = None
+    tool_call: ToolCallComplete | None = None
+    usage: dict[str, Any] | None = None
+
+
+class ChatCompletionModel:
+    """A model that streams typed chunks."""
+
+    def __init__(self, model: Model | str, parallel_tool_calls: bool | None = None) -> None:
+        self.model = Model(model) if isinstance(model, str) else model
+        self.parallel_tool_calls = parallel_tool_calls
+
+    def stream(
+        self, messages: Any, *, tool_schemas: Iterable[Any] | None = None, **options: Unpack[RequestOptions]
+    ) -> Iterator[StreamChunk]:
+        """Yields the chunks of a response: each call when it is confirmed, the usage at the end."""
+        with self.model.stream(messages, tool_schemas, **self._defaults() | options) as stream:
+            for event in stream:
+                yield from _chunks(event)
+            yield from _usage(stream.usage)
+
+    async def astream(
+        self, messages: Any, *, tool_schemas: Iterable[Any] | None = None, **options: Unpack[RequestOptions]
+    ) -> AsyncIterator[StreamChunk]:
+        """`stream` for async code."""
+        async with self.model.astream(messages, tool_schemas, **self._defaults() | options) as stream:
+            async for event in stream:
+                for chunk in _chunks(event):
+                    yield chunk
+            for chunk in _usage(stream.usage):
+                yield chunk
+
+    def _defaults(self) -> RequestOptions:
+        return {"parallel": self.parallel_tool_calls}
+
+
+def _chunks(event: ModelChunk) -> Iterator[StreamChunk]:
+    match event:
+        case Text() | Reasoning():
+            yield StreamChunk(event.type, event.text)
+        case ToolCall():
+            yield StreamChunk("tool_call", tool_call=ToolCallComplete(event.id, event.name, event.arguments_raw))
+        case Error():
+            raise ProviderError(event.message, code=event.code, retryable=event.retryable, raw=event.raw)
+        case _:
+            pass
+
+
+def _usage(usage: Usage | None) -> Iterator[StreamChunk]:
+    if usage is not None:
+        yield StreamChunk("usage", usage=usage.raw)
