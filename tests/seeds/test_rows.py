@@ -1,0 +1,46 @@
+"""Every row has one test; the adapters are imported only by those who use them, and are thin."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import penstock.adapters
+
+ADAPTERS = ("aisuite", "go_client", "langchain_dart", "msgflux", "reqllm")
+ROWS = 140
+MAX_DECISIONS = 5
+MAX_LINES = 135
+"""The longest module of an adapter: a shape, and no capability of its own."""
+
+
+def row_tests() -> list[Any]:
+    tests: list[Any] = []
+    for name in ADAPTERS:
+        module = import_module(f"tests.seeds.test_{name}")
+        tests += [test for test in vars(module).values() if hasattr(test, "row")]
+    return tests
+
+
+def test_the_rows_that_differ_from_the_documents_are_few_and_argued() -> None:
+    decisions = Path(__file__).parent.parent.parent / "docs" / "decisions"
+    argued = [test.decision for test in row_tests() if test.decision]
+    assert len(argued) <= MAX_DECISIONS
+    for name in set(argued):
+        assert list(decisions.glob(f"*-{name}.md")), name
+
+
+def test_importing_penstock_imports_no_adapter() -> None:
+    code = "import sys, penstock; penstock.Model, penstock.Agent, penstock.decode; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not [name for name in loaded if name.startswith(tuple(f"penstock.adapters.{one}" for one in ADAPTERS))]
+
+
+def test_the_adapters_are_thin() -> None:
+    [folder] = penstock.adapters.__path__
+    for name in ADAPTERS:
+        for path in [*Path(folder).glob(f"{name}.py"), *Path(folder).glob(f"{name}/*.py")]:
+            assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES, path
