@@ -44,7 +44,7 @@ from penstock.testing import (
     say,
 )
 from penstock.testing.player import Player
-from penstock.transport import async_http as aio
+from penstock.transport import async_pool
 from tests.asking import (
     FOREVER,
     KEY,
@@ -476,7 +476,7 @@ def test_each_event_loop_has_its_own_session() -> None:
         for _ in range(3):
             assert asyncio.run(aread(model))[1].text == "Hi."
             gc.collect()
-            assert len(aio._sessions) == 0, "a loop that is over is not held"
+            assert len(async_pool._owners) == 0, "a loop that is over is not held"
 
 
 SYNC: dict[str, Any] = {"httpx2": httpx2.Client, "httpx": httpx.Client}

@@ -124,6 +124,8 @@ async def read_async(model: Model) -> Turn:
         async for chunk in stream:
             assert_type(chunk, StreamChunk)
     assert_type(await model.acomplete("Hello."), Turn)
+    assert_type(await model.aclose(), None)
+    assert_type(await penstock.aclose(), None)
     assert_type(await model.astream_text_and_classify("Hello.", seed=1), Turn)
     return stream.turn
 
@@ -134,6 +136,8 @@ def test_a_model() -> None:
     assert_type(model.complete("Hello.", system_prompt="Be brief.", parallel=False), Turn)
     assert_type(model.stream_text_and_classify([{"role": "user", "content": "Hello."}]), Turn)
     assert asyncio.run(read_async(model)).text == "Hi."
+    assert_type(model.close(), None)
+    assert_type(penstock.close(), None)
     options: ModelOptions = {"temperature": 0}
     request: RequestOptions = {"tool_choice": "none"}
     assert model.complete("Hello.", **request).text == model.complete("Hello.", **options).text

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from penstock.run.limits import Limits
     from penstock.tools.tool import Context, Tool, ToolOutput, as_tool, tool
     from penstock.transport.policy import Retries, Timeouts
+    from penstock.transport.shared import aclose, close
     from penstock.turn import Turn, classify, collect, extract
     from penstock.wires import WireName
 
@@ -133,6 +134,7 @@ _HOMES = {
     "model.stream": ("AsyncStream", "Stream"),
     "tools.tool": ("Context", "Tool", "ToolOutput", "as_tool", "tool"),
     "transport.policy": ("Retries", "Timeouts"),
+    "transport.shared": ("aclose", "close"),
     "turn": ("Turn", "classify", "collect", "extract"),
     "wires": ("WireName",),
 }  # fmt: skip
@@ -236,11 +238,13 @@ __all__ = [
     "Usage",
     "UsageError",
     "WireName",
+    "aclose",
     "aconsume",
     "as_messages",
     "as_tool",
     "check",
     "classify",
+    "close",
     "collect",
     "consume",
     "decode",

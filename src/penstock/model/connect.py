@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from penstock.transport.commands import OpenRequest, ResponseHead
+from penstock.transport.pools import origin_of
 
 
 class Connection(Protocol):
@@ -47,3 +48,20 @@ class HTTPConnector:
         from penstock.transport.async_http import AsyncHTTPConnection
 
         return AsyncHTTPConnection(self._client)
+
+    def close(self, url: str) -> None:
+        """Close the shared connections to the address of a URL; the caller's client stays open."""
+        if self._client is None:
+            from penstock.transport.async_pool import close_pools
+            from penstock.transport.sync_pool import sync_pools
+
+            sync_pools.close(origin_of(url))
+            close_pools(origin_of(url))
+
+    async def aclose(self, url: str) -> None:
+        """Close the shared connections to the address of a URL; those of this event loop are closed afterwards."""
+        if self._client is None:
+            from penstock.transport.async_pool import aclose_pools
+
+            self.close(url)
+            await aclose_pools(origin_of(url))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from copy import copy
 from importlib import import_module
 from typing import Any, Unpack
@@ -111,6 +112,22 @@ class Model:
         other = copy(self)
         other._timeouts, other._retries = timeouts or self._timeouts, retries or self._retries
         return other
+
+    def close(self) -> None:
+        """Close the connections that are kept open to the provider, for all models at this address.
+
+        A response that is being read is not affected, a later request opens a new connection, and your own `client`
+        stays open. `penstock.close()` closes the connections to all addresses.
+        """
+        if isinstance(self._connector, HTTPConnector):
+            with suppress(UsageError):  # without a base URL there is no connection
+                self._connector.close(self.base_url)
+
+    async def aclose(self) -> None:
+        """Close the connections that are kept open to the provider, as `close` does, and wait for this event loop."""
+        if isinstance(self._connector, HTTPConnector):
+            with suppress(UsageError):
+                await self._connector.aclose(self.base_url)
 
     def __repr__(self) -> str:
         try:

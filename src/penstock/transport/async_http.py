@@ -4,44 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
-from weakref import WeakKeyDictionary
 
 from penstock.errors import UsageError
+from penstock.transport.async_pool import LoopPools, loop_pools
 from penstock.transport.commands import OpenRequest, ReadTimedOut, ResponseHead
 from penstock.transport.failures import client_error
-
-_sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[Any, None]]] = WeakKeyDictionary()
-
-
-async def shared_session() -> Any:
-    """The session of the running event loop, which keeps connections open for later requests.
-
-    An async generator holds it, because an event loop closes its async generators when it shuts down.
-    """
-    loop = asyncio.get_running_loop()
-    if loop not in _sessions or _sessions[loop][0].closed:
-        holder = _hold_session()
-        _sessions[loop] = await anext(holder), holder
-    return _sessions[loop][0]
-
-
-async def _hold_session() -> AsyncGenerator[Any, None]:
-    import aiohttp
-
-    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300)
-    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session:
-        try:
-            yield session
-        finally:
-            _sessions.pop(
-                asyncio.get_running_loop(), None
-            )  # the session refers to the loop, so that neither would be freed
+from penstock.transport.pools import AnyPool
 
 
 class AsyncHTTPConnection:
@@ -55,6 +27,7 @@ class AsyncHTTPConnection:
         if hasattr(client, "build_request") and not iscoroutinefunction(client.send):
             raise UsageError(f"astream() needs an async client, not {type(client).__module__}.Client; use stream()")
         self._client = client
+        self._lease: tuple[LoopPools, AnyPool] | None = None
         self._command: OpenRequest
         self._response: Any = None
         self._content: Any = None
@@ -67,9 +40,10 @@ class AsyncHTTPConnection:
         """Send a request and return the head of the response."""
         self._command, self._loop = command, asyncio.get_running_loop()
         self._is_expired, self._deadline = False, None
+        client = await self._pooled(command.request.url) if self._client is None else self._client
         try:
             async with asyncio.timeout(command.first_byte):
-                self._response = await _send(self._client, command)
+                self._response = await _send(client, command)
         except Exception as error:
             raise client_error(error, command) from error
         response = self._response
@@ -78,6 +52,12 @@ class AsyncHTTPConnection:
             return ResponseHead(response.status_code, dict(response.headers))
         self._content = response.content
         return ResponseHead(response.status, dict(response.headers))
+
+    async def _pooled(self, url: str) -> Any:
+        """The session of the pool for a URL."""
+        pools = await loop_pools()
+        self._lease = pools, pools.lease(url)
+        return self._lease[1].client
 
     async def read(self, seconds: float | None) -> bytes:
         """The next bytes of the body, empty at its end."""
@@ -97,7 +77,7 @@ class AsyncHTTPConnection:
             raise client_error(error, self._command) from error
         finally:
             self._deadline = None  # the time between reads does not count
-        if not data and (reset := _hidden_reset(self._response)) is not None:
+        if not data and (reset := _hidden_reset(self._response, self._content)) is not None:
             raise client_error(reset, self._command) from reset
         return data
 
@@ -125,15 +105,30 @@ class AsyncHTTPConnection:
         """Close the connection; it is reused only if the response was read to its end."""
         response, self._response, self._deadline = self._response, None, None
         self._set_timer()
-        if response is not None and hasattr(response, "aclose"):
-            await response.aclose()
-        elif response is not None:
-            response.close() if not response.content.at_eof() else response.release()
+        try:
+            if response is not None:
+                await _close(response)
+        finally:
+            if self._lease is not None:
+                (pools, pool), self._lease = self._lease, None
+                pools.release(pool)
 
 
-def _hidden_reset(response: Any) -> Exception | None:
+async def _close(response: Any) -> None:
+    """Close a response; afterwards its socket is closed, unless the connection can be reused."""
+    if hasattr(response, "aclose"):
+        await response.aclose()
+    elif response.content.at_eof():
+        response.release()
+    else:
+        _shut_down(response)
+        response.close()
+        await asyncio.sleep(0)  # the event loop closes the socket in its next turn
+
+
+def _hidden_reset(response: Any, content: Any) -> Exception | None:
     """The error that broke the connection of a body without a length, which aiohttp takes for the end of the body."""
-    protocol = getattr(getattr(response, "content", None), "_protocol", None)
+    protocol = getattr(content, "_protocol", None)
     if protocol is None or response.headers.keys() & {"Content-Length", "Transfer-Encoding"}:
         return None
     error = protocol.exception()
@@ -176,29 +171,7 @@ class _HTTPXContent:
             self._read.cancel()
 
 
-def environment_proxy(url: str) -> str | None:
-    """The proxy for a URL from `HTTPS_PROXY`, `ALL_PROXY` and so on, if any.
-
-    aiohttp can find it too, but then it also reads `.netrc`, in a thread, for each request.
-    """
-    parts, proxies = urlsplit(url), getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.netloc):
-        return None
-    proxy = proxy if "://" in proxy else f"http://{proxy}"
-    if not proxy.startswith(("http://", "https://")):
-        scheme = proxy.partition(":")[0]
-        raise UsageError(
-            f"the {scheme} proxy of the environment is not supported; pass Model(..., client=...) a client that has it"
-        )
-    return proxy
-
-
 async def _send(client: Any, command: OpenRequest) -> Any:
-    if client is None:
-        client, proxy = await shared_session(), environment_proxy(command.request.url)
-    else:
-        proxy = None  # the caller's client has its own settings
     sent = command.request
     if hasattr(client, "build_request"):
         waits = {"connect": command.connect, "pool": command.connect}
@@ -211,5 +184,5 @@ async def _send(client: Any, command: OpenRequest) -> Any:
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=command.connect)
     return await client.post(
         sent.url, headers=sent.headers, data=sent.body, allow_redirects=False, raise_for_status=False,
-        timeout=timeout, proxy=proxy,
+        timeout=timeout,
     )  # fmt: skip

@@ -18,6 +18,8 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from penstock.transport.forks import close_in_children
+
 _STOPPABLE = {"connect_tcp", "connect_unix_socket", "send_request_headers", "receive_response_headers"}
 """Steps before which raising is safe: there is no socket yet, or the client closes it."""
 
@@ -64,6 +66,8 @@ class SocketHold:
         with suppress(AttributeError):  # not a stream of httpcore
             if not isinstance(stream.write, _WatchedWrite):
                 stream.write = _WatchedWrite(stream)
+            if (sock := stream.get_extra_info("socket")) is not None:
+                close_in_children(sock)
         self.take(stream)
 
     def take(self, stream: Any) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import threading
 import time
 from collections.abc import Iterator
 from inspect import iscoroutinefunction
@@ -12,23 +10,10 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.transport.commands import OpenRequest, ReadTimedOut, ResponseHead
 from penstock.transport.failures import client_error
+from penstock.transport.pools import AnyPool
 from penstock.transport.socket_hold import SocketHold
+from penstock.transport.sync_pool import sync_pools
 from penstock.transport.watchdog import watchdog
-
-_lock = threading.Lock()
-_shared: list[Any] = []
-
-
-def shared_client() -> Any:
-    """The client of this process, which keeps connections open for later requests."""
-    with _lock:
-        if not _shared:
-            import httpx2
-
-            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-            _shared.append(httpx2.Client(timeout=None, limits=limits))
-            atexit.register(_shared[0].close)
-        return _shared[0]
 
 
 class HTTPConnection:
@@ -41,6 +26,7 @@ class HTTPConnection:
             )
         self.deadline: float | None = None
         self._client = client
+        self._lease: AnyPool | None = None
         self._command: OpenRequest
         self._response: Any = None
         self._pieces: Iterator[bytes] = iter(())
@@ -50,8 +36,11 @@ class HTTPConnection:
 
     def open(self, command: OpenRequest) -> ResponseHead:
         """Send a request and return the head of the response."""
-        client = shared_client() if self._client is None else self._client
         self._command, sent, first = command, command.request, command.first_byte
+        client = self._client
+        if client is None:
+            self._lease = sync_pools.lease(sent.url)
+            client = self._lease.client
         waits = {"connect": command.connect, "pool": command.connect, "read": first, "write": first}
         hold = self._new_hold()
         extensions = {"timeout": waits, "trace": hold.trace}
@@ -109,6 +98,9 @@ class HTTPConnection:
             watchdog.forget(self)
             self._hold.release()
             response.close()
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            sync_pools.release(lease)
 
     def _new_hold(self) -> SocketHold:
         self._hold = SocketHold()

@@ -10,6 +10,8 @@ import time
 from math import inf
 from typing import Protocol
 
+from penstock.transport.forks import after_fork
+
 LONGEST_SLEEP = 10.0
 """The seconds after which it looks again if no read has a deadline: a read whose deadline is later need not wake it."""
 
@@ -26,6 +28,10 @@ class Watchdog:
     """Expires connections that exceed their deadline. Its thread runs while there is a connection to watch."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, also in a child process, which has neither the thread of its parent nor its connections."""
         self._watched: set[Watched] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -73,3 +79,4 @@ class Watchdog:
 
 
 watchdog = Watchdog()
+after_fork(watchdog.reset)

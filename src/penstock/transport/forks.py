@@ -1,0 +1,37 @@
+"""Forks: a child process does not use the connections, threads and locks that it inherits.
+
+A child that wrote to an inherited socket, or ended its TLS session, would break the connection of its parent. So the
+sockets are closed in the child without a word to the other side, and what is shared in a process begins anew.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from weakref import WeakSet
+
+_sockets: WeakSet[socket.socket] = WeakSet()
+
+
+def after_fork(reset: Callable[[], None]) -> None:
+    """Call this in each child process right after the fork; never, on a platform without forks."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=reset)
+
+
+def close_in_children(sock: socket.socket) -> None:
+    """Close this socket in child processes."""
+    _sockets.add(sock)
+
+
+def _close_inherited() -> None:
+    for sock in list(_sockets):
+        try:
+            sock.close()  # of a TLS socket too, this closes only the descriptor
+        except OSError:
+            pass
+    _sockets.clear()
+
+
+after_fork(_close_inherited)

@@ -1,0 +1,41 @@
+"""The proxy of a request: from `HTTPS_PROXY`, `ALL_PROXY` and so on, for sync and async code alike."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from penstock.errors import UsageError
+from penstock.redaction import without_secrets
+
+_SOCKS = {"socks": "socks5h", "socks5": "socks5", "socks5h": "socks5h"}
+"""The schemes of SOCKS proxies, and the scheme that says who looks up the address: `socks5h` is the proxy."""
+_SOCKS_PACKAGES = ("socksio", "aiohttp_socks")
+
+
+def environment_proxy(url: str) -> str | None:
+    """The proxy for a URL from the environment, if any; a `UsageError` if it is not supported."""
+    parts, proxies = urlsplit(url), getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.netloc):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    scheme, _, address = proxy.partition("://")
+    if scheme in ("http", "https"):
+        return proxy
+    if scheme not in _SOCKS:
+        raise UsageError(
+            f"the proxy {without_secrets(proxy)} of the environment is not supported; use http, https or socks5"
+        )
+    if not all(find_spec(package) for package in _SOCKS_PACKAGES):
+        raise UsageError(
+            f"the SOCKS proxy {without_secrets(proxy)} of the environment needs two more packages: "
+            "pip install 'penstock-llm[socks]'"
+        )
+    return f"{_SOCKS[scheme]}://{address}"
+
+
+def is_socks(proxy: str | None) -> bool:
+    """Whether this is a SOCKS proxy."""
+    return proxy is not None and proxy.startswith("socks")
