@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.adapters.go_client import AIClient, MCPFunctionCall, MCPToolCall, Message, StreamResponseCallback
 from penstock.testing import HTMLPage, Raw, Reply, Scripted, Status, Step, call, drop, fail, say
-from tests.seeds.documents import document, fenced, needs_documents, pending, row
+from tests.seeds.documents import document, fenced, needs_documents, row
 from tests.seeds.shapes import CHUNKS, chunk, piece, tool
 
 COMMAND = '{"command": "KEYS *"}'
@@ -210,7 +210,6 @@ def test_on_error_gets_a_malformed_chunk(place: int) -> None:
     assert error.code == "unreadable_frame"
 
 
-@pending
 @row(134)
 def test_on_error_gets_a_stream_that_ends_without_a_finish_reason() -> None:
     calls, error = send(Raw(b"".join(b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in CHUNKS[:4])))
@@ -267,6 +266,31 @@ def test_the_callbacks_may_be_async() -> None:
 
     asyncio.run(penstock.aconsume(model(Reply("Sunny.")).astream("?"), on_message, on_complete))
     assert (seen[0], seen[-1]) == ("text", "Sunny.")
+
+
+@row(139)
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_the_same_callbacks_read_a_run_of_an_agent(is_async: bool) -> None:
+    def look(city: str) -> str:
+        """Looks."""
+        return f"sunny in {city}"
+
+    seen: list[str] = []
+    agent = penstock.Agent(model(Reply(call("look", {"city": "Rome"})), "Sunny."), tools=[look])
+
+    def on_message(event: penstock.StreamEvent, so_far: penstock.PartialToolCall | None) -> None:
+        seen.append(f"{event.type} {so_far.arguments}" if so_far else event.type)
+
+    def on_complete(turn: penstock.Turn) -> None:
+        seen.append(turn.text)
+
+    if is_async:
+        turn = asyncio.run(penstock.aconsume(agent.astream("?"), on_message, on_complete))
+    else:
+        turn = penstock.consume(agent.stream("?"), on_message, on_complete)
+    assert (turn.text, seen[-1]) == ("Sunny.", "Sunny.")
+    assert "tool_call {'city': 'Rome'}" in seen
+    assert "tool_end" in seen
 
 
 @row(140)

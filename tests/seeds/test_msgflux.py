@@ -401,7 +401,6 @@ def test_a_value_may_contain_the_sign() -> None:
     assert found["params"] == {"code": "if a < b: pass"}
 
 
-@pending
 @row(16)
 def test_values_have_the_types_of_the_tool() -> None:
     def look(n: int, ok: bool, word: str) -> None:
