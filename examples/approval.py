@@ -56,6 +56,7 @@ with run:
                     run.decide(call_id, approved=answer == "yes", reason="the owner of the account said no")
 
 if run.finish_reason == "paused":
+    STORE.touch(mode=0o600)  # the arguments of the calls are in it
     STORE.write_bytes(run.dump())
     print(f"stored in {STORE}")
 else:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import pickle
+import stat
+import sys
 import traceback
 from collections.abc import Iterator
 from html import unescape
@@ -17,6 +20,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock.cli.kept_file import HistoryFile, KeptFile
+from penstock.cli.questions import call_text
 from penstock.events import Error, Finish, Retry, StreamChunk, Unknown, Usage, encode
 from penstock.redaction import Mask
 from penstock.run import events as run_events
@@ -294,6 +299,42 @@ def test_a_recording_holds_no_key_in_any_form(tmp_path_factory: Any, key: str, d
     text = "".join(line.get("text", "") for line in lines)
     for said in (text, file.read_text(encoding="utf-8"), repr(lines)):
         assert_hidden(said, key, form)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file modes")
+def test_recordings_histories_and_states_can_be_read_by_their_owner_only(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("recording", "history", "state")]
+    before = os.umask(0)
+    try:
+        output(Raw(b"data: [DONE]\n\n"), KEY, record=files[0])
+        assert not HistoryFile(files[1]).write([penstock.messages.user("Hi")])
+        assert not KeptFile(files[2], "run").write(b"{}")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * 3
+    files[2].chmod(0o640)  # the owner's decision
+    assert not KeptFile(files[2], "run").write(b"[]")
+    assert stat.S_IMODE(files[2].stat().st_mode) == 0o640
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+
+
+INVISIBLE = [*map(chr, (0, 0x1B, 0xA0, 0xAD, 0x34F, 0x115F, 0x180E, 0x200B, 0x200F, 0x202E, 0x2060, 0x2066, 0x2800,
+                        0x3000, 0x3164, 0xD800, 0xFE0F, 0xFEFF, 0xFFA0, 0xE0041, 0xE0100))]  # fmt: skip
+
+
+@pytest.mark.parametrize("character", INVISIBLE, ids=lambda character: f"{ord(character):x}")
+def test_invisible_characters_are_spelled_out_in_the_approval_prompt(character: str) -> None:
+    text = f"a{character}b"
+    prompt = call_text(text, {text: text, "list": [{text: text}]})
+    assert character not in prompt
+    assert prompt.count(character.encode("unicode_escape").decode()) == 5
+
+
+def test_an_argument_key_cannot_look_like_other_arguments() -> None:
+    assert call_text("pay", {"amount": 5, "to": "Bob"}) == "pay(amount=5, to='Bob')"
+    assert call_text("pay", {"amount=5, to": "Eve"}) == "pay('amount=5, to'='Eve')"
+    assert call_text("pay", {"to)": "\\u200b", "": 1}) == "pay('to)'='\\\\u200b', ''=1)"
+    assert call_text("支付.v2", {"métrage": "ça"}) == "支付.v2(métrage='ça')"
 
 
 @given(st.text(max_size=200), keys)

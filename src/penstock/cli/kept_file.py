@@ -7,6 +7,7 @@ from pathlib import Path
 
 from penstock.errors import UsageError
 from penstock.messages import Message, encode_messages
+from penstock.model.recording import open_private
 
 
 class KeptFile:
@@ -32,11 +33,16 @@ class KeptFile:
             raise UsageError(f"the {self._content} in {self.path} cannot be read: {error.strerror}") from None
 
     def write(self, data: bytes) -> str:
-        """Replaces the content atomically; returns what went wrong, or the empty string."""
+        """Replaces the content atomically; returns what went wrong, or the empty string.
+
+        Only the owner can read a new file; a file that exists keeps its mode.
+        """
         target = self.path.resolve()  # not the link, if it is one
         temporary = target.with_name(f"{target.name}.{os.getpid()}.new")
         try:
-            temporary.write_bytes(data)
+            temporary.unlink(missing_ok=True)
+            with open(temporary, "xb", opener=open_private) as file:
+                file.write(data)
             if target.exists():
                 temporary.chmod(target.stat().st_mode)
             temporary.replace(target)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.screen.terminal import escape
+from penstock.cli.screen.terminal import escape, spell
 
 if TYPE_CHECKING:
     from penstock.cli.kept_file import HistoryFile
@@ -23,6 +24,7 @@ HELP = """\
 /exit   leave; so does Ctrl-D, or Ctrl-C twice
 Ctrl-C  clears the line, or interrupts a response"""
 
+_WORD = re.compile(r"[\w.:-]+")
 _YES = {"y", "yes", "yep", "yeah", "yup", "ok", "okay", "sure", "approve", "approved", "go", "fine"}
 _POLITE = {"please", "thanks", "thank", "you", "ahead", "do", "it", "go", "run", "of", "course", *_YES}
 _NO = {"n", "no", "nope", "nah", "never", "decline", "declined", "deny", "reject", "don't", "dont", "stop"}
@@ -77,8 +79,14 @@ def ask(question: str) -> str | None:
 
 
 def call_text(name: str, arguments: Mapping[str, Any]) -> str:
-    """A call as a person reads it: `pay(amount=5)`."""
-    return escape(f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})")
+    """A call as a person reads it: `pay(amount=5)`. Nothing in it is invisible or looks like another argument."""
+    pairs = ", ".join(f"{_spell_name(key)}={spell(repr(value))}" for key, value in arguments.items())
+    return f"{_spell_name(name)}({pairs})"
+
+
+def _spell_name(name: str) -> str:
+    """A name as it is if it is a plain word, else in quotes."""
+    return name if _WORD.fullmatch(name) and spell(name) == name else spell(repr(name))
 
 
 def ask_result(name: str, arguments: Mapping[str, Any]) -> str:

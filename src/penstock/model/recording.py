@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -117,10 +118,15 @@ class FileRecorder:
             self._target.write(data)
             return
         try:
-            with Path(self._target).open("ab") as file:
+            with open(self._target, "ab", opener=open_private) as file:
                 file.write(data)
         except OSError as error:
             raise UsageError(f"cannot write the recording {str(self._target)!r}: {error.strerror}") from None
+
+
+def open_private(path: str, flags: int) -> int:
+    """An opener for `open`: a file that it creates can be read and written by its owner only."""
+    return os.open(path, flags, 0o600)
 
 
 def _data_line(at: float, data: bytes) -> DataLine:

@@ -33,12 +33,27 @@ MIN_WIDTH = 20
 
 # C0 except tab and newline, DEL, C1, bidirectional controls, other line separators, lone surrogates.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
+# Letters, marks and symbols without a shape: fillers, joiners, variation selectors, the empty Braille pattern.
+_SHAPELESS = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 _CONTROL_UTF8 = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 
 
 def escape(text: str) -> str:
     """Escapes everything in the text that could act on a terminal; newlines and tabs stay."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def spell(text: str) -> str:
+    """Escapes everything in the text that cannot be seen: control characters, and characters without a shape."""
+    return "".join(
+        character.encode("unicode_escape").decode() if _is_invisible(character) else character for character in text
+    )
+
+
+def _is_invisible(character: str) -> bool:
+    return not character.isprintable() or _SHAPELESS.match(character) is not None
 
 
 def has_control(text: str) -> bool:
