@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from penstock.agent.agent_run import AgentRun, AsyncAgentRun
     from penstock.decoder import Decoder, decode
     from penstock.dialects.parser import TextParser
-    from penstock.dialects.prompt import render
     from penstock.dialects.provenance import Provenance
     from penstock.dialects.rescue import Rescue
     from penstock.dialects.stage import TextCalls
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
     from penstock.messages import File, History, Image, Message, ToolResult
     from penstock.model.model import Model
     from penstock.model.options import ModelOptions, RequestOptions
+    from penstock.model.render import render
     from penstock.model.stream import AsyncStream, Stream
     from penstock.providers import ProviderName
     from penstock.run.events import (
@@ -100,7 +100,6 @@ _HOMES = {
     "adapters.partial_calls": ("PartialToolCall",),
     "decoder": ("Decoder", "decode"),
     "dialects.parser": ("TextParser",),
-    "dialects.prompt": ("render",),
     "dialects.provenance": ("Provenance",),
     "dialects.rescue": ("Rescue",),
     "dialects.stage": ("TextCalls",),
@@ -129,6 +128,7 @@ _HOMES = {
     "messages": ("File", "History", "Image", "Message", "ToolResult"),
     "model.model": ("Model",),
     "model.options": ("ModelOptions", "RequestOptions"),
+    "model.render": ("render",),
     "providers": ("ProviderName",),
     "run.limits": ("Limits",),
     "model.stream": ("AsyncStream", "Stream"),

@@ -487,7 +487,6 @@ def test_the_same_loop_can_be_written_over_the_parser() -> None:
     assert "Read: {'file_path': '/path/to/file'}" in asyncio.run(loop())
 
 
-@pending
 @row(23)
 def test_results_go_back_as_text_to_a_model_without_tools() -> None:
     script = Scripted(STEPS)
