@@ -540,6 +540,7 @@ ELSEWHERE = {
     "dialects.MAX_VALUES": "test_provenance.py",
     "run.MAX_AHEAD": "test_progress.py",
     "transport.MAX_NAMES": "test_secrets.py",
+    "transport.MAX_DELAY": "test_transport.py",
     "transport.MAX_POOLS": "test_pools.py",
 }
 """The test files that cover the other caps, which need threads, event loops or a conversation."""

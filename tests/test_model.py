@@ -366,7 +366,7 @@ def test_white_space_around_a_key_is_ignored() -> None:
 
 
 def test_a_repr_shows_no_key_and_no_password() -> None:
-    model = Model("openai:gpt", f"https://ada:{KEY}@example.com/v1", KEY, headers={"x-other-key": KEY})
+    model = Model("openai:gpt", f"https://example.com/v1?key={KEY}", KEY, headers={"x-other-key": KEY})
     exchange = model.ask("Hi.")
     outgoing = next(exchange.commands())
     assert KEY not in repr(model) + repr(exchange) + repr(outgoing) + repr(model.stream("Hi."))

@@ -311,7 +311,7 @@ def test_a_missing_part_of_a_base_url_is_reported(name: str, environment: dict[s
 
 @pytest.mark.parametrize(
     "url",
-    ["htp://x", "ftp://x/v1", "http://", "http://x:port/v1", "http://[::/v1", "https://x/v1?version=1", " ", "/v1"],
+    ["htp://x", "ftp://x/v1", "http://", "http://x:port/v1", "http://[::/v1", "https://x/v1#part", " ", "/v1"],
 )
 def test_an_invalid_base_url_is_an_error(url: str) -> None:
     with pytest.raises(UsageError, match="is not a base URL"):
@@ -324,6 +324,36 @@ def test_a_base_url_is_reported_without_its_password() -> None:
     assert KEY not in str(raised.value)
     assert without_secrets(f"https://ada:{KEY}@a.example/v1?key={KEY}&alt=sse") == "https://***@a.example/v1?alt=sse"
     assert without_secrets("https://a.example/v1/m@1") == "https://a.example/v1/m@1"
+
+
+@pytest.mark.parametrize("name", ["openai", "azure", "ollama", "google"])
+def test_a_base_url_with_a_user_name_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for url in (f"https://ada:{KEY}@example.com/v1", "https://ada@example.com", f"https://:{KEY}@example.com"):
+        with pytest.raises(UsageError, match=r"example\.com contains a user name or password") as raised:
+            Model(f"{name}:m", url, KEY)
+        assert KEY not in str(raised.value)
+        for variable in (*PROVIDERS[name].urls, "AZURE_OPENAI_ENDPOINT"):
+            monkeypatch.setenv(variable, url)
+        with pytest.raises(UsageError, match="contains a user name or password"):
+            Model(f"{name}:m", api_key=KEY).ask("Hi.")
+
+
+@pytest.mark.parametrize(
+    ("name", "base_url", "url"),
+    [
+        ("openai:m", "https://x/v1?a=1", "https://x/v1/responses?a=1"),
+        ("openai:m", "https://x?a=1&b=", "https://x/v1/responses?a=1&b="),
+        ("openai:m", "https://x/v1/?a=1", "https://x/v1/responses?a=1"),
+        ("azure:m", "https://x.example/openai/v1?api-version=preview",
+         "https://x.example/openai/v1/chat/completions?api-version=preview"),
+        ("google:m", "https://x/v1beta?alt=json&a=1", "https://x/v1beta/models/m:streamGenerateContent?alt=sse&a=1"),
+        ("openai:m", "https://x/v1?", "https://x/v1/responses"),
+    ],
+)  # fmt: skip
+def test_the_parameters_of_a_base_url_are_sent(name: str, base_url: str, url: str) -> None:
+    opened = next(Model(name, base_url, KEY).ask("Hi.").commands())
+    assert isinstance(opened, OpenRequest)
+    assert opened.request.url == url
 
 
 def test_the_path_of_each_wire_follows_the_base_url() -> None:
@@ -409,7 +439,6 @@ def test_models_can_print_json() -> None:
     assert rows["google"]["key"] == "GOOGLE_API_KEY"
     assert rows["openai"]["key"] == ""
     assert rows["bedrock"]["url"] == "https://bedrock-runtime.us-east-1.amazonaws.com"
-    assert "gpu.example" in rows["ollama"]["url"]
 
 
 def test_models_never_shows_a_key() -> None:

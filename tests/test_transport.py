@@ -22,6 +22,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock import (
     AuthenticationError,
@@ -57,7 +59,8 @@ from penstock.testing import (
     say,
     wait,
 )
-from penstock.transport.error_responses import response_error, retry_after
+from penstock.transport.error_responses import response_error
+from penstock.transport.retry_delay import MAX_DELAY, retry_delay
 from penstock.transport.watchdog import Watchdog
 from tests.asking import (
     AT_ONCE,
@@ -223,19 +226,91 @@ def test_error_bodies_are_read_in_the_shapes_of_the_providers() -> None:
     too_long = b'{"error": {"message": "This model\'s maximum context length is 8192 tokens."}}'
     assert type(error(too_long)) is ContextLengthError
     assert type(error(b'{"error": {"message": "No.", "code": "context_length_exceeded"}}')) is ContextLengthError
-    assert type(error(b"", 413)) is ContextLengthError
+    too_large = b"<html><head><title>413 Request Entity Too Large</title></head><center>nginx</center></html>"
+    for body in (b"", too_large, b'{"message": "Request size limit exceeded"}'):
+        assert type(error(body, 413)) is BadRequestError
+    assert type(error(b'{"error": {"type": "request_too_large", "message": "too many bytes"}}', 413)) is BadRequestError
+    tokens = (
+        b'{"error": {"message": "Request too large for model `m` on tokens per minute: Limit 6000, Requested 9000"}}'
+    )
+    assert type(error(tokens, 413)) is ContextLengthError
     assert type(error(b'{"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}')) is ContextLengthError
 
 
 def test_retry_after_is_read_as_seconds_milliseconds_or_a_date() -> None:
+    def read(value: str, now: float = 0) -> float | None:
+        return retry_delay({"Retry-After": value}, None, now)
+
     date = format_datetime(datetime.fromtimestamp(1_000_030, UTC), usegmt=True)
-    assert retry_after({"Retry-After": "12"}, 0) == 12
-    assert retry_after({"retry-after": "1.5"}, 0) == 1.5
-    assert retry_after({"retry-after-ms": "250", "retry-after": "9"}, 0) == 0.25
-    assert retry_after({"Retry-After": date}, 1_000_000) == 30
-    assert retry_after({"Retry-After": date}, 2_000_000) == 0
-    for nonsense in ("", "soon", "-1", "nan", "inf"):
-        assert retry_after({"Retry-After": nonsense}, 0) is None
+    for value, seconds in (
+        ("12", 12),
+        (" 1.5 ", 1.5),
+        ("2s", 2),
+        ("1m30s", 90),
+        ("250ms", 0.25),
+        ("5, 60", 5),
+        ("0", 0),
+    ):
+        assert read(value) == seconds
+    assert retry_delay({"retry-after-ms": "250", "retry-after": "9"}, None, 0) == 0.25
+    assert read(date, 1_000_000) == 30
+    assert read(date, 2_000_000) == 0
+    assert read("Mon, 12 Jan 1970 13:47:10 -0000", 1_000_000) == 30  # without a time zone
+    assert read("1970-01-12T13:47:10Z", 1_000_000) == 30
+    for nonsense in ("", "soon", "-1", "nan", "inf", "٣٠", "1e", "\x00", "Mon", "31 Feb 2026", "0x10", "1:30"):
+        assert read(nonsense) is None
+    for long in ("9" * 400, "1e300", "1e999", "Fri, 31 Dec 9999 23:59:59 GMT", "9" * 5000):
+        assert read(long) == MAX_DELAY
+    for odd in ("Sat, 01 Jan 0001 00:00:00 +2359", "Fri, 31 Dec 9999 23:59:59 -2359"):
+        assert read(odd) is None or read(odd) in (0, MAX_DELAY)
+
+
+@given(st.text() | st.from_regex(r"[\w :,+-]*[0-9]+[\w :,+-]*"))
+def test_no_value_of_retry_after_raises(value: str) -> None:
+    delay = retry_delay({"Retry-After": value, "retry-after-ms": value}, None, 0)
+    assert delay is None or 0 <= delay <= MAX_DELAY
+
+
+FIELDS = st.sampled_from(["error", "details", "retryDelay", "seconds", "@type"])
+BODIES = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(FIELDS, inner)
+)
+
+
+@given(BODIES)
+def test_no_error_body_raises(body: Any) -> None:
+    delay = retry_delay({}, body, 0)
+    assert delay is None or 0 <= delay <= MAX_DELAY
+
+
+def test_the_retry_info_of_google_is_read() -> None:
+    def body(delay: Any) -> Any:
+        info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}
+        help_link = {"@type": "type.googleapis.com/google.rpc.Help", "links": []}
+        return [{"error": {"code": 429, "message": "Quota exceeded.", "details": [help_link, "?", info]}}]
+
+    for delay, seconds in (("34.074s", 34.074), ("0s", 0), ({"seconds": "7"}, 7), (9, 9), ({"seconds": None}, None)):
+        error = response_error(429, {}, json.dumps(body(delay)).encode(), 0)
+        assert (type(error), error.retry_after) == (RateLimitError, seconds)
+        error = response_error(503, {}, json.dumps(body(delay)[0]).encode(), 0)
+        assert (type(error), error.retry_after) == (OverloadedError, seconds)
+
+
+@sync_and_async
+def test_a_delay_of_any_length_can_be_waited_for(mode: str) -> None:
+    """The longest delay is one that every timer of the system can wait for, and a cancel still ends it."""
+    retries = Retries(longest_wait=1e300)
+    with Loopback(always(Status(429, retry_after=1e200))) as server:
+        model = model_at(server, retries=retries, timeouts=Timeouts(total=None))
+        if mode == "sync":
+            stream = model.stream("Hi.")
+            timer = threading.Timer(0.2, stream.cancel)
+            timer.start()
+            with pytest.raises(ConnectionFailed), stream:
+                pass
+        else:
+            with pytest.raises(TimeoutError):
+                asyncio.run(asyncio.wait_for(model.acomplete("Hi."), 0.2))
 
 
 # Timeouts.

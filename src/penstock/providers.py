@@ -250,7 +250,9 @@ def find_base_url(name: str, provider: Provider, environment: Mapping[str, str] 
         return complete_url(provider, url)
     if not provider.base_url:
         raise UsageError(f"{name} has no default base URL; pass Model(..., base_url=...) or set {provider.urls[0]}")
-    return _filled(name, provider.base_url, environment).rstrip("/")
+    url = _filled(name, provider.base_url, environment).rstrip("/")
+    _refuse_user_info(urlsplit(url))
+    return url
 
 
 def complete_url(provider: Provider, base_url: str) -> str:
@@ -258,14 +260,35 @@ def complete_url(provider: Provider, base_url: str) -> str:
     url = base_url.strip()
     try:
         parts = urlsplit(url) if "://" in url else _with_scheme(provider, urlsplit(f"//{url}"))
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.query
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.fragment
     except ValueError:
         parts, is_valid = urlsplit(""), False
     if not is_valid:
         raise UsageError(f"{without_secrets(url)!r} is not a base URL; use one such as http://localhost:8000/v1")
+    _refuse_user_info(parts)
     path = parts.path.rstrip("/")
     lacks_version = not path or (provider.is_added and not _VERSION.search(path))
     return parts._replace(path=path + provider.version if lacks_version else path).geturl()
+
+
+def join_url(base_url: str, path: str) -> str:
+    """The URL of a path below a base URL; the parameters of both are kept, and the path has precedence."""
+    address, _, query = base_url.partition("?")
+    path, _, own = path.partition("?")
+    names = {pair.partition("=")[0] for pair in own.split("&")}
+    pairs = [own, *(pair for pair in query.split("&") if pair.partition("=")[0] not in names)]
+    parameters = "&".join(filter(None, pairs))
+    return address.rstrip("/") + path + ("?" if parameters else "") + parameters
+
+
+def _refuse_user_info(parts: SplitResult) -> None:
+    """Raise for a URL with a user name or password: logs would show it, and HTTP clients differ in what they send."""
+    if "@" in parts.netloc:
+        host = parts.netloc.rpartition("@")[2]
+        raise UsageError(
+            f"the base URL of {host} contains a user name or password; pass Model(..., api_key=...) or "
+            'headers={"authorization": "Basic …"} instead'
+        )
 
 
 _VERSION = re.compile(r"/v\d+\w*$")

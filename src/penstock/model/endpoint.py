@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from penstock.errors import MissingKeyError, UsageError
-from penstock.providers import Provider, find_base_url, find_key
+from penstock.providers import Provider, find_base_url, find_key, join_url
 from penstock.redaction import without_secrets
 from penstock.transport.commands import HTTPRequest
 
@@ -51,14 +50,12 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     @property
     def _needs_key(self) -> bool:
-        is_authenticated = "@" in urlsplit(self.url).netloc or any(
-            name.lower() in _AUTH_HEADERS for name in self.headers
-        )
+        is_authenticated = any(name.lower() in _AUTH_HEADERS for name in self.headers)
         return self.provider.needs_key and not self.is_played and not is_authenticated
 
     def http_request(self, path: str, body: bytes, key: str) -> HTTPRequest:
         """A request to a path below the base URL, authenticated with the key."""
-        url = self.base_url + path
+        url = join_url(self.base_url, path)
         headers = {"content-type": "application/json", "accept-encoding": "identity", **self.provider.headers}
         if self.provider.auth == "aws" and not key and not self.is_played:
             from penstock.transport.aws_signature import signature

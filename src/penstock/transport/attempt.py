@@ -12,6 +12,7 @@ from penstock.transport.commands import Command, Commands, Deliver, ReadTimedOut
 from penstock.transport.deadlines import Deadlines
 from penstock.transport.error_responses import response_error
 from penstock.transport.redacted import REDACTED, Redactor
+from penstock.transport.retry_delay import body_delay
 from penstock.transport.retry_rules import RetryRules
 
 if TYPE_CHECKING:
@@ -161,9 +162,7 @@ class Attempt:
             if isinstance(chunk, ToolCall):
                 self._rules.delivered = "call"
             elif isinstance(chunk, Error) and chunk.retryable and self._progress in ("open", "doubtful"):
-                self._rules.raise_if_retried(
-                    ProviderError(chunk.message, code=chunk.code, retryable=True, raw=chunk.raw)
-                )
+                self._rules.raise_if_retried(_in_band_error(chunk))
         return [self._redactor.chunk(chunk) for chunk in chunks]
 
     def _error_body(self) -> Generator[Command, Any, bytes]:
@@ -175,3 +174,9 @@ class Attempt:
         except ProviderError:  # the status says enough
             pass
         return self._mask.data(b"".join(pieces))
+
+
+def _in_band_error(error: Error) -> ProviderError:
+    """The exception for an error that came in the stream."""
+    delay = body_delay(error.raw)
+    return ProviderError(error.message, code=error.code, retryable=True, retry_after=delay, raw=error.raw)

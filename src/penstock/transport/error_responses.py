@@ -1,11 +1,10 @@
-"""HTTP error responses as errors: the status, the body in the shapes that providers use, and `Retry-After`."""
+"""HTTP error responses as errors: the status, and the body in the shapes that providers use."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from html import unescape
 from typing import Any
 
@@ -20,10 +19,12 @@ from penstock.errors import (
     UnexpectedReplyError,
 )
 from penstock.redaction import without_secrets
+from penstock.transport.retry_delay import retry_delay
 
 _TOO_LONG = re.compile(
     r"context.{0,3}(?:length|window)|maximum context|too many (?:input )?tokens|prompt is too long|input is too long"
-    r"|exceeds? the (?:maximum|limit).{0,40}tokens|tokens?.{0,40}exceed",
+    r"|exceeds? the (?:maximum|limit).{0,40}tokens|tokens?.{0,40}exceed"
+    r"|too large.{0,200}\btokens?\b|less than \d+ tokens",
     re.IGNORECASE,
 )
 _MAX_SHOWN = 500
@@ -41,51 +42,30 @@ def response_error(status: int, headers: Mapping[str, str], body: bytes, now: fl
         "raw": value if value is not None else text,
     }
     message = f"HTTP {status}: {text}" if text else f"HTTP {status}"
+    delay = retry_delay(headers, value, now)
     match status:
         case 401 | 403:
             return AuthenticationError(f"{message} (check the API key and its permissions)", **fields)
         case 404:
             return NotFoundError(f"{message} (check the name of the model and the base URL)", **fields)
         case 408 | 409 | 425:
-            return OverloadedError(message, retryable=True, **fields)
+            return OverloadedError(message, retryable=True, retry_after=delay, **fields)
         case 429:
-            delay = retry_after(headers, now)
             is_final = code in ("insufficient_quota", "billing_hard_limit_reached")
             return RateLimitError(message, retryable=not is_final, retry_after=delay, **fields)
-        case 413:
-            return ContextLengthError(message, **fields)
         case _ if 300 <= status < 400:
             location = without_secrets(_header(headers, "location")) or "nowhere"
             return UnexpectedReplyError(
                 f"{message}: redirected to {location}; set base_url to the new address", **fields
             )
         case _ if status >= 500:
-            return OverloadedError(message, retryable=True, retry_after=retry_after(headers, now), **fields)
+            return OverloadedError(message, retryable=True, retry_after=delay, **fields)
         case _ if _TOO_LONG.search(text) or "context_length" in code:
             return ContextLengthError(message, **fields)
+        case 413:  # of a proxy, or of a provider that limits the bytes
+            return BadRequestError(f"{message} (the request has too many bytes, for example of images)", **fields)
         case _:
             return BadRequestError(message, **fields)
-
-
-def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """The seconds that the provider asks to wait: `retry-after-ms`, or `Retry-After` in seconds or as a date."""
-    if milliseconds := _number(_header(headers, "retry-after-ms")):
-        return milliseconds / 1000
-    value = _header(headers, "retry-after")
-    if (seconds := _number(value)) is not None:
-        return seconds
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - now) if value else None
-    except ValueError:
-        return None
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if 0 <= number < float("inf") else None
 
 
 def _header(headers: Mapping[str, str], *names: str) -> str:
