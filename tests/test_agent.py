@@ -17,7 +17,7 @@ from penstock.errors import ToolError, UsageError
 from penstock.events import Text, Usage
 from penstock.model.model import Model
 from penstock.results import ToolOutput
-from penstock.run.events import Done, StreamEvent, ToolEnd, decode, encode
+from penstock.run.events import Done, Said, StreamEvent, ToolEnd, decode, encode
 from penstock.run.limits import Limits
 from penstock.testing import Hang, Loopback, Reply, Scripted, Status, call, say
 from penstock.tools.tool import tool
@@ -387,3 +387,22 @@ def test_a_forced_tool_choice_holds_for_the_first_step(choice: str, wire: str, m
     if first in ("required", "spend"):  # not every wire has a choice
         assert (len(spent), others) == (1, [""])
     assert (choice in ("required", "spend")) >= bool(others)
+
+
+@sync_and_async
+def test_a_message_said_during_a_run_reaches_the_next_request(mode: str) -> None:
+    script = Scripted(["Rome is sunny.", "Oslo is not."])
+    agent = Agent(Model("openai:gpt-5", via=script))
+
+    said = iter(["And Oslo?"])
+
+    def speak(running: Any, event: StreamEvent) -> None:
+        if isinstance(event, Text) and (message := next(said, None)):
+            running.say(message)
+
+    events, running = drive(streaming(agent), mode, speak)
+    assert [event.message.text for event in events if isinstance(event, Said)] == ["And Oslo?"]
+    assert running.output == "Oslo is not."
+    assert [message.role for message in running.messages] == ["user", "assistant", "user", "assistant"]
+    with pytest.raises(UsageError, match="the run is over"):
+        running.say("Thanks.")

@@ -411,6 +411,7 @@ def test_a_run_that_continues_elsewhere_continues_its_block_numbers() -> None:
     machine = Machine(look=LOOK)
     call_look(machine, "Rome")
     machine.run = Run.load(machine.run.dump(), {"look": LOOK})
-    machine.commands += machine.run.begin()
+    machine.take(machine.run.begin())
+    machine.done(machine.starts[-1].key, "sunny")
     machine.feed(Text(0, "Done."), Finish("stop"))
     assert blocks_of(machine.events) == [0, 1, 2]

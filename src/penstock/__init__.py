@@ -77,7 +77,9 @@ if TYPE_CHECKING:
     from penstock.providers import ProviderName
     from penstock.run.events import (
         ApprovalRequest,
+        Decision,
         Done,
+        Said,
         StepEnd,
         StepStart,
         StreamEvent,
@@ -117,7 +119,8 @@ _HOMES = {
         "ToolCallClosed", "ToolCallDelta", "ToolCallInvalid", "ToolCallStart", "Unknown", "Usage",
     ),
     "run.events": (
-        "ApprovalRequest", "Done", "StepEnd", "StepStart", "StreamEvent", "ToolEnd", "ToolProgress", "ToolStart",
+        "ApprovalRequest", "Decision", "Done", "Said", "StepEnd", "StepStart", "StreamEvent", "ToolEnd", "ToolProgress",
+        "ToolStart",
     ),
     "history.check": ("check",),
     "history.export": ("export_messages",),
@@ -170,6 +173,7 @@ __all__ = [
     "ConnectionFailed",
     "Context",
     "ContextLengthError",
+    "Decision",
     "Decoder",
     "Done",
     "Error",
@@ -203,6 +207,7 @@ __all__ = [
     "Retries",
     "Retry",
     "RunResult",
+    "Said",
     "StepEnd",
     "StepStart",
     "Stream",

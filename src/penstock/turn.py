@@ -100,6 +100,12 @@ class TurnBuilder:
         """Whether the response has ended."""
         return self._finish is not _NO_FINISH
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no event of the response has come."""
+        has_content = self._pieces or self._whole or self._usage or self._error or self._unknown
+        return not has_content and not self.has_finish
+
     def add(self, event: StreamChunk) -> None:
         """Adds one event."""
         match event:

@@ -13,9 +13,20 @@ from penstock.events import Error, StreamChunk, Text
 from penstock.messages import user
 from penstock.results import Outcome
 from penstock.run.commands import AskModel, CancelTool, CheckApproval, Command, Emit, StartTool, StopAsking
-from penstock.run.events import ApprovalRequest, Done, StreamEvent, is_chunk
+from penstock.run.events import (
+    ApprovalRequest,
+    Done,
+    LogEvent,
+    RunStart,
+    StreamEvent,
+    Taken,
+    decode_logged,
+    encode,
+    is_chunk,
+)
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
+from penstock.run.rebuild import rebuild
 from tests.fuzz.run_scripts import LAST, MAX_STEPS, Move, Script
 from tests.fuzz.run_watch import Broken, Watch
 
@@ -28,6 +39,9 @@ class Player:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.run = Run([user("Go.")], script.policies, script.limits, script.run_repaired)
+        self.run.is_logged = script.is_logged
+        self.log: list[LogEvent] = [RunStart((user("Go."),), "agent"), Taken(1, "first")]
+        self.boundaries = 0  # at which the run was rebuilt
         self.watch = Watch(script)
         self.inputs: list[str] = []
         self.outbox = Outbox()
@@ -69,7 +83,7 @@ class Player:
             options.append((8, partial(self.read, 1 + detail % 7)))
         if self.run.is_over:
             return options
-        options += [(0.2, self.expire), (1.5, self.die), (1.0, self.look)]
+        options += [(0.2, self.expire), (1.5, self.die), (1.0, self.look), (0.5, self.say)]
         if self.chunks is not None:
             options += [(12, partial(self.feed, 1 + detail % 5)), (0.3, self.hang_up), (0.2, self.fail)]
         for key in self.running:
@@ -202,6 +216,9 @@ class Player:
         self.unit = iter(())
         self.take(f"cancel, {len(unread)} unread", self.run.cancel("no more", unread))
 
+    def say(self) -> None:
+        self.take("say", self.run.say(user("And then?")))
+
     def expire(self) -> None:
         self.take("expire", self.run.expire("the time is over"))
 
@@ -220,10 +237,29 @@ class Player:
         self.watch.die()
         self.outbox = Outbox()
         self.chunks, self.running, self.unit = None, {}, iter(())
+        if self.script.is_logged:
+            self.log.append(Taken(self.watch.deaths + 1, "another"))
+            self.run = self.rebuilt()
+            self.take("taken over", self.run.begin())
+            return
         self.run = Run.load(stored, self.script.policies, self.script.limits, self.script.run_repaired)
         if _state(self.run.dump()) != _state(stored):
             raise Broken("a stored run is the same when it is loaded", stored)
         self.take("stored, loaded, begin", self.run.begin())
+
+    def rebuilt(self) -> Run:
+        """The run as another process rebuilds it from the log."""
+        events = [decode_logged(encode(event)) for event in self.log]
+        return rebuild(events, self.script.policies, self.script.limits, self.script.run_repaired)
+
+    def check_log(self) -> None:
+        """The log is the run: rebuilt from it, the run is the one that wrote it, or its interrupted form."""
+        self.boundaries += 1
+        self.run.fold(0)
+        live, other = interrupted_state(self.run), interrupted_state(self.rebuilt())
+        if live != other:
+            differences = {key: (live[key], other[key]) for key in live if live[key] != other[key]}
+            raise Broken("the log is the run", differences)
 
     def look(self) -> None:
         self.fold()
@@ -248,6 +284,7 @@ class Player:
         for command in commands:
             match command:
                 case Emit():
+                    self.log += command.logged
                     self.watch.emit(command.events)
                     self.outbox.put(command.events)
                 case CheckApproval():
@@ -266,6 +303,8 @@ class Player:
                     self.stale.append(command.key)
         if self.run.is_over and (self.running or self.chunks is not None):
             raise Broken("at the end nothing is left running", [*self.running, self.chunks])
+        if self.script.is_logged:
+            self.check_log()
         self.catch_up()
         for command in commands:
             if isinstance(command, CheckApproval):
@@ -300,6 +339,21 @@ class Player:
         at = self.answered
         self.answered += 1
         return list(answers[at % len(answers)] if at < MAX_STEPS else LAST)
+
+
+def interrupted_state(run: Run) -> dict[str, Any]:
+    """What a log says of a run: calls that were checked or may start are on hold, those that have started run."""
+    state: dict[str, Any] = msgspec.json.decode(run.dump())
+    if run.is_over:
+        return {key: state[key] for key in ("messages", "phase", "output", "end")} | {"usage": state["tally"]["usage"]}
+    for execution in state["executions"]:
+        is_started = execution["state"] == "finished" and not execution["is_confirmed"]
+        if is_started or (execution["key"] in run.starts.announced and execution["state"] != "finished"):
+            execution |= {"state": "running", "result": None, "ending": "done"}
+        execution["state"] = execution["state"].replace("ready", "held")
+        del execution["needs_approval"]
+    del state["tally"]["takeovers"]  # which counts only when a run is taken over
+    return state | {"said": [message.text for message in run.said]}
 
 
 def _state(stored: bytes) -> dict[str, Any]:

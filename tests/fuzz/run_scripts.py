@@ -58,6 +58,7 @@ class Script(Struct, frozen=True):
     limits: Limits
     run_repaired: list[Fault] = []
     is_prompt: bool = True  # the reader reads each event at once
+    is_logged: bool = False  # the run has a log, from which it is rebuilt
 
 
 def make_script(seed: int) -> Script:
@@ -70,7 +71,16 @@ def make_script(seed: int) -> Script:
         tokens=chance.choice([None, None, 10, 1000]), repeats=chance.choice([None, 1, 10]),
     )  # fmt: skip
     repaired = chance.sample(FAULTS, chance.choice([0, 0, 2, 6]))
-    return Script(seed, moves, answers, random_policies(chance), limits, repaired, is_prompt=seed % 2 == 0)
+    return Script(
+        seed,
+        moves,
+        answers,
+        random_policies(chance),
+        limits,
+        repaired,
+        is_prompt=seed % 2 == 0,
+        is_logged=seed % 4 >= 2,
+    )
 
 
 def random_policies(chance: Random) -> dict[str, ToolPolicy]:
@@ -82,7 +92,9 @@ def random_policies(chance: Random) -> dict[str, ToolPolicy]:
     return {
         "look": ToolPolicy(start="closed", is_read_only=True, retries=chance.choice([None, 0, 2])),
         "write": ToolPolicy(start=chance.choice(["call", "turn"]), check=chance.choice([None, check])),
-        "shell": ToolPolicy(start=chance.choice(["call", "turn"]), is_parallel=False, timeout=1.0),
+        "shell": ToolPolicy(
+            start=chance.choice(["call", "turn"]), is_parallel=False, timeout=1.0, is_idempotent=chance.random() < 0.3
+        ),
         "ask": ToolPolicy(
             start=chance.choice(["call", "turn", "closed"]), check=chance.choice([None, check]),
             needs_approval=chance.choice([lambda given: True, lambda given: bool(given), lambda given: 1 / 0 > 1]),

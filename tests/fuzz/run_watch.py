@@ -50,7 +50,9 @@ class Watch:
         self.deaths = 0
         self._unread: list[tuple[int, StreamEvent]] = []  # with their numbers
         self._has_lost_events = False
+        self._logged: list[StreamEvent] = []  # that nobody had read when the process died
         self.started: dict[str, StartTool] = {}  # by key
+        self.interrupted: set[str] = set()  # keys of those that had started when the process died
         self.effects: dict[str, str] = {}  # keys by the id of the call
         self.declined: set[str] = set()
         self.provided: set[str] = set()
@@ -98,7 +100,9 @@ class Watch:
     def die(self) -> None:
         """The process dies: what was not read of it is lost."""
         self.deaths += 1
+        self.interrupted = set(self.started)
         self._has_lost_events |= bool(self._unread)
+        self._logged += [event for _, event in self._unread] if self.script.is_logged else []
         self._unread.clear()
 
     def note(self, event: StreamEvent) -> None:
@@ -123,14 +127,19 @@ class Watch:
         if policy is None or policy.is_deferred:
             raise Broken("only known tools run", start)
         if start.key in self.started:
-            raise Broken("a call runs once", start)
+            if start.key not in self.interrupted or not policy.may_run_again:
+                raise Broken("a call runs once", start)
+            self.interrupted.remove(start.key)
+            return
         self.started[start.key] = start
         if policy.may_have_effect:
             if start.call_id in self.effects:
                 raise Broken("a call with side effects runs once", f"{start} after {self.effects[start.call_id]}")
             self.effects[start.call_id] = start.key
         self.justify(start, policy, is_undone)
-        seen = self.events if policy.may_have_effect else [*self.events, *(event for _, event in self._unread)]
+        seen = [*self.events, *self._logged]
+        if not policy.may_have_effect:
+            seen += [event for _, event in self._unread]
         if not any(isinstance(event, ToolStart) and event.key == start.key for event in seen):
             raise Broken("what starts is announced", start)
 
@@ -178,11 +187,13 @@ class Watch:
         if messages != run.messages:
             raise Broken("the last event has the history", messages)
         _hold("every call has a result", lambda: check_history(messages))
-        if self.is_cancelled and ends[0].reason != "cancelled":
+        was_over = self.script.is_logged and run.ending[0] != "cancelled"  # its end was in the log already
+        if self.is_cancelled and ends[0].reason != "cancelled" and not was_over:
             raise Broken("stop means stop", f"done with {ends[0].reason} after a cancel")
         if not self.deaths:
             _hold("what starts ends", lambda: check_ends(self.events))
-            self.complete(messages)
+            if not (self.script.is_logged and self.is_cancelled):  # a log keeps what was not read
+                self.complete(messages)
         elif not self._has_lost_events:  # a start that was only announced is announced again by the next process
             started = {event.key for event in self.events if isinstance(event, ToolStart)}
             if open_keys := started - {event.key for event in self.events if isinstance(event, ToolEnd)}:

@@ -13,6 +13,7 @@ from penstock.agent.async_driver import AsyncDriver
 from penstock.agent.config import AgentConfig
 from penstock.agent.sync_driver import SyncDriver
 from penstock.events import Usage
+from penstock.history.read import as_messages
 from penstock.messages import History
 from penstock.run.events import ApprovalRequest, Done, EndReason, StreamEvent
 from penstock.run.machine import Run
@@ -87,6 +88,14 @@ class RunReader(Generic[D]):
         no unread events, only the ends of tools that had started, of the step and of the run.
         """
         self._driver.cancel(why)
+
+    def say(self, message: Any) -> None:
+        """Add a user message, from any thread; the model gets it with its next request, also if it has just answered.
+
+        The message is a string, or anything that `messages=` takes for one message.
+        """
+        for one in as_messages(message):
+            self._driver.say(one)
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = "") -> None:
         """Approve or decline a call that waits for approval, from any thread; `arguments` replace the model's."""

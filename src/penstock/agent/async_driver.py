@@ -86,6 +86,15 @@ class AsyncDriver(Driver):
         check = partial(self.run.expect, call_id, "deferred")
         self._resolve(call_id, "deferred", check, lambda: self.run.provide(call_id, provided(value, is_error)))
 
+    def say(self, message: Message) -> None:
+        self.begin()
+        self._check_open()
+        if self._is_here:
+            self._carry_out(self.run.say(message))
+        else:
+            self.run.expect_open()
+            self._on_loop(lambda: None if self.run.is_over else self._carry_out(self.run.say(message)))
+
     async def close(self) -> None:
         """Cancel the run if it has not ended, and wait until its tasks have ended, at most `MAX_WAIT` seconds."""
         self._is_closed = True

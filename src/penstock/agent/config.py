@@ -62,6 +62,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
             is_parallel=tool.parallel,
             is_deferred=tool.is_deferred,
             is_read_only=tool.read_only,
+            is_idempotent=tool.idempotent,
             asks_if_in_text=self._rescues and approval is None and not tool.read_only,
             check=tool.complete_arguments,
         )

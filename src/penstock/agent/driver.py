@@ -116,7 +116,9 @@ class Driver:
         return policy.requires_approval(check.arguments, is_in_text=check.is_in_text)
 
     def _context(self, start: StartTool, report: Callable[[Any], None]) -> Context[Any]:
-        return Context(deps=self._deps, call_id=start.call_id, tool=start.name, step=self.run.step, report=report)
+        return Context(
+            deps=self._deps, call_id=start.call_id, tool=start.name, step=self.run.step, report=report, key=start.key
+        )
 
 
 def is_due_after_cancel(event: StreamEvent) -> bool:

@@ -67,6 +67,12 @@ class SyncDriver(Driver):
     def provide(self, call_id: str, value: Any, is_error: bool) -> None:
         self._resolve(call_id, "deferred", lambda: self.run.provide(call_id, provided(value, is_error)))
 
+    def say(self, message: Message) -> None:
+        self.begin()
+        with self.lock:
+            self._check_open()
+            self._carry_out(self.run.say(message))
+
     def close(self) -> None:
         """Cancel the run if it has not ended, and wait until its threads have ended, at most `MAX_WAIT` seconds."""
         self._is_closed = True

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from penstock.messages import Message
-from penstock.run.events import StreamEvent
+from penstock.run.events import LogEvent, StreamEvent
 
 
 class AskModel(Struct, frozen=True):
@@ -55,9 +56,18 @@ class CancelTool(Struct, frozen=True):
 
 
 class Emit(Struct, frozen=True):
-    """Pass these events to the reader of the run. Each input to the run gives at most one, before other commands."""
+    """Pass these events to the reader of the run. Each input to the run gives at most one, before other commands.
+
+    `log` are the events for the log of the run, where they are others; they are written before the reader gets his.
+    """
 
     events: list[StreamEvent]
+    log: Sequence[LogEvent] | None = None
+
+    @property
+    def logged(self) -> Sequence[LogEvent]:
+        """The events for the log."""
+        return self.events if self.log is None else self.log
 
 
 Command = AskModel | StopAsking | StartTool | CheckApproval | CancelTool | Emit

@@ -94,6 +94,23 @@ class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     type: ClassVar[Literal["approval_request"]] = "approval_request"
 
 
+class Decision(Event, frozen=True, tag="decision"):
+    """A person approved or declined a call (`run.decide`); `arguments` replace those of the model."""
+
+    call_id: str
+    approved: bool
+    arguments: dict[str, Any] | None = None
+    reason: str = ""
+    type: ClassVar[Literal["decision"]] = "decision"
+
+
+class Said(Event, frozen=True, tag="said"):
+    """Somebody added a message to the run (`run.say`); the model gets it with the next step."""
+
+    message: Message
+    type: ClassVar[Literal["said"]] = "said"
+
+
 class Done(Event, frozen=True, tag="done"):
     """The run is over: the last event, once. `output` is the final text, `why` the reason in a sentence.
 
@@ -110,12 +127,41 @@ class Done(Event, frozen=True, tag="done"):
     type: ClassVar[Literal["done"]] = "done"
 
 
-RunEvent = StepStart | StepEnd | ToolStart | ToolProgress | ToolEnd | ApprovalRequest | Done
+class RunStart(Event, frozen=True, tag="run_start"):
+    """The first event of a log: the messages with which the run starts, and the name of its agent.
+
+    `meta` is JSON of the program that started the run, such as the id of a user.
+    """
+
+    messages: tuple[Message, ...]
+    agent: str = ""
+    meta: Any = None
+    type: ClassVar[Literal["run_start"]] = "run_start"
+
+
+class Taken(Event, frozen=True, tag="taken"):
+    """In a log: a worker has taken the run over; `epoch` counts the workers from 1, `owner` names this one."""
+
+    epoch: int
+    owner: str = ""
+    type: ClassVar[Literal["taken"]] = "taken"
+
+
+class Waiting(Event, frozen=True, tag="waiting"):
+    """In a log: the run waits for approvals or for results from elsewhere, and no worker is needed until they come."""
+
+    type: ClassVar[Literal["waiting"]] = "waiting"
+
+
+RunEvent = StepStart | StepEnd | ToolStart | ToolProgress | ToolEnd | ApprovalRequest | Decision | Said | Done
 StreamEvent = StreamChunk | RunEvent
 """An event of an agent's run: a chunk of a response, or one of the run's own."""
+LogEvent = StreamEvent | RunStart | Taken | Waiting
+"""An event in the log of a run."""
 
 _encoder = msgspec.json.Encoder(enc_hook=nearest_json)  # a tool may report any object
 _decoder = msgspec.json.Decoder(StreamEvent)
+_log_decoder = msgspec.json.Decoder(LogEvent)
 
 
 def is_chunk(event: StreamEvent) -> bool:
@@ -123,7 +169,7 @@ def is_chunk(event: StreamEvent) -> bool:
     return not isinstance(event, RunEvent)
 
 
-def encode(event: StreamEvent) -> bytes:
+def encode(event: LogEvent) -> bytes:
     """An event as one line of JSON; data of a tool that JSON cannot hold is replaced by its closest equivalent."""
     try:
         return _encoder.encode(event)
@@ -135,4 +181,10 @@ def encode(event: StreamEvent) -> bytes:
 def decode(line: bytes | str) -> StreamEvent:
     """Read an event that `encode` wrote."""
     event: StreamEvent = _decoder.decode(line)
+    return event
+
+
+def decode_logged(line: bytes | str) -> LogEvent:
+    """Read an event of a log that `encode` wrote."""
+    event: LogEvent = _log_decoder.decode(line)
     return event

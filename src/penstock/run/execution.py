@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from msgspec import Struct
 
 from penstock.events import Text
-from penstock.jsontext.values import deep_copy
+from penstock.jsontext.values import canonical_json, deep_copy, readable_json
 from penstock.messages import ToolResult
 from penstock.results import Outcome
 from penstock.run.events import ApprovalRequest, RequestKind, ToolEnd, ToolEnding
@@ -64,6 +64,13 @@ class Execution(Struct):
         self.ending = ending or ("failed" if outcome.is_error else "done")
         note = (Text(0, f"{self.note}\n"),) if self.note else ()
         self.result = ToolResult(self.call_id, self.name, (*note, *outcome.content), outcome.is_error)
+
+    def approve(self, arguments: dict[str, Any] | None) -> None:
+        """A person approved the call, and may have changed its arguments."""
+        if arguments is not None and canonical_json(arguments) != canonical_json(self.arguments):
+            self.arguments = deep_copy(arguments)
+            self.note = f"The user changed the arguments to {readable_json(self.arguments)}."
+        self.needs_approval = False
 
     def identify(self, call_id: str) -> None:
         """The call is confirmed, with this id."""

@@ -3,85 +3,72 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 from penstock.errors import ArgumentsError, UsageError
 from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
-from penstock.jsontext.values import canonical_json, readable_json
+from penstock.jsontext.values import canonical_json
 from penstock.messages import ToolResult
 from penstock.results import Outcome
 from penstock.run.commands import CancelTool, Output, StartTool
 from penstock.run.execution import Execution, abandoned_outcome, effect_warning, error_outcome, result_so_far
-from penstock.run.execution_table import ExecutionTable
 from penstock.run.limits import Tally
 from penstock.run.start_rules import RunRules, StartRules, Starts
-from penstock.tools.policy import ToolPolicy
+from penstock.run.step_calls import StepCalls
 
 
 class Executions:
     """The calls of one step. Its methods are named for what happened, and return events and commands."""
 
     def __init__(self, step: int, rules: RunRules, tally: Tally, starts: Starts) -> None:
-        self.table = ExecutionTable()
-        self._step = step
+        self.calls = StepCalls(step, rules)
+        self.table = self.calls.table
         self._rules = rules
+        self._starts = starts
         self._start = StartRules(self.table, rules, tally, starts)
-        self._voided = 0
-        self._settled: set[int] = set()  # blocks with a confirmed or an invalid call, which nothing changes any more
 
     # -- what happened ---------------------------------------------------------------------------------------------
 
     def load(self, executions: list[Execution]) -> None:
         """Continue with what was stored. Calls that were ready have not started."""
-        self._start.is_turn_over = True
         for execution in executions:
             if execution.state in ("checking", "ready", "starting"):
                 execution.state = "held"
+            elif execution.fingerprint:
+                self._starts.began.add(execution.key)
             self.table.add(execution)
 
     def interrupt(self) -> list[Output]:
-        """What was running when the run was stored is not running any more."""
-        running = [execution for execution in self.table if execution.state == "running"]
-        text = "It was running when the run was interrupted"
-        return [
-            self.table.finish(
-                execution, error_outcome(f"{text}{effect_warning(self._policy(execution))}."), "cancelled"
-            )
-            for execution in running
-        ]
+        """The process that ran the tools has ended: those that can run again do, the others end here."""
+        outputs: list[Output] = []
+        for execution in self.table:
+            if execution.state != "running" or not execution.is_confirmed:
+                continue
+            policy = self.calls.policy(execution)
+            if policy is not None and policy.may_run_again:
+                outputs += self._start.start_again(execution, policy)
+            else:
+                text = f"It was running when the run was interrupted{effect_warning(policy)}."
+                outputs.append(self.table.finish(execution, error_outcome(text), "cancelled"))
+        return outputs
 
     def closed(self, call: ToolCallClosed) -> list[Output]:
         """The arguments of a call have closed; the protocol may still change them."""
-        if call.block in self._settled or self._is_surplus(call.block):
-            return []
-        policy, early = self._rules.policies.get(call.name), self.table.at(call.block)
-        if policy is not None and policy.start != "closed":
-            policy = None
-        if policy is None and early is None:
-            return []
-        fingerprint = _fingerprint(call.name, call.arguments)
-        if early is not None and early.fingerprint == fingerprint:
-            return []
-        outputs = self._void(call.block, "the call changed")
-        if policy is None:
+        execution, outputs = self.calls.closed(call)
+        if execution is None:
             return outputs
-        execution = self._add(call, call.arguments, fingerprint)
+        policy = self._rules.policies[execution.name]
         return outputs + self._start.start_closed(execution, policy) + self._start.start_ready()
 
     def confirmed(self, call: ToolCall) -> list[Output]:
         """A call is whole and will not change any more."""
-        if call.block in self._settled:
-            return []
-        self._settled.add(call.block)
-        if self._is_surplus(call.block):
-            return [self._refuse(call)]
-        execution, fingerprint = self.table.at(call.block), _fingerprint(call.name, call.arguments)
-        outputs: list[Output] = []
-        if execution is None or execution.fingerprint != fingerprint:
-            outputs += self._void(call.block, "the call changed")
-            execution = self._add(call, call.arguments, fingerprint)
-        execution.identify(call.id)
+        is_surplus = self.calls.is_surplus(call.block)
+        execution, outputs = self.calls.confirmed(call)
+        if execution is None:
+            return outputs
+        if is_surplus:
+            return [*outputs, self._refuse(execution)]
         if execution.state == "finished":
             outputs.append(execution.end)
         else:
@@ -91,21 +78,10 @@ class Executions:
 
     def invalid(self, call: ToolCallInvalid) -> list[Output]:
         """A call is cut or malformed: its result says so, unless the caller opted in to repaired arguments."""
-        if call.block in self._settled:
-            return []
-        self._settled.add(call.block)
-        fault = call.why.replace("_", " ")
-        outputs = self._void(call.block, f"the call is {fault}")
-        if call.repaired is not None and call.why != "cut" and call.why in self._rules.run_repaired:
-            execution = self._add(call, call.repaired, _fingerprint(call.name, call.repaired))
-            execution.fault = call.why
-            if call.why != "quoted":
-                repaired = readable_json(call.repaired)
-                execution.note = f"The call is {fault}, and its arguments were repaired to {repaired}."
-            execution.identify(call.id)
+        execution, outputs = self.calls.invalid(call)
+        if execution is None or execution.fault:
             return outputs + self._start.start_ready()
-        execution = self._add(call, {})
-        execution.identify(call.id)
+        fault = call.why.replace("_", " ")
         text = f"Not run: the call is {fault} ({call.message or 'no JSON object'})."
         if outputs:
             text += " What was started before that was known has been discarded."
@@ -117,7 +93,7 @@ class Executions:
         outputs: list[Output] = []
         for execution in self.table:
             if not execution.is_confirmed:
-                outputs += self._void(execution.block, "the call was never confirmed")
+                outputs += self.calls.void(execution.block, "the call was never confirmed")
             elif execution.state == "held":
                 outputs += self._start.start_released(execution)
         return outputs + self._start.start_ready()
@@ -128,10 +104,7 @@ class Executions:
         if not approved:
             text = f"The user declined this call{f': {reason}' if reason else ''}."
             return [self.table.finish(execution, error_outcome(text), "declined")]
-        if arguments is not None and (changed := _json(arguments)) != canonical_json(execution.arguments):
-            execution.arguments = json.loads(changed)
-            execution.note = f"The user changed the arguments to {readable_json(execution.arguments)}."
-        execution.needs_approval = False
+        execution.approve(None if arguments is None else json.loads(_json(arguments)))
         return self._start.queue(execution) + self._start.start_ready()
 
     def provide(self, call_id: str, outcome: Outcome) -> list[Output]:
@@ -169,27 +142,27 @@ class Executions:
 
     def void_all(self, why: str) -> list[Output]:
         """The response was withdrawn."""
-        return [output for execution in self.table for output in self._void(execution.block, why)]
+        return [output for execution in self.table for output in self.calls.void(execution.block, why)]
 
-    def complete(self, calls: Iterable[ToolCall | ToolCallInvalid]) -> None:
-        """The response has these calls, some of them in part: each gets an execution, and so a result."""
-        for call in calls:
-            if call.block not in self.table:
-                self._add(call, {})
-
-    def abandon(self, why: str, blocks: Collection[int]) -> list[Output]:
+    def abandon(self, why: str, blocks: Collection[int], *, except_started: bool = False) -> list[Output]:
         """The run ends: each call without a result gets one that says what happened to it.
 
         `blocks` are those of the calls in the history. Another call was not read; if it had started, it is discarded.
+        With `except_started`, only the response has ended, and confirmed calls that have started go on.
         """
         outputs: list[Output] = []
         for execution in self.table:
+            if except_started and execution.block not in blocks:
+                outputs += self.calls.void(execution.block, why)
+                continue
+            if except_started and execution.is_confirmed and execution.state in ("starting", "running", "deferred"):
+                continue
             is_open = execution.state != "finished" or not execution.is_confirmed
             if not is_open or (execution.block not in blocks and execution.state not in ("running", "finished")):
                 continue
             if execution.state == "running":
                 outputs.append(CancelTool(execution.key))
-            outcome, ending = abandoned_outcome(execution, self._policy(execution), why)
+            outcome, ending = abandoned_outcome(execution, self.calls.policy(execution), why)
             end = self.table.finish(execution, outcome, ending if execution.block in blocks else "discarded")
             outputs.append(end)
             execution.is_confirmed = True  # no confirmation will come
@@ -201,7 +174,7 @@ class Executions:
         """Raise if a call that waits cannot run with these arguments, which a person gave."""
         arguments = json.loads(_json(arguments))
         execution = self.table.waiting.get(call_id)
-        policy = None if execution is None else self._policy(execution)
+        policy = None if execution is None else self.calls.policy(execution)
         checked = None if policy is None else policy.check_arguments(arguments)
         if isinstance(checked, Outcome):
             raise ArgumentsError(checked.text)
@@ -209,59 +182,20 @@ class Executions:
     @property
     def had_effect(self) -> bool:
         """Whether a tool with side effects ran, or may have run."""
-        started = [execution for execution in self.table if execution.state in ("deferred", "running", "finished")]
-        policies = [self._policy(execution) for execution in started]
-        return any(policy is not None and policy.may_have_effect for policy in policies)
+        began = [execution for execution in self.table if execution.key in self._starts.began]
+        policies = [self.calls.policy(execution) for execution in began]
+        return any(policy is None or policy.may_have_effect for policy in policies)
 
     @property
     def results(self) -> dict[int, ToolResult]:
         """The result of each call by block, also of those that have not ended."""
-        return {execution.block: result_so_far(execution, self._policy(execution)) for execution in self.table}
+        return {execution.block: result_so_far(execution, self.calls.policy(execution)) for execution in self.table}
 
-    def _is_surplus(self, block: int) -> bool:
-        """Whether the response has as many calls already as it may have."""
-        limit = self._rules.limits.calls_per_answer
-        return limit is not None and len(self.table) >= limit and block not in self.table
-
-    def _policy(self, execution: Execution) -> ToolPolicy | None:
-        return self._rules.policies.get(execution.name)
-
-    def _refuse(self, call: ToolCall) -> Output:
+    def _refuse(self, execution: Execution) -> Output:
         """End a call that is one too many."""
-        execution = self._add(call, call.arguments)
-        execution.identify(call.id)
         limit = self._rules.limits.calls_per_answer
         text = f"Not run: a response may have {limit} calls, and this one has more. Make the others in the next one."
         return self.table.finish(execution, error_outcome(text))
-
-    def _add(
-        self, call: ToolCallClosed | ToolCall | ToolCallInvalid, arguments: dict[str, Any], fingerprint: str = ""
-    ) -> Execution:
-        suffix = f".{self._voided}" if self._voided else ""
-        key = f"{self._step}.{call.block}{suffix}"
-        execution = Execution(key, call.block, call.id, call.name, arguments, fingerprint)
-        execution.is_in_text = not isinstance(call, ToolCallClosed) and call.origin.startswith("text:")
-        self.table.add(execution)
-        return execution
-
-    def _void(self, block: int, why: str) -> list[Output]:
-        """Discard what was started too early for a block; a start that was emitted gets its end."""
-        early = self.table.at(block)
-        if early is None:
-            return []
-        self._voided += 1
-        self.table.remove(early)
-        was_running = early.state == "running"
-        is_open = early.state in ("starting", "running", "deferred") or (
-            early.state == "finished" and not early.is_confirmed
-        )
-        early.state = "finished"  # so that it leaves the queue of those that may start
-        early.finish(error_outcome(f"Discarded: {why}."), "discarded")
-        return [*([CancelTool(early.key)] if was_running else []), *([early.end] if is_open else [])]
-
-
-def _fingerprint(name: str, arguments: dict[str, Any]) -> str:
-    return f"{name} {canonical_json(arguments)}"
 
 
 def _json(arguments: Any) -> str:

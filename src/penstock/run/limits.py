@@ -23,7 +23,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     `steps` counts requests to the model, `calls` executions of tools, `tokens` all input and output, cached or not,
     `seconds` the duration of the run, `repeats` how often a call with the same arguments may come. `parallel` and
     `calls_per_answer` do not end it: more tools than `parallel` wait for each other, and of a response with more calls
-    than `calls_per_answer` the surplus does not run; the results say so.
+    than `calls_per_answer` the surplus does not run; the results say so. `takeovers` is for runs with a log: how often
+    workers may take the run over in a row without any progress, because it may be the run that ends its workers.
     """
 
     steps: int | None = 50
@@ -33,6 +34,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     repeats: int | None = 10
     parallel: int | None = 32
     calls_per_answer: int | None = 128
+    takeovers: int | None = 5
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -55,9 +57,9 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Tally(Struct):
-    """What a run has used so far. `seen` counts calls by fingerprint, `failures` the failures in a row by tool.
-
-    `so_far` is the usage of the response that is streaming, which is not part of `usage` yet.
+    """What a run has used so far. `seen` counts calls by fingerprint, `failures` the failures in a row by tool,
+    `takeovers` the takeovers in a row without progress. `so_far` is the usage of the response that is streaming, which
+    is not part of `usage` yet.
     """
 
     usage: Usage = Usage()
@@ -66,6 +68,13 @@ class Tally(Struct):
     calls: int = 0
     seen: dict[str, int] = {}
     failures: dict[str, int] = {}
+    takeovers: int = 0
+
+    def stuck(self, limits: Limits) -> str:
+        """Why no worker may take the run over once more; empty if one may."""
+        if limits.takeovers is None or self.takeovers <= limits.takeovers:
+            return ""
+        return f"{self.takeovers} workers in a row took the run over and ended without any progress"
 
     def answered(self, repeats: Mapping[str, int]) -> None:
         """A response has ended; `repeats` are its calls by fingerprint."""

@@ -35,6 +35,8 @@ from penstock.events import (
     ToolCallInvalid,
     Usage,
 )
+from penstock.jsontext.values import deep_copy
+from penstock.messages import Message
 from penstock.results import Outcome
 from penstock.run.commands import (
     AskModel,
@@ -48,14 +50,17 @@ from penstock.run.commands import (
     sort_outputs,
 )
 from penstock.run.events import (
+    Decision,
     Done,
     EndReason,
+    Said,
     StepEnd,
     StepStart,
     StreamEvent,
     ToolEnd,
     ToolProgress,
     ToolStart,
+    Waiting,
     is_chunk,
 )
 from penstock.run.state import RunState, discarded_result
@@ -85,13 +90,16 @@ class Run(RunState):
             case "new":
                 why = self.rules.limits.no_run
                 return as_commands(self._end("limit", why) if why else self._ask())
+            case "answer" | "tools" if why := self.tally.stuck(self.rules.limits):
+                return as_commands(self._stop("error", why, "error"))
             case "answer":
-                return as_commands(self._ask_again())
+                return self._ask_again()
             case "tools":
-                outputs = [*self.executions.interrupt(), *self.waiting]
+                requests = [] if self.is_logged else self.waiting
+                outputs = [*self.executions.interrupt(), *requests]
                 return as_commands(outputs + self._after(self.executions.release()))
             case "over":
-                return [Emit([self.done(*self.ending)])]
+                return [Emit([self.done(*self.ending)], [])]
 
     def chunks(self, chunks: list[StreamChunk]) -> list[Command]:
         """The model sent these chunks: all that one read of the network has brought."""
@@ -116,17 +124,18 @@ class Run(RunState):
         if self.phase != "answer":
             return []
         self.fold(0)
-        turn, executions = self.take_turn(), self.executions
+        turn, executions = self.builder.build(), self.executions
         outputs: list[Output] = []
         for call in turn.invalid_calls:
             if (execution := executions.table.at(call.block)) is None or not execution.is_confirmed:
                 outputs += executions.invalid(call)
+        self.take_turn(turn)
         outputs.append(StepEnd(self.step, turn.finish_reason or "cut", turn.usage))
         end = "content_filter" if turn.refusal else turn.finish_reason
         if end in ENDS:
             reason, why = ENDS[end]
             return as_commands(outputs + self._end(reason, turn.error.message if turn.error else why))
-        if not turn.tool_calls and not turn.invalid_calls:
+        if not turn.tool_calls and not turn.invalid_calls and not self.said:
             return as_commands(outputs + self._end("length" if turn.finish_reason == "length" else "answered", ""))
         repeats = max((self.tally.seen.get(fingerprint, 0) for fingerprint in executions.table.repeats), default=0)
         waiting = executions.table.count("held", "checking", "ready")
@@ -141,6 +150,7 @@ class Run(RunState):
             return []
         self.error = error
         self.fold(0)
+        self.builder.add(error)
         return as_commands([error, *self._stop("error", error.message, "error")])
 
     def approval_checked(self, key: str, answer: bool | Outcome) -> list[Command]:
@@ -165,19 +175,28 @@ class Run(RunState):
     ) -> list[Command]:
         """A person approved or declined a call."""
         self.expect_decision(call_id, approved, arguments)
-        return as_commands(self._after(self.executions.decide(call_id, approved, arguments, reason)))
+        decision = Decision(call_id, approved, deep_copy(arguments), reason)
+        return as_commands(self._after([decision, *self.executions.decide(call_id, approved, arguments, reason)]))
 
     def provide(self, call_id: str, outcome: Outcome) -> list[Command]:
         """The result of a deferred call has come."""
         self.expect(call_id, "deferred")
         return as_commands(self._after(self.executions.provide(call_id, outcome)))
 
+    def say(self, message: Message) -> list[Command]:
+        """Somebody adds a message: the model gets it with the next step, also if it has just answered."""
+        self.expect_open()
+        self.said.append(message)
+        return [Emit([Said(message)])]
+
     def cancel(self, why: str = "the run was cancelled", unread: Sequence[StreamEvent] = ()) -> list[Command]:
         """The reader cancelled the run, or went away, and will not read these events.
 
         Of them and of the events that follow, the reader gets the ends of tools that had started, the end of the step
-        and that of the run. What was not read of a response is not in the history.
+        and that of the run. What was not read of a response is not in the history, unless it is in a log.
         """
+        if self.is_logged:
+            return self._cancel_logged(why, unread)
         self.fold(sum(is_chunk(event) for event in unread))
         self.unfolded.clear()
         if self.phase == "answer" and any(isinstance(event, StepStart) for event in unread):
@@ -207,7 +226,7 @@ class Run(RunState):
             raise UsageError("only a run that waits for approvals or for results from elsewhere can be paused")
         kinds = {request.kind for request in self.waiting}
         why = "a call waits for approval" if "approval" in kinds else "a call waits for its result from elsewhere"
-        return [Emit([self.done("paused", why)])]
+        return [Emit([self.done("paused", why)], [Waiting()])]
 
     # -- how it continues ------------------------------------------------------------------------------------------
 
@@ -235,13 +254,30 @@ class Run(RunState):
         self.begin_step()
         return [StepStart(self.step), AskModel(tuple(self.messages))]
 
-    def _ask_again(self) -> list[Output]:
-        """Storing the run interrupted a response: ask for it again, and keep it if it had side effects."""
+    def _ask_again(self) -> list[Command]:
+        """A response was interrupted with its process: ask for it again, or keep it if it had side effects."""
         if not self.executions.had_effect:
-            self.tally.step -= 1
-            return [*self.executions.void_all("the answer is asked for again"), *self._ask()]
-        self.take_turn()
-        return [*self.settle("the run was interrupted"), *self._ask()]
+            withdrawn = self.chunks([Retry("the run was interrupted")]) if self.has_chunks else []
+            return [*withdrawn, AskModel(tuple(self.messages))]
+        turn = self.take_turn(self.builder.build())
+        self.phase = "tools"
+        restarted = self.executions.interrupt()
+        ends = self.abandon_calls("the run was interrupted", except_started=True)
+        return as_commands(self._after([StepEnd(self.step, "cut", turn.usage), *restarted, *ends]))
+
+    def _cancel_logged(self, why: str, unread: Sequence[StreamEvent]) -> list[Command]:
+        """Cancel a run with a log: what the reader has not read is in the log, and stays."""
+        self.fold(0)
+        hidden = {event.key for event in unread if isinstance(event, ToolStart)}
+        outputs = self._stop("cancelled", why)
+        due: list[Output] = [output for output in [*unread, *outputs] if self._is_due(output, hidden)]
+        events: list[StreamEvent] = []
+        commands: list[Command] = []
+        sort_outputs(outputs, events, commands)
+        if not outputs and any(isinstance(event, Done) for event in unread):  # it is over already
+            due.append(self.done(*self.ending))
+        shown: list[StreamEvent] = [event for event in due if isinstance(event, ToolEnd | StepEnd | Done)]
+        return [*([Emit(shown, events)] if shown or events else []), *commands]
 
     def _after(self, outputs: list[Output]) -> list[Output]:
         """Continue after something happened to a tool: with the next step, if all of this one have ended."""
@@ -249,7 +285,7 @@ class Run(RunState):
             return outputs
         self.tally.tried(self.executions.table, self.rules.policies)
         outputs += self.settle("")
-        over = self.tally.failing(self.rules.policies)
+        over = self.tally.failing(self.rules.policies) or self.tally.over(self.rules.limits, 0, 0)
         return outputs + (self._end("limit", over) if over else self._ask())
 
     def _end(self, reason: EndReason, why: str) -> list[Output]:
@@ -263,7 +299,7 @@ class Run(RunState):
             return []
         outputs: list[Output] = []
         if self.phase == "answer":
-            outputs = [StopAsking(), StepEnd(self.step, finish, self.take_turn().usage)]
+            outputs = [StopAsking(), StepEnd(self.step, finish, self.take_turn(self.builder.build()).usage)]
         return outputs + self._end(reason, why)
 
     def _is_due(self, output: Output, hidden: Collection[str]) -> bool:

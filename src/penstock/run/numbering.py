@@ -48,13 +48,22 @@ class RunNumbering:
         self._ids.clear()
         self._offset = self.next_block
 
+    def restore(self, chunk: StreamChunk) -> None:
+        """A chunk of a log, which has its block and id in the run already: nothing else may have them."""
+        kind: Any = type(chunk)
+        if kind in _WITH_BLOCK:
+            content: Any = chunk
+            self.next_block = max(self.next_block, content.block + 1)
+            if kind in _WITH_ID and content.id:
+                self._used.add(content.id)
+
     def feed(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
         """Return the chunks with the blocks and ids that they have in the run."""
         numbered: list[StreamChunk] = []
         for chunk in chunks:
             kind: Any = type(chunk)
             if kind is Retry:
-                self._offset = self.next_block
+                self.next_response()
             elif kind in _WITH_BLOCK:
                 content: Any = chunk
                 block = content.block + self._offset

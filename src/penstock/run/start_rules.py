@@ -40,23 +40,29 @@ class ReadyQueue:
     def __init__(self) -> None:
         self._parallel: deque[Execution] = deque()
         self._alone: deque[Execution] = deque()
-        self._runs_alone = False  # the execution that was taken last
+        self.runs_alone = False  # the execution that was taken last
 
     def add(self, execution: Execution, is_parallel: bool) -> None:
         (self._parallel if is_parallel else self._alone).append(execution)
 
     def take(self, running: int) -> Execution | None:
         """The next execution that may start while this many are running."""
-        if running and self._runs_alone:
+        if running and self.runs_alone:
             return None
         parallel, alone = _head(self._parallel), _head(self._alone)
         if parallel is not None and (alone is None or parallel.block < alone.block):
-            self._runs_alone = False
+            self.runs_alone = False
             return self._parallel.popleft()
         if alone is not None and not running:
-            self._runs_alone = True
+            self.runs_alone = True
             return self._alone.popleft()
         return None
+
+
+def _start_command(execution: Execution, policy: ToolPolicy) -> StartTool:
+    return StartTool(
+        execution.key, execution.call_id, execution.name, execution.arguments, policy.timeout, policy.may_have_effect
+    )
 
 
 def _head(queue: deque[Execution]) -> Execution | None:
@@ -150,13 +156,21 @@ class StartRules:
             self._starts.announced.add(execution.key)
             self._tally.calls += 1
             call = execution.key, execution.call_id, execution.name
-            outputs += [
-                ToolStart(*call, deep_copy(execution.arguments), not self.is_turn_over, execution.fault),
-                StartTool(*call, execution.arguments, policy.timeout, policy.may_have_effect),
-            ]
+            arguments = deep_copy(execution.arguments)
+            outputs.append(ToolStart(*call, arguments, not self.is_turn_over, execution.fault))
+            outputs.append(_start_command(execution, policy))
             if not policy.may_have_effect:
                 self.begin(execution.key)
         return outputs
+
+    def start_again(self, execution: Execution, policy: ToolPolicy) -> list[Output]:
+        """Start a tool again that was running when its process ended; its start was emitted before."""
+        self._table.set_state(execution, "starting")
+        self._starts.announced.add(execution.key)
+        self._ready.runs_alone = not policy.is_parallel
+        if not policy.may_have_effect:
+            self.begin(execution.key)
+        return [_start_command(execution, policy)]
 
     def begin(self, key: str) -> bool:
         """Mark an execution as running; False if it is not to start any more."""

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.errors import UsageError
 from penstock.events import Error, Fault, StreamChunk, Text, ToolCall, ToolCallInvalid, Usage
-from penstock.messages import Message, ToolResult, result, tool_results
+from penstock.messages import Message, ToolResult, join_messages, result, tool_results
 from penstock.run.commands import Output
 from penstock.run.events import ApprovalRequest, Done, EndReason, RequestKind
 from penstock.run.execution import Execution
@@ -30,7 +30,8 @@ class RunState:
     """Everything that is known of a run.
 
     `messages` are without the step under way (see `history`), `output` is the text of the last response, `error` the
-    last one that the model or the driver reported, `ending` how and why the run ended.
+    last one that the model or the driver reported, `ending` how and why the run ended. `said` are messages for the next
+    step. A run that `is_logged` has a log, which keeps also what its reader has not read.
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class RunState:
         self.unfolded: deque[StreamChunk] = deque()  # the last chunks of the response: see `fold`
         self.starts = Starts()
         self.executions = self.new_executions()
+        self.said: list[Message] = []
+        self.is_logged = False
 
     # -- what can be asked -----------------------------------------------------------------------------------------
 
@@ -83,6 +86,11 @@ class RunState:
         return messages + self._results(messages)
 
     @property
+    def has_chunks(self) -> bool:
+        """Whether anything of the response under way has come."""
+        return bool(self.unfolded) or len(self.executions.table) > 0 or not self.builder.is_empty
+
+    @property
     def waiting(self) -> list[ApprovalRequest]:
         """The calls that wait for a decision or for their result from elsewhere."""
         return [execution.request for execution in list(self.executions.table.waiting.values())]
@@ -109,6 +117,11 @@ class RunState:
             waiting = ", ".join(f"{request.call_id} ({request.kind})" for request in self.waiting) or "none"
             raise UsageError(f"no call with the id {call_id!r} waits for {missing}; waiting: {waiting}")
 
+    def expect_open(self) -> None:
+        """Raise a `UsageError` if the run is over."""
+        if self.phase == "over":
+            raise UsageError("the run is over: start another one, with this message as its prompt")
+
     def expect_decision(self, call_id: str, approved: bool, arguments: dict[str, Any] | None) -> None:
         """Raise unless the call waits for a decision; an `ArgumentsError` if it cannot run with these arguments."""
         self.expect(call_id, "approval")
@@ -129,6 +142,7 @@ class RunState:
 
     def begin_step(self) -> None:
         """The next request is sent to the model."""
+        self._add_said()
         self.tally.step += 1
         self.phase = "answer"
         self.numbering.next_response()
@@ -136,9 +150,8 @@ class RunState:
         self.unfolded.clear()
         self.executions = self.new_executions()
 
-    def take_turn(self) -> Turn:
+    def take_turn(self, turn: Turn) -> Turn:
         """Add the response to the history."""
-        turn = self.builder.build()
         if turn.parts:
             self.messages.append(Message("assistant", turn.parts))
         self.tally.answered(self.executions.table.repeats)
@@ -147,14 +160,19 @@ class RunState:
 
     def settle(self, why: str) -> list[Output]:
         """Give every call of the last response a result, and add them to the history, all in one message."""
-        calls = _calls(self.messages)
-        self.executions.complete(calls)
-        outputs = self.executions.abandon(why, {call.block for call in calls})
+        outputs = self.abandon_calls(why)
         self.messages += self._results(self.messages)
         return outputs
 
+    def abandon_calls(self, why: str, *, except_started: bool = False) -> list[Output]:
+        """End the calls of the last response that have not ended: see `Executions.abandon`."""
+        calls = _calls(self.messages)
+        self.executions.calls.complete(calls)
+        return self.executions.abandon(why, {call.block for call in calls}, except_started=except_started)
+
     def finish(self, reason: EndReason, why: str) -> None:
         """The run is over."""
+        self._add_said()
         self.phase, self.ending = "over", (reason, why)
         self.executions = self.new_executions()
 
@@ -193,6 +211,15 @@ class RunState:
         return run
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _add_said(self) -> None:
+        """Add the messages that were said during the run; user messages do not follow each other."""
+        for message in self.said:
+            if self.messages and self.messages[-1].role == message.role:
+                self.messages[-1] = join_messages(self.messages[-1], message)
+            else:
+                self.messages.append(message)
+        self.said.clear()
 
     def _results(self, messages: list[Message]) -> list[Message]:
         """The results of the last response's calls in one message; calls that have not ended say so in theirs."""

@@ -16,6 +16,7 @@ class RunOptions(TypedDict, total=False):
     """The options that control how a tool runs; they are not sent to the model."""
 
     read_only: bool
+    idempotent: bool
     start: StartPolicy | None
     approval: Approval
     timeout: float | None
@@ -27,14 +28,15 @@ class RunOptions(TypedDict, total=False):
 class ToolOptions(RunOptions, total=False):
     """The options of a tool.
 
-    A `read_only` tool has no side effects, so it may start before its call is confirmed. `start` says when a call
-    starts: when its arguments are `closed`, when the `call` is confirmed, or after the `turn`. `approval` asks a person
-    first: always (True), or if a function of the arguments returns True; the function gets a copy of the converted
-    arguments with their defaults, and may be async. Without it (None), a person is asked only about calls with side
-    effects that `rescue` found in the text; False never asks. `timeout` is in seconds. `retries` limits how often the
-    model may retry after consecutive failures; None means no limit. With `parallel=False` the tool does not run beside
-    others. A `deferred` tool runs elsewhere: its function only declares it, and the run waits for a result passed to
-    `provide`. `strict` asks the provider to enforce the schema.
+    A `read_only` tool has no side effects, so it may start before its call is confirmed. An `idempotent` tool may run
+    twice for one call without doing twice what it does: it runs again if its process ended while it ran. `start` says
+    when a call starts: when its arguments are `closed`, when the `call` is confirmed, or after the `turn`. `approval`
+    asks a person first: always (True), or if a function of the arguments returns True; the function gets a copy of the
+    converted arguments with their defaults, and may be async. Without it (None), a person is asked only about calls
+    with side effects that `rescue` found in the text; False never asks. `timeout` is in seconds. `retries` limits how
+    often the model may retry after consecutive failures; None means no limit. With `parallel=False` the tool does not
+    run beside others. A `deferred` tool runs elsewhere: its function only declares it, and the run waits for a result
+    passed to `provide`. `strict` asks the provider to enforce the schema.
     """
 
     name: str
@@ -79,6 +81,7 @@ _RULES: dict[str, _Rule] = {
     "description": (_is_text, "a string"),
     "strict": (lambda value: value is None or _is_bool(value), "True, False or None"),
     "read_only": (_is_bool, "True or False"),
+    "idempotent": (_is_bool, "True or False"),
     "start": (lambda value: value in (None, "closed", "call", "turn"), "'closed', 'call' or 'turn'"),
     "approval": (_is_approval, "True, False or a function of the arguments"),
     "timeout": (

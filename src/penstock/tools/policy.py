@@ -22,8 +22,9 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
 
     `check` returns the validated arguments or raises if they do not fit. `needs_approval` is True, or a predicate that
     is called with its result, and may be async.
-    Calls of a tool that `is_deferred` run elsewhere. A tool with the start policy `closed` is read-only. With
-    `asks_if_in_text`, a call that was found in the text needs approval.
+    Calls of a tool that `is_deferred` run elsewhere. A tool with the start policy `closed` is read-only. One that
+    `is_idempotent` may run twice for one call, with the same effect as once. With `asks_if_in_text`, a call that was
+    found in the text needs approval.
     """
 
     start: StartPolicy = "turn"
@@ -34,12 +35,18 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     is_parallel: bool = True
     is_deferred: bool = False
     is_read_only: bool = False
+    is_idempotent: bool = False
     asks_if_in_text: bool = False
 
     @property
     def may_have_effect(self) -> bool:
         """Whether the tool may have side effects."""
         return not self.is_read_only and self.start != "closed"
+
+    @property
+    def may_run_again(self) -> bool:
+        """Whether a call that was interrupted may run again: nobody knows whether it had its effect."""
+        return self.is_idempotent or not self.may_have_effect
 
     def requires_approval(
         self, arguments: dict[str, Any], *, is_in_text: bool = False

@@ -50,7 +50,9 @@ class Context(Struct, Generic[Deps], frozen=True, eq=False):
 
     `deps` is what the program passed to the run. `report` emits progress. If the reader of the run is slow, `report`
     waits; called on the event loop of the run, where it cannot wait, it replaces the last unread report of the same
-    call. A plain function cannot be stopped from outside: one that takes long asks `is_cancelled` now and then.
+    call. `key` identifies the execution: it is the same if the tool runs again after its process ended, so that a
+    service can recognize a request that it has had. A plain function cannot be stopped from outside: one that takes
+    long asks `is_cancelled` now and then.
     """
 
     deps: Deps
@@ -59,6 +61,7 @@ class Context(Struct, Generic[Deps], frozen=True, eq=False):
     step: int = 0
     report: Callable[[Any], None] = _ignore
     cancelled: Callable[[], bool] = _never
+    key: str = ""
 
     @property
     def is_cancelled(self) -> bool:

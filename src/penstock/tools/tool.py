@@ -90,6 +90,7 @@ class Tool(Generic[P, R]):
         signature: Signature,
         *,
         read_only: bool = False,
+        idempotent: bool = False,
         start: StartPolicy | None = None,
         approval: Approval = None,
         timeout: float | None = None,
@@ -112,6 +113,7 @@ class Tool(Generic[P, R]):
         self._signature = signature
         self._set_function(called)
         self.read_only = read_only
+        self.idempotent = idempotent
         self.start: StartPolicy | None = start
         self.approval = approval
         self.timeout = timeout

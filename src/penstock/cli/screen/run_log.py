@@ -25,7 +25,18 @@ from penstock.events import (
     Unknown,
     Usage,
 )
-from penstock.run.events import ApprovalRequest, Done, StepEnd, StepStart, StreamEvent, ToolEnd, ToolProgress, ToolStart
+from penstock.run.events import (
+    ApprovalRequest,
+    Decision,
+    Done,
+    Said,
+    StepEnd,
+    StepStart,
+    StreamEvent,
+    ToolEnd,
+    ToolProgress,
+    ToolStart,
+)
 
 _LIMIT = 2000
 _INDENT = " " * 19
@@ -84,6 +95,10 @@ def _run_line(event: StreamEvent) -> tuple[str, str] | None:
             return label, f"{event.result.name}: {event.result.text}"
         case ApprovalRequest():
             return "waits", f"{event.name} for {'approval' if event.kind == 'approval' else 'its result'}"
+        case Decision():
+            return "decided", f"{'approved' if event.approved else 'declined'} {event.call_id}"
+        case Said():
+            return "said", event.message.text
         case Done():
             return "done", f"{event.reason}{f': {event.why}' if event.why else ''}"
         case _:

@@ -12,7 +12,9 @@ from penstock.cli.screen.terminal import one_line
 from penstock.events import Finish, Opaque, ToolCall, ToolCallClosed, Unknown, Usage
 from penstock.run.events import (
     ApprovalRequest,
+    Decision,
     Done,
+    Said,
     StepEnd,
     StepStart,
     StreamEvent,
@@ -63,6 +65,8 @@ class RunPage(Page[StreamEvent]):
                 card.progress = Progress("asking", message=message)
             case Done():
                 self._done(event)
+            case Decision() | Said():
+                pass
             case _:
                 self._add_chunk(event)
 

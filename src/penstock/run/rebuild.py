@@ -1,0 +1,172 @@
+"""Rebuilds a run from the events of its log, without calling any code of the user.
+
+Events are facts: a tool has started because the log says so, whatever its policy says today. What a log cannot say,
+because it ends before it happened, did not happen. The run continues from there with `Run.begin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from penstock.errors import UsageError
+from penstock.events import Error, Fault, Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, Usage
+from penstock.run.events import (
+    ApprovalRequest,
+    Decision,
+    Done,
+    LogEvent,
+    RunStart,
+    Said,
+    StepEnd,
+    StepStart,
+    Taken,
+    ToolEnd,
+    ToolProgress,
+    ToolStart,
+    Waiting,
+)
+from penstock.run.execution import Execution
+from penstock.run.limits import Limits
+from penstock.run.machine import Run
+from penstock.tools.policy import ToolPolicy
+
+
+def rebuild(
+    events: Iterable[LogEvent],
+    policies: Mapping[str, ToolPolicy],
+    limits: Limits | None = None,
+    run_repaired: Collection[Fault] = (),
+) -> Run:
+    """The run whose log has these events; the first of them is `RunStart`."""
+    rest = iter(events)
+    start = next(rest, None)
+    if not isinstance(start, RunStart):
+        raise UsageError("the log of a run begins with run_start, and this one does not")
+    run = Run(start.messages, policies, limits, run_repaired)
+    run.is_logged = True
+    replay = Replay(run)
+    for event in rest:
+        replay.apply(event)
+    run.numbering.next_response()
+    return run
+
+
+class Replay:
+    """Applies the events of a log to a run, one by one."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def apply(self, event: LogEvent) -> None:
+        """Bring the run to where it was after this event."""
+        run = self._run
+        match event:
+            case StepStart():
+                self._begin_step()
+            case StepEnd():
+                run.take_turn(run.builder.build())
+                run.phase, run.tally.takeovers = "tools", 0
+            case ToolStart():
+                self._start(event)
+            case ToolEnd():
+                run.tally.takeovers = 0
+                self._end(event)
+            case ApprovalRequest():
+                self._wait(event)
+            case Decision():
+                self._decide(event)
+            case Said():
+                run.said.append(event.message)
+            case Taken():
+                run.tally.takeovers += event.epoch > 1
+            case Waiting():
+                run.tally.takeovers = 0
+            case Done():
+                run.settle("")
+                run.finish(event.reason, event.why)
+            case RunStart():
+                raise UsageError("the log of a run has a second run_start")
+            case ToolProgress():
+                pass
+            case _:
+                self._add_chunk(event)
+
+    def _begin_step(self) -> None:
+        run = self._run
+        if run.phase == "tools":
+            run.tally.tried(run.executions.table, run.rules.policies)
+            run.settle("")
+        run.begin_step()
+
+    def _add_chunk(self, chunk: StreamChunk) -> None:
+        run, calls = self._run, self._run.executions.calls
+        run.numbering.restore(chunk)
+        run.builder.add(chunk)
+        match chunk:
+            case ToolCallClosed(choice=0):
+                calls.closed(chunk)
+            case ToolCall(choice=0):
+                calls.confirmed(chunk)
+            case ToolCallInvalid(choice=0):
+                calls.invalid(chunk)
+            case Retry():
+                run.tally.paid()
+                for execution in run.executions.table:
+                    calls.void(execution.block, "")
+            case Usage():
+                run.tally.so_far = chunk
+            case Error():
+                run.error = chunk
+            case _:
+                pass
+
+    def _start(self, start: ToolStart) -> None:
+        run, table = self._run, self._run.executions.table
+        execution = table.find(start.key)
+        if execution is None:  # its policy was another one then
+            execution = Execution(start.key, _block(start.key), start.call_id, start.name, start.arguments)
+            table.add(execution)
+        table.set_state(execution, "running")
+        run.starts.announced.add(start.key)
+        run.starts.began.add(start.key)
+        run.tally.calls += 1
+
+    def _end(self, end: ToolEnd) -> None:
+        run, table = self._run, self._run.executions.table
+        execution = table.find(end.key)
+        if run.phase == "answer" and end.ending == "discarded":
+            if execution is not None and not execution.is_confirmed:
+                run.executions.calls.void(execution.block, "")
+            return
+        if execution is None:
+            other = table.at(_block(end.key))
+            if other is not None and other.is_confirmed:
+                return  # the end of an execution of a call that has changed since
+            run.executions.calls.void(_block(end.key), "")
+            execution = Execution(end.key, _block(end.key), end.call_id, end.name, {})
+            table.add(execution)
+        table.set_state(execution, "finished")
+        execution.result, execution.ending, execution.is_confirmed = end.result, end.ending, True
+
+    def _wait(self, request: ApprovalRequest) -> None:
+        run = self._run
+        for execution in run.executions.table:
+            if execution.call_id == request.call_id and execution.state == "held":
+                run.executions.table.set_state(execution, request.kind)
+                if request.kind == "deferred":
+                    run.starts.began.add(execution.key)
+                    run.tally.calls += 1
+                else:
+                    execution.needs_approval = True
+
+    def _decide(self, decision: Decision) -> None:
+        table = self._run.executions.table
+        execution = table.waiting.get(decision.call_id)
+        if execution is not None and decision.approved:
+            execution.approve(decision.arguments)
+            table.set_state(execution, "held")
+
+
+def _block(key: str) -> int:
+    """The block of an execution, which is part of its key: `step.block`, or `step.block.number`."""
+    return int(key.split(".")[1])
