@@ -17,8 +17,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 
 VOCABULARY = "errors events content results messages declarations turn redaction"
 ALLOWED = {
-    "events": "",
     "errors": "",
+    "events": "errors",
     "jsontext": "errors events",
     "content": "errors events",
     "results": "errors events jsontext content",

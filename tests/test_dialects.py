@@ -159,6 +159,28 @@ class TestStreamingXMLParser:
         assert (text, calls, parser.close()) == ("Hm ", [], ("", []))
         assert [(call.name, call.why) for call in parser.invalid_calls] == [("rm", "cut")]
 
+    @pytest.mark.parametrize("prefix", ["", "antml:"])
+    def test_the_state_says_whether_a_call_is_written(self, prefix: str) -> None:
+        parser = StreamingXMLParser(reasoning=True)
+        assert parser.state == "text"
+        states: list[tuple[str, str]] = []
+        text = (
+            f'1 < 2 <b> <{prefix}function_calls>\n<{prefix}invoke name="f"><{prefix}parameter name="a">x < y'
+            f"</{prefix}parameter></{prefix}invoke>\n</{prefix}function_calls> Done <"
+        )
+        for character in text:
+            parser.feed(character)
+            if not states or states[-1][0] != parser.state:
+                states.append((parser.state, ""))
+            states[-1] = parser.state, states[-1][1] + character
+        names, parts = zip(*states, strict=True)
+        assert names == ("text", "maybe_tag", "text", "maybe_tag", "text", "maybe_tag", "in_tag", "in_call", "text",
+                         "maybe_tag")  # fmt: skip
+        assert parts[6] == f"{prefix}function_calls"
+        assert parts[7] == text[text.index(">\n<") : text.index("_calls> Done") + 6]
+        parser.close()
+        assert parser.state == "text"
+
     def test_prose_about_tags_stays_text(self) -> None:
         text = "The tags are <function_calls> and <invoke>, or </parameter>."
         parser = StreamingXMLParser()

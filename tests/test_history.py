@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import UnknownProviderError
+from penstock.errors import UnknownProviderError, UsageError
 from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
 from penstock.history.check import check
 from penstock.history.problem import Problem
@@ -354,3 +354,64 @@ def test_check_never_raises(history: list[Message]) -> None:
     for provider in PROVIDERS:
         mine = [problem for problem in check(history, find_provider(provider)[0]) if problem.kind != "refused_media"]
         assert mine == [problem for problem in problems if provider in problem.providers]
+
+
+# Pieces of a message.
+
+
+def test_messages_of_one_role_can_be_added() -> None:
+    first = assistant("I ", ToolCall("a", "look", {}), ToolCallInvalid(2, "b", "", '{"x":', "cut"))
+    second = assistant(ToolCall("b", "write", {"x": 1}), ToolCall("a", "", {"city": "Rome"}), "Done.")
+    third = assistant(" Bye.", ToolCall("a", "look", {}))
+    added = first + second + third
+    assert added.role == "assistant"
+    assert added.text == "I Done. Bye."
+    assert [(part.type, getattr(part, "text", "") or getattr(part, "id", "")) for part in added.parts] == [
+        ("text", "I "), ("tool_call", "a"), ("tool_call", "b"), ("text", "Done. Bye."),
+    ]  # fmt: skip
+    assert [(call.name, call.arguments) for call in added.tool_calls] == [
+        ("look", {"city": "Rome"}),
+        ("write", {"x": 1}),
+    ]
+    assert added.tool_calls[0].arguments_raw == '{"city":"Rome"}'
+
+
+def test_pieces_of_text_and_reasoning_are_joined_one_after_another() -> None:
+    added = (
+        Message("assistant") + Message("assistant", (Reasoning(0, "H"),)) + Message("assistant", (Reasoning(0, "m"),))
+    )
+    for piece in ("a", "b", "c"):
+        added += assistant(piece)
+    assert [(part.type, part.text) for part in added.parts if isinstance(part, Text | Reasoning)] == [
+        ("reasoning", "Hm"),
+        ("text", "abc"),
+    ]
+    assert sum([user("b")], user("a")) == user("ab")
+
+
+def test_vendor_state_stays_on_its_part_when_messages_are_added() -> None:
+    signed = Message("assistant", (Text(0, "a"), Opaque(0, "anthropic", "signature", "s")))
+    added = assistant("x") + signed + assistant("y")
+    assert [(part.type, getattr(part, "block", None)) for part in added.parts] == [
+        ("text", 0),
+        ("text", 1),
+        ("opaque", 1),
+        ("text", 2),
+    ]
+    assert added.state_of(1, "anthropic") == {"signature": "s"}
+
+
+def test_results_images_and_calls_without_an_id_are_kept() -> None:
+    picture = image(b"x", "image/png")
+    assert (user("a", picture) + user("b")).parts == (*user("a", picture).parts, Text(1, "b"))
+    results = [result(ToolCall(id, "f", {}), id) for id in "ab"]
+    assert (tool_results(results[0]) + tool_results(results[1])).results == results
+    nameless = assistant(ToolCall("", "f", {})) + assistant(ToolCall("", "f", {}))
+    assert len(nameless.tool_calls) == 2
+
+
+def test_only_messages_of_one_role_can_be_added() -> None:
+    with pytest.raises(UsageError, match="cannot be added"):
+        user("a") + assistant("b")
+    with pytest.raises(TypeError):
+        user("a") + "b"  # type: ignore[operator]

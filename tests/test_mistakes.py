@@ -34,6 +34,7 @@ def agent(**options: Any) -> penstock.Agent:
         (ask, "max_completion_tokens", "max_tokens"),
         (ask, "extra_body", "extra"),
         (ask, "parallel_tool_calls", "parallel"),
+        (ask, "tool_schemas", "tools"),
         (agent, "system", "instructions"),
         (agent, "system_prompt", "instructions"),
         (agent, "max_steps", "limits"),
@@ -49,6 +50,13 @@ def test_an_option_named_as_in_other_libraries_gets_a_suggestion(create: Any, op
     assert str(raised.value).endswith(f"did you mean '{suggestion}'?")
     again = pickle.loads(pickle.dumps(raised.value))
     assert str(again) == str(raised.value)
+
+
+@pytest.mark.parametrize(("option", "name"), [("tool_schemas", "tools"), ("parallel_tool_calls", "parallel")])
+def test_options_of_tools_are_named_wherever_they_are_passed(option: str, name: str) -> None:
+    for refuse in (penstock.Agent, penstock.Model, penstock.Model("sim:fast").stream, penstock.Agent("sim:fast").run):
+        with pytest.raises(penstock.UnknownOptionError, match=rf"'{option}'.*\W{name}\W"):
+            refuse("sim:fast", **{option: []})  # type: ignore[arg-type]
 
 
 def test_an_unknown_option_without_a_similar_name_says_where_all_are_listed() -> None:

@@ -94,6 +94,12 @@ def test_a_call_can_be_created_from_a_dict_or_json_text() -> None:
     assert (by_dict.arguments_raw, by_text.arguments_raw) == ('{"a":[1]}', '{"a": [1]}')
 
 
+@pytest.mark.parametrize("arguments", ["{bad", "[1]", "5", "nul", [1], None, {"a": object()}], ids=repr)
+def test_a_call_cannot_be_created_from_anything_else(arguments: Any) -> None:
+    with pytest.raises(penstock.PenstockError, match="the arguments of the call of 'f' are not a JSON object"):
+        ToolCall("c", "f", arguments)
+
+
 def test_consume_calls_back_for_each_event_and_once_at_the_end() -> None:
     seen: list[Any] = []
     turn = penstock.consume(EVENTS, on_message=seen.append, on_complete=seen.append, on_error=never)
@@ -175,6 +181,58 @@ def test_decode_accepts_async_streams() -> None:
         return await penstock.aconsume(penstock.decode(chunks(), wire="openai-chat"))
 
     assert asyncio.run(run()).text == "Hi you"
+
+
+def test_the_events_of_decode_can_be_read_once() -> None:
+    events = penstock.decode(CHUNKS, wire="openai-chat")
+    assert len(list(events)) == 3
+    for again in (list, penstock.collect, penstock.consume):
+        with pytest.raises(penstock.AlreadyReadError):
+            again(events)
+    assert next(events, None) is None
+
+
+def test_the_async_events_of_decode_can_be_read_once() -> None:
+    async def chunks() -> Any:
+        for chunk in CHUNKS:
+            yield chunk
+
+    async def read() -> None:
+        events = penstock.decode(chunks(), wire="openai-chat")
+        assert len([event async for event in events]) == 3
+        with pytest.raises(penstock.AlreadyReadError):
+            await penstock.aconsume(events)
+        assert await anext(events, None) is None
+
+    asyncio.run(read())
+
+
+def test_a_loop_over_decoded_events_can_be_continued() -> None:
+    events = penstock.decode(CHUNKS, wire="openai-chat")
+    seen = [next(events)]
+    for event in events:
+        seen.append(event)
+        break
+    assert [event.type for event in (*seen, *events)] == ["text", "text", "finish"]
+
+
+def test_events_that_can_be_read_in_both_modes_are_read_in_one() -> None:
+    class Both:
+        def __iter__(self) -> Any:
+            return iter(CHUNKS)
+
+        async def __aiter__(self) -> Any:
+            for chunk in CHUNKS:
+                yield chunk
+
+    async def read(events: Any) -> list[Any]:
+        return [event async for event in events]
+
+    events: Any = penstock.decode(Both(), wire="openai-chat")
+    assert len(asyncio.run(read(events))) == 3
+    for again in (list, lambda events: asyncio.run(read(events))):
+        with pytest.raises(penstock.AlreadyReadError):
+            again(events)
 
 
 def test_decode_refuses_other_types_and_unknown_wires() -> None:

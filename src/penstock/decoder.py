@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Mapping
 from typing import Any, overload
 
 from penstock.declarations import tool_names
-from penstock.errors import UsageError
+from penstock.errors import AlreadyReadError, UsageError
 from penstock.events import Progress, StreamChunk
 from penstock.framing import Body, Frames
 from penstock.framing.sdk_objects import payload_of
@@ -94,24 +94,24 @@ def decode(data: Any, wire: WireName, tools: Iterable[Any] | None = None) -> Any
 
     `data` is a whole body, or an iterable of pieces: bytes (or text) cut anywhere, parsed dicts, or the objects that a
     vendor's SDK yields. For an async iterable the result is an async iterator. For one that is also a plain iterable,
-    as litellm's are, the result is both.
+    as litellm's are, the result is both. The events can be read once.
     """
     decoder = Decoder(wire, tools)  # here, so that a wrong name raises at once and not at the first event
     if isinstance(data, AsyncIterable):
-        return _SyncOrAsync(decoder, data) if isinstance(data, Iterable) else _decode_async(decoder, data)
+        return _SyncOrAsyncEvents(decoder, data) if isinstance(data, Iterable) else _AsyncEvents(decoder, data)
     is_one = isinstance(data, bytes | bytearray | memoryview | str | Mapping) or hasattr(data, "model_dump")
     if not is_one and not isinstance(data, Iterable):
         raise UsageError(_cannot_decode(data))
-    return _decode(decoder, [data] if is_one else data)
+    return _Events(decoder, [data] if is_one else data)
 
 
-def _decode(decoder: Decoder, items: Iterable[Any]) -> Iterator[StreamChunk]:
+def _decode(decoder: Decoder, items: Iterable[Any]) -> Generator[StreamChunk]:
     for item in items:
         yield from decoder.feed_any(item)
     yield from decoder.close()
 
 
-async def _decode_async(decoder: Decoder, items: AsyncIterable[Any]) -> AsyncIterator[StreamChunk]:
+async def _decode_async(decoder: Decoder, items: AsyncIterable[Any]) -> AsyncGenerator[StreamChunk]:
     async for item in items:
         for event in decoder.feed_any(item):
             yield event
@@ -119,18 +119,64 @@ async def _decode_async(decoder: Decoder, items: AsyncIterable[Any]) -> AsyncIte
         yield event
 
 
-class _SyncOrAsync:
-    """The events of a stream that can be iterated in sync or async code."""
+class _Events:
+    """The events of `decode`. A loop that was left can be continued; when all were read, another one raises."""
 
-    def __init__(self, decoder: Decoder, items: Any) -> None:
-        self._decoder = decoder
-        self._items = items
+    def __init__(self, decoder: Decoder, items: Iterable[Any]) -> None:
+        self._events = _decode(decoder, items)
 
     def __iter__(self) -> Iterator[StreamChunk]:
-        return _decode(self._decoder, self._items)
+        _check_unread(self._events)
+        return self._events
+
+    def __next__(self) -> StreamChunk:
+        return next(self._events)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._events.close()
+
+
+class _AsyncEvents:
+    """`_Events` in async code."""
+
+    def __init__(self, decoder: Decoder, items: AsyncIterable[Any]) -> None:
+        self._events = _decode_async(decoder, items)
 
     def __aiter__(self) -> AsyncIterator[StreamChunk]:
-        return _decode_async(self._decoder, self._items)
+        _check_unread(self._events)
+        return self._events
+
+    async def __anext__(self) -> StreamChunk:
+        return await anext(self._events)
+
+    async def aclose(self) -> None:
+        """Stop reading."""
+        await self._events.aclose()
+
+
+class _SyncOrAsyncEvents:
+    """The events of a stream that can be iterated in sync or async code, in one of them."""
+
+    def __init__(self, decoder: Decoder, items: Any) -> None:
+        self._sync = _decode(decoder, items)
+        self._async = _decode_async(decoder, items)
+
+    def __iter__(self) -> Iterator[StreamChunk]:
+        _check_unread(self._async)
+        _check_unread(self._sync)
+        return self._sync
+
+    def __aiter__(self) -> AsyncIterator[StreamChunk]:
+        _check_unread(self._sync)
+        _check_unread(self._async)
+        return self._async
+
+
+def _check_unread(events: Generator[Any] | AsyncGenerator[Any]) -> None:
+    """Raise an `AlreadyReadError` if the generator has ended."""
+    if getattr(events, "gi_frame" if isinstance(events, Generator) else "ag_frame") is None:
+        raise AlreadyReadError("the events of decode can be read only once; keep them in a list")
 
 
 def _cannot_decode(data: Any) -> str:

@@ -111,6 +111,9 @@ class UnknownOptionError(UnknownNameError):
         return next(synonyms, "") or super()._suggestion()
 
     def _advice(self) -> str:
+        elsewhere = _ELSEWHERE.get(str(self.name)) if self.of == "a model" else None
+        if elsewhere:
+            return f"; pass it to a request: {elsewhere}"
         if self.of == "a run":
             name = self.name if self.name in self.known else self._suggestion()
             return f"; pass it to the agent: Agent(..., {name}=...)" if name else f"; {self.advice}"
@@ -129,13 +132,20 @@ _OPTIONS_OF = {
 }
 """Where the options are documented."""
 
+_ELSEWHERE = {
+    **dict.fromkeys(("tools", "functions", "tool_schemas"), "model.stream(messages, tools=...)"),
+    **dict.fromkeys(("parallel", "parallel_tool_calls"), "model.stream(messages, parallel=...)"),
+    **dict.fromkeys(("tool_choice",), "model.stream(messages, tool_choice=...)"),
+}
+"""Options that a model does not have, because they belong to a request."""
+
 _SYNONYMS = {
     **dict.fromkeys(("system", "system_message", "instructions", "system_prompt"), ("instructions", "system_prompt")),
     **dict.fromkeys(("max_steps", "max_turns", "max_iterations", "recursion_limit"), ("limits",)),
     **dict.fromkeys(("max_completion_tokens", "max_output_tokens", "num_predict"), ("max_tokens",)),
     **dict.fromkeys(("timeout", "request_timeout"), ("timeouts", "timeout")),
     **dict.fromkeys(("max_retries", "num_retries"), ("retries",)),
-    **dict.fromkeys(("functions", "function", "tool"), ("tools",)),
+    **dict.fromkeys(("functions", "function", "tool", "tool_schemas"), ("tools",)),
     **dict.fromkeys(("parallel_tool_calls",), ("parallel",)),
     **dict.fromkeys(("extra_body",), ("extra",)),
     **dict.fromkeys(("history", "message_history"), ("messages",)),

@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import Struct
 
+from penstock.errors import UsageError
+
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "error", "other", "cut"]
 CallKind = Literal["function", "custom"]
 Progress = Literal["open", "doubtful", "finished", "ended"]
@@ -113,12 +115,31 @@ class ToolCall(Event, frozen=True, tag="tool_call"):
     def __post_init__(self) -> None:
         arguments: Any = self.arguments
         if isinstance(arguments, str):
-            is_custom = self.kind == "custom"
-            value = {"input": arguments} if is_custom else msgspec.json.decode(arguments or "{}", type=dict[str, Any])
+            value = {"input": arguments} if self.kind == "custom" else _parsed(arguments, self.name)
             msgspec.structs.force_setattr(self, "arguments", value)
             msgspec.structs.force_setattr(self, "arguments_raw", arguments)
         elif not self.arguments_raw and self.sealed_by == "caller":
-            msgspec.structs.force_setattr(self, "arguments_raw", msgspec.json.encode(arguments).decode())
+            msgspec.structs.force_setattr(self, "arguments_raw", _encoded(arguments, self.name))
+
+
+def _parsed(arguments: str, name: str) -> dict[str, Any]:
+    """The object in JSON text that a caller passed; empty text is the empty object."""
+    try:
+        value: dict[str, Any] = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UsageError(f"the arguments of the call of {name!r} are not a JSON object: {error}") from None
+    return value
+
+
+def _encoded(arguments: Any, name: str) -> str:
+    """The arguments that a caller passed as JSON text."""
+    try:
+        if isinstance(arguments, dict):
+            return msgspec.json.encode(arguments).decode()
+        problem: object = f"it is a {type(arguments).__name__}"
+    except (TypeError, ValueError, RecursionError) as error:
+        problem = error
+    raise UsageError(f"the arguments of the call of {name!r} are not a JSON object: {problem}")
 
 
 class ToolCallInvalid(Event, frozen=True, tag="tool_call_invalid"):

@@ -96,6 +96,21 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):  # the dict i
         """The results, in order."""
         return [part for part in self.parts if isinstance(part, ToolResult)]
 
+    def __add__(self, other: Message) -> Message:
+        """Joins two pieces of one message: adjacent text is joined, and a call with the same id is merged.
+
+        What the second piece says of a call replaces what the first says, unless it is empty.
+        """
+        if not isinstance(other, Message):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
+            return NotImplemented
+        if self.role != other.role:
+            raise UsageError(f"a message of {self.role!r} and one of {other.role!r} cannot be added")
+        joined = join_messages(self, other)
+        parts = joined.parts[: len(self.parts)]
+        for part in joined.parts[len(self.parts) :]:
+            parts = _with_part(parts, part, joined)
+        return msgspec.structs.replace(joined, parts=parts)
+
     def state_of(self, block: int, wire: str) -> dict[str, Any]:
         """The vendor state of this wire on the part with this block, by its kind."""
         return states_by_kind(self._states.get(block, ()), wire)
@@ -178,6 +193,28 @@ def join_messages(first: Message, *others: Message) -> Message:
         ]
         free += last_block(other) + 1
     return Message(first.role, tuple(parts), all(message.is_example for message in (first, *others)))
+
+
+def _with_part(parts: tuple[Part, ...], part: Part, message: Message) -> tuple[Part, ...]:
+    """The parts of a message with one more: joined with a text before it, or merged with its own call."""
+    match part:
+        case ToolCall() | ToolCallInvalid() if part.id:
+            for at, known in enumerate(parts):
+                if isinstance(known, ToolCall | ToolCallInvalid) and known.id == part.id:
+                    return (*parts[:at], _merged_call(known, part), *parts[at + 1 :])
+        case Text() | Reasoning() | Refusal() if parts and type(parts[-1]) is type(part):
+            last: Any = parts[-1]
+            if not message._states.keys() & {last.block, part.block}:  # vendor state belongs to one of them
+                return (*parts[:-1], msgspec.structs.replace(last, text=last.text + part.text))
+        case _:
+            pass
+    return (*parts, part)
+
+
+def _merged_call(known: ToolCall | ToolCallInvalid, part: ToolCall | ToolCallInvalid) -> Part:
+    has_arguments = part.arguments if isinstance(part, ToolCall) else part.arguments_raw
+    source = part if has_arguments or isinstance(known, ToolCallInvalid) else known
+    return msgspec.structs.replace(source, name=part.name or known.name, block=known.block)
 
 
 def last_block(message: Message) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from penstock.dialects.parser import TextParser
 from penstock.dialects.provenance import Provenance
 from penstock.events import Reasoning, StreamChunk, Text, ToolCall, ToolCallInvalid
+
+ParserState = Literal["text", "maybe_tag", "in_tag", "in_call"]
 
 
 class StreamingXMLParser:
@@ -21,7 +23,7 @@ class StreamingXMLParser:
     The text can be shown at once: it never contains a part of a tag. A call is returned when its `</invoke>` has
     arrived. Cut and malformed calls are never returned; they are in `invalid_calls`. With `reasoning=True`, the text
     between `<think>` and `</think>` goes to the `reasoning` property, and calls in it are ignored. With `provenance`,
-    a call that is a quotation from the conversation is in `invalid_calls`.
+    a call that is a quotation from the conversation is in `invalid_calls`. `state` says whether a call is written.
     """
 
     def __init__(
@@ -30,6 +32,16 @@ class StreamingXMLParser:
         self._parser = TextParser("anthropic_xml", tools, reasoning, provenance=provenance)
         self._reasoning: list[str] = []
         self.invalid_calls: list[ToolCallInvalid] = []
+
+    @property
+    def state(self) -> ParserState:
+        """What is being written: `text`, `maybe_tag` after a `<`, `in_tag`, or `in_call`, from its opening tag on."""
+        if self._parser.is_in_call:
+            return "in_call"
+        held_back = self._parser.held_back.lstrip()
+        if not held_back.startswith("<"):
+            return "text"
+        return "maybe_tag" if held_back == "<" else "in_tag"
 
     @property
     def reasoning(self) -> str:

@@ -56,6 +56,16 @@ class TextParser:
             text = self._joiner.feed(text)
         return self._reader.feed(text)
 
+    @property
+    def is_in_call(self) -> bool:
+        """Whether a call is being written, or the block around calls."""
+        return not self._is_closed and self._reader.is_in_call
+
+    @property
+    def held_back(self) -> str:
+        """The end of the text so far that is held back because it may begin a call."""
+        return "" if self._is_closed else self._reader.held_back
+
     def close(self, *, cut: bool = False) -> list[StreamChunk]:
         """Ends the text, and returns the events that were held back: half a mark as text, an unfinished call.
 

@@ -40,6 +40,9 @@ _PAIR_LENGTH = 12  # of an escaped surrogate pair, the longest token that must b
 _LONE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _MAY_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)?\Z")
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z|\\u[dD][89abAB][0-9a-fA-F]{2}")
+_SCALAR_START = re.compile(
+    r"(?:t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?|-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE][+-]?[0-9]*)?)?)\Z"
+)  # the beginning of a number or a literal
 _MAX_KEY = 16 * 1024  # how long a key may be
 _BETWEEN = -1  # the key or index in a container between two values
 _MAX_SCALAR = 4096  # how long a number or a literal may be
@@ -235,7 +238,7 @@ class PartialJSON:
         if end - at > _MAX_SCALAR:
             return self._fail(text, at, f"a number or literal is longer than {_MAX_SCALAR}")
         if end == len(text):
-            return -1
+            return -1 if _SCALAR_START.match(text, at) else self._fail(text, at, "expected a value")
         try:
             value = json.loads(text[at:end], parse_constant=_refuse)
         except ValueError:

@@ -55,6 +55,16 @@ class Reader:
         next(self._reading, None)
         return self._source.output.take()
 
+    @property
+    def is_in_call(self) -> bool:
+        """Whether a call, or the block around calls, is open."""
+        return self._source.is_in_block
+
+    @property
+    def held_back(self) -> str:
+        """The end of the text that may begin a mark; empty within a call."""
+        return "" if self.is_in_call else self._source.unread_text
+
     def read(self) -> Reading[None]:
         """Reads the whole text."""
         yield from self._start()

@@ -111,6 +111,16 @@ class Source(Cursor):
         return self.recording
 
     @property
+    def is_in_block(self) -> bool:
+        """Whether an opening mark was read, and not yet the end of its block."""
+        return self.call is not None or self._held is not None
+
+    @property
+    def unread_text(self) -> str:
+        """The text that has arrived and is not read yet."""
+        return self._text[self._at :]
+
+    @property
     def unread_size(self) -> int:
         """How much of the arrived text is not read yet."""
         return len(self._text) - self._at
