@@ -12,7 +12,7 @@ from anthropic import Anthropic
 from anthropic.types import ToolParam
 
 import penstock
-from penstock.messages import result, tool_results
+from penstock.messages import answer_invalid, result
 from penstock.testing import Loopback, demo
 
 MODEL = "claude-sonnet-5"
@@ -39,10 +39,11 @@ def ask(client: Anthropic, question: str) -> None:
         stream = client.messages.create(model=MODEL, max_tokens=1000, tools=TOOLS, stream=True, **body)
         turn = penstock.consume(penstock.decode(stream, wire="anthropic"), on_message=show)
         print()
-        if turn.type == "final_answer":
+        if turn.type not in ("tool_calls", "invalid_calls"):
+            print(turn.error.message if turn.error else "", end="")
             return
         results = [result(call, weather(**call.arguments)) for call in turn.tool_calls]
-        history += [turn, tool_results(*results)]
+        history += [turn, answer_invalid(turn, *results)]
 
 
 QUESTION = "How is the weather in Rome and in Oslo?"

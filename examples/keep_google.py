@@ -11,7 +11,7 @@ import os
 from google import genai
 
 import penstock
-from penstock.messages import result, tool_results
+from penstock.messages import answer_invalid, result
 from penstock.testing import Loopback, demo
 
 MODEL = "gemini-3.8-flash"
@@ -38,10 +38,11 @@ def ask(client: genai.Client, question: str) -> None:
         stream = client.models.generate_content_stream(model=MODEL, config={"tools": TOOLS}, **body)
         turn = penstock.consume(penstock.decode(stream, wire="gemini"), on_message=show)
         print()
-        if turn.type == "final_answer":
+        if turn.type not in ("tool_calls", "invalid_calls"):
+            print(turn.error.message if turn.error else "", end="")
             return
         results = [result(call, weather(**call.arguments)) for call in turn.tool_calls]
-        history += [turn, tool_results(*results)]
+        history += [turn, answer_invalid(turn, *results)]
 
 
 QUESTION = "How is the weather in Rome and in Oslo?"

@@ -12,7 +12,7 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletionFunctionToolParam
 
 import penstock
-from penstock.messages import result, tool_results
+from penstock.messages import answer_invalid, result
 from penstock.testing import Loopback, demo
 
 MODEL = "gpt-5.5"
@@ -41,10 +41,11 @@ def ask(client: OpenAI, question: str) -> None:
         stream = client.chat.completions.create(model=MODEL, tools=TOOLS, stream=True, **body)
         turn = penstock.consume(penstock.decode(stream, wire="openai-chat"), on_message=show)
         print()
-        if turn.type == "final_answer":
+        if turn.type not in ("tool_calls", "invalid_calls"):
+            print(turn.error.message if turn.error else "", end="")
             return
         results = [result(call, weather(**call.arguments)) for call in turn.tool_calls]
-        history += [turn, tool_results(*results)]
+        history += [turn, answer_invalid(turn, *results)]
 
 
 QUESTION = "How is the weather in Rome and in Oslo?"

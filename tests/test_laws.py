@@ -60,6 +60,7 @@ def as_expected(turn: penstock.Turn) -> dict[str, Any]:
         "error": turn.error.message if turn.error else "",
         "error_code": turn.error.code if turn.error else "",
         "unknown": len(turn.unknown),
+        "client_work": turn.client_work,
     }  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def test_classify_and_extract_are_the_same_fold() -> None:
 def test_a_turn_without_a_finish_was_cut_and_its_open_call_is_invalid() -> None:
     turn = penstock.collect([Text(0, "a"), ToolCallStart(1, "c", "f"), ToolCallDelta(1, '{"x":')])
     assert turn.finish_reason == "cut"
-    assert turn.type == "final_answer"
+    assert turn.type == "invalid_calls"
     [call] = turn.invalid_calls
     assert (call.name, call.arguments_raw, call.why) == ("f", '{"x":', "cut")
 
@@ -254,7 +254,7 @@ def test_a_closed_decoder_returns_nothing_twice() -> None:
 def test_an_invalid_call_is_never_among_the_calls() -> None:
     invalid = ToolCallInvalid(0, "c", "f", '{"a":1}{"a":1}', "duplicated", repaired={"a": 1})
     turn = penstock.collect([invalid, Finish("tool_calls", "tool_calls")])
-    assert (turn.tool_calls, turn.invalid_calls, turn.type) == ([], [invalid], "final_answer")
+    assert (turn.tool_calls, turn.invalid_calls, turn.type) == ([], [invalid], "invalid_calls")
 
 
 def test_surrogate_pairs_in_dicts_are_joined() -> None:

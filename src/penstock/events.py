@@ -196,12 +196,17 @@ class Usage(Event, frozen=True, tag="usage"):
 
 
 class Finish(Event, frozen=True, gc=False, tag="finish"):
-    """Why the model stopped: the last chunk of every choice, exactly once. `message` is the provider's explanation."""
+    """Why the model stopped: the last chunk of every choice, exactly once. `message` is the provider's explanation.
+
+    `client_work` names work that waits for the client other than tool calls: the type of a vendor item that the client
+    must answer (`mcp_approval_request`), or a pause after which the history must be sent again (`pause_turn`).
+    """
 
     reason: FinishReason
     raw_reason: str | None = None
     message: str = ""
     choice: int = 0
+    client_work: str = ""
     type: ClassVar[Literal["finish"]] = "finish"
 
 

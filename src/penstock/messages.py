@@ -30,7 +30,8 @@ from penstock.content import (
 )
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
-from penstock.results import ToolResult, as_outcome
+from penstock.results import ToolResult, as_outcome, invalid_call_text
+from penstock.turn import Turn
 
 __all__ = [
     "MARK",
@@ -48,6 +49,7 @@ __all__ = [
     "Part",
     "Role",
     "ToolResult",
+    "answer_invalid",
     "assistant",
     "decode_messages",
     "encode_messages",
@@ -153,7 +155,7 @@ def example(message: Message) -> Message:
 
 
 def tool_results(*results: ToolResult) -> Message:
-    """The message with the results of one turn, in any order."""
+    """The message with the results of one turn, which should be in the order of the calls."""
     for part in results:
         if not isinstance(part, ToolResult):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
             raise UsageError(f"tool_results takes results, not a {type(part).__name__}; make each with result(call, …)")
@@ -168,6 +170,22 @@ def result(call: ToolCall | ToolCallInvalid, *values: Any, is_error: bool = Fals
     outcomes = [as_outcome(value) for value in values]
     content = tuple(part for outcome in outcomes for part in outcome.content)
     return ToolResult(call.id, call.name, content, is_error or any(outcome.is_error for outcome in outcomes))
+
+
+def answer_invalid(turn: Turn | Message, *results: ToolResult) -> Message:
+    """The message with the results of a turn: yours, and for each invalid call an error that tells the model why.
+
+    All are in the order of the calls.
+    """
+    calls = [part for part in turn.parts if isinstance(part, ToolCall | ToolCallInvalid)]
+    order = {call.id: number for number, call in reversed([*enumerate(calls)])}
+    answered = {one.call_id for one in results}
+    errors = [
+        result(call, invalid_call_text(call), is_error=True)
+        for call in calls
+        if isinstance(call, ToolCallInvalid) and call.id not in answered
+    ]
+    return tool_results(*sorted([*results, *errors], key=lambda one: order.get(one.call_id, len(calls))))
 
 
 def _with_blocks(content: Sequence[Content]) -> tuple[Part, ...]:

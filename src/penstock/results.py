@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from penstock.content import File, Image, file, image, states_by_kind
 from penstock.errors import ArgumentsError, ToolError, UsageError
-from penstock.events import Event, Opaque, Text
+from penstock.events import Event, Opaque, Text, ToolCallInvalid
 from penstock.jsontext.nearest import NoJSONFormError, compact_json, placeholder, text_of
 from penstock.jsontext.surrogates import join_surrogates
 
@@ -87,6 +87,11 @@ class Outcome(Struct, frozen=True):
     def text(self) -> str:
         """The text of the content."""
         return "".join(part.text for part in self.content if isinstance(part, Text))
+
+
+def invalid_call_text(call: ToolCallInvalid) -> str:
+    """The text of the result of a call that cannot run."""
+    return f"Not run: the call is {call.why.replace('_', ' ')} ({call.message or 'no JSON object'})."
 
 
 def as_outcome(value: Any) -> Outcome:

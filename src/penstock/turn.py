@@ -29,7 +29,7 @@ from penstock.events import (
 
 TurnPart = Text | Reasoning | Refusal | ToolCall | ToolCallInvalid | Opaque
 _NO_FINISH = Finish("cut")
-TurnType = Literal["tool_calls", "final_answer"]
+TurnType = Literal["tool_calls", "invalid_calls", "paused", "error", "final_answer"]
 
 
 class Turn(Struct, frozen=True):
@@ -37,7 +37,7 @@ class Turn(Struct, frozen=True):
 
     The parts are events, one per block, with the pieces joined. `error` and `usage` are None if the provider reported
     none. `finish_reason` is "cut" if the response ended without one; it is None only in the `turn` of a stream that is
-    still being read.
+    still being read. `client_work` names work that waits for the client other than tool calls (see `Finish`).
     """
 
     parts: tuple[TurnPart, ...] = ()
@@ -47,6 +47,7 @@ class Turn(Struct, frozen=True):
     usage: Usage | None = None
     error: Error | None = None
     unknown: tuple[Unknown, ...] = ()
+    client_work: str = ""
 
     @property
     def text(self) -> str:
@@ -75,8 +76,19 @@ class Turn(Struct, frozen=True):
 
     @property
     def type(self) -> TurnType:
-        """What to do next: run the calls, or show the answer, which may be cut (see `finish_reason` and `error`)."""
-        return "tool_calls" if self.tool_calls else "final_answer"
+        """What to do next.
+
+        `error`: the response failed, and its calls should not run. `tool_calls`: run the calls. `invalid_calls`: tell
+        the model that its calls cannot run (`messages.answer_invalid`). `paused`: do the `client_work`.
+        `final_answer`: show the answer, which may be cut (see `finish_reason`).
+        """
+        if self.error is not None or self.finish_reason == "error":
+            return "error"
+        if self.tool_calls:
+            return "tool_calls"
+        if self.invalid_calls:
+            return "invalid_calls"
+        return "paused" if self.client_work else "final_answer"
 
 
 class TurnBuilder:
@@ -94,6 +106,11 @@ class TurnBuilder:
         self._finish = _NO_FINISH
         self._usage: Usage | None = None
         self._error: Error | None = None
+
+    @property
+    def client_work(self) -> str:
+        """The work that waits for the client, other than tool calls."""
+        return self._finish.client_work
 
     @property
     def has_finish(self) -> bool:
@@ -154,6 +171,7 @@ class TurnBuilder:
             self._usage,
             self._error,
             tuple(self._unknown),
+            self._finish.client_work,
         )
 
 
@@ -183,7 +201,7 @@ def collect(events: Iterable[StreamChunk], choice: int = 0) -> Turn:
 
 
 classify = collect
-"""The same function, for code that branches on `.type`: "tool_calls" or "final_answer"."""
+"""The same function, for code that branches on `.type`."""
 
 
 def extract(events: Iterable[StreamChunk]) -> list[ToolCall]:

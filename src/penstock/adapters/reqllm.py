@@ -15,12 +15,13 @@ from penstock.framing.sdk_objects import as_mapping
 from penstock.model.model import Model
 from penstock.model.options import RequestOptions
 from penstock.model.stream import Stream
+from penstock.results import invalid_call_text
 from penstock.turn import Turn, collect
 from penstock.wires import WIRES, WireName, wire_name
 
 
 class StreamResult(TypedDict):
-    """A classified response. `error` is why it is an "error": a failed request, or an error in the stream."""
+    """A classified response. `error` is why it is an "error": the request or the stream failed, or a call is broken."""
 
     type: Literal["tool_calls", "final_answer", "error"]
     text: str
@@ -51,9 +52,15 @@ def stream_text_and_classify(
 
 
 def _result(turn: Turn) -> StreamResult:
-    kind: Any = "error" if turn.error else "tool_calls" if turn.tool_calls else "final_answer"
+    """The turn in the three types that there are here: what is neither calls to run nor an answer is an error."""
+    kind: Any = turn.type if turn.type in ("tool_calls", "final_answer") else "error"
+    error = turn.error
+    if error is None and turn.type == "invalid_calls":
+        error = Error(invalid_call_text(turn.invalid_calls[0]), turn.invalid_calls[0].why)
+    elif error is None and turn.type == "paused":
+        error = Error(f"the provider waits for the client: {turn.client_work}", turn.client_work)
     return StreamResult(
-        type=kind, text=turn.text, tool_calls=turn.tool_calls, finish_reason=turn.finish_reason, error=turn.error
+        type=kind, text=turn.text, tool_calls=turn.tool_calls, finish_reason=turn.finish_reason, error=error
     )
 
 

@@ -23,7 +23,7 @@ from penstock.errors import UsageError
 from penstock.events import StreamChunk, ToolCall, ToolCallInvalid
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message, ToolResult, tool_results
-from penstock.results import Outcome, as_outcome, failure
+from penstock.results import Outcome, as_outcome, failure, invalid_call_text
 from penstock.run.commands import StartTool
 from penstock.run.events import StreamEvent, ToolEnd, ToolEnding, ToolStart
 from penstock.run.execution import error_outcome, no_such_tool
@@ -77,8 +77,7 @@ class TokenStream:
                 case ToolCallInvalid(repaired=dict(arguments), why=why) if why in self._config.run_repaired:
                     await self._run(event, arguments)
                 case ToolCallInvalid():
-                    reason = f"the call is {event.why.replace('_', ' ')} ({event.message or 'no JSON object'})"
-                    await self._end(event, error_outcome(f"Not run: {reason}."))
+                    await self._end(event, error_outcome(invalid_call_text(event)))
                 case _:
                     pass
 

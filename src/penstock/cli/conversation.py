@@ -139,6 +139,8 @@ class AgentConversation:
                 raise
         finally:
             is_saved = self._save(run)
+        if run.done is not None and run.done.reason == "paused" and not run.waiting:
+            click.echo(escape(f"Error: {run.done.why}"), err=True)
         if is_local_server_down(run.error, self._agent.config.model):
             click.echo("Is it running?", err=True)
         code = exit_code(run.done, run.error)

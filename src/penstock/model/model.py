@@ -147,7 +147,7 @@ class Model:
         return AsyncStream(self.ask(messages, tools, **options), self._connector.aconnect())
 
     def complete(self, messages: Any, tools: Iterable[Any] | None = None, **options: Unpack[RequestOptions]) -> Turn:
-        """Send a request and wait for the whole turn: its `type` is "tool_calls" or "final_answer"."""
+        """Send a request and wait for the whole turn: its `type` says what to do next."""
         with self.stream(messages, tools, **options) as stream:
             for _ in stream:
                 pass

@@ -10,7 +10,7 @@ from penstock.errors import ArgumentsError, UsageError
 from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
 from penstock.jsontext.values import canonical_json
 from penstock.messages import ToolResult
-from penstock.results import Outcome
+from penstock.results import Outcome, invalid_call_text
 from penstock.run.commands import CancelTool, Output, StartTool
 from penstock.run.execution import Execution, abandoned_outcome, effect_warning, error_outcome, result_so_far
 from penstock.run.limits import Tally
@@ -81,8 +81,7 @@ class Executions:
         execution, outputs = self.calls.invalid(call)
         if execution is None or execution.fault:
             return outputs + self._start.start_ready()
-        fault = call.why.replace("_", " ")
-        text = f"Not run: the call is {fault} ({call.message or 'no JSON object'})."
+        text = invalid_call_text(call)
         if outputs:
             text += " What was started before that was known has been discarded."
         return [*outputs, self.table.finish(execution, error_outcome(text)), *self._start.start_ready()]

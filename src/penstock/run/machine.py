@@ -64,6 +64,7 @@ from penstock.run.events import (
     is_chunk,
 )
 from penstock.run.state import RunState, discarded_result
+from penstock.turn import Turn
 
 ENDS: dict[str, tuple[EndReason, str]] = {
     "content_filter": ("refused", "the model refused, or a filter ended its response"),
@@ -136,7 +137,7 @@ class Run(RunState):
             reason, why = ENDS[end]
             return as_commands(outputs + self._end(reason, turn.error.message if turn.error else why))
         if not turn.tool_calls and not turn.invalid_calls and not self.said:
-            return as_commands(outputs + self._end("length" if turn.finish_reason == "length" else "answered", ""))
+            return as_commands(outputs + self._end_without_calls(turn))
         repeats = max((self.tally.seen.get(fingerprint, 0) for fingerprint in executions.table.repeats), default=0)
         waiting = executions.table.count("held", "checking", "ready")
         if over := self.tally.over(self.rules.limits, waiting, repeats):
@@ -286,7 +287,15 @@ class Run(RunState):
         self.tally.tried(self.executions.table, self.rules.policies)
         outputs += self.settle("")
         over = self.tally.failing(self.rules.policies) or self.tally.over(self.rules.limits, 0, 0)
-        return outputs + (self._end("limit", over) if over else self._ask())
+        if over:
+            return outputs + self._end("limit", over)
+        work = "" if self.said else self.builder.client_work
+        return outputs + (self._end("paused", _waits(work)) if work else self._ask())
+
+    def _end_without_calls(self, turn: Turn) -> list[Output]:
+        if turn.client_work:
+            return self._end("paused", _waits(turn.client_work))
+        return self._end("length" if turn.finish_reason == "length" else "answered", "")
 
     def _end(self, reason: EndReason, why: str) -> list[Output]:
         outputs = self.settle(why)
@@ -324,3 +333,7 @@ class Run(RunState):
                 if known.call_id == end.call_id:
                     return end if known == end.result else ToolEnd(end.key, known, "discarded")
         return ToolEnd(end.key, discarded_result(end.result), "discarded")
+
+
+def _waits(work: str) -> str:
+    return f"the provider waits for the client ({work}); act on it, and continue from the messages"

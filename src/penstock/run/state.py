@@ -12,7 +12,7 @@ from typing import Any, Self
 import msgspec
 
 from penstock.errors import UsageError
-from penstock.events import Error, Fault, StreamChunk, Text, ToolCall, ToolCallInvalid, Usage
+from penstock.events import Error, Fault, Finish, StreamChunk, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.messages import Message, ToolResult, join_messages, result, tool_results
 from penstock.run.commands import Output
 from penstock.run.events import ApprovalRequest, Done, EndReason, RequestKind
@@ -205,6 +205,8 @@ class RunState:
         run.phase, run.tally, run.output, run.ending = stored.phase, stored.tally, stored.output, stored.end
         for part in stored.answer.parts:
             run.builder.add(part)
+        if stored.answer.client_work:
+            run.builder.add(Finish(stored.answer.finish_reason or "other", client_work=stored.answer.client_work))
         run.numbering = RunNumbering(stored.messages, stored.next_block)
         run.executions = run.new_executions()
         run.executions.load(stored.executions)

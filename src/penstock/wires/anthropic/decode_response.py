@@ -27,6 +27,7 @@ from penstock.wires.anthropic.frames import (
     decode_delta,
     spelled_inputs,
 )
+from penstock.wires.shared.claude import PAUSES
 from penstock.wires.shared.in_band_errors import bare_exception, bare_message, error_in, named_error
 from penstock.wires.shared.loose import is_empty, raw_of, text_of
 from penstock.wires.shared.numbered_blocks import Label, NumberedWire
@@ -53,6 +54,7 @@ class Anthropic(NumberedWire):
 
     name = "anthropic"
     USAGE = USAGE
+    PAUSES = PAUSES
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
         "end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls",
         "max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter",

@@ -20,6 +20,7 @@ from msgspec import Struct
 from penstock.events import FinishReason, Progress, StreamChunk
 from penstock.framing.sniff import FramingName
 from penstock.wires.bedrock.facts import USAGE
+from penstock.wires.shared.claude import PAUSES
 from penstock.wires.shared.in_band_errors import bare_exception, bare_message, error_in, named_error
 from penstock.wires.shared.loose import is_empty, items, raw_of, text_of
 from penstock.wires.shared.numbered_blocks import Label, NumberedWire
@@ -83,6 +84,7 @@ class Bedrock(NumberedWire):
 
     name = "bedrock"
     USAGE = USAGE
+    PAUSES = PAUSES
     framing: ClassVar[FramingName] = "aws"
     FINISH: ClassVar[Mapping[str, FinishReason]] = {
         "end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls",

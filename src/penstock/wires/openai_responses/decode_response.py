@@ -20,6 +20,7 @@ from penstock.wires.openai_responses.facts import USAGE
 from penstock.wires.openai_responses.item import CallItem, Item, id_of
 from penstock.wires.openai_responses.output import CONFIRMING, Output, index_of
 from penstock.wires.openai_responses.text_part import Channel, TextPart, text_of
+from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.loose import arguments_text, is_empty, items
 from penstock.wires.shared.open_call import OpenCall
@@ -101,6 +102,9 @@ class OpenAIResponses(Wire):
         is_complete = self._output.is_complete
         self._output.close(self.answer_for().raw_reason in CONFIRMING)
         super().end(by_mark and is_complete)
+
+    def client_work(self, answer: AnswerWriter) -> str:
+        return self._output.client_work
 
     def read_typed(self, values: list[Delta], payloads: list[bytes], event: str) -> None:
         (type, output, content, summary), id, sink = self._target

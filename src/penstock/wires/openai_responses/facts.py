@@ -7,6 +7,8 @@ from penstock.wires.shared.token_counts import UsageTable
 
 _CALLS_WITH_OUTPUT_ITEMS = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
 """The items of hosted calls that have an output item of their own; all others contain their output."""
+CLIENT_ITEMS = frozenset({*_CALLS_WITH_OUTPUT_ITEMS, "mcp_approval_request"})
+"""The items that the client must act on, unless their output is in the same response."""
 
 FACTS = WireFacts(
     wire="openai-responses",

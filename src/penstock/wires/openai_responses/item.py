@@ -292,6 +292,7 @@ class HostedItem(TextItem):
     def __init__(self, answer: AnswerWriter, unknown: Unknown, type: str) -> None:
         super().__init__(answer, unknown, type)
         self._streamed: dict[str, StringIO] = {}
+        self.final: dict[str, Any] = {}  # the item as it ended
 
     def is_like(self, type: str) -> bool:
         return self.type == type or (not self.type and type not in _CLASSES)
@@ -314,6 +315,7 @@ class HostedItem(TextItem):
         streamed = {stem: pieces.getvalue() for stem, pieces in self._streamed.items()}
         fields = {self._FIELDS[stem]: text for stem, text in streamed.items() if stem in self._FIELDS}
         missing = {key: text for key, text in fields.items() if not data.get(key)}
+        self.final = data
         self.answer.opaque(type_of(data) or "item", as_json_value({**data, **missing}), self.last_block())
         texts = all_texts(data)
         for stem, text in streamed.items():

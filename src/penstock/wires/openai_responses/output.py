@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.events import SealedBy
+from penstock.wires.openai_responses.facts import CLIENT_ITEMS
 from penstock.wires.openai_responses.item import (
     HOSTED_CUSTOM_CALL,
     CallItem,
@@ -51,6 +52,17 @@ class Output:
     def is_complete(self) -> bool:
         """Whether every item has ended."""
         return all(item.is_done for item in self.items)
+
+    @property
+    def client_work(self) -> str:
+        """The type of the first item that the client must act on; empty if there is none."""
+        hosted = [item.final for item in self.items if isinstance(item, HostedItem)]
+        answered = {id_of(data.get("call_id")) for data in hosted if type_of(data).endswith("_output")}
+        for data in hosted:
+            is_for_client = type_of(data) in CLIENT_ITEMS or data.get("execution") == "client"
+            if is_for_client and id_of(data.get("call_id") or data.get("id")) not in answered:
+                return type_of(data)
+        return ""
 
     def text_at(self, frame: dict[str, Any], type: str) -> TextItem:
         """The item that a text belongs to, created if need be."""

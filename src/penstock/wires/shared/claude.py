@@ -17,6 +17,9 @@ from penstock.wires.shared.request import Request
 
 Json = dict[str, Any]
 
+PAUSES = frozenset({"pause_turn", "compaction"})
+"""Stop reasons after which the history must be sent again: a hosted tool takes long, or the context was compacted."""
+
 DEFAULT_MAX_TOKENS = 16_000
 """The default of `max_tokens`, which is required.
 

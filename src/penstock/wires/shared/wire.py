@@ -49,6 +49,8 @@ class Wire:
     name: ClassVar[str]
     framing: ClassVar[FramingName] = "sse"
     FINISH: ClassVar[Mapping[str, FinishReason]] = {}
+    PAUSES: ClassVar[frozenset[str]] = frozenset()
+    """The provider's reasons after which the history must be sent again for the rest of the response."""
     USAGE: ClassVar[UsageTable]
     decode: ClassVar[staticmethod[[bytes], Any]]
     """Decodes a frame of the narrow shape, which nearly all frames have; raises for any other."""
@@ -303,7 +305,13 @@ class Wire:
             answer.end_calls("finish" if is_whole else "done" if by_mark and not self._errors else None)
         for answer in answers:
             reason = self._reason(answer, self.is_finished(answer), by_mark)
-            self.out.append(Finish(reason, answer.raw_reason, answer.message, answer.choice))
+            work = self.client_work(answer) if reason in ("stop", "tool_calls", "other") else ""
+            self.out.append(Finish(reason, answer.raw_reason, answer.message, answer.choice, work))
+
+    def client_work(self, answer: AnswerWriter) -> str:
+        """The work that waits for the client, other than calls: a reason in `PAUSES`, or the type of a vendor item."""
+        reason = answer.raw_reason or ""
+        return reason if reason in self.PAUSES else ""
 
     def _is_interrupted_by(self, raw_reason: str | None) -> bool:
         """Whether the reason is not one of a normal end."""
