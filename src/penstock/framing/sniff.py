@@ -15,7 +15,7 @@ from penstock.framing.sse import SSE
 
 FramingName = Literal["sse", "ndjson", "aws"]
 
-_BLANK = re.compile(rb"(?:\xef\xbb\xbf|[ \t\r\n])*")
+_BLANK = re.compile(rb"[ \t\r\n]*(?:\xef\xbb\xbf[ \t\r\n]*)*")
 _BEGINS_SSE = re.compile(rb"(?:data|event|id|retry|error)?:")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _ENOUGH = PRELUDE.size  # this many bytes are enough to detect the framing

@@ -183,7 +183,7 @@ class SSE:
     def _dispatch(self, block: bytes, out: list[Framed]) -> None:
         """Parses the lines of a block into a frame; a block without data is not a frame (QUIRKS 116)."""
         lines = block.strip(b"\r\n")
-        if not lines:
+        if not lines or (lines.startswith(b":") and _is_one_line(lines)):
             return
         if len(lines) > MAX_FRAME_BYTES:
             out.append(too_large(lines))

@@ -12,6 +12,7 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.transport.async_pool import LoopPools, loop_pools
 from penstock.transport.commands import OpenRequest, ReadTimedOut, ResponseHead
+from penstock.transport.decompression import DecompressedContent, content_encoding
 from penstock.transport.failures import client_error
 from penstock.transport.pools import AnyPool
 
@@ -46,12 +47,9 @@ class AsyncHTTPConnection:
                 self._response = await _send(client, command)
         except Exception as error:
             raise client_error(error, command) from error
-        response = self._response
-        if hasattr(response, "aiter_bytes"):
-            self._content = _HTTPXContent(response.aiter_bytes())
-            return ResponseHead(response.status_code, dict(response.headers))
-        self._content = response.content
-        return ResponseHead(response.status, dict(response.headers))
+        self._content = _content(self._response)
+        status = getattr(self._response, "status_code", None) or self._response.status
+        return ResponseHead(status, dict(self._response.headers))
 
     async def _pooled(self, url: str) -> Any:
         """The session of the pool for a URL."""
@@ -147,6 +145,16 @@ def _shut_down(response: Any) -> None:
             sock.shutdown(socket.SHUT_RDWR)
 
 
+def _content(response: Any) -> Any:
+    """The body of a response; its compression is undone here and not by the client."""
+    encoding = content_encoding(response.headers)
+    if not hasattr(response, "aiter_bytes"):
+        return DecompressedContent(response.content, encoding) if encoding else response.content
+    if encoding and not response.is_stream_consumed:  # a response of a mock transport may have been read
+        return DecompressedContent(_HTTPXContent(response.aiter_raw()), encoding)
+    return _HTTPXContent(response.aiter_bytes())
+
+
 class _HTTPXContent:
     """The body of an httpx response with the interface of aiohttp's."""
 
@@ -184,5 +192,5 @@ async def _send(client: Any, command: OpenRequest) -> Any:
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=command.connect)
     return await client.post(
         sent.url, headers=sent.headers, data=sent.body, allow_redirects=False, raise_for_status=False,
-        timeout=timeout,
+        timeout=timeout, auto_decompress=False,
     )  # fmt: skip

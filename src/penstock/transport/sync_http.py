@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.errors import UsageError
 from penstock.transport.commands import OpenRequest, ReadTimedOut, ResponseHead
+from penstock.transport.decompression import content_encoding, decompressed
 from penstock.transport.failures import client_error
 from penstock.transport.pools import AnyPool
 from penstock.transport.socket_hold import SocketHold
@@ -47,25 +48,27 @@ class HTTPConnection:
         request = client.build_request(
             "POST", sent.url, headers=dict(sent.headers), content=sent.body, extensions=extensions
         )
+        self._is_expired = False
+        self._set_deadline(first)  # the timeouts of the client are for each of its reads
+        watchdog.watch(self)
         try:
             with hold.sending():
-                response = client.send(request, stream=True, follow_redirects=False)
+                self._response = response = client.send(request, stream=True, follow_redirects=False)
         except Exception as error:
+            if self._is_expired:
+                raise ReadTimedOut("no response received in time") from None
             raise client_error(error, command) from error
+        finally:
+            self.deadline = None
         if "network_stream" in response.extensions and not response.is_closed:
             hold.hold(response.extensions["network_stream"])
         waits["read"] = None  # from here on the watchdog ends waits
-        self._is_expired, self.deadline = False, None
-        self._response, self._pieces = response, response.iter_bytes()
-        watchdog.watch(self)
+        self._pieces = _pieces(response)
         return ResponseHead(response.status_code, dict(response.headers))
 
     def read(self, seconds: float | None) -> bytes:
         """The next bytes of the body, empty at its end."""
-        if seconds is not None:
-            self.deadline = deadline = time.monotonic() + seconds
-            if deadline < watchdog.next_check:
-                watchdog.wake()
+        self._set_deadline(seconds)
         data = b""
         try:
             data = next(self._pieces, b"")
@@ -94,16 +97,30 @@ class HTTPConnection:
     def close(self) -> None:
         """Close the connection; it is reused only if the response was read to its end."""
         response, self._response = self._response, None
+        watchdog.forget(self)
         if response is not None:
-            watchdog.forget(self)
             self._hold.release()
             response.close()
         lease, self._lease = self._lease, None
         if lease is not None:
             sync_pools.release(lease)
 
+    def _set_deadline(self, seconds: float | None) -> None:
+        if seconds is not None:
+            self.deadline = deadline = time.monotonic() + seconds
+            if deadline < watchdog.next_check:
+                watchdog.wake()
+
     def _new_hold(self) -> SocketHold:
         self._hold = SocketHold()
         if self._is_aborted:  # checked after the hold is set: `abort` does the two in the other order
             self._hold.break_off()
         return self._hold
+
+
+def _pieces(response: Any) -> Iterator[bytes]:
+    """The body of a response; its compression is undone here and not by the client."""
+    encoding = content_encoding(response.headers)
+    is_raw = encoding and not response.is_stream_consumed  # a response of a mock transport may have been read
+    pieces: Iterator[bytes] = decompressed(response.iter_raw(), encoding) if is_raw else response.iter_bytes()
+    return pieces
