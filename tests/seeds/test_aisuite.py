@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletionChunk
 
 import penstock
 from penstock.adapters import aisuite
-from penstock.testing import Reply, Scripted, call, frames, say
+from penstock.testing import Reply, Scripted, call, fail, frames, say
 from penstock.wires import WIRES, wire_name
 from tests.seeds.documents import document, fenced, needs_documents, row, run_sample
 
@@ -313,3 +313,11 @@ def test_every_wire_reads_as_chunks() -> None:
         data = b"".join(frames(wire, Reply(call("f", {"a": 1}))))
         calls = accumulated(*aisuite.chunks(penstock.decode(data, wire)))
         assert [call[1:] for call in read(calls.get_complete_tool_calls())] == [("f", {"a": 1})], wire
+
+
+def test_an_error_in_a_stream_of_chunks_is_raised() -> None:
+    with (
+        penstock.Model("anthropic:m", via=Scripted([Reply("Hm.", fail("api_error", "broken"))])).stream("?") as stream,
+        pytest.raises(penstock.ProviderError, match="broken"),
+    ):
+        list(aisuite.chunks(stream))

@@ -82,7 +82,9 @@ def test_the_names_of_the_document_are_the_names_of_the_adapter() -> None:
         "OnMessage OnComplete OnError SendMessageStreamWithCallback StreamResponseCallback StreamingState MCPToolCall"
     )
     assert all(name in document(4) for name in names.split())
-    message = Message("assistant", "text", [MCPToolCall("c", MCPFunctionCall("f", ["{", "}"]))])
+    message = Message(
+        "assistant", "text", [MCPToolCall(ID="c", Type="function", Function=MCPFunctionCall(Name="f", Arguments="{}"))]
+    )
     first = message.ToolCalls[0]
     assert (message.Role, message.Content) == ("assistant", "text")
     assert (first.ID, first.Type, first.Function.Name, first.Function.Arguments) == ("c", "function", "f", "{}")

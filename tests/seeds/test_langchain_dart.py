@@ -17,7 +17,7 @@ import penstock
 from penstock.adapters import langchain_dart
 from penstock.adapters.langchain_dart import ChatMessage, MessageRole, TextPart, ToolPart, ToolPartKind
 from penstock.messages import assistant, result, tool_results
-from penstock.testing import Raw, Reply, Scripted, Step, call, drop, frames, say, think
+from penstock.testing import Raw, Reply, Scripted, Status, Step, call, drop, fail, frames, say, think
 from penstock.wires import WIRES, wire_name
 from tests.seeds.documents import document, fenced, needs_documents, pending, row
 from tests.seeds.shapes import chunk, piece
@@ -145,7 +145,6 @@ def concat_messages(accumulated: ChatMessage, new_chunk: ChatMessage) -> list[tu
     return [(p.id, p.name, p.arguments, p.argumentsRawString) for p in accumulated_parts if isinstance(p, ToolPart)]
 
 
-@pending
 @row(114)
 def test_messages_concatenate_as_the_document_does_it() -> None:
     started = ChatMessage(MessageRole.model, [TextPart("Let "), ToolPart.call(id="c1", name="get_weather")])
@@ -523,3 +522,10 @@ def test_vendor_state_survives_the_conversion() -> None:
         return (await agent.run("Sure?", history=history)).output
 
     assert asyncio.run(twice()) == "Yes."
+
+
+def test_a_failed_request_is_raised_after_the_last_message() -> None:
+    with pytest.raises(penstock.AuthenticationError):
+        run_stream([Status(401, "wrong key")], [get_weather])
+    with pytest.raises(penstock.ProviderError, match="broken"):
+        run_stream([Reply("Hm.", fail("server_error", "broken"))], [get_weather])

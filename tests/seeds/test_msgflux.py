@@ -20,7 +20,7 @@ from penstock.adapters import msgflux
 from penstock.messages import user
 from penstock.testing import Loopback, Raw, Reply, Scripted, Step, call, fail, frames, say, think, wait
 from penstock.wires import wire_name
-from tests.seeds.documents import block_with, indented, needs_documents, pending, row, run_sample
+from tests.seeds.documents import block_with, indented, needs_documents, row, run_sample
 from tests.seeds.shapes import chunk, piece, tool
 
 NAMESPACE = "antml" + ":"
@@ -421,7 +421,6 @@ def test_a_call_that_was_cut_is_not_returned() -> None:
     assert parsed([READ[:60]])[1] == []
 
 
-@pending
 @row(18)
 def test_the_parser_has_a_state() -> None:
     state = msgflux.ParserState
@@ -559,7 +558,6 @@ def test_the_system_prompt_comes_first() -> None:
     assert (first["role"] in ("system", "developer"), first["content"]) == (True, "Be brief.")
 
 
-@pending
 @row(30)
 def test_tool_schemas_are_the_tools_of_a_request() -> None:
     script = Scripted(["Hm.", "Hm."])

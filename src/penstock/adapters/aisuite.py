@@ -8,7 +8,8 @@ from itertools import count
 from typing import Any, Literal
 
 from penstock.adapters import accumulator
-from penstock.events import Finish, StreamChunk, Text, ToolCall
+from penstock.errors import ProviderError
+from penstock.events import Error, Finish, Refusal, StreamChunk, Text, ToolCall
 
 
 @dataclass(frozen=True)
@@ -116,11 +117,13 @@ async def achunks(events: AsyncIterable[StreamChunk]) -> AsyncIterator[ChatCompl
 
 def _chunk(event: StreamChunk, numbers: Iterator[int]) -> Iterator[ChatCompletionChunk]:
     match event:
-        case Text():
+        case Text() | Refusal():
             yield ChatCompletionChunk([Choice(ChoiceDelta(content=event.text))])
         case ToolCall():
             call = ChoiceDeltaToolCall(next(numbers), event.id, Function(event.name, _json_text(event)))
             yield ChatCompletionChunk([Choice(ChoiceDelta(tool_calls=[call]))])
+        case Error():
+            raise ProviderError(event.message, code=event.code, retryable=event.retryable, raw=event.raw)
         case Finish():
             yield ChatCompletionChunk([Choice(ChoiceDelta(), event.reason)])
         case _:

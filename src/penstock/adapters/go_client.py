@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from msgspec import Struct
 
 from penstock.adapters.consume import consume
-from penstock.events import Error, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart
+from penstock.events import Error, Refusal, StreamChunk, Text, ToolCallDelta, ToolCallStart
 from penstock.model.model import Model
 from penstock.model.options import RequestOptions
 from penstock.turn import Turn
@@ -18,22 +18,26 @@ from penstock.turn import Turn
 class MCPFunctionCall:
     """The name of a tool, and its arguments as JSON text, as far as they have arrived."""
 
-    def __init__(self, Name: str, pieces: Sequence[str]) -> None:
+    def __init__(self, Name: str = "", Arguments: str | Sequence[str] = "") -> None:
         self.Name = Name
-        self._pieces, self._count = pieces, len(pieces)
+        self._pieces = [Arguments] if isinstance(Arguments, str) else Arguments
+        self._count = len(self._pieces)
 
     @property
     def Arguments(self) -> str:
         """The arguments so far; joined when they are read, so that an update costs what is new in it."""
         return "".join(self._pieces[: self._count])
 
+    def __repr__(self) -> str:
+        return f"MCPFunctionCall({self.Name!r}, {self.Arguments!r})"
+
 
 class MCPToolCall(Struct, frozen=True):
     """A tool call."""
 
     ID: str
+    Type: str
     Function: MCPFunctionCall
-    Type: str = "function"
 
 
 class Message(Struct, frozen=True):
@@ -61,7 +65,7 @@ class StreamingState:
     def update(self, event: StreamChunk) -> Message | None:
         """The message for an event: a piece of content, or a call so far."""
         match event:
-            case Text():
+            case Text() | Refusal():
                 return Message("assistant", event.text)
             case ToolCallStart():
                 self._calls[event.block] = event.id, event.name, []
@@ -70,7 +74,7 @@ class StreamingState:
             case _:
                 return None
         id, name, pieces = self._calls[event.block]
-        return Message("assistant", "", [MCPToolCall(id, MCPFunctionCall(name, pieces))])
+        return Message("assistant", "", [MCPToolCall(id, "function", MCPFunctionCall(name, pieces))])
 
 
 class AIClient:
@@ -95,28 +99,24 @@ class AIClient:
             if message is not None and callback.OnMessage:
                 callback.OnMessage(message)
 
-        def on_complete(turn: Turn) -> None:
-            if callback.OnComplete:
-                callback.OnComplete(_message(turn))
-
         def on_error(error: Error | Exception) -> None:
             errors.append(error)
             if callback.OnError:
                 callback.OnError(error)
 
+        on_complete = callback.OnComplete
         history = messages if isinstance(messages, str) else [_as_chat(message) for message in messages]
         with closing(self.model.stream(history, tools, **options)) as stream:
-            consume(stream, on_message, on_complete, on_error)
+            consume(stream, on_message, lambda turn: on_complete and on_complete(_message(turn)), on_error)
         return errors[0] if errors else None
 
 
 def _message(turn: Turn) -> Message:
-    calls = [MCPToolCall(call.id, MCPFunctionCall(call.name, [_json_text(call)])) for call in turn.tool_calls]
-    return Message("assistant", turn.text, calls)
-
-
-def _json_text(call: ToolCall) -> str:
-    return call.arguments_raw if call.arguments else "{}"
+    calls = [
+        MCPToolCall(call.id, "function", MCPFunctionCall(call.name, call.arguments_raw if call.arguments else "{}"))
+        for call in turn.tool_calls
+    ]
+    return Message("assistant", turn.text + turn.refusal, calls)
 
 
 def _as_chat(message: Any) -> Any:

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from penstock.adapters.langchain_dart.chat_message import ChatMessage
 from penstock.agent import agent
 from penstock.agent.options import AgentOptions
-from penstock.errors import ToolError
-from penstock.events import Text, ToolCall, ToolCallInvalid
+from penstock.errors import ProviderError, ToolError
+from penstock.events import Refusal, Text, ToolCall, ToolCallInvalid
 from penstock.messages import Message, ToolResult
 from penstock.model.model import Model
 from penstock.run.events import Done, StepStart
@@ -43,18 +43,23 @@ class Agent:
         self.agent = agent.Agent(model, [_with_json_errors(tool) for tool in as_tools(tools)], **(defaults | options))
 
     async def runStream(self, prompt: str, *, history: Iterable[ChatMessage] = ()) -> AsyncIterator[ChatResult]:
-        """Yields text as it arrives, and each message when it is complete: one with all results of a turn."""
+        """Yields text as it arrives, and each message when it is complete: one with all results of a turn.
+
+        Raises the error of a request that failed, or of a response that broke off, after the last message.
+        """
         ids = defaultdict[str, str](lambda: str(uuid4()))
         async with self.agent.astream(prompt, [message.to_message() for message in history]) as run:
             count = len(run.messages)
             async for event in run:
-                if isinstance(event, Text):
+                if isinstance(event, Text | Refusal):
                     yield ChatResult(event.text)
                 elif isinstance(event, StepStart | Done):
                     new = run.messages[count:]
                     count += len(new)
                     for message in new:
                         yield ChatResult("", [ChatMessage.from_message(_with_uuids(message, ids))])
+        if run.done is not None and run.done.reason in ("error", "cut"):
+            raise run.error or ProviderError(run.done.why)
 
     async def run(self, prompt: str, *, history: Iterable[ChatMessage] = ()) -> ChatResult:
         """The whole output, and all new messages."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self, cast
 
-from penstock.events import Text, ToolCall, ToolCallInvalid
+from penstock.events import Refusal, Text, ToolCall, ToolCallInvalid
 from penstock.messages import Content, Message, ToolResult, assistant, system, tool_results, user
 from penstock.messages import Part as MessagePart
 
@@ -42,6 +42,11 @@ class ToolPart:
         self.arguments: dict[str, Any] | None = None
         self.argumentsRawString: str | None = None
         vars(self)["result"] = result  # it hides the method of the same name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ToolPart) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
     @classmethod
     def call(cls, *, id: str, name: str, arguments: Any = None, argumentsRawString: str | None = None) -> Self:
@@ -102,13 +107,12 @@ class ChatMessage:
         content = [_to_part(part) for part in self.parts]
         if results := [part for part in content if isinstance(part, ToolResult)]:
             return tool_results(*results)
-        write = {"system": system, "user": user, "model": assistant}[self.role]
-        return write(*content)
+        return {"system": system, "user": user, "model": assistant}[self.role](*content)
 
 
 def _from_part(part: MessagePart) -> Part | None:
     match part:
-        case Text():
+        case Text() | Refusal():
             return TextPart(part.text)
         case ToolCall() | ToolCallInvalid():
             arguments = part.arguments if isinstance(part, ToolCall) else {}

@@ -11,7 +11,7 @@ from penstock.adapters.msgflux.chunks import ChatCompletionModel
 from penstock.agent import agent
 from penstock.agent.options import AgentOptions
 from penstock.agent.token_stream import Executor, Tokens
-from penstock.events import Text
+from penstock.events import Refusal, Text
 from penstock.messages import History
 from penstock.model.model import Model
 from penstock.run.events import Done, ToolEnd, ToolStart
@@ -87,7 +87,7 @@ def _print(text: str) -> None:
 
 def _events(event: RunEvent) -> Iterator[StreamEvent]:
     match event:
-        case Text():
+        case Text() | Refusal():
             yield StreamEvent("text", event.text)
         case ToolStart():
             yield StreamEvent("tool_start", tool_name=event.name, tool_params=event.arguments)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
 from penstock.errors import ProviderError
-from penstock.events import Error, Reasoning, Text, ToolCall, Usage
+from penstock.events import Error, Reasoning, Refusal, Text, ToolCall, Usage
 from penstock.events import StreamChunk as ModelChunk
 from penstock.model.model import Model
 from penstock.model.options import RequestOptions
@@ -81,8 +81,10 @@ class ChatCompletionModel:
 
 def _chunks(event: ModelChunk) -> Iterator[StreamChunk]:
     match event:
-        case Text() | Reasoning():
-            yield StreamChunk(event.type, event.text)
+        case Text() | Refusal():
+            yield StreamChunk("text", event.text)
+        case Reasoning():
+            yield StreamChunk("reasoning", event.text)
         case ToolCall():
             yield StreamChunk("tool_call", tool_call=ToolCallComplete(event.id, event.name, event.arguments_raw))
         case Error():

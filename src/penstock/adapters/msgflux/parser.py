@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum, auto
-from typing import Any
+from typing import Any, get_args
 
 from penstock.adapters import xml_parser
 from penstock.events import ToolCall
@@ -19,6 +19,9 @@ class ParserState(Enum):
     IN_TOOL_BLOCK = auto()
 
 
+_STATES: dict[str, ParserState] = dict(zip(get_args(xml_parser.ParserState), ParserState, strict=True))
+
+
 class StreamingXMLParser:
     """Penstock's parser, with calls as dicts: `id`, `name`, `params`."""
 
@@ -27,6 +30,11 @@ class StreamingXMLParser:
 
     def __init__(self, tools: Iterable[Any] | None = None) -> None:
         self._parser = xml_parser.StreamingXMLParser(tools)
+
+    @property
+    def state(self) -> ParserState:
+        """Where the parser is: a call is being written from its opening tag on."""
+        return _STATES[self._parser.state]
 
     def feed(self, token: str) -> tuple[str, list[dict[str, Any]]]:
         """Parses a token, and returns the text to show and the calls that it completes."""
