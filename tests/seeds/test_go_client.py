@@ -121,6 +121,55 @@ def test_the_usage_example_line_by_line() -> None:
     ]
 
 
+class Reconstruction:
+    """The streaming loop and `processToolCallDelta` of the document, line by line."""
+
+    def __init__(self, callback: StreamResponseCallback) -> None:
+        self.callback = callback
+        self.tool_calls: dict[int, dict[str, Any]] = {}
+        self.content_buffer: list[str] = []
+        self.has_mcp = False
+
+    def read(self, responses: list[dict[str, Any]]) -> None:
+        for stream_resp in responses:
+            for choice in stream_resp["choices"]:
+                delta = choice["delta"]
+                if delta.get("content"):
+                    self.content_buffer.append(delta["content"])
+                    if self.callback.OnMessage is not None:
+                        self.callback.OnMessage(Message(Role="assistant", Content=delta["content"]))
+                if len(delta.get("tool_calls", [])) > 0:
+                    self.has_mcp = True
+                    self.process_tool_call_delta(delta["tool_calls"])
+                if choice.get("finish_reason"):
+                    tool_calls = [self.tool_call(i) for i in self.tool_calls] if self.has_mcp else []
+                    if self.callback.OnComplete is not None:
+                        self.callback.OnComplete(Message("assistant", "".join(self.content_buffer), tool_calls))
+
+    def process_tool_call_delta(self, deltas: list[dict[str, Any]]) -> None:
+        for i, delta in enumerate(deltas):
+            if i not in self.tool_calls:
+                self.tool_calls[i] = {"id": "", "type": "", "name": "", "arguments": ""}
+            tool_call = self.tool_calls[i]
+            function = delta["function"]
+            tool_call["id"] = delta.get("id") or tool_call["id"]
+            tool_call["type"] = delta.get("type") or tool_call["type"]
+            tool_call["name"] = function.get("name") or tool_call["name"]
+            tool_call["arguments"] += function.get("arguments") or ""
+            if self.callback.OnMessage is not None:
+                self.callback.OnMessage(Message(Role="assistant", ToolCalls=[self.tool_call(i)]))
+
+    def tool_call(self, i: int) -> MCPToolCall:
+        fields = self.tool_calls[i]
+        return MCPToolCall(fields["id"], fields["type"], MCPFunctionCall(fields["name"], fields["arguments"]))
+
+
+def test_the_streaming_loop_line_by_line_calls_back_as_the_adapter_does() -> None:
+    by_document, (by_adapter, _) = Calls(), send(body(*CHUNKS))
+    Reconstruction(by_document.callback).read(CHUNKS)
+    assert repr(by_document.seen) == repr(by_adapter.seen)
+
+
 def test_the_final_message_can_be_sent_back_with_its_result() -> None:
     script = Scripted([body(*CHUNKS), "Two keys."], strict=True)
     client, calls = AIClient(penstock.Model("openai:gpt-5", wire="openai-chat", via=script)), Calls()

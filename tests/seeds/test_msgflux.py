@@ -192,6 +192,37 @@ def merged(chunks: list[msgflux.StreamChunk]) -> list[msgflux.StreamChunk]:
 
 
 @needs_documents
+def test_the_tags_of_the_document_are_a_call() -> None:
+    """The structure of the tags, in which the document writes words for the brackets."""
+    [text] = [one for one in indented(0) if "[OPEN_TAG]" in one]
+    for word, sign in {"[OPEN_TAG]": "<", "[CLOSE_TAG]": ">", "[END_TAG]": "</"}.items():
+        text = text.replace(word, sign)
+    assert [(one["name"], one["params"]) for one in parsed([text])[1]] == [("Read", {"file_path": "/path/to/file"})]
+
+
+@needs_documents
+def test_the_abbreviated_events_of_the_document_are_reported_as_cut() -> None:
+    """They lack the index and the block that Anthropic sends, so that no call can be made of them."""
+    [text] = [one for one in indented(0) if one.startswith("event: content_block_start")]
+    turn = penstock.collect(penstock.decode(text.encode(), wire="anthropic"))
+    assert turn.tool_calls == []
+    assert turn.finish_reason in ("cut", "error")
+
+
+@needs_documents
+def test_the_loop_that_only_aggregates_has_its_calls_after_the_stream() -> None:
+    seen: list[Any] = []
+    names: dict[str, Any] = {
+        "model_output": as_async([1, 2]),
+        "delta": SimpleNamespace(tool_calls=True),
+        "aggregator": SimpleNamespace(process=seen.append),
+        "stream_response": SimpleNamespace(),
+    }
+    asyncio.run(run_sample(block_with(indented(0), "aggregator.process(...)"), names))
+    assert (len(seen), names["stream_response"].data) == (2, names["aggregator"])
+
+
+@needs_documents
 def test_the_behaviour_that_the_document_needs_is_what_a_model_does() -> None:
     """The loop under "needed behaviour", over our events: it yields text at once, and a call when it is complete."""
     code = block_with(indented(0), "if tool_complete:")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -44,3 +45,7 @@ def test_the_adapters_are_thin() -> None:
     for name in ADAPTERS:
         for path in [*Path(folder).glob(f"{name}.py"), *Path(folder).glob(f"{name}/*.py")]:
             assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES, path
+
+
+def test_every_row_has_one_test() -> None:
+    assert Counter(test.row for test in row_tests()) == Counter(range(1, ROWS + 1))
