@@ -78,8 +78,8 @@ format: $(DEV) ## format the code, and fix the lint that can be fixed
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-fuzz: $(FUZZ) ## damaged streams, random runs, and the atheris targets of tests/fuzz, FUZZ_SECONDS (60) each
-	@for name in streams runs; do \
+fuzz: $(FUZZ) ## damaged streams, random runs, changed states, and the atheris targets of tests/fuzz, FUZZ_SECONDS (60) each
+	@for name in streams runs states; do \
 	    printf '==> %s, %s seconds\n' $$name $(FUZZ_SECONDS); \
 	    $(BIN)/python -m tests.fuzz.$$name --seconds $(FUZZ_SECONDS) || exit 1; \
 	done

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.fuzz import runs, streams
+from tests.fuzz import runs, states, streams
 from tests.fuzz.cases import plain
 from tests.fuzz.generate import make_case
 from tests.fuzz.known import KNOWN, KNOWN_OF_RUNS
@@ -17,6 +17,7 @@ from tests.fuzz.shrink import shrink
 STREAMS = 400
 """How many streams are tried on each wire."""
 RUNS = 5_000
+STATES = 3_000
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -36,6 +37,13 @@ def test_the_laws_hold_for_random_runs(record_property: Any) -> None:
     assert not new, "\n".join(new)
     mended = [name for name, known in KNOWN_OF_RUNS.items() if known.wires and name not in found]
     assert not mended, "these hold now: remove them from tests/fuzz/known.py"
+
+
+def test_a_changed_state_is_refused_or_its_run_ends_well(record_property: Any) -> None:
+    failures, counts = states.first_failures(range(STATES))
+    record_property("fuzzed states", counts["tried"])
+    assert not failures, f"python -m tests.fuzz.states --seed …: {failures}"
+    assert min(counts["refused"], counts["continued"]) > STATES / 10
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -1,1 +1,1 @@
-"""Fuzzing. `fuzz_*.py` need atheris; `streams` and `runs` build their inputs from seeds and need only Python."""
+"""Fuzzing. `fuzz_*.py` need atheris; `streams`, `runs` and `states` make their inputs from seeds, without it."""

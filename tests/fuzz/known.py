@@ -48,5 +48,4 @@ KNOWN_OF_RUNS: dict[str, Known] = {
     "the result is the one that was reported": Known("ids of an interrupted answer are used again", RUN),
     "a call with side effects runs once": Known("ids of an interrupted or withdrawn answer are used again"),
     "results are true": Known("ids of a withdrawn answer are used again"),
-    "limits hold": Known("a step more after an interrupted answer that is kept", RUN),
 }

@@ -29,6 +29,7 @@ from penstock.messages import History, join_messages
 from penstock.model.checks import check_option_names, check_types
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
+from penstock.run.envelope import Key, sign
 from penstock.run.events import ApprovalRequest, EndReason
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
@@ -73,6 +74,10 @@ class RunResult(Struct, frozen=True):
     def finish_reason(self) -> EndReason:
         """The same as `reason`, by the name that it has on a run."""
         return self.reason
+
+    def dump(self, key: Key | None = None) -> bytes:
+        """The `state`, signed with a key, as `dump` of a run does it."""
+        return sign(self.state, key)
 
 
 class Agent(Generic[Deps]):
@@ -184,25 +189,27 @@ class Agent(Generic[Deps]):
                 pass
         return _result(run)
 
-    def resume(self, stored: bytes | str, *, deps: Deps | None = None) -> AgentRun:
-        """Continue a stored run in plain code."""
+    def resume(self, stored: bytes | str, *, key: Key | None = None, deps: Deps | None = None) -> AgentRun:
+        """Continue a stored run in plain code; `key` is the one that it was signed with, if it was (`dump(key=…)`)."""
         from penstock.agent.agent_run import AgentRun
 
-        return AgentRun(self.config, self._stored_run(stored), deps)
+        return AgentRun(self.config, self._stored_run(stored, key), deps)
 
-    def aresume(self, stored: bytes | str, *, deps: Deps | None = None) -> AsyncAgentRun:
-        """Continue a stored run in async code."""
+    def aresume(self, stored: bytes | str, *, key: Key | None = None, deps: Deps | None = None) -> AsyncAgentRun:
+        """Continue a stored run in async code; see `resume`."""
         from penstock.agent.agent_run import AsyncAgentRun
 
-        return AsyncAgentRun(self.config, self._stored_run(stored), deps)
+        return AsyncAgentRun(self.config, self._stored_run(stored, key), deps)
 
     @property
     def _pausing_config(self) -> AgentConfig:
         return replace(self.config, approvals="pause")
 
-    def _stored_run(self, stored: bytes | str) -> Run:
+    def _stored_run(self, stored: bytes | str, key: Key | None) -> Run:
+        from penstock.agent.stored_run import load_run
+
         expect_model(self.config.model)
-        return Run.load(stored, self.config.policies, self.config.limits, self.config.run_repaired)
+        return load_run(stored, key, self.config)
 
     def _new_run(self, prompt: Any, messages: Any, unknown: Iterable[str]) -> Run:
         check_option_names(unknown, (), Agent, "a run", REQUEST_OPTIONS)

@@ -15,6 +15,7 @@ from penstock.agent.sync_driver import SyncDriver
 from penstock.events import Usage
 from penstock.history.read import as_messages
 from penstock.messages import History
+from penstock.run.envelope import Key, sign
 from penstock.run.events import ApprovalRequest, Done, EndReason, StreamEvent
 from penstock.run.machine import Run
 
@@ -76,10 +77,14 @@ class RunReader(Generic[D]):
         messages = self._driver.run.messages[self._driver.first_message :]
         return any(message.role == "assistant" for message in messages)
 
-    def dump(self) -> bytes:
-        """The run as JSON, to be continued elsewhere by `Agent.resume`."""
+    def dump(self, key: Key | None = None) -> bytes:
+        """The run as JSON, to be continued elsewhere by `Agent.resume`.
+
+        With a `key` it is signed (HMAC-SHA256), and `resume` with the same key refuses what was changed. Sign what
+        others could change, as it says which calls run and with which arguments. It is not encrypted.
+        """
         self._driver.fold()
-        return self._driver.run.dump()
+        return sign(self._driver.run.dump(), key)
 
     def cancel(self, why: str = "the run was cancelled") -> None:
         """End the run, from any thread; every call still gets a result.
@@ -140,10 +145,10 @@ class AgentRun(RunReader[SyncDriver]):
         with self._driver.lock:
             return super().waiting
 
-    def dump(self) -> bytes:
-        """The run as JSON, to be continued elsewhere by `Agent.resume`."""
+    def dump(self, key: Key | None = None) -> bytes:
+        """The run as JSON, to be continued elsewhere by `Agent.resume`: see `RunReader.dump`."""
         with self._driver.lock:
-            return super().dump()
+            return super().dump(key)
 
     def close(self) -> None:
         """Cancel the run if it has not ended, and wait until its threads have ended, at most a second.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.events import ToolCall, ToolCallInvalid
 from penstock.framing.sdk_objects import as_mapping
@@ -26,10 +27,12 @@ from penstock.history.shapes import (
 from penstock.jsontext.surrogates import join_surrogates
 from penstock.messages import MARK, Message, ToolResult, restore_history, restore_value, user
 from penstock.turn import Turn
+from penstock.wires import all_facts
 from penstock.wires.shared.call_matcher import CallMatcher
 from penstock.wires.shared.fields import Json, clean_value, too_deep, unreadable
 from penstock.wires.shared.message_reader import ReadContext
 from penstock.wires.shared.places import PlacedMessage, Places, join_placed, place_message
+from penstock.wires.shared.states import without_malformed
 
 PlacedItem = tuple[str, Any]
 """An item of a history that is to be read, and its place."""
@@ -146,13 +149,29 @@ def _open(item: Any, place: str) -> Any:
 def _messages(item: Any, place: str, context: ReadContext, shape: str, family: str) -> Iterable[PlacedMessage]:
     match item:
         case Message():
-            return [place_message(_with_calls_added(item, context.calls), place)]
+            return [_place_own(item, place, context)]
         case Turn():
-            return [place_message(_with_calls_added(Message("assistant", item.parts), context.calls), place)]
+            return [_place_own(Message("assistant", item.parts), place, context)]
         case str():
             return [PlacedMessage(user(item), Places(place, (place,)))]
         case _:
-            return read_message(item, place, context, shape, family)
+            return map(_without_malformed, read_message(item, place, context, shape, family))
+
+
+def _place_own(message: Message, place: str, context: ReadContext) -> PlacedMessage:
+    """A `Message` and its place, without malformed vendor state; its calls may be answered by other shapes."""
+    placed = place_message(_with_calls_added(message, context.calls), place)
+    return _without_malformed(placed)
+
+
+def _without_malformed(placed: PlacedMessage) -> PlacedMessage:
+    message = without_malformed(placed.message, all_facts())
+    if message is placed.message:
+        return placed
+    kept = {id(part) for part in message.parts}
+    pairs = zip(placed.message.parts, placed.places.parts, strict=True)
+    places = Places(placed.places.message, tuple(at for part, at in pairs if id(part) in kept))
+    return replace(placed, message=message, places=places)
 
 
 def _shape(item: Any, family: str, wire: str) -> str:

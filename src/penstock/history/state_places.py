@@ -6,6 +6,7 @@ from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCall
 from penstock.messages import PART_FIELDS, Message
 from penstock.wires import find_facts
 from penstock.wires.shared.facts import StateFacts
+from penstock.wires.shared.states import facts_of, is_well_formed
 
 _CALL = (ToolCall, ToolCallInvalid)
 _TEXT = (Text, Refusal)
@@ -36,7 +37,7 @@ def misplaced_states(message: Message) -> set[int]:
 
 def _is_in_place(state: Opaque, parts: list[object]) -> bool:
     facts = _facts_of(state)
-    if not isinstance(state.data, dict) and facts.is_object:
+    if not is_well_formed(state, find_facts(state.wire)):
         return False
     if state.kind == PART_FIELDS and "signature" in state.data:  # of a part that has no signature
         return False
@@ -55,5 +56,4 @@ def item_id(state: Opaque) -> str:
 
 
 def _facts_of(state: Opaque) -> StateFacts:
-    known = find_facts(state.wire).states
-    return next((facts for facts in known if facts.kind == state.kind), StateFacts(state.kind))
+    return facts_of(state, find_facts(state.wire))

@@ -69,7 +69,7 @@ class Execution(Struct):
         """A person approved the call, and may have changed its arguments."""
         if arguments is not None and canonical_json(arguments) != canonical_json(self.arguments):
             self.arguments = deep_copy(arguments)
-            self.note = f"The user changed the arguments to {readable_json(self.arguments)}."
+            self.note = changed_note(self.arguments)
         self.needs_approval = False
 
     def identify(self, call_id: str) -> None:
@@ -77,6 +77,16 @@ class Execution(Struct):
         self.is_confirmed, self.call_id = True, call_id
         if self.result is not None:
             self.result = ToolResult(call_id, self.name, self.result.content, self.result.is_error)
+
+
+def fingerprint_of(name: str, arguments: dict[str, Any]) -> str:
+    """Text that is equal for calls with the same name and arguments."""
+    return f"{name} {canonical_json(arguments)}"
+
+
+def changed_note(arguments: dict[str, Any]) -> str:
+    """The note of a call that runs with arguments which a person changed."""
+    return f"The user changed the arguments to {readable_json(arguments)}."
 
 
 def error_outcome(text: str) -> Outcome:

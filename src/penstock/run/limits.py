@@ -76,6 +76,12 @@ class Tally(Struct):
             return ""
         return f"{self.takeovers} workers in a row took the run over and ended without any progress"
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether no count is negative, as in a stored tally that was changed."""
+        tokens = [count for usage in (self.usage, self.so_far) for count in (usage.input_tokens, usage.output_tokens)]
+        return min(self.step, self.calls, *tokens, *self.seen.values(), *self.failures.values()) >= 0
+
     def answered(self, repeats: Mapping[str, int]) -> None:
         """A response has ended; `repeats` are its calls by fingerprint."""
         self.paid()

@@ -63,7 +63,7 @@ from penstock.run.events import (
     Waiting,
     is_chunk,
 )
-from penstock.run.state import RunState, discarded_result
+from penstock.run.state import RunState, calls_of, discarded_result
 from penstock.turn import Turn
 
 ENDS: dict[str, tuple[EndReason, str]] = {
@@ -256,8 +256,8 @@ class Run(RunState):
         return [StepStart(self.step), AskModel(tuple(self.messages))]
 
     def _ask_again(self) -> list[Command]:
-        """A response was interrupted with its process: ask for it again, or keep it if it had side effects."""
-        if not self.executions.had_effect:
+        """A response was interrupted with its process: ask for it again, or keep it if calls in it had side effects."""
+        if not self.executions.had_effect({call.block for call in calls_of(self.builder.build().parts)}):
             withdrawn = self.chunks([Retry("the run was interrupted")]) if self.has_chunks else []
             return [*withdrawn, AskModel(tuple(self.messages))]
         turn = self.take_turn(self.builder.build())

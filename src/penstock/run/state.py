@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.errors import UsageError
 from penstock.events import Error, Fault, Finish, StreamChunk, Text, ToolCall, ToolCallInvalid, Usage
-from penstock.messages import Message, ToolResult, join_messages, result, tool_results
+from penstock.messages import Message, Part, ToolResult, join_messages, result, tool_results
 from penstock.run.commands import Output
 from penstock.run.events import ApprovalRequest, Done, EndReason, RequestKind
 from penstock.run.execution import Execution
@@ -22,6 +22,7 @@ from penstock.run.limits import Limits, Tally
 from penstock.run.numbering import RunNumbering
 from penstock.run.start_rules import RunRules, Starts
 from penstock.run.stored import VERSION, Phase, StoredRun, decode
+from penstock.run.stored_checks import open_calls
 from penstock.tools.policy import ToolPolicy
 from penstock.turn import Turn, TurnBuilder
 
@@ -207,7 +208,8 @@ class RunState:
             run.builder.add(part)
         if stored.answer.client_work:
             run.builder.add(Finish(stored.answer.finish_reason or "other", client_work=stored.answer.client_work))
-        run.numbering = RunNumbering(stored.messages, stored.next_block)
+        blocks = [call.block for call in open_calls(stored)] + [execution.block for execution in stored.executions]
+        run.numbering = RunNumbering(stored.messages, max([stored.next_block, *(block + 1 for block in blocks)]))
         run.executions = run.new_executions()
         run.executions.load(stored.executions)
         return run
@@ -238,7 +240,11 @@ def _to_store(execution: Execution) -> Execution:
 
 def _calls(messages: list[Message]) -> list[ToolCall | ToolCallInvalid]:
     """The calls of the last message."""
-    parts = messages[-1].parts if messages and messages[-1].role == "assistant" else ()
+    return calls_of(messages[-1].parts) if messages and messages[-1].role == "assistant" else []
+
+
+def calls_of(parts: Iterable[Part]) -> list[ToolCall | ToolCallInvalid]:
+    """The calls among the parts of a message or a turn."""
     return [part for part in parts if isinstance(part, ToolCall | ToolCallInvalid)]
 
 

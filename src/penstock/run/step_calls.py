@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
-from penstock.jsontext.values import canonical_json, readable_json
+from penstock.jsontext.values import readable_json
 from penstock.run.commands import CancelTool, Output
-from penstock.run.execution import Execution, error_outcome
+from penstock.run.execution import Execution, error_outcome, fingerprint_of
 from penstock.run.execution_table import ExecutionTable
 from penstock.run.start_rules import RunRules
 from penstock.tools.policy import ToolPolicy
@@ -41,7 +41,7 @@ class StepCalls:
             policy = None
         if policy is None and early is None:
             return None, []
-        fingerprint = _fingerprint(call.name, call.arguments)
+        fingerprint = fingerprint_of(call.name, call.arguments)
         if early is not None and early.fingerprint == fingerprint:
             return None, []
         outputs = self.void(call.block, "the call changed")
@@ -56,7 +56,7 @@ class StepCalls:
         if self.is_surplus(call.block):
             execution = self.add(call, call.arguments)
         else:
-            early, fingerprint = self.table.at(call.block), _fingerprint(call.name, call.arguments)
+            early, fingerprint = self.table.at(call.block), fingerprint_of(call.name, call.arguments)
             if early is None or early.fingerprint != fingerprint:
                 outputs = self.void(call.block, "the call changed")
                 early = self.add(call, call.arguments, fingerprint)
@@ -72,7 +72,7 @@ class StepCalls:
         fault = call.why.replace("_", " ")
         outputs = self.void(call.block, f"the call is {fault}")
         if call.repaired is not None and call.why != "cut" and call.why in self._rules.run_repaired:
-            execution = self.add(call, call.repaired, _fingerprint(call.name, call.repaired))
+            execution = self.add(call, call.repaired, fingerprint_of(call.name, call.repaired))
             execution.fault = call.why
             if call.why != "quoted":
                 repaired = readable_json(call.repaired)
@@ -118,7 +118,3 @@ class StepCalls:
         early.state = "finished"  # so that it leaves the queue of those that may start
         early.finish(error_outcome(f"Discarded: {why}."), "discarded")
         return [*([CancelTool(early.key)] if was_running else []), *([early.end] if is_open else [])]
-
-
-def _fingerprint(name: str, arguments: dict[str, Any]) -> str:
-    return f"{name} {canonical_json(arguments)}"

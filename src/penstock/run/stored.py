@@ -12,6 +12,7 @@ from penstock.messages import Message
 from penstock.run.events import EndReason
 from penstock.run.execution import Execution
 from penstock.run.limits import Tally
+from penstock.run.stored_checks import problems_of
 from penstock.turn import Turn
 
 VERSION = 1
@@ -38,11 +39,16 @@ class StoredRun(Version, frozen=True):
 
 
 def decode(data: bytes | str) -> StoredRun:
-    """Read a stored run; a `UsageError` if it is not one, or a later version wrote it."""
+    """Read a stored run; a `UsageError` if it is not one, was changed so that it is none, or is of a later version."""
     try:
         version = msgspec.json.decode(data, type=Version).penstock_run
         if version > VERSION:
             raise UsageError(f"the run was stored by a later version ({version}; this one reads {VERSION})")
-        return msgspec.json.decode(data, type=StoredRun)
+        run = msgspec.json.decode(data, type=StoredRun)
     except (TypeError, msgspec.MsgspecError) as error:
         raise UsageError(f"this is not a stored run: {error}") from None
+    except RecursionError:
+        raise UsageError("this is not a stored run: it is nested too deeply") from None
+    if problem := next(problems_of(run), ""):
+        raise UsageError(f"this is not a run that was stored here: {problem}")
+    return run

@@ -16,11 +16,11 @@ FACTS = WireFacts(
     ids=IdRules(alphabet=WORD),
     max_name=128,
     states=(
-        StateFacts("signature", on="reasoning", is_object=False, is_signature=True),
-        StateFacts("citations", on="text", is_object=False),
+        StateFacts("signature", on="reasoning", data="text", is_signature=True),
+        StateFacts("citations", on="text", data="list"),
         StateFacts("caller", on="call"),
-        StateFacts("toolset_name", on="call", is_object=False),
-        StateFacts("container", is_object=False),
+        StateFacts("toolset_name", on="call", data="text"),
+        StateFacts("container", data="any"),
     ),
     hosted_tools=(
         HostedTool(

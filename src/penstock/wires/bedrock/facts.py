@@ -9,9 +9,9 @@ FACTS = WireFacts(
     wire="bedrock",
     ids=IdRules(alphabet=WORD + ".:", max_length=64),
     states=(
-        StateFacts("signature", on="reasoning", is_object=False, is_signature=True),
-        StateFacts("redactedContent", on="reasoning", is_object=False, is_signature=True),
-        StateFacts("citations", on="text", is_object=False),
+        StateFacts("signature", on="reasoning", data="text", is_signature=True),
+        StateFacts("redactedContent", on="reasoning", data="text", is_signature=True),
+        StateFacts("citations", on="text", data="list"),
     ),
     hosted_tools=(HostedTool(calls=("toolUse",), results="toolResult", call_id="toolUseId", result_id="toolUseId"),),
     system_field="system",

@@ -7,7 +7,7 @@ from penstock.wires.shared.token_counts import UsageTable
 
 FACTS = WireFacts(
     wire="cohere",
-    states=(StateFacts("tool_plan", is_object=False),),
+    states=(StateFacts("tool_plan", data="text"),),
     results_are_text=True,
     has_chat_parts=True,
 )

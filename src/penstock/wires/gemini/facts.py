@@ -12,9 +12,9 @@ FACTS = WireFacts(
     wire="gemini",
     name_characters=".:",
     states=(
-        StateFacts("thought_signature", is_object=False, is_signature=True),
-        StateFacts("id", on="call", is_object=False),
-        StateFacts("continuationToken", is_object=False),
+        StateFacts("thought_signature", data="text", is_signature=True),
+        StateFacts("id", on="call", data="text"),
+        StateFacts("continuationToken", data="text"),
     ),
     system_field="system",
     results_need_names=True,

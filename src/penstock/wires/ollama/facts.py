@@ -7,7 +7,7 @@ from penstock.wires.shared.token_counts import UsageTable
 
 FACTS = WireFacts(
     wire="ollama",
-    states=(StateFacts("context", is_object=False),),
+    states=(StateFacts("context", data="list"),),
     results_may_lack_ids=True,
     needs_answers=True,
     has_chat_parts=True,

@@ -14,8 +14,8 @@ FACTS = WireFacts(
     quirk_ids={NINE_LETTER_IDS: IdRules(alphabet=LETTERS_AND_DIGITS, length=9)},
     states=(
         StateFacts("extra_content", on="call"),
-        StateFacts("reasoning_details", on="reasoning", is_object=False),
-        StateFacts("reasoning_fields", is_object=False),
+        StateFacts("reasoning_details", on="reasoning", data="list"),
+        StateFacts("reasoning_fields", data="list"),
     ),
     results_are_text=True,
     needs_answers=True,

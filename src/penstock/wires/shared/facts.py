@@ -23,11 +23,11 @@ class IdRules(Struct, frozen=True, kw_only=True):
 
 
 class StateFacts(Struct, frozen=True):
-    """A kind of vendor state: which part it belongs to, whether it is an object (or text, or a list)."""
+    """A kind of vendor state: which part it belongs to, and what its data is."""
 
     kind: str
     on: Literal["any", "reasoning", "text", "call"] = "any"
-    is_object: bool = True
+    data: Literal["object", "list", "text", "any"] = "object"
     is_signature: bool = False
 
 

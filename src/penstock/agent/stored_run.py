@@ -1,0 +1,30 @@
+"""Loads a stored run: its signature, its content and its history are validated before anything continues."""
+
+from __future__ import annotations
+
+from penstock.agent.config import AgentConfig
+from penstock.errors import UsageError
+from penstock.history.check import check
+from penstock.history.read import read
+from penstock.history.repair import repair
+from penstock.run.envelope import Key, verify
+from penstock.run.machine import Run
+
+
+def load_run(stored: bytes | str, key: Key | None, config: AgentConfig) -> Run:
+    """The run that `dump` has stored, with the tools and limits of this agent.
+
+    A run may have begun with a history that providers refuse, so the history before the step under way is repaired. If
+    what the step adds is not valid after it, no run has stored this.
+    """
+    run = Run.load(verify(stored, key), config.policies, config.limits, config.run_repaired)
+    at = len(run.messages) - (run.phase == "tools")
+    step = read(run.messages[at:]).messages  # without malformed vendor state
+    earlier = repair(run.messages[:at])
+    run.messages[:] = [*earlier, *step]
+    roles = [message.role for message in earlier]
+    if not run.is_over and (not {"user", "assistant", "tool"} & {*roles} or roles[-1] == "assistant"):
+        raise UsageError("this is not a run that was stored here: it has no message to answer")
+    if problems := check(run.history):
+        raise UsageError(f"this is not a run that was stored here: {problems[0]}")
+    return run
