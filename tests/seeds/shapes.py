@@ -24,9 +24,9 @@ def chunk(*pieces: dict[str, Any], content: str | None = None, finish: str | Non
 
 CHUNKS = [
     chunk(content="Let me look."),
-    chunk(piece(0, "", "call_30fb8bdcce274fbfbb8bd4", "execute_redis_command")),
+    chunk(piece(0, "", "call_1", "run_command")),
     chunk(piece(0, '{"command":')),
-    chunk(piece(0, ' "KEYS *')),
+    chunk(piece(0, ' "SCAN 0')),
     chunk(piece(0, '"}')),
     chunk(finish="tool_calls"),
 ]

@@ -41,8 +41,16 @@ def namespaced(text: str) -> str:
     return re.sub(r"<(/?)(?=function_calls|invoke|parameter)", rf"<\1{NAMESPACE}", text)
 
 
-READ = block(invoke("Read", file_path="/path/to/file"))
-ANSWER = "Vou ler o arquivo.\n\n" + namespaced(READ) + "\nPronto."
+READ = block(invoke("Read", file_path="/a/file"))
+ANSWER = "I read it.\n\n" + namespaced(READ) + "\nDone."
+
+
+def tokenized(text: str) -> list[str]:
+    """The text in pieces as a model sends them: words with the space before them, and single signs."""
+    return re.findall(r" ?\w+|</|\">|=\"|\W", text)
+
+
+TOKENS = tokenized(ANSWER)
 
 
 def parsed(tokens: Iterable[str], tools: list[Any] | None = None) -> tuple[str, list[dict[str, Any]]]:
@@ -123,7 +131,7 @@ def test_the_parser_of_the_document_has_the_interface_of_ours_and_never_finds_a_
     assert (theirs.TOOL_BLOCK_START, theirs.TOOL_BLOCK_END) == (ours.TOOL_BLOCK_START, ours.TOOL_BLOCK_END)
     for text in ("a < b", "1 <2", "<b>bold</b> text"):
         assert theirs().feed(text) == ours().feed(text) == (text, [])
-    assert theirs().feed(ANSWER) == ("Vou ler o arquivo.\n\n", [])  # its test for the closing tag never matches
+    assert theirs().feed(ANSWER) == ("I read it.\n\n", [])  # its test for the closing tag never matches
     assert parsed([ANSWER])[1]
 
 
@@ -142,14 +150,14 @@ def test_the_agent_streamer_of_the_document_runs_over_our_parser() -> None:
         return f"{name} {params['file_path']}"
 
     asyncio.run(AgentStreamer(tool_executor, on_text=shown.append).process_stream(as_async(list(ANSWER))))
-    assert "".join(shown) == "Vou ler o arquivo.\n\n\nPronto."
-    assert injected == [("call_0", "Read /path/to/file")]
+    assert "".join(shown) == "I read it.\n\n\nDone."
+    assert injected == [("call_0", "Read /a/file")]
 
     ours: list[str] = []
     streamer = msgflux.AgentStreamer(tool_executor, ours.append)
     messages = asyncio.run(streamer.process_stream(as_async(list(ANSWER))))
     assert "".join(ours) == "".join(shown)
-    assert messages[-1].results[0].text == "Read /path/to/file"
+    assert messages[-1].results[0].text == "Read /a/file"
 
 
 @needs_documents
@@ -197,7 +205,9 @@ def test_the_tags_of_the_document_are_a_call() -> None:
     [text] = [one for one in indented(0) if "[OPEN_TAG]" in one]
     for word, sign in {"[OPEN_TAG]": "<", "[CLOSE_TAG]": ">", "[END_TAG]": "</"}.items():
         text = text.replace(word, sign)
-    assert [(one["name"], one["params"]) for one in parsed([text])[1]] == [("Read", {"file_path": "/path/to/file"})]
+    [found] = parsed([text])[1]
+    assert (found["name"], list(found["params"])) == ("Read", ["file_path"])
+    assert found["params"]["file_path"] in text
 
 
 @needs_documents
@@ -332,8 +342,8 @@ def test_the_deltas_of_chat_completions_are_a_call() -> None:
 @row(3)
 def test_tags_with_a_namespace_are_a_call() -> None:
     text, [found] = parsed([ANSWER])
-    assert text == "Vou ler o arquivo.\n\n\nPronto."
-    assert found == {"id": "call_0", "name": "Read", "params": {"file_path": "/path/to/file"}}
+    assert text == "I read it.\n\n\nDone."
+    assert found == {"id": "call_0", "name": "Read", "params": {"file_path": "/a/file"}}
 
 
 @row(4)
@@ -341,26 +351,14 @@ def test_the_same_tags_without_namespace_are_the_same_call() -> None:
     assert parsed([ANSWER.replace(NAMESPACE, "")]) == parsed([ANSWER])
 
 
-TOKENS = [
-    "Vou", " ler", " o", " arquivo", ".", "\n", "\n", "<", "antml", ":", "function", "_calls", ">", "\n", "<", "antml",
-    ":", "invoke", " name", '="', "Read", '">', "\n", "<", "antml", ":", "parameter", " name", '="', "file_path", '">',
-    "/path/to/file", "</", "antml", ":", "parameter", ">", "\n", "</", "antml", ":", "invoke", ">", "\n", "</", "antml",
-    ":", "function", "_calls", ">", "\n", "Pronto", ".",
-]  # fmt: skip
-
-
+@needs_documents
 @row(5)
 def test_the_tokens_of_the_document_give_the_text_and_the_call() -> None:
-    text, tools = parsed(TOKENS)
-    assert text == "Vou ler o arquivo.\n\n\nPronto."
-    assert [(one["name"], one["params"]) for one in tools] == [("Read", {"file_path": "/path/to/file"})]
-
-
-@needs_documents
-def test_the_tokens_above_begin_as_in_the_document() -> None:
     [sample] = [one for one in indented(0) if one.startswith("Token stream chegando:")]
     tokens = [json.loads(token) for token in re.findall(r'"(?:[^"\\]|\\.)*"', sample)]
-    assert tokens == TOKENS[: len(tokens)]
+    text, tools = parsed([*tokens, *tokenized(namespaced(READ).partition('name="Read">\n')[2]), "\nDone."])
+    assert text == "".join(tokens).partition("<")[0] + "\nDone."
+    assert [(one["name"], one["params"]) for one in tools] == [("Read", {"file_path": "/a/file"})]
 
 
 @row(6)
@@ -397,7 +395,7 @@ def test_feed_returns_text_and_tools() -> None:
 @row(10)
 def test_tools_are_dicts_with_id_name_and_params() -> None:
     [found] = parsed([READ])[1]
-    assert (found["id"], found["name"], found["params"]) == ("call_0", "Read", {"file_path": "/path/to/file"})
+    assert (found["id"], found["name"], found["params"]) == ("call_0", "Read", {"file_path": "/a/file"})
 
 
 @row(11)
@@ -457,7 +455,7 @@ def test_the_parser_has_a_state() -> None:
     state = msgflux.ParserState
     parser: Any = msgflux.StreamingXMLParser()
     states = [parser.state]
-    for token in ["Vou", "<", "function_calls", ">", '<invoke name="Read">', "</invoke>", "</function_calls>", " ok"]:
+    for token in ["Hm.", "<", "function_calls", ">", '<invoke name="Read">', "</invoke>", "</function_calls>", " ok"]:
         parser.feed(token)
         states.append(parser.state)
     assert states[:3] == [state.TEXT, state.TEXT, state.MAYBE_TAG]
@@ -499,8 +497,8 @@ def test_process_stream_takes_any_iterator_of_tokens(is_async: bool) -> None:
 
     streamer = msgflux.AgentStreamer(executes, seen.append)
     messages = asyncio.run(streamer.process_stream(as_async(TOKENS) if is_async else TOKENS))
-    assert "".join(seen) == "Vou ler o arquivo.\n\n[Read]\nPronto."  # inline, in order
-    assert json.loads(messages[-1].results[0].text) == {"read": "/path/to/file"}
+    assert "".join(seen) == "I read it.\n\n[Read]\nDone."  # inline, in order
+    assert json.loads(messages[-1].results[0].text) == {"read": "/a/file"}
     assert penstock.check([user("Leia."), *messages]) == []
 
 
@@ -514,7 +512,7 @@ def test_the_same_loop_can_be_written_over_the_parser() -> None:
             seen += [await executor(call.name, call.arguments) for call in calls]
         return seen
 
-    assert "Read: {'file_path': '/path/to/file'}" in asyncio.run(loop())
+    assert "Read: {'file_path': '/a/file'}" in asyncio.run(loop())
 
 
 @row(23)
@@ -717,8 +715,8 @@ def test_on_tool_end_gets_what_the_tool_returned() -> None:
 def test_text_is_printed_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     list(msgflux.AgentStreamer("nome", model(*STEPS), tools=[weather]).stream("?"))
     assert capsys.readouterr().out == "I look.  One moment.It is sunny."
-    asyncio.run(msgflux.AgentStreamer(executor).process_stream(TOKENS[:7]))
-    assert capsys.readouterr().out == "Vou ler o arquivo.\n\n"
+    asyncio.run(msgflux.AgentStreamer(executor).process_stream(TOKENS[:6]))
+    assert capsys.readouterr().out == "I read it.\n\n"
 
 
 @row(45)
