@@ -573,3 +573,48 @@ def test_the_typed_options_are_the_options_that_are_checked() -> None:
     assert set(get_type_hints(StepOptions)) == set(REQUEST_OPTIONS)
     assert set(get_type_hints(RequestOptions)) == keyword_only(Model.ask) | set(OPTIONS)
     assert set(get_type_hints(AgentOptions)) == keyword_only(Agent) | set(REQUEST_OPTIONS)
+
+
+# The model that answered.
+
+NAMED: dict[str, Any] = {
+    "openai-chat": [{"choices": [], "model": "", "prompt_filter_results": []},
+                    {"model": "m-1", "choices": [{"index": 0, "delta": {"content": "Hi"}}]},
+                    {"model": "m-2", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}],
+    "anthropic": [{"type": "ping"}, {"type": "message_start", "message": {"model": "m-1", "content": [], "usage": {}}},
+                  {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, {"type": "message_stop"}],
+    "openai-responses": [{"type": "response.created", "response": {"id": "r", "status": "in_progress", "model": "m-1"}},
+                         {"type": "response.completed", "response": {"id": "r", "status": "completed", "output": [],
+                                                                     "model": "m-1"}}],
+    "gemini": [{"candidates": [{"content": {"parts": [{"text": ""}]}, "finishReason": "STOP"}], "modelVersion": "m-1"}],
+    "ollama": [{"model": "m-1", "message": {"role": "assistant", "content": "H"}, "done": True, "done_reason": "stop"}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wire", NAMED)
+def test_a_turn_names_the_model_that_answered(wire: Any) -> None:
+    turn = penstock.collect(penstock.decode(NAMED[wire], wire))
+    assert turn.model == "m-1"
+    assert (turn.finish_reason, turn.unknown, turn.error) == ("stop", (), None)
+
+
+def test_a_whole_body_names_the_model_that_answered() -> None:
+    chat = {"model": "m-1", "choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}
+    messages = {"type": "message", "role": "assistant", "model": "m-1", "content": [], "stop_reason": "end_turn"}
+    assert penstock.collect(penstock.decode(chat, "openai-chat")).model == "m-1"
+    assert penstock.collect(penstock.decode(messages, "anthropic")).model == "m-1"
+
+
+def test_a_provider_may_leave_the_model_out() -> None:
+    body = {"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}
+    assert penstock.collect(penstock.decode(body, "openai-chat")).model == ""
+
+
+@pytest.mark.parametrize("name", ["openai-compatible:asked", "anthropic:asked", "ollama:asked"])
+def test_a_stream_names_the_model_that_answered(name: str) -> None:
+    model = Model(name, via=Scripted(["Hi.", "Hi."]))
+    with model.stream("Hello.") as stream:
+        for _ in stream:
+            pass
+    assert stream.model == stream.turn.model != ""
+    assert asyncio.run(model.acomplete("Hello.")).model == stream.model

@@ -199,7 +199,8 @@ class Finish(Event, frozen=True, gc=False, tag="finish"):
     """Why the model stopped: the last chunk of every choice, exactly once. `message` is the provider's explanation.
 
     `client_work` names work that waits for the client other than tool calls: the type of a vendor item that the client
-    must answer (`mcp_approval_request`), or a pause after which the history must be sent again (`pause_turn`).
+    must answer (`mcp_approval_request`), or a pause after which the history must be sent again (`pause_turn`). `model`
+    is the model that answered, if the provider names it; it may be another than the one that was asked for.
     """
 
     reason: FinishReason
@@ -207,6 +208,7 @@ class Finish(Event, frozen=True, gc=False, tag="finish"):
     message: str = ""
     choice: int = 0
     client_work: str = ""
+    model: str = ""
     type: ClassVar[Literal["finish"]] = "finish"
 
 

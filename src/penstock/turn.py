@@ -37,7 +37,8 @@ class Turn(Struct, frozen=True):
 
     The parts are events, one per block, with the pieces joined. `error` and `usage` are None if the provider reported
     none. `finish_reason` is "cut" if the response ended without one; it is None only in the `turn` of a stream that is
-    still being read. `client_work` names work that waits for the client other than tool calls (see `Finish`).
+    still being read. `client_work` names work that waits for the client other than tool calls (see `Finish`), `model`
+    the model that answered, if the provider reports it.
     """
 
     parts: tuple[TurnPart, ...] = ()
@@ -48,6 +49,7 @@ class Turn(Struct, frozen=True):
     error: Error | None = None
     unknown: tuple[Unknown, ...] = ()
     client_work: str = ""
+    model: str = ""
 
     @property
     def text(self) -> str:
@@ -172,6 +174,7 @@ class TurnBuilder:
             self._error,
             tuple(self._unknown),
             self._finish.client_work,
+            self._finish.model,
         )
 
 

@@ -79,6 +79,11 @@ class StreamedResponse:
         return self.turn.finish_reason
 
     @property
+    def model(self) -> str:
+        """The model that answered, as the provider names it; empty until the response has ended, or if it does not."""
+        return self.turn.model
+
+    @property
     def usage(self) -> Usage | None:
         """The token counts, if the provider has sent them."""
         return self.turn.usage

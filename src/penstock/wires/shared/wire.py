@@ -24,6 +24,7 @@ from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.keep_alive import is_keep_alive, is_keep_alive_value
 from penstock.wires.shared.loose import keep_repeated_keys
+from penstock.wires.shared.model_name import ModelName
 from penstock.wires.shared.open_call import OpenCall
 from penstock.wires.shared.progress import ResponseProgress
 from penstock.wires.shared.token_counts import UsageTable, count_tokens
@@ -76,6 +77,7 @@ class Wire:
         self._has_loss = False  # something was lost that may have been a piece of any call
         self._is_closing = False  # the bytes have ended: what cannot be read now was cut
         self._surrogates: EventSurrogateJoiner | None = None
+        self._model = ModelName()
 
     # What a subclass implements.
 
@@ -106,6 +108,8 @@ class Wire:
             if isinstance(item, Stray):
                 self._stray(item)
             else:
+                if self._model.is_wanted:
+                    self._model.look(item.data)
                 self.read(item)
         return self._take()
 
@@ -113,6 +117,8 @@ class Wire:
         """`feed` for a read that is exactly one frame, as reads are while a model streams."""
         if self.is_ended or self._surrogates is not None or not (payload.isascii() or is_utf8(payload)):
             return self.feed([Frames(event, [payload])])
+        if self._model.is_wanted:
+            self._model.look([payload])
         try:
             value = self.decode(payload)
         except UNREADABLE:
@@ -292,6 +298,7 @@ class Wire:
         self._progress.restart()
         self._last_fields.clear()
         self._usage = Usage()
+        self._model = ModelName()
         self.out.append(Retry(why))
 
     def end(self, by_mark: bool = False) -> None:
@@ -306,7 +313,8 @@ class Wire:
         for answer in answers:
             reason = self._reason(answer, self.is_finished(answer), by_mark)
             work = self.client_work(answer) if reason in ("stop", "tool_calls", "other") else ""
-            self.out.append(Finish(reason, answer.raw_reason, answer.message, answer.choice, work))
+            end = reason, answer.raw_reason, answer.message, answer.choice
+            self.out.append(Finish(*end, work, self._model.name))
 
     def client_work(self, answer: AnswerWriter) -> str:
         """The work that waits for the client, other than calls: a reason in `PAUSES`, or the type of a vendor item."""
