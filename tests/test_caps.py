@@ -542,6 +542,7 @@ ELSEWHERE = {
     "transport.MAX_NAMES": "test_secrets.py",
     "transport.MAX_DELAY": "test_transport.py",
     "transport.MAX_POOLS": "test_pools.py",
+    "wires.MAX_INDEX": "test_indexes.py",
 }
 """The test files that cover the other caps, which need threads, event loops or a conversation."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct, field
 
+from penstock.wires.shared.indexes import Index
 from penstock.wires.shared.loose import text_of
 from penstock.wires.shared.wire import UNREADABLE
 
@@ -25,7 +26,7 @@ class ThinkingDelta(Struct, gc=False, forbid_unknown_fields=True, tag_field="typ
 class BlockDelta(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="content_block_delta"):
     """The shape of nearly all frames."""
 
-    index: int
+    index: Index
     delta: TextDelta | InputDelta | ThinkingDelta
 
 

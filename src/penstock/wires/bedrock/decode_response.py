@@ -22,6 +22,7 @@ from penstock.framing.sniff import FramingName
 from penstock.wires.bedrock.facts import USAGE
 from penstock.wires.shared.claude import PAUSES
 from penstock.wires.shared.in_band_errors import bare_exception, bare_message, error_in, named_error
+from penstock.wires.shared.indexes import Index
 from penstock.wires.shared.loose import is_empty, items, raw_of, text_of
 from penstock.wires.shared.numbered_blocks import Label, NumberedWire
 from penstock.wires.shared.open_block import OpenReasoning, OpenText, OpenVendor
@@ -45,7 +46,7 @@ class Delta(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class BlockDelta(Struct, gc=False, forbid_unknown_fields=True):
-    contentBlockIndex: int  # noqa: N815
+    contentBlockIndex: Index  # noqa: N815
     delta: Delta
     p: str = ""
 

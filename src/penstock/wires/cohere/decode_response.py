@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from penstock.events import FinishReason, SealedBy, Text
 from penstock.wires.cohere.facts import USAGE
+from penstock.wires.shared.indexes import Index, take_index
 from penstock.wires.shared.loose import arguments_text, is_empty, items, take
 from penstock.wires.shared.open_call import OpenCall
 from penstock.wires.shared.progress import INTERRUPTED
@@ -57,7 +58,7 @@ class Frame(Struct, gc=False, forbid_unknown_fields=True):
 
     delta: Delta
     type: Literal["content-delta", "content-start", "tool-call-delta", "tool-plan-delta"]
-    index: int | None = None
+    index: Index | None = None
 
 
 _KINDS = {"message-start", "content-start", "content-delta", "content-end", "tool-plan-delta", "tool-call-start",
@@ -198,7 +199,7 @@ class Cohere(Wire):
             self.report_no_object(value)
             return
         frame = dict(value)
-        kind, index = take(frame, "type", str) or event, take(frame, "index", int)
+        kind, index = take(frame, "type", str) or event, take_index(frame, "index")
         if kind in _KINDS:
             self.has_known_frames = True
             delta = dict(take(frame, "delta", dict) or {})

@@ -21,6 +21,7 @@ from penstock.wires.gemini.calls import SIGNATURE, FunctionCall, GeminiCalls, ca
 from penstock.wires.gemini.facts import STATE_PARTS, USAGE
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
+from penstock.wires.shared.indexes import Index, take_index
 from penstock.wires.shared.loose import is_empty, items, take, whole_number
 from penstock.wires.shared.wire import UNREADABLE, Wire
 
@@ -47,7 +48,7 @@ class Rating(Struct, gc=False):
 class Candidate(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
     content: Content | None = None
     finish_reason: str | None = None
-    index: int | None = None
+    index: Index | None = None
     finish_message: str | None = None
     safety_ratings: list[Rating] | None = None
     avg_logprobs: float | None = None
@@ -216,7 +217,7 @@ class Gemini(Wire):
 
     def _loose_candidate(self, value: Any, position: int) -> None:
         candidate = camel_case(value) if isinstance(value, dict) else {"candidates": value}
-        index = take(candidate, "index", int)
+        index = take_index(candidate, "index")
         answer = self.answer_for(position if index is None else index)
         if (content := take(candidate, "content", dict)) is not None:
             for part in items(content.get("parts")):

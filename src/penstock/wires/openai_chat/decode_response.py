@@ -23,6 +23,7 @@ from penstock.wires.openai_chat.reasoning_details import ReasoningDetails
 from penstock.wires.openai_chat.text_fields import may_have_numbers, restore_numbers
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
+from penstock.wires.shared.indexes import as_index
 from penstock.wires.shared.loose import is_empty
 from penstock.wires.shared.open_block import MAX_STATE
 from penstock.wires.shared.wire import UNREADABLE, Wire
@@ -214,7 +215,8 @@ def _choice_index(index: Any, position: int) -> int:
             index = int(index)
         except (ValueError, OverflowError):
             return position
-    return index if type(index) is int else position
+    number = as_index(index)
+    return position if number is None else number
 
 
 def _object(value: Any) -> dict[str, Any]:

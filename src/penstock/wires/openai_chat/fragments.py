@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from penstock.events import CallKind
 from penstock.wires.openai_chat.routing import Label
+from penstock.wires.shared.indexes import Index, as_label
 from penstock.wires.shared.loose import arguments_text, is_empty
 
 LEGACY: Label = "function_call"
@@ -34,7 +35,7 @@ class Custom(Struct, gc=False, forbid_unknown_fields=True):
 class Fragment(Struct, gc=False, forbid_unknown_fields=True):
     """One entry of `tool_calls`: a piece of a call."""
 
-    index: int | str | None = None
+    index: Index | str | None = None
     id: str | None = None
     type: str | None = None
     function: Function | None = None
@@ -107,7 +108,7 @@ def fragment_of(entry: dict[str, Any]) -> Fragment:
     if index is None and isinstance(function, dict):
         index = function.get("index")
     return Fragment(
-        _label(index),
+        as_label(index),
         None if id is None else str(id),  # QUIRKS 20
         None,
         Function(_name(function), arguments_text(function.get("arguments"))) if isinstance(function, dict) else None,
@@ -135,13 +136,6 @@ def _is_signed(fields: dict[str, Any]) -> bool:
         elif value and "signature" in key:
             return True
     return False
-
-
-def _label(index: Any) -> Label | None:
-    """An index of any type as a label; 1.0 is 1."""
-    if isinstance(index, float) and index.is_integer():
-        return int(index)
-    return index if isinstance(index, int | str) and not isinstance(index, bool) else None
 
 
 def _name(fields: dict[str, Any]) -> str:

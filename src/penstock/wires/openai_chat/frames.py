@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.wires.openai_chat.fragments import Fragment
+from penstock.wires.shared.indexes import Index
 
 
 class Delta(Struct, gc=False, forbid_unknown_fields=True):
@@ -28,7 +29,7 @@ class Delta(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class Choice(Struct, gc=False):
-    index: int = 0
+    index: Index = 0
     delta: Delta | None = None
     finish_reason: str | None = None
     message: None = None

@@ -22,6 +22,7 @@ from penstock.wires.openai_responses.output import CONFIRMING, Output, index_of
 from penstock.wires.openai_responses.text_part import Channel, TextPart, text_of
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
+from penstock.wires.shared.indexes import Index
 from penstock.wires.shared.loose import arguments_text, is_empty, items
 from penstock.wires.shared.open_call import OpenCall
 from penstock.wires.shared.wire import UNREADABLE, Wire
@@ -32,9 +33,9 @@ class Delta(Struct, gc=False, forbid_unknown_fields=True):
 
     type: str = ""
     delta: str | None = None
-    output_index: int | None = None
-    content_index: int | None = None
-    summary_index: int | None = None
+    output_index: Index | None = None
+    content_index: Index | None = None
+    summary_index: Index | None = None
     item_id: str | None = None
     sequence_number: int | None = None
     obfuscation: str | None = None

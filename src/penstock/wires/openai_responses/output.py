@@ -28,6 +28,7 @@ from penstock.wires.openai_responses.item import (
     type_of,
 )
 from penstock.wires.shared.answer_writer import AnswerWriter
+from penstock.wires.shared.indexes import as_index
 
 CONFIRMING = ("completed", "")
 """The reasons that confirm what is in a response; a whole body may have none."""
@@ -266,5 +267,4 @@ def _is_same_call(item: Item, data: dict[str, Any]) -> bool:
 
 def index_of(frame: dict[str, Any], key: str) -> int | None:
     """An index in a frame; None if it has none."""
-    index = frame.get(key)
-    return index if isinstance(index, int) and not isinstance(index, bool) else None
+    return as_index(frame.get(key))

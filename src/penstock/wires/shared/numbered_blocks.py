@@ -14,12 +14,13 @@ from typing import Any
 from penstock.events import SealedBy
 from penstock.jsontext.surrogates import join_surrogates
 from penstock.wires.shared.answer_writer import NO_ARGUMENTS
+from penstock.wires.shared.indexes import as_label
 from penstock.wires.shared.loose import is_empty
 from penstock.wires.shared.open_block import OpenBlock, OpenContent, OpenReasoning, OpenText, OpenTool, OpenVendor
 from penstock.wires.shared.progress import INTERRUPTED
 from penstock.wires.shared.wire import Wire
 
-Label = int | float | str | None
+Label = int | str | None
 """The number of a block as the vendor sent it: a label, not a position. None stands for a block without one."""
 
 
@@ -38,12 +39,13 @@ class NumberedWire(Wire):
 
     def label(self, number: Any) -> Label:
         """The label of a block; without a number, that of the block that started last."""
-        return number if isinstance(number, int | float | str) else self._last
+        label = as_label(number)
+        return self._last if label is None else label
 
     def begin(self, number: Any, part: OpenBlock) -> None:
         """Starts a block; an earlier block with this number can get no more."""
         self._before_next_block()
-        label = number if isinstance(number, int | float | str) else None
+        label = as_label(number)
         if label in self.parts:
             self._displace(self.parts[label], label)
         self.parts[label] = part
@@ -56,7 +58,8 @@ class NumberedWire(Wire):
             join_surrogates(name) if isinstance(name, str) else "",
         )
         self._before_next_block()
-        known = self.parts.get(number) if isinstance(number, int | float | str) else None
+        label = as_label(number)
+        known = None if label is None else self.parts.get(label)
         if isinstance(known, OpenTool) and known.is_repeated_start(provider_id, name, input):
             return None
         part = OpenTool(self.answer.call(provider_id, name), provider_id, input)
@@ -112,7 +115,8 @@ class NumberedWire(Wire):
 
     def add_unknown(self, number: Any) -> None:
         """Records that something of an unknown kind came for the block of this number."""
-        part = self.parts.get(number) if isinstance(number, int | float | str) else None
+        label = as_label(number)
+        part = None if label is None else self.parts.get(label)
         if isinstance(part, OpenTool):
             part.call.has_unknown_pieces = True
 
