@@ -295,15 +295,23 @@ def code_of_error(text: str) -> str:
 OBJECT = {"type": "object", "properties": {"next": {"$ref": "#"}, "end": {"type": "string"}}}
 
 
-def is_checked(depth: int) -> bool:
-    value: dict[str, Any] = {"end": 1}
+def is_accepted(depth: int) -> bool:
+    value: dict[str, Any] = {"end": "x"}
     for _ in range(depth):
         value = {"next": value}
     try:
         SchemaArguments(OBJECT).check(value)
     except ArgumentsError:
-        return True
-    return False
+        return False
+    return True
+
+
+def takes_malformed_schema() -> bool:
+    try:
+        SchemaArguments({"properties": {name: {"minimum": "x"} for name in "abcde"}})
+    except UsageError:
+        return False
+    return True
 
 
 def argument_errors(arguments: dict[str, Any]) -> str:
@@ -482,7 +490,8 @@ CAPS = [
         lambda: len(str(error_of(b"x" * 100, "text/plain").raw)), 20, 100),
     Cap("transport.MAX_RESPONSE_BYTES", 5000, lambda: code_of_error("word " * 100), "response_too_large", ""),
     # tools
-    Cap("tools.MAX_REFERENCES", 4, lambda: is_checked(10), False, True),
+    Cap("tools.MAX_STEPS", 10, lambda: is_accepted(10), False, True),
+    Cap("tools.MAX_FAULTS", 3, takes_malformed_schema, False, True),
     Cap("tools.MAX_PROBLEMS", 2,
         lambda: argument_errors(dict.fromkeys("abcde", 1)).splitlines()[2:],
         ["… and 3 more"], [f"`{name}`: expected a string, got 1" for name in "cde"]),

@@ -19,7 +19,7 @@ from penstock.events import Event
 from penstock.wires import READING_ORDER, WIRES
 from tests.architecture import ALLOWED, PAGE, PURE, SOURCE, imports, is_up_to_date, page, part_of
 
-HEAVY = ("aiohttp", "asyncio", "click", "httpx", "httpx2", "pydantic", "rich", "starlette", "uvicorn")
+HEAVY = ("aiohttp", "asyncio", "click", "httpx", "httpx2", "jsonschema_rs", "pydantic", "rich", "starlette", "uvicorn")
 IO = {"aiohttp", "asyncio", "concurrent", "httpx2", "logging", "queue", "random", "select", "socket", "ssl",
       "subprocess", "threading", "time"}  # fmt: skip
 

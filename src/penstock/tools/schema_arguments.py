@@ -1,43 +1,77 @@
 """Validates arguments against a JSON Schema, for tools that are declared with one.
 
-The keywords that models violate are checked: types, enumerations, required and unknown fields, bounds. Other keywords,
-and schemas that are malformed, accept every value; the tool decides.
+The validator is jsonschema-rs: it checks all keywords of draft 2020-12, and patterns in bounded time. Keywords that are
+malformed accept every value.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
+from penstock.errors import UsageError
+from penstock.jsontext.scan import MAX_DEPTH
 from penstock.tools.argument_errors import (
     ArgumentProblem,
-    Place,
     missing_argument,
     raise_problems,
     short_json,
     unknown_argument,
 )
+from penstock.tools.finite import infinite_numbers
+from penstock.tools.schema_form import References, normal_form, without
 
-MAX_REFERENCES = 100
-"""The number of nested schemas up to which a value is checked; deeper values are accepted."""
+if TYPE_CHECKING:
+    from jsonschema_rs import Draft202012Validator, ValidationError
 
-_TYPES = {
+MAX_STEPS = 2_000
+"""The schemas that are applied one inside the other: the validator needs a part of the stack for each.
+
+It is the levels of the arguments, times the schemas that refer to one another at one level.
+"""
+MAX_FAULTS = 100
+"""The malformed keywords that are left out of a schema; one with more is refused."""
+
+_EXPECTED = {
     "string": "a string", "integer": "an integer", "number": "a number", "boolean": "true or false", "null": "null",
     "array": "an array", "object": "an object",
 }  # fmt: skip
-_BOUNDS = {
-    "minimum": ("must be at least {}", operator.ge),
-    "maximum": ("must be at most {}", operator.le),
-    "exclusiveMinimum": ("must be greater than {}", operator.gt),
-    "exclusiveMaximum": ("must be less than {}", operator.lt),
+_MESSAGES = {
+    "minimum": "must be at least {}",
+    "maximum": "must be at most {}",
+    "exclusiveMinimum": "must be greater than {}",
+    "exclusiveMaximum": "must be less than {}",
+    "multipleOf": "must be a multiple of {}",
+    "minLength": "must have at least {} characters",
+    "maxLength": "must have at most {} characters",
+    "minItems": "must have at least {} items",
+    "maxItems": "must have at most {} items",
+    "minProperties": "must have at least {} fields",
+    "maxProperties": "must have at most {} fields",
+    "uniqueItems": "must not have equal items",
+    "pattern": "must match the pattern {}",
+    "format": "must be in the format {}",
+    "not": "must not match {}",
+    "falseSchema": "must not be given",
+    "additionalItems": "has too many items",
+    "contains": "lacks a required item",
 }
-_LENGTHS = {
-    "minLength": (str, "must have at least {} characters", operator.ge),
-    "maxLength": (str, "must have at most {} characters", operator.le),
-    "minItems": (list, "must have at least {} items", operator.ge),
-    "maxItems": (list, "must have at most {} items", operator.le),
-}
+
+
+def _is_time(text: str) -> bool:
+    return _is_moment(f"2000-01-01T{text}")
+
+
+def _is_moment(text: str) -> bool:
+    """Whether this is a date with a time; the time zone may be missing, as in what pydantic and models write."""
+    try:
+        return len(text) > len("2000-01-01") and bool(datetime.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+_FORMATS = {"time": _is_time, "date-time": _is_moment}
 
 
 class SchemaArguments:
@@ -45,119 +79,116 @@ class SchemaArguments:
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = dict(parameters)
+        self._validator: Draft202012Validator | None = None
+        self._form: Any = True
+        self._max_levels = MAX_DEPTH
+        if len(self.parameters) > ("type" in self.parameters):  # else any object is accepted
+            self._compile()
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Returns the arguments unchanged, or raises an `ArgumentsError` that names the places that do not fit."""
-        raise_problems(list(self._object(self.parameters, arguments, (), 0)))
+        raise_problems(list(self._problems(arguments)))
         return dict(arguments)
 
-    def _problems(self, schema: Any, value: Any, place: Place, depth: int) -> Iterator[ArgumentProblem]:
-        if schema is False:
-            yield ArgumentProblem(place, message="must not be given", value=value)
-        if not isinstance(schema, Mapping) or depth > MAX_REFERENCES:
+    def _compile(self) -> None:
+        try:
+            form = normal_form(self.parameters)
+            if (steps := References(form).remove_dangling()) > MAX_STEPS:
+                raise RecursionError
+            self._validator, self._form = _compiled(form)
+        except RecursionError:
+            raise UsageError("the schema is nested too deeply") from None
+        self._max_levels = min(MAX_DEPTH, MAX_STEPS // steps)
+
+    def _problems(self, arguments: dict[str, Any]) -> Iterator[ArgumentProblem]:
+        if is_nested_deeper(arguments, self._max_levels):
+            yield ArgumentProblem((), message=f"nested deeper than {self._max_levels} levels", shows_value=False)
             return
-        if isinstance(schema.get("$ref"), str):
-            yield from self._problems(self._target(schema["$ref"]), value, place, depth + 1)
-        if value is None and schema.get("nullable") is True:
+        infinite = list(infinite_numbers(arguments))
+        yield from infinite
+        if infinite or self._validator is None:
             return
-        if (expected := _mismatch(schema, value)) is not None:
-            yield ArgumentProblem(place, expected=expected, value=value)
+        try:
+            errors = [] if self._validator.is_valid(arguments) else [*self._validator.iter_errors(arguments)]
+        except (TypeError, ValueError) as failure:  # a value that is not JSON
+            yield ArgumentProblem((), message=f"cannot be read: {failure}", shows_value=False)
             return
-        for message in _out_of_bounds(schema, value):
-            yield ArgumentProblem(place, message=message, value=value)
-        yield from self._combined(schema, value, place, depth)
-        match value:
-            case dict():
-                yield from self._object(schema, value, place, depth)
-            case list():
-                yield from self._array(schema, value, place, depth)
+        for error in errors:
+            yield from self._from_error(error)
 
-    def _target(self, reference: str) -> Any:
-        """The schema that a `$ref` points to; one outside of this document accepts every value."""
-        node: Any = self.parameters
-        if not reference.startswith("#"):
-            return {}
-        for step in reference.removeprefix("#").removeprefix("/").split("/"):
-            key = step.replace("~1", "/").replace("~0", "~")
-            node = node.get(key, {}) if isinstance(node, Mapping) and step else node
-        return node
+    def _from_error(self, error: ValidationError) -> Iterator[ArgumentProblem]:
+        place, value, details = tuple(error.instance_path), error.instance, error.kind.as_dict()
+        match error.kind.name:
+            case "type":
+                yield ArgumentProblem(
+                    place, expected=_joined(_EXPECTED[kind] for kind in details["types"]), value=value
+                )
+            case "enum":
+                yield ArgumentProblem(place, expected=_joined(map(short_json, details["options"])), value=value)
+            case "const":
+                yield ArgumentProblem(place, expected=short_json(details["expected_value"]), value=value)
+            case "required":
+                yield missing_argument((*place, details["property"]))
+            case "additionalProperties" | "unevaluatedProperties":
+                known = self._fields_at(error.schema_path)
+                yield from (unknown_argument((*place, name), known) for name in details["unexpected"])
+            case "anyOf" | "oneOf" if any(details["context"]):
+                for problem in (problem for branch in details["context"] for problem in branch):
+                    yield from self._from_error(problem)
+            case keyword:
+                yield ArgumentProblem(place, message=_message(keyword, details, error.message), value=value)
 
-    def _combined(self, schema: Mapping[str, Any], value: Any, place: Place, depth: int) -> Iterator[ArgumentProblem]:
-        for member in _list(schema.get("allOf")):
-            yield from self._problems(member, value, place, depth + 1)
-        for keyword in ("anyOf", "oneOf"):
-            members = [list(self._problems(one, value, place, depth + 1)) for one in _list(schema.get(keyword))]
-            if all(members):
-                yield from (problem for problems in members for problem in problems)
-
-    def _object(
-        self, schema: Mapping[str, Any], value: dict[str, Any], place: Place, depth: int
-    ) -> Iterator[ArgumentProblem]:
-        properties = schema.get("properties")
-        fields: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
-        others = True if "patternProperties" in schema else schema.get("additionalProperties", True)
-        for key, item in value.items():
-            if key not in fields and others is False:
-                yield unknown_argument((*place, key), fields)
-            else:
-                yield from self._problems(fields.get(key, others), item, (*place, key), depth + 1)
-        yield from (missing_argument((*place, key)) for key in _list(schema.get("required")) if key not in value)
-
-    def _array(
-        self, schema: Mapping[str, Any], value: list[Any], place: Place, depth: int
-    ) -> Iterator[ArgumentProblem]:
-        first = _list(schema.get("prefixItems"))
-        rest = schema.get("items", True)
-        for at, item in enumerate(value):
-            yield from self._problems(first[at] if at < len(first) else rest, item, (*place, at), depth + 1)
+    def _fields_at(self, path: list[str | int]) -> Iterable[str]:
+        """The names of the fields that the schema with this keyword knows."""
+        node = self._form
+        for step in path[:-1]:
+            try:
+                node = References(self._form).find_target(node["$ref"]) if step == "$ref" else node[step]
+            except (KeyError, IndexError, TypeError):
+                return ()
+        fields = node.get("properties") if isinstance(node, dict) else None
+        return fields if isinstance(fields, dict) else ()
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _compiled(form: Any) -> tuple[Draft202012Validator, Any]:
+    """The validator for a schema, and the schema without the keywords that are malformed."""
+    from jsonschema_rs import Draft202012Validator, ValidationError
+
+    for _ in range(MAX_FAULTS):
+        try:
+            return Draft202012Validator(form, formats=_FORMATS, validate_formats=True, offline=True), form
+        except ValidationError as error:
+            if not error.instance_path:
+                raise UsageError(f"the schema cannot be used: {error.message}") from None
+            form = without(form, error.instance_path)
+        except ValueError as error:
+            raise UsageError(f"the schema cannot be used: {error}") from None
+    raise UsageError(f"the schema has more than {MAX_FAULTS} malformed keywords")
 
 
-def _mismatch(schema: Mapping[str, Any], value: Any) -> str | None:
-    """The types or values that the schema expects, if the value is not one of them."""
-    named = schema.get("type")
-    kinds = [named] if isinstance(named, str) else _list(named)
-    kinds = [kind.lower() for kind in kinds if isinstance(kind, str)]  # Google writes types in capitals
-    if kinds and all(kind in _TYPES and not _is_a(kind, value) for kind in kinds):
-        return " or ".join(_TYPES[kind] for kind in kinds)
-    choices = [schema["const"]] if "const" in schema else _list(schema.get("enum"))
-    if choices and not any(_equal(choice, value) for choice in choices):
-        return " or ".join(short_json(choice) for choice in choices)
-    return None
+def is_nested_deeper(value: Any, levels: int) -> bool:
+    """Whether a JSON value has more levels than this."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [
+            item
+            for one in level
+            for item in (one.values() if isinstance(one, dict) else one)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
-def _is_a(kind: str, value: Any) -> bool:
-    match value:
-        case None:
-            return kind == "null"
-        case bool():
-            return kind == "boolean"
-        case int():
-            return kind in ("integer", "number")
-        case float():
-            return kind == "number" or (kind == "integer" and value.is_integer())
-        case str():
-            return kind == "string"
-        case list():
-            return kind == "array"
-        case _:
-            return kind == "object" and isinstance(value, dict)
+def _joined(expected: Iterable[str]) -> str:
+    return " or ".join(sorted(expected, key=lambda one: one == "null"))
 
 
-def _equal(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal; in Python, `True == 1`."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
-
-
-def _out_of_bounds(schema: Mapping[str, Any], value: Any) -> Iterator[str]:
-    for keyword, (message, holds) in _BOUNDS.items():
-        bound: Any = schema.get(keyword)
-        if _is_a("number", value) and _is_a("number", bound) and not holds(value, bound):
-            yield message.format(bound)
-    for keyword, (kind, message, holds) in _LENGTHS.items():
-        bound = schema.get(keyword)
-        if isinstance(value, kind) and _is_a("number", bound) and not holds(len(value), bound):
-            yield message.format(bound)
+def _message(keyword: str, details: Mapping[str, Any], message: str) -> str:
+    if keyword == "oneOf":
+        return "matches more than one of the alternatives"
+    if keyword not in _MESSAGES or "error" in details:  # a pattern that takes too long has an error
+        return message.partition("\n")[0]
+    detail = next(iter(details.values()), "")
+    return _MESSAGES[keyword].format(detail if isinstance(detail, str | int | float) else short_json(detail))

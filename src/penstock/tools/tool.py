@@ -245,9 +245,15 @@ def _from_declaration(
     schema: Any = declaration.parameters
     if not isinstance(schema, Mapping) or schema.get("type", "object") not in ("object", "OBJECT"):
         raise UsageError(f"tool {declaration.name!r}: parameters must be the JSON Schema of an object, not {schema!r}")
+    if not is_json(schema):
+        raise UsageError(f"tool {declaration.name!r}: its schema cannot be written as JSON")
     signature = _declared_signature(declaration) if function is None else context_signature(function)
     complete = _with_options(declaration, {"strict": declaration.extra.get("strict"), **options})
-    return Tool(complete, SchemaArguments(schema), function, signature, **_run_options(options))
+    try:
+        arguments = SchemaArguments(schema)
+    except UsageError as error:
+        raise UsageError(f"tool {declaration.name!r}: {error}") from None
+    return Tool(complete, arguments, function, signature, **_run_options(options))
 
 
 def _declared_signature(declaration: ToolDeclaration) -> Signature:

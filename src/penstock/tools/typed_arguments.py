@@ -35,6 +35,8 @@ from penstock.tools.argument_errors import (
     raise_problems,
     unknown_argument,
 )
+from penstock.tools.finite import has_infinite, infinite_candidates, infinite_numbers
+from penstock.tools.schema_form import map_schemas
 from penstock.tools.signature import NO_DEFAULT, Parameter, Signature
 
 if TYPE_CHECKING:
@@ -42,11 +44,6 @@ if TYPE_CHECKING:
     from pydantic.json_schema import GenerateJsonSchema
 
 Json = dict[str, Any]
-
-# The keywords of a schema that contain schemas: by name, in a list, or a single one.
-_NAMED = ("properties", "$defs", "patternProperties", "dependentSchemas")
-_LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SINGLE = ("items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else")
 
 _UNIONS = (Union, types.UnionType)
 
@@ -61,6 +58,7 @@ class TypedArgument:
         place = f"{label}: parameter `{self.name}`"
         self.adapter = None if annotation is None else _adapter(annotation, namespace, place)
         self.description = _description(annotation) or parameter.description
+        self._takes_infinite = self.adapter is not None and _allows_infinite(self.adapter.core_schema)
         self._has_field_default = (
             default is NO_DEFAULT and self.adapter is not None and bool(self.adapter.get_default_value())
         )
@@ -79,17 +77,20 @@ class TypedArgument:
         """Adds the converted value to `values`, or returns what is wrong with it."""
         if self.adapter is None:
             values[name] = value
-            return []
+            return list(infinite_numbers({name: value}))
         from pydantic import ValidationError
 
         try:
-            values[name] = self.adapter.validate_json(json.dumps(value))
+            converted = self.adapter.validate_json(json.dumps(value))
         except ValidationError as error:
             if value is None and not self.is_required:  # models write null for what they omit
                 return []
             return pydantic_problems(name, value, error.errors(include_url=False))
         except (TypeError, ValueError, RecursionError) as error:
             return [ArgumentProblem((name,), message=f"cannot be read: {error}", shows_value=False)]
+        if not self._takes_infinite and (candidates := infinite_candidates(name, value)) and has_infinite(converted):
+            return candidates
+        values[name] = converted
         return []
 
     def schema(self, type_schema: Mapping[str, Any]) -> Json:
@@ -183,6 +184,19 @@ def _adapter(annotation: Any, namespace: Mapping[str, Any], label: str) -> TypeA
     return adapter
 
 
+def _allows_infinite(schema: Any) -> bool:
+    """Whether a type says somewhere that NaN and infinity are allowed: `Field(allow_inf_nan=True)`, or in a config."""
+    pending, seen = [schema], set[int]()
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict | list | tuple) and id(node) not in seen:
+            seen.add(id(node))
+            if isinstance(node, dict) and node.get("allow_inf_nan") is True:
+                return True
+            pending.extend(node.values() if isinstance(node, dict) else node)
+    return False
+
+
 def _name(annotation: Any) -> str:
     return annotation.__qualname__ if isinstance(annotation, type) else str(annotation).removeprefix("typing.")
 
@@ -232,19 +246,7 @@ def _schemas(arguments: Mapping[str, TypedArgument]) -> tuple[dict[str, Json], J
 
 def _mapped(schema: Mapping[str, Any], change: Callable[[Json], Json]) -> Json:
     """A copy of the schema, with `change` applied to each schema directly in it."""
-    copied = dict(schema)
-    for key, value in schema.items():
-        if key in _NAMED and isinstance(value, dict):
-            copied[key] = {name: _changed(one, change) for name, one in value.items()}
-        elif key in _LISTED and isinstance(value, list):
-            copied[key] = [_changed(one, change) for one in value]
-        elif key in _SINGLE:
-            copied[key] = _changed(value, change)
-    return copied
-
-
-def _changed(schema: Any, change: Callable[[Json], Json]) -> Any:
-    return change(schema) if isinstance(schema, dict) else schema
+    return map_schemas(schema, lambda one: change(one) if isinstance(one, dict) else one)
 
 
 def _clean(schema: Json) -> Json:

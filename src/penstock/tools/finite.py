@@ -1,0 +1,95 @@
+"""Finds numbers that are not finite: NaN passes every comparison, such as that of an approval predicate.
+
+A model writes them as text, which a conversion to a number accepts ("nan", "1e999"), or as a number that is too large.
+"""
+
+from __future__ import annotations
+
+import cmath
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any
+
+from penstock.tools.argument_errors import ArgumentProblem, Place
+
+_NUMBER = re.compile(r"\s*[+-]?(?:nan|inf|[\d.(])", re.IGNORECASE)
+_MESSAGE = "must be a finite number"
+
+
+def infinite_numbers(value: Any) -> Iterator[ArgumentProblem]:
+    """The numbers in a JSON value that are not finite."""
+    for place, one in _leaves(value):
+        if isinstance(one, float) and not cmath.isfinite(one):
+            yield ArgumentProblem(place, message=_MESSAGE, value=str(one))
+
+
+def infinite_candidates(name: str, value: Any) -> list[ArgumentProblem]:
+    """The leaves of a JSON value that are not finite if they are converted to a number."""
+    return [
+        ArgumentProblem((name, *place), message=_MESSAGE, value=one if isinstance(one, str) else str(one)[:20])
+        for place, one in _leaves(value)
+        if _may_be_infinite(one)
+    ]
+
+
+def has_infinite(value: Any) -> bool:
+    """Whether a converted value contains a number that is not finite, also in the fields of objects."""
+    pending, seen = [value], set[int]()
+    while pending:
+        one = pending.pop()
+        if isinstance(one, float | complex):
+            if not cmath.isfinite(one):
+                return True
+        elif not isinstance(one, str | bytes | int) and one is not None and id(one) not in seen:
+            seen.add(id(one))
+            pending.extend(_inside(one))
+    return False
+
+
+def _may_be_infinite(value: Any) -> bool:
+    match value:
+        case bool():
+            return False
+        case float():
+            return not cmath.isfinite(value)
+        case int():
+            return abs(value) > sys.float_info.max
+        case str() if _NUMBER.match(value):
+            try:
+                return not cmath.isfinite(complex(value))
+            except ValueError:
+                return False
+        case _:
+            return False
+
+
+def _leaves(value: Any) -> Iterator[tuple[Place, Any]]:
+    """The values in a JSON value that are neither objects nor arrays, with their places."""
+    pending: list[tuple[Place, Any]] = [((), value)]
+    while pending:
+        place, one = pending.pop()
+        match one:
+            case dict():
+                pending.extend(((*place, str(key)), item) for key, item in one.items())
+            case list() | tuple():
+                pending.extend(((*place, at), item) for at, item in enumerate(one))
+            case _:
+                yield place, one
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    """The items of a container, or the values of an object's attributes."""
+    match value:
+        case Mapping():
+            return [*value.keys(), *value.values()]
+        case Sequence() | Set():
+            return value
+        case _:
+            slots = [name for kind in type(value).__mro__ for name in _slots(kind)]
+            return [*getattr(value, "__dict__", {}).values(), *(getattr(value, name, None) for name in slots)]
+
+
+def _slots(kind: type) -> Iterable[str]:
+    slots: Any = vars(kind).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else slots
