@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import penstock.adapters
 
 ADAPTERS = ("aisuite", "go_client", "langchain_dart", "msgflux", "reqllm")
+DOCS = Path(__file__).parent.parent.parent / "docs"
 ROWS = 140
 MAX_DECISIONS = 5
 MAX_LINES = 135
@@ -27,11 +30,10 @@ def row_tests() -> list[Any]:
 
 
 def test_the_rows_that_differ_from_the_documents_are_few_and_argued() -> None:
-    decisions = Path(__file__).parent.parent.parent / "docs" / "decisions"
     argued = [test.decision for test in row_tests() if test.decision]
     assert len(argued) <= MAX_DECISIONS
     for name in set(argued):
-        assert list(decisions.glob(f"*-{name}.md")), name
+        assert list((DOCS / "decisions").glob(f"*-{name}.md")), name
 
 
 def test_importing_penstock_imports_no_adapter() -> None:
@@ -49,3 +51,17 @@ def test_the_adapters_are_thin() -> None:
 
 def test_every_row_has_one_test() -> None:
     assert Counter(test.row for test in row_tests()) == Counter(range(1, ROWS + 1))
+
+
+def test_the_reference_names_everything_that_an_adapter_has() -> None:
+    reference = (DOCS / "reference.md").read_text(encoding="utf-8")
+    for name in ADAPTERS:
+        module = import_module(f"penstock.adapters.{name}")
+        [row] = [line for line in reference.splitlines() if line.startswith(f"| `{name}` |")]
+        own = [key for key, value in vars(module).items() if _is_defined_in(module, value) and not key.startswith("_")]
+        assert own
+        assert [key for key in own if not re.search(rf"\b{key}\b", row)] == [], name
+
+
+def _is_defined_in(module: ModuleType, value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).startswith(module.__name__)
