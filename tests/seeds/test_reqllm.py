@@ -16,7 +16,7 @@ from penstock.adapters import reqllm
 from penstock.messages import result, tool_results
 from penstock.testing import Reply, Scripted, Status, Step, call, fail, frames, say
 from penstock.wires import WIRES, wire_name
-from tests.seeds.documents import document, fenced, needs_documents, pending, row
+from tests.seeds.documents import document, fenced, needs_documents, row
 from tests.seeds.shapes import chunk, piece
 
 ANSWER = Reply("It is 2.")
@@ -254,14 +254,12 @@ def test_the_finish_reason_is_none_while_the_response_is_streamed() -> None:
     assert response.finish_reason == "stop"
 
 
-@pending
 @row(66)
 def test_the_response_names_the_model_that_answered() -> None:
     response = reqllm.stream_text(model(ANSWER, name="openai:gpt-5"), "?")
     list(response.stream)
     assert response.model
-    stream: Any = response.stream
-    assert response.model == stream.model == stream.turn.model
+    assert response.model == response.stream.model == response.stream.turn.model
 
 
 @row(67)

@@ -83,7 +83,7 @@ class StreamResponse:
     @property
     def model(self) -> str | None:
         """The model that answered, as the provider names it."""
-        return getattr(self.stream, "model", None)
+        return self.stream.model or None
 
     @property
     def usage(self) -> Usage | None:
