@@ -51,9 +51,8 @@ def read(framing: Framing, pieces: Iterable[bytes]) -> Seen:
     """The frames of the pieces, by `single_frame` where possible, as the decoder reads them."""
     framed: list[Framed] = []
     for piece in pieces:
-        if isinstance(framing, SSE | NDJSON) and (single := framing.single_frame(piece)) is not None:
-            payload, event = single
-            framed.append(Frames(event, [payload]))
+        if isinstance(framing, SSE | NDJSON) and (payload := framing.single_frame(piece)) is not None:
+            framed.append(Frames(framing.event, [payload]))
         else:
             framed += framing.feed(piece)
     return seen(framed + framing.close())

@@ -16,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import PartialJSON
+from penstock.calls import closing_json
+from penstock.calls.rope import Rope
 from penstock.jsontext.partial import MAX_DEPTH, JSONPiece, ValueScanner
 from tests.growth import assert_linear
 from tests.sanity import without_lone_surrogates
@@ -337,3 +339,23 @@ def test_memory_is_a_few_times_the_text(name: str) -> None:
     finally:
         tracemalloc.stop()
     assert peak <= 4 * len(text)
+
+
+@given(st.lists(st.sampled_from([*'{}[]":,\\ \n1ta', '{"a":', '"}', "}}", '\\"', "\ud83d", "é"]), max_size=40))
+def test_the_end_of_arguments_is_the_same_for_the_parser_and_the_scanner(pieces: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        fast = closing_points(["{", *pieces])
+        patch.setattr(closing_json, "_MAX_TRIES", 0)
+        assert closing_points(["{", *pieces]) == fast
+
+
+def closing_points(pieces: list[str]) -> list[Any]:
+    """For each piece that may be the last of the arguments, whether they close there and to what."""
+    rope = Rope()
+    json_text, size, seen = closing_json.ClosingJSON(rope), 0, list[Any]()
+    for piece in pieces:
+        rope.append(piece)
+        size += len(piece)
+        if piece.rstrip().endswith("}"):
+            seen.append((json_text.closes(size), json_text.arguments if json_text.has_closed else None))
+    return seen

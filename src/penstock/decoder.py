@@ -25,7 +25,7 @@ class Decoder:
     where a server sends a tool's name in pieces. `id_prefix` is the prefix of the ids that are generated for calls
     without one.
 
-    `feed` has a fast lane for a read that is exactly one frame (`Body.single_frame`, `Wire.feed_one`); the reference is
+    `feed` has a fast lane for a read that is exactly one frame (`Body.fast_lane`, `Wire.feed_one`); the reference is
     `Body.feed` and `Wire.feed`. The laws compare the two: they cut every vector frame by frame, and elsewhere.
     """
 
@@ -38,10 +38,10 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[StreamChunk]:
         """Returns the events that these bytes complete."""
-        frame = self._body.single_frame(data)
-        if frame is not None:
-            payload, event = frame
-            chunks = self._wire.feed_one(payload, event)
+        lane = self._body.fast_lane
+        payload = lane.single_frame(data)
+        if payload is not None:
+            chunks = self._wire.feed_one(payload, lane.event)
         else:
             chunks = self._wire.feed(self._body.feed(data))
         self._last = chunks

@@ -47,7 +47,10 @@ def repeats_keys(raw: str, value: dict[str, Any]) -> bool:
     Colons in strings are in both, unless the text escapes them.
     """
     colons = raw.count(":")
-    if colons == len(value) or ("\\u003" not in raw and colons == msgspec.json.encode(value).count(b":")):
+    if colons == len(value):
+        return False
+    spelled = msgspec.json.encode(value)
+    if spelled == raw.encode("utf-8", "surrogatepass") or ("\\u003" not in raw and colons == spelled.count(b":")):
         return False
     return repeated_key(raw) is not None
 

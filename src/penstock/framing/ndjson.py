@@ -13,19 +13,21 @@ from penstock.jsontext.scan import ValueScanner
 class NDJSON:
     """The decoder of NDJSON. A line that is not JSON is a frame too: it may be an error as plain text (QUIRKS 100)."""
 
+    event = ""  # lines have no event name
+
     def __init__(self) -> None:
         self._line = bytearray()  # the beginning of the current line
         self._is_skipping = False  # the line is longer than the cap
         self._is_lost = False  # a line within a value was skipped: the rest of the value is ignored
         self._value = Value()
 
-    def single_frame(self, data: bytes) -> tuple[bytes, str] | None:
-        """Returns the payload of a read that is exactly one line, with its empty event name; None for any other."""
+    def single_frame(self, data: bytes) -> bytes | None:
+        """Returns the payload of a read that is exactly one line; None for any other."""
         if self._line or self._is_skipping or self._is_lost or self._value.is_open:
             return None
         end = len(data) - 1
         is_one = data.startswith(b"{") and data.endswith(b"}\n") and data.find(b"\n") == end <= MAX_FRAME_BYTES
-        return (data[:end], "") if is_one else None
+        return data[:end] if is_one else None
 
     def feed(self, data: bytes) -> list[Framed]:
         out: list[Framed] = []

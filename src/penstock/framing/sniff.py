@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, Protocol
 
 from penstock.errors import UsageError
 from penstock.framing.aws import PRELUDE, AWSFrames, looks_like_aws
@@ -25,30 +25,27 @@ _MAX_PAGE = 64 * 1024  # how much is kept of a body that is not a stream
 class Body:
     """A stage from the bytes of a body to frames: detects the framing, then leaves the work to it.
 
-    `feed` and `single_frame` are bound to the framing's own methods as soon as it is known, so that a read costs no
-    extra call. After `close`, `feed` raises a `UsageError`.
+    `feed` is bound to the framing's own method as soon as it is known, so that a read costs no extra call. After
+    `close`, it raises a `UsageError`.
     """
 
     feed: Callable[[bytes], list[Framed]]
     """Returns the frames that these bytes complete."""
-    single_frame: Callable[[bytes], tuple[bytes, str] | None]
-    """The fast lane of SSE and NDJSON: returns the payload and event name of a read that is exactly one frame.
-
-    None for any other read, which then has to go to `feed`.
-    """
+    fast_lane: FastLane
+    """Reads a read that is exactly one frame, of SSE or NDJSON; any other has to go to `feed`."""
 
     def __init__(self, usual: FramingName) -> None:
         self._usual: FramingName = usual
         self._first = b""
         self._framing: Framing | None = None
         self.feed = self._sniff
-        self.single_frame = _no_single_frame
+        self.fast_lane = _NO_LANE
 
     def close(self) -> list[Framed]:
         out = self._choose() if self._first else []
         if self._framing:
             out += self._framing.close()
-        self.feed, self.single_frame = _refuse, _no_single_frame
+        self.feed, self.fast_lane = _refuse, _NO_LANE
         return out
 
     def _sniff(self, data: bytes) -> list[Framed]:
@@ -63,7 +60,7 @@ class Body:
     def _use(self, framing: Framing) -> Framing:
         self._framing = framing
         self.feed = self._values if isinstance(framing, JSONValues) else framing.feed
-        self.single_frame = framing.single_frame if isinstance(framing, SSE | NDJSON) else _no_single_frame
+        self.fast_lane = framing if isinstance(framing, SSE | NDJSON) else _NO_LANE
         return framing
 
     def _values(self, data: bytes) -> list[Framed]:
@@ -76,8 +73,24 @@ class Body:
         return out
 
 
-def _no_single_frame(data: bytes) -> None:
-    return None
+class FastLane(Protocol):
+    """The fast lane of a framing."""
+
+    event: str
+    """The event name of the last single frame."""
+
+    def single_frame(self, data: bytes) -> bytes | None:
+        """Returns the payload of a read that is exactly one frame; None for any other, of which nothing was read."""
+
+
+class _NoLane:
+    event = ""
+
+    def single_frame(self, data: bytes) -> None:
+        return None
+
+
+_NO_LANE = _NoLane()
 
 
 def _refuse(data: bytes) -> NoReturn:

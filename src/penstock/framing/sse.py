@@ -4,8 +4,9 @@ Work is done per read. Consecutive blocks mostly have the same heading (`data: `
 heading of the last plain block is remembered.
 
 Three lanes give the same frames. `_dispatch`, which parses a block line by line, is the reference. `_split_run` splits
-a read that consists of blocks with the remembered heading, and `single_frame` takes a read that is exactly one such
-block. test_framing compares them with a simple parser of the same rules, cut anywhere, block by block and whole.
+a read that consists of blocks with the remembered heading, and `single_frame` takes a read that is exactly one block
+with a known heading. test_framing compares them with a simple parser of the same rules, cut anywhere, block by block
+and whole.
 """
 
 from __future__ import annotations
@@ -40,21 +41,29 @@ class SSE:
         self._is_between = False  # a block begins with the next byte
         self._after_cr = False  # the last byte was a CR: a following LF belongs to the same line end
         self._heading = Heading(b"data: ", b"", b"\n")
+        self.event = ""  # the name of the event of the last heading
         self._headings: dict[tuple[bytes, bytes], Heading] = {}  # all that occurred: event names alternate
 
-    def single_frame(self, data: bytes) -> tuple[bytes, str] | None:
-        """Returns payload and event name of a read that is exactly one block with the remembered heading.
+    def single_frame(self, data: bytes) -> bytes | None:
+        """Returns the payload of a read that is exactly one block with a known heading; `event` is then its name.
 
-        None for any other read; the decoder is then unchanged.
+        None for any other read, of which nothing was read then.
         """
         if self._is_between:
-            head, start, line_end, other_end, gap, stop, event = self._heading.shape
+            head, start, line_end, other_end, gap, stop = self._heading.shape
             if data.startswith(head):
                 end = data.find(line_end, start)
                 is_one = end == len(data) - stop < MAX_FRAME_BYTES and data.endswith(gap)
-                if is_one and data.find(other_end, start, end) < 0:
-                    return data[start:end], event
+                return data[start:end] if is_one and data.find(other_end, start, end) < 0 else None
+            for heading in self._headings.values():
+                if heading is not self._heading and data.startswith(heading.head):
+                    self._use(heading)
+                    return self.single_frame(data)
         return None
+
+    def _use(self, heading: Heading) -> None:
+        self._heading = heading
+        self.event = heading.event
 
     def feed(self, data: bytes) -> list[Framed]:
         out: list[Framed] = []
@@ -139,15 +148,16 @@ class SSE:
         end = data.rfind(heading.gap, start)
         if end < 0:
             return 0
-        body = data[start + heading.start : end]
-        payloads = body.split(heading.separator)
-        if heading.is_pure(body, len(payloads) - 1):
-            out.append(Frames(heading.event, payloads, body.isascii()))
+        payloads = data[start + heading.start : end].split(heading.separator)
+        text = b"".join(payloads)  # to search it is faster than to count the line ends
+        is_ascii = text.isascii()
+        if _is_one_line(text):
+            out.append(Frames(heading.event, payloads, is_ascii))
         else:
-            self._mixed_run(heading, payloads, out)
+            self._mixed_run(heading, payloads, is_ascii, out)
         return end + heading.stop
 
-    def _mixed_run(self, heading: Heading, parts: list[bytes], out: list[Framed]) -> None:
+    def _mixed_run(self, heading: Heading, parts: list[bytes], is_ascii: bool, out: list[Framed]) -> None:
         """Handles a run in which some parts are more than a payload: other blocks, comments, further lines."""
         pure: list[bytes] = []
         for start in range(0, len(parts), _STRIDE):
@@ -156,15 +166,32 @@ class SSE:
                 pure += stride
                 continue
             for part in stride:
-                if _is_one_line(part):
+                if part.find(b"\n") < 0 and part.find(b"\r") < 0:
                     pure.append(part)
                     continue
+                first, *others = part.split(heading.gap)
+                if others and _is_one_line(first):
+                    pure.append(first)
+                else:
+                    others = [heading.head + part]
                 if pure:
-                    out.append(Frames(heading.event, pure))
+                    out.append(Frames(heading.event, pure, is_ascii))
                     pure = []
-                self._parse_blocks(heading.head + part + heading.gap, out)
+                for block in others:
+                    self._parse_known(block, heading.gap, is_ascii, out)
         if pure:
-            out.append(Frames(heading.event, pure))
+            out.append(Frames(heading.event, pure, is_ascii))
+
+    def _parse_known(self, block: bytes, gap: bytes, is_ascii: bool, out: list[Framed]) -> None:
+        """Parses a block, which is mostly one with a heading that occurred before."""
+        for heading in self._headings.values():
+            if heading.gap == gap and block.startswith(heading.head):
+                payload = block[heading.start :]
+                if _is_one_line(payload):
+                    self._use(heading)
+                    out.append(Frames(heading.event, [payload], is_ascii))
+                    return
+        self._parse_blocks(block + gap, out)
 
     def _parse_blocks(self, data: bytes, out: list[Framed]) -> None:
         """Parses blocks of any kind, the last of which ends with the data."""
@@ -248,13 +275,13 @@ class SSE:
                 heading = Heading(plain[1], plain[2] or b"", line_end)
                 if len(self._headings) < _MAX_HEADINGS:
                     self._headings[key] = heading
-            self._heading = heading
+            self._use(heading)
 
 
 class Heading:
     """The bytes around the payload in a run of similar blocks."""
 
-    __slots__ = ("_newlines", "_returns", "event", "gap", "head", "separator", "shape", "start", "stop")
+    __slots__ = ("event", "gap", "head", "separator", "shape", "start", "stop")
 
     def __init__(self, head: bytes, name: bytes, line_end: bytes) -> None:
         self.head = head
@@ -264,15 +291,7 @@ class Heading:
         self.separator = self.gap + head
         self.event = name.decode("utf-8", "replace")
         other_end = b"\r" if line_end == b"\n" else b"\n"
-        self.shape = head, self.start, line_end[:1], other_end, self.gap, self.stop, self.event
-        self._newlines = self.separator.count(b"\n")
-        self._returns = self.separator.count(b"\r")
-
-    def is_pure(self, body: bytes, gaps: int) -> bool:
-        """Whether the only line ends of the body are those of its separators, so that every part is one payload."""
-        if body.count(b"\n") != gaps * self._newlines:
-            return False
-        return body.count(b"\r") == gaps * self._returns if self._returns else b"\r" not in body
+        self.shape = head, self.start, line_end[:1], other_end, self.gap, self.stop
 
 
 def _block_end(data: bytes, start: int) -> int:

@@ -4,8 +4,9 @@ Nearly all frames add a piece to a text, reasoning or call: these are decoded in
 as plain JSON. A block of type `tool_use` is a call for the client; hosted tools, and other blocks that must be sent
 back as they came, are vendor state.
 
-The loose path is the reference. `read_typed` remembers the block of the last piece, and `read_typed_one` is its short
-path for one piece of arguments. test_laws decodes every vector loosely, whole and frame by frame.
+The loose path is the reference for `_read_deltas`, which remembers the block of the last piece. `read_typed` has a
+short path for many pieces of one call, `read_typed_one` for a single one. test_laws decodes every vector loosely, whole
+and frame by frame.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Anthropic(NumberedWire):
         "max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter",
     }  # fmt: skip
 
+    loose_events: ClassVar[frozenset[str]] = frozenset(_KINDS - {"content_block_delta"})
     has_short_path: ClassVar[bool] = True
     decode = staticmethod(decode_delta)
 
@@ -76,6 +78,19 @@ class Anthropic(NumberedWire):
         super().end(by_mark)
 
     def read_typed(self, values: list[BlockDelta], payloads: list[bytes], event: str) -> None:
+        if len(values) > 1:  # mostly pieces of one call, and maybe the first of it
+            if values[0].index != self._target[0]:
+                self._read_deltas(values[:1])
+                values = values[1:]
+            label, wanted, _, call = self._target
+            if call is not None:
+                pieces = [value.delta.piece for value in values if value.index == label and type(value.delta) is wanted]
+                if len(pieces) == len(values):
+                    call.add_all(pieces)
+                    return
+        self._read_deltas(values)
+
+    def _read_deltas(self, values: list[BlockDelta]) -> None:
         append = self.out.append
         label, wanted, block, call = self._target
         pieces: list[str] = []  # of the arguments of one call
@@ -103,7 +118,7 @@ class Anthropic(NumberedWire):
         if call and delta.piece and value.index == label and type(delta) is wanted:
             call.add(delta.piece)
         else:
-            self.read_typed([value], [payload], event)
+            self._read_deltas([value])
 
     def _target_of(self, label: Label) -> Target:
         """The target for more pieces of a block, if it is open and has begun."""
@@ -135,7 +150,7 @@ class Anthropic(NumberedWire):
         if event == "error" and not payload.startswith((b"{", b"[")):
             self.report_error({"error": payload.decode("utf-8", "replace")})
             return
-        if error := bare_exception(event, payload):
+        if event not in _KINDS and (error := bare_exception(event, payload)):
             self.error(error)
             return
         value = self.parse_loosely(payload)

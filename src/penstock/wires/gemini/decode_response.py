@@ -120,26 +120,36 @@ class Gemini(Wire):
         return "content_filter" if self._is_blocked and reason != "error" else reason  # QUIRKS 99
 
     def read_typed(self, values: list[Chunk], payloads: list[bytes], event: str) -> None:
-        append, count, answers, calls = self.out.append, self._counts.update, self.answers, self._calls
+        append, count, answers = self.out.append, self._counts.update, self.answers
         for chunk in values:
-            for position, candidate in enumerate(chunk.candidates or ()):
-                choice = position if candidate.index is None else candidate.index
-                answer = answers.get(choice) or self.answer_for(choice)
-                content = candidate.content
-                for part in (content.parts if content is not None else None) or ():
-                    text, call = part.text, part.function_call
-                    if part.thought is not None or part.thought_signature is not None:
-                        self._part(answer, part)
-                    elif text and call is None and answer.open_kind == "text":  # nearly all parts
-                        append(Text(answer.open_block, text, choice))
-                    elif call is not None and not text and choice in calls:
-                        calls[choice].add(call, "")
-                    else:
-                        self._part(answer, part)
-                if candidate.finish_reason or candidate.finish_message:
-                    self._finish(answer, candidate.finish_reason or "", candidate.finish_message or "")
-            if chunk.usage_metadata is not None:  # each field replaces its earlier value (QUIRKS 88)
-                count(chunk.usage_metadata)
+            candidates, usage = chunk.candidates, chunk.usage_metadata
+            if usage is not None:  # each field replaces its earlier value (QUIRKS 88)
+                count(usage)
+            if not candidates:
+                continue
+            candidate = candidates[0]
+            content = candidate.content
+            if content is not None and len(candidates) == 1 and not candidate.finish_reason:
+                parts = content.parts
+                if parts is not None and len(parts) == 1 and not candidate.finish_message:
+                    part = parts[0]
+                    text = part.text
+                    if text and part.thought is None and part.thought_signature is None and part.function_call is None:
+                        choice = candidate.index or 0
+                        answer = answers.get(choice)
+                        if answer is not None and answer.open_kind == "text":  # nearly all chunks
+                            append(Text(answer.open_block, text, choice))
+                            continue
+            self._read_candidates(candidates)
+
+    def _read_candidates(self, candidates: list[Candidate]) -> None:
+        for position, candidate in enumerate(candidates):
+            choice = position if candidate.index is None else candidate.index
+            answer = self.answer_for(choice)
+            for part in (candidate.content.parts if candidate.content is not None else None) or ():
+                self._part(answer, part)
+            if candidate.finish_reason or candidate.finish_message:
+                self._finish(answer, candidate.finish_reason or "", candidate.finish_message or "")
 
     def _part(self, answer: AnswerWriter, part: Part) -> None:
         text, signature, call = part.text or "", part.thought_signature or "", part.function_call

@@ -3,8 +3,8 @@
 Nearly all frames are deltas: they are decoded into a narrow struct and added to a text or call, which is remembered
 from one delta to the next. All other frames are read as plain JSON.
 
-The loose path is the reference for `read_typed`, of which `read_typed_one` is the short path for one delta. test_laws
-decodes every vector loosely, whole and frame by frame.
+The loose path is the reference for `_read_deltas`. `read_typed` has a short path for many deltas of one text or call,
+`read_typed_one` for a single one. test_laws decodes every vector loosely, whole and frame by frame.
 """
 
 from __future__ import annotations
@@ -86,6 +86,11 @@ class OpenAIResponses(Wire):
         "incomplete:content_filter": "content_filter",
     }
 
+    loose_events: ClassVar[frozenset[str]] = frozenset(
+        f"response.{name}"
+        for name in ("created", "in_progress", "output_item.added", "output_item.done", "content_part.added",
+                     "content_part.done", "output_text.done", "function_call_arguments.done", "completed")
+    )  # fmt: skip
     has_short_path: ClassVar[bool] = True
     decode = staticmethod(msgspec.json.Decoder(Delta).decode)
 
@@ -108,6 +113,23 @@ class OpenAIResponses(Wire):
         return self._output.client_work
 
     def read_typed(self, values: list[Delta], payloads: list[bytes], event: str) -> None:
+        if len(values) > 1:  # mostly pieces of one text or call, and maybe the first of it
+            if self._target is NO_TARGET:
+                self._read_deltas(values[:1], payloads[:1], event)
+                values, payloads = values[1:], payloads[1:]
+            (type, output, content, summary), id, sink = self._target
+            pieces = [
+                delta.delta
+                for delta in values
+                if delta.delta and delta.item_id == id and delta.type == type and delta.output_index == output
+                and delta.content_index == content and delta.summary_index == summary
+            ]  # fmt: skip
+            if sink and len(pieces) == len(values):
+                sink.add_all(pieces)
+                return
+        self._read_deltas(values, payloads, event)
+
+    def _read_deltas(self, values: list[Delta], payloads: list[bytes], event: str) -> None:
         (type, output, content, summary), id, sink = self._target
         pieces: list[str] = []  # for the present target
         for position, delta in enumerate(values):
@@ -138,7 +160,7 @@ class OpenAIResponses(Wire):
         if sink and value.delta and is_next and value.summary_index == summary:
             sink.add(value.delta)
         else:
-            self.read_typed([value], [payload], event)
+            self._read_deltas([value], [payload], event)
 
     def _read_elsewhere(self, delta: Delta, payload: bytes, event: str) -> None:
         """Reads a delta with another target than the last one: a known target, or it is read loosely."""

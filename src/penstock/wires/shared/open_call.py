@@ -91,29 +91,33 @@ class OpenCall(GrowingCall):
         while not self._next_settle and first < len(pieces):
             self.add(pieces[first])
             first += 1
-        pieces = pieces[first:] if first else pieces
+        if first:
+            pieces = pieces[first:]
         text = "".join(pieces)
         if self.size + len(text) > MAX_ARGUMENTS:
             for piece in pieces:
                 self.add(piece)
             return
         start = 0
-        if "}" in text:
-            for number, piece in enumerate(pieces, 1):
-                if "}" in piece and piece.rstrip().endswith("}"):
-                    self._add_joined(pieces[start:number])
+        if "}" in text and not self.has_closed:
+            for number in [number for number, piece in enumerate(pieces, 1) if "}" in piece]:
+                if pieces[number - 1].rstrip().endswith("}"):
+                    part = pieces[start:number]
+                    self._add_joined(part, text if len(part) == len(pieces) else "".join(part))
                     self._look()
                     start = number
-        self._add_joined(pieces[start:] if start else pieces)
+        if start < len(pieces):
+            rest = pieces[start:] if start else pieces
+            self._add_joined(rest, "".join(rest) if start else text)
 
-    def _add_joined(self, pieces: list[str]) -> None:
-        """Adds pieces of which only the last may close the JSON, as one text."""
-        text, block, choice = "".join(pieces), self.block, self.choice
+    def _add_joined(self, pieces: list[str], text: str) -> None:
+        """Adds pieces of which only the last may close the JSON; `text` is what they say."""
+        block, choice = self.block, self.choice
         self.size += len(text)
         self._append(text)
         self._rope.settle()
         target = self._out if self._held is None else self._held
-        target += [ToolCallDelta(block, piece, choice) for piece in pieces]
+        target += [ToolCallDelta(block, piece, choice) for piece in pieces if piece]
 
     def _add_carefully(self, piece: str, size: int) -> None:
         """Adds a piece to a call that has not started, that may be cumulative, or whose text needs settling."""

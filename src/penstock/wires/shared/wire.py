@@ -57,6 +57,8 @@ class Wire:
     """Decodes a frame of the narrow shape, which nearly all frames have; raises for any other."""
     has_object_arguments: ClassVar[bool] = False
     """Whether the arguments of calls are objects in the frames, and not text."""
+    loose_events: ClassVar[frozenset[str]] = frozenset()
+    """Names of events whose frames hardly ever have the narrow shape: it is not tried."""
     has_short_path: ClassVar[bool] = False
     """Whether the wire implements `read_typed_one`."""
 
@@ -139,8 +141,8 @@ class Wire:
         last = payloads[-1:] if payloads[-1] == DONE else []
         if last:
             payloads = payloads[:-1]
-        is_text = frames.is_ascii or is_utf8(b"\n".join(payloads))
-        values = decode_batch(self.decode, payloads) if is_text and not self.is_ended else None
+        is_batch = len(payloads) > 1 and not self.is_ended and (frames.is_ascii or is_utf8(b"\n".join(payloads)))
+        values = decode_batch(self.decode, payloads) if is_batch else None
         if values:
             self.read_typed(values, payloads, event)
         else:
@@ -160,6 +162,9 @@ class Wire:
                 self.report_hole(text, "a frame that is not UTF-8")
                 return
             payload = text.encode()  # no part of the answer, and its message says more than that it is not UTF-8
+        if event in self.loose_events:
+            self._read_misfit(payload, event)
+            return
         try:
             value = self.decode(payload)
         except UNREADABLE:
@@ -406,6 +411,6 @@ def is_utf8(payload: bytes) -> bool:
 def decode_batch(decode: Callable[[bytes], T], payloads: list[bytes]) -> list[T] | None:
     """Decodes all payloads; None if any of them has another shape."""
     try:
-        return [decode(payloads[0])] if len(payloads) == 1 else [decode(payload) for payload in payloads]
+        return [decode(payload) for payload in payloads]
     except UNREADABLE:
         return None
