@@ -167,7 +167,7 @@ ProblemKind = Literal[
 """The kinds of problems of a history."""
 ProblemCase = Literal[
     "repeated_id_of_earlier_turn", "repeated_item", "blank_part", "blank_result", "empty_last_answer",
-    "reasoning_at_the_end", "unsigned_reasoning", "unsigned_first_call", "call_after_assistant", "begins_with_call",
+    "reasoning_at_the_end", "unsigned_reasoning", "unsigned_first_call", "begins_with_call",
 ]  # fmt: skip
 """Cases of these kinds that fewer, or other, providers refuse."""
 
@@ -199,7 +199,6 @@ REFUSED_BY: dict[ProblemKind | ProblemCase, frozenset[str]] = {
     "unsigned_first_call": GEMINI,
     "refused_media": ALL,
     "roles_do_not_alternate": TEMPLATED | {"bedrock"},
-    "call_after_assistant": TEMPLATED | GEMINI | {"bedrock"},
     "does_not_begin_with_user": CLAUDE,
     "begins_with_call": CLAUDE | GEMINI,
     "user_after_results": frozenset({"mistral"}),

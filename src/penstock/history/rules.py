@@ -226,13 +226,10 @@ def states_are_on_their_parts(history: CheckedHistory) -> Iterator[Problem]:
 
 
 def roles_alternate(history: CheckedHistory) -> Iterator[Problem]:
-    """User and assistant messages alternate; some providers care only if the assistant calls tools."""
+    """User and assistant messages alternate."""
     for (_, before), (at, message) in pairwise(enumerate(history.messages)):
         if before.role == message.role and message.role in ("user", "assistant"):
-            what = f"two {message.role} messages follow each other"
-            has_calls = message.role == "assistant" and bool(history.paired.calls[at])
-            refusing = REFUSED_BY["call_after_assistant"] if has_calls else None
-            yield history.problem("roles_do_not_alternate", at, what, refusing)
+            yield history.problem("roles_do_not_alternate", at, f"two {message.role} messages follow each other")
 
 
 def user_comes_first(history: CheckedHistory) -> Iterator[Problem]:

@@ -14,7 +14,8 @@ from msgspec import Struct
 from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError
 from penstock.redaction import is_secret
-from penstock.testing.wires.routes import ROUTES, STREAMS_BY_DEFAULT, STREAMS_BY_PATH
+from penstock.testing.wires.proto_json import camel_case
+from penstock.testing.wires.routes import PROTO_JSON, ROUTES, STREAMS_BY_DEFAULT, STREAMS_BY_PATH
 
 
 class ReceivedResult(Struct, frozen=True):
@@ -36,6 +37,11 @@ class ReceivedRequest(Struct, frozen=True):
     query: Mapping[str, str] = {}
 
     @property
+    def _fields(self) -> Mapping[str, Any]:
+        """The body, with one spelling of each field."""
+        return camel_case(self.body) if self.wire in PROTO_JSON else self.body
+
+    @property
     def model(self) -> str:
         """The name of the model."""
         return self.model_in_path or str(self.body.get("model") or "sim")
@@ -50,8 +56,8 @@ class ReceivedRequest(Struct, frozen=True):
     @property
     def tools(self) -> list[ToolDeclaration]:
         """The declared tools, without those that the provider runs."""
-        config = self.body.get("toolConfig")
-        tools = self.body.get("tools") or (config.get("tools") if isinstance(config, dict) else None)
+        config = self._fields.get("toolConfig")
+        tools = self._fields.get("tools") or (config.get("tools") if isinstance(config, dict) else None)
         try:
             return [tool for tool in read_declarations(tools) if tool.name and tool.hosted is None]
         except UsageError:
@@ -60,18 +66,18 @@ class ReceivedRequest(Struct, frozen=True):
     @property
     def tool_choice(self) -> str:
         """The tool choice: "", "auto", "none", "required" or the name of a tool."""
-        config = self.body.get("toolConfig")
-        return _choice(self.body.get("tool_choice") or (config if isinstance(config, dict) else None))
+        config = self._fields.get("toolConfig")
+        return _choice(self._fields.get("tool_choice") or (config if isinstance(config, dict) else None))
 
     @property
     def prompt(self) -> str:
         """The text of the last user message."""
-        return next((entry.text for entry in reversed(_entries(self.body)) if entry.role == "user"), "")
+        return next((entry.text for entry in reversed(_entries(self._fields)) if entry.role == "user"), "")
 
     @property
     def results(self) -> list[ReceivedResult]:
         """The results of tools after the last user message."""
-        entries = _entries(self.body)
+        entries = _entries(self._fields)
         names = {entry.id: entry.name for entry in entries if entry.role == "call"}
         last = max((index for index, entry in enumerate(entries) if entry.role == "user"), default=-1)
         results = [entry for entry in entries[last + 1 :] if entry.role == "result"]

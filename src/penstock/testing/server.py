@@ -17,13 +17,13 @@ from aiohttp import web
 
 from penstock.errors import UnknownWireError, UsageError
 from penstock.testing.cuts import Cutting
+from penstock.testing.http_server import HTTPServer
 from penstock.testing.player import Player
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.script import Responder, Step, as_script
 from penstock.testing.wires.play import REPLY_ENCODERS
 from penstock.testing.wires.routes import BASES
 
-_MAX_REQUEST = 64 * 1024 * 1024
 _BACKLOG = 4096  # a thousand clients may connect at once
 _GRACE = 0.01  # seconds for open responses when the server stops; zero would mean no limit
 
@@ -107,9 +107,7 @@ class Loopback:
     async def _serve(self, started: Future[str]) -> None:
         loop, stopped = asyncio.get_running_loop(), asyncio.Event()
         self._stop = partial(loop.call_soon_threadsafe, stopped.set)
-        app = web.Application(client_max_size=_MAX_REQUEST)
-        app.router.add_route("*", "/{path:.*}", self._player.handle)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=_GRACE)
+        runner = web.ServerRunner(HTTPServer(self._player.handle), shutdown_timeout=_GRACE)
         await runner.setup()
         try:
             host, port = self._address
@@ -121,7 +119,7 @@ class Loopback:
             await _stop(runner)
 
 
-async def _stop(runner: web.AppRunner) -> None:
+async def _stop(runner: web.ServerRunner) -> None:
     """Stops the server and aborts its open connections."""
     connections = [] if runner.server is None else runner.server.connections
     transports = [connection.transport for connection in connections]

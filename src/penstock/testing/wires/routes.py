@@ -20,6 +20,8 @@ ROUTES = tuple(
 """The ends of the paths of each wire."""
 STREAMS_BY_PATH = ("gemini", "bedrock")
 """The wires whose path contains the model and whether to stream."""
+PROTO_JSON = ("gemini",)
+"""The wires with JSON of protocol buffers: names of fields may be in camel case or in snake case."""
 STREAMS_BY_DEFAULT = ("ollama",)
 """The wires that stream if a request does not say whether to."""
 BASES = {"openai-chat": "/v1", "openai-responses": "/v1", "mistral": "/mistral"}

@@ -16,7 +16,17 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.testing.wires.claude_rules import PREFILL, takes_prefill, takes_system
-from penstock.testing.wires.rejection import Json, Rejection, Rejections, is_objects, is_word, objects, repeated, text
+from penstock.testing.wires.rejection import (
+    Json,
+    Rejection,
+    Rejections,
+    child,
+    is_objects,
+    is_word,
+    objects,
+    repeated,
+    text,
+)
 from penstock.testing.wires.signatures import CLAUDE, is_signature
 
 MAX_TOOL_NAME = 128
@@ -68,9 +78,10 @@ def judge(body: Json, model: str) -> Rejections:
     yield from _system(messages, model)
     yield from _order(messages, model)
     turns = _turns(messages)
-    yield from _calls(turns)
+    is_continued = child(body, "thread").get("type") == "continue"  # the server has what was said before, and the tools
+    yield from _calls(turns, is_continued)
     yield from _hosted(turns)
-    if not body.get("tools") and any(_of(turn, "tool_use", "tool_result") for turn in turns):
+    if not body.get("tools") and not is_continued and any(_of(turn, "tool_use", "tool_result") for turn in turns):
         yield Rejection("Requests which include `tool_use` or `tool_result` blocks must define tools.")
 
 
@@ -87,9 +98,21 @@ def _request(body: Json) -> Rejections:
         yield Rejection("messages: at least one message is required")
     if any(not text(block, "text") for block in objects(body.get("system")) if block.get("type") == "text"):
         yield Rejection("system: text content blocks must be non-empty")
-    if body.get("tool_choice") and not body.get("tools"):
+    yield from _thread(body)
+    if body.get("tool_choice") and not body.get("tools") and "thread" not in body:
         yield Rejection("tool_choice: tool_choice may only be specified while providing tools")
     yield from _tools(objects(body.get("tools")))
+
+
+def _thread(body: Json) -> Rejections:
+    """A thread, whose messages the server keeps: the messages of providers are not known."""
+    if body.get("thread") is None:
+        return
+    thread = child(body, "thread")
+    if thread.get("type") not in ("create", "continue"):
+        yield Rejection("thread.type: Input should be 'create' or 'continue'")
+    if thread["type"] == "continue" and not text(thread, "previous_message_id"):
+        yield Rejection("thread.previous_message_id: Field required")
 
 
 def _tools(tools: list[Json]) -> Rejections:
@@ -267,7 +290,7 @@ def _of(turn: RoleTurn, *kinds: str) -> list[Block]:
     return [block for block in turn.blocks if block.type in kinds]
 
 
-def _calls(turns: list[RoleTurn]) -> Rejections:
+def _calls(turns: list[RoleTurn], is_continued: bool) -> Rejections:
     used: set[str] = set()
     for turn in turns:
         for block in _of(turn, "tool_use"):
@@ -276,7 +299,8 @@ def _calls(turns: list[RoleTurn]) -> Rejections:
             used.add(text(block.json, "id"))
     nobody = RoleTurn("", -1, [])
     for before, turn in zip([nobody, *turns], [*turns, nobody], strict=True):
-        yield from _answers(before, turn)
+        if before is not nobody or not is_continued:
+            yield from _answers(before, turn)
 
 
 def _answers(before: RoleTurn, turn: RoleTurn) -> Rejections:

@@ -1,9 +1,10 @@
 """Google Gemini.
 
-Calls are in one content and their responses in the next, one per call (QUIRKS 148). Roles need not alternate, but a
-call follows only user content or responses. Gemini 3 checks the current turn: the first call of each step has a
-signature, or one of the values that Google documents as a replacement (QUIRKS 147), and responses have the names of the
-calls. From 3.7 on, text and responses are not mixed, and the last content is not the model's.
+Calls are in one content and their responses in the next, one per call (QUIRKS 148). Roles need not alternate; adjacent
+contents of the model are one, and a call follows only user content or responses. Gemini 3 checks the current turn: the
+first call of each step has a signature, or one of the values that Google documents as a replacement (QUIRKS 147), and
+responses have the names of the calls. From 3.7 on, text and responses are not mixed, and the last content is not the
+model's.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import re
 from itertools import pairwise
 from typing import Any
 
+from penstock.testing.wires.proto_json import camel_case, decoded, standard_base64
 from penstock.testing.wires.rejection import Json, Rejection, Rejections, child, is_objects, objects, text, version_of
 from penstock.testing.wires.signatures import GEMINI, is_signature
 
-UNSIGNED = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
+UNSIGNED = {"skip_thought_signature_validator", "context_engineering_is_the_way_to_go"}
 """The values that Google accepts instead of a signature."""
 
 _VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
@@ -30,11 +32,13 @@ _STRUCT = "(type.googleapis.com/google.protobuf.Struct)"
 
 def judge(body: Json, model: str) -> Rejections:
     """Yields what Gemini rejects in a request."""
+    body = camel_case(body)
     if not is_objects(body.get("contents")) or not body["contents"]:
         yield _invalid("contents", "contents is not specified")
     contents = objects(body["contents"])
     for at, content in enumerate(contents):
         yield from _content(at, content)
+    contents = _joined(contents)
     version = version_of(model, _VERSION, _NEWEST) if "gemini" in model else (0, 0)  # nothing is known of other models
     if len(contents) == 1 and contents[0].get("role") == "model":
         yield Rejection("Please ensure that single turn requests end with a user role or the role field is empty.")
@@ -73,10 +77,17 @@ def _part(at: str, part: Json) -> Rejections:
         if kind in part:
             yield from _named(f"{at}.{field}", child(part, kind), value)
     signature = part.get("thoughtSignature")
-    if signature is not None and signature not in UNSIGNED and not is_signature(signature, GEMINI):
+    if signature is not None and not _is_accepted(signature):
         yield Rejection("Corrupted thought signature.")
     if _OFFICE.fullmatch(mime := text(child(part, "inlineData"), "mimeType")):
         yield Rejection(f"Unsupported MIME type: {mime}")
+
+
+def _is_accepted(signature: Any) -> bool:
+    """Whether this is a signature, or a value that replaces one, as text or as the bytes that the field is made of."""
+    if not isinstance(signature, str):
+        return False
+    return UNSIGNED & {signature, decoded(signature)} != set() or is_signature(standard_base64(signature), GEMINI)
 
 
 def _named(at: str, call: Json, value: str) -> Rejections:
@@ -89,6 +100,17 @@ def _named(at: str, call: Json, value: str) -> Rejections:
 
 
 # The order of contents.
+
+
+def _joined(contents: list[Json]) -> list[Json]:
+    """The contents, with adjacent ones of the model joined: Google's own chats send back one for each chunk."""
+    joined: list[Json] = []
+    for content in contents:
+        if joined and joined[-1].get("role") == content.get("role") == "model":
+            joined[-1] = {**joined[-1], "parts": [*joined[-1]["parts"], *content["parts"]]}
+        else:
+            joined.append(content)
+    return joined
 
 
 def _names(content: Json, kind: str) -> list[str]:

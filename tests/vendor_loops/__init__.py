@@ -1,0 +1,1 @@
+"""The vendors' own agent loops, as programs that the tests run."""
