@@ -17,7 +17,7 @@ from penstock.errors import ToolError, UsageError
 from penstock.events import Text, Usage
 from penstock.model.model import Model
 from penstock.results import ToolOutput
-from penstock.run.events import Done, Said, StreamEvent, ToolEnd, decode, encode
+from penstock.run.events import Done, Said, StreamEvent, ToolEnd, ToolResults, decode, encode
 from penstock.run.limits import Limits
 from penstock.testing import Hang, Loopback, Reply, Scripted, Status, call, say
 from penstock.tools.tool import tool
@@ -128,6 +128,35 @@ def test_a_leaked_call_is_rescued_if_asked_for(mode: str) -> None:
     assert results(done) == ["written"]
     end_of(events_of(made([Reply(leak)], write), mode))
     assert written == ["a"]
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+@sync_and_async
+def test_the_message_with_all_results_is_an_event(mode: str) -> None:
+    calls = [call("write", {"text": "a"}), call("look", {"city": "Rome"}), call("nothing", {})]
+    events = events_of(made([Reply(*calls), Reply(call("write", {"text": "b"})), Reply("Done.")], *Bench().tools), mode)
+    done = end_of(events)
+    messages = [event.message for event in events if isinstance(event, ToolResults)]
+    assert messages == [message for message in done.messages if message.role == "tool"]
+    assert [len(message.results) for message in messages] == [3, 1]
+    order = [event.type for event in events if event.type in ("step_start", "tool_end", "tool_results", "done")]
+    assert order == ["step_start", *["tool_end"] * 3, "tool_results", "step_start", "tool_end", "tool_results",
+                     "step_start", "done"]  # fmt: skip
+    [again] = [decode(encode(event)) for event in events[-1:]]
+    assert again == done
+    assert [decode(encode(event)) for event in events if isinstance(event, ToolResults)] == [
+        *map(ToolResults, messages)
+    ]
+
+
+@sync_and_async
+def test_the_results_of_a_run_that_a_limit_ends_are_an_event_too(mode: str) -> None:
+    agent = made([Reply(call("write", {"text": "a"}))], *Bench().tools, limits=Limits(steps=1))
+    events = events_of(agent, mode)
+    assert [event.type for event in events][-2:] == ["tool_results", "done"]
+    assert end_of(events).messages[-1] == events[-2].message  # type: ignore[union-attr]
 
 
 # -- callbacks and separate text ---------------------------------------------------------------------------------------

@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         StreamEvent,
         ToolEnd,
         ToolProgress,
+        ToolResults,
         ToolStart,
     )
     from penstock.run.limits import Limits
@@ -120,7 +121,7 @@ _HOMES = {
     ),
     "run.events": (
         "ApprovalRequest", "Decision", "Done", "Said", "StepEnd", "StepStart", "StreamEvent", "ToolEnd", "ToolProgress",
-        "ToolStart",
+        "ToolResults", "ToolStart",
     ),
     "history.check": ("check",),
     "history.export": ("export_messages",),
@@ -231,6 +232,7 @@ __all__ = [
     "ToolOutput",
     "ToolProgress",
     "ToolResult",
+    "ToolResults",
     "ToolStart",
     "Turn",
     "UnexpectedReplyError",

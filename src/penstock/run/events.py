@@ -83,6 +83,16 @@ class ToolEnd(Event, frozen=True, tag="tool_end"):
         return self.result.name
 
 
+class ToolResults(Event, frozen=True, tag="tool_results"):
+    """All calls of a response have ended: the one message with their results, as it is in the history.
+
+    It comes before the next `StepStart` or `Done`, but not after `run.cancel()`.
+    """
+
+    message: Message
+    type: ClassVar[Literal["tool_results"]] = "tool_results"
+
+
 class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     """A call waits: for a decision (`approval`, see `run.decide`) or for its result from elsewhere (`deferred`, see
     `run.provide`)."""
@@ -153,7 +163,9 @@ class Waiting(Event, frozen=True, tag="waiting"):
     type: ClassVar[Literal["waiting"]] = "waiting"
 
 
-RunEvent = StepStart | StepEnd | ToolStart | ToolProgress | ToolEnd | ApprovalRequest | Decision | Said | Done
+RunEvent = (
+    StepStart | StepEnd | ToolStart | ToolProgress | ToolEnd | ToolResults | ApprovalRequest | Decision | Said | Done
+)
 StreamEvent = StreamChunk | RunEvent
 """An event of an agent's run: a chunk of a response, or one of the run's own."""
 LogEvent = StreamEvent | RunStart | Taken | Waiting

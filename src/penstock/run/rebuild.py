@@ -22,6 +22,7 @@ from penstock.run.events import (
     Taken,
     ToolEnd,
     ToolProgress,
+    ToolResults,
     ToolStart,
     Waiting,
 )
@@ -86,7 +87,7 @@ class Replay:
                 run.finish(event.reason, event.why)
             case RunStart():
                 raise UsageError("the log of a run has a second run_start")
-            case ToolProgress():
+            case ToolProgress() | ToolResults():
                 pass
             case _:
                 self._add_chunk(event)

@@ -15,7 +15,7 @@ from penstock.errors import UsageError
 from penstock.events import Error, Fault, Finish, StreamChunk, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.messages import Message, Part, ToolResult, join_messages, result, tool_results
 from penstock.run.commands import Output
-from penstock.run.events import ApprovalRequest, Done, EndReason, RequestKind
+from penstock.run.events import ApprovalRequest, Done, EndReason, RequestKind, ToolResults
 from penstock.run.execution import Execution
 from penstock.run.executions import Executions
 from penstock.run.limits import Limits, Tally
@@ -162,8 +162,9 @@ class RunState:
     def settle(self, why: str) -> list[Output]:
         """Give every call of the last response a result, and add them to the history, all in one message."""
         outputs = self.abandon_calls(why)
-        self.messages += self._results(self.messages)
-        return outputs
+        results = self._results(self.messages)
+        self.messages += results
+        return [*outputs, *map(ToolResults, results)]
 
     def abandon_calls(self, why: str, *, except_started: bool = False) -> list[Output]:
         """End the calls of the last response that have not ended: see `Executions.abandon`."""

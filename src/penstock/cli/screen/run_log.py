@@ -35,6 +35,7 @@ from penstock.run.events import (
     StreamEvent,
     ToolEnd,
     ToolProgress,
+    ToolResults,
     ToolStart,
 )
 
@@ -99,6 +100,8 @@ def _run_line(event: StreamEvent) -> tuple[str, str] | None:
             return "decided", f"{'approved' if event.approved else 'declined'} {event.call_id}"
         case Said():
             return "said", event.message.text
+        case ToolResults():
+            return None
         case Done():
             return "done", f"{event.reason}{f': {event.why}' if event.why else ''}"
         case _:

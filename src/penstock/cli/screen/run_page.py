@@ -21,6 +21,7 @@ from penstock.run.events import (
     ToolEnd,
     ToolEnding,
     ToolProgress,
+    ToolResults,
     ToolStart,
 )
 
@@ -65,7 +66,7 @@ class RunPage(Page[StreamEvent]):
                 card.progress = Progress("asking", message=message)
             case Done():
                 self._done(event)
-            case Decision() | Said():
+            case Decision() | Said() | ToolResults():
                 pass
             case _:
                 self._add_chunk(event)
