@@ -27,8 +27,9 @@ from penstock.cli.screen.call_card import CallCard
 from penstock.cli.screen.choices import Choices
 from penstock.cli.screen.rows import plain
 from penstock.cli.wire_detection import detect_wire
+from penstock.dialects.wrong_dialect import WrongDialect
 from penstock.errors import ArgumentsError, ProviderError, UnknownNameError, UsageError
-from penstock.events import Opaque, Text, ToolCall, ToolCallInvalid, Unknown
+from penstock.events import Finish, Opaque, Text, ToolCall, ToolCallInvalid, Unknown
 from penstock.framing.aws import AWSFrames
 from penstock.framing.frames import Stray
 from penstock.framing.json_array import JSONValues
@@ -38,6 +39,7 @@ from penstock.jsontext.partial import PartialJSON
 from penstock.jsontext.portable import as_text
 from penstock.messages import file, image, user
 from penstock.results import as_outcome
+from penstock.run.machine import Run
 from penstock.testing import Loopback, Raw, ReceivedRequest, Reply, Scripted, demo, say
 from penstock.testing.sample import Sampler
 from penstock.testing.wires.judge import find_rejection
@@ -241,6 +243,21 @@ def parsed(dialect: str, text: str, field: Any = None) -> list[Any]:
 
 def calls(events: list[Any]) -> list[Any]:
     return [event.arguments for event in events if isinstance(event, ToolCall)]
+
+
+def loads_a_high_block() -> bool:
+    state = json.loads(Run([user("Go.")], {}).dump()) | {"next_block": 10}
+    try:
+        Run.load(json.dumps(state), {})
+    except UsageError:
+        return False
+    return True
+
+
+def reports_of_another_dialect() -> int:
+    watch = WrongDialect("xml", [{"name": "look", "parameters": {"type": "object"}}])
+    watch.feed(Text(0, '<tool_call>{"name": "look", "arguments": {}}</tool_call>'))
+    return len(watch.feed(Finish("stop"))) - 1
 
 
 def pieces_of_held_text() -> int:
@@ -470,6 +487,8 @@ CAPS = [
     Cap("wires.MAX_DOCUMENT_NAME", 50, document_name, 50, 300),
     Cap("wires.MAX_PLAN", 100, plan_pieces, 2, 1),
     # dialects
+    Cap("run.MAX_BLOCK", 5, loads_a_high_block, False, True),
+    Cap("dialects.MAX_WATCHED", 10, reports_of_another_dialect, 0, 1),
     Cap("dialects.MAX_HELD", 100, pieces_of_held_text, 14, 0),
     Cap("dialects.MAX_INDENT", 10, repaired_value, None, "ann"),
     Cap(

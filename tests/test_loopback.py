@@ -403,14 +403,14 @@ def test_a_script_that_raises_gives_an_http_error() -> None:
 
     with Loopback(broken) as server:
         response, data = post(server, "anthropic")
-    assert response.status == 500
+    assert response.status == 400
     assert json.loads(data)["error"]["message"] == "the script failed: KeyError: 'oops'"
 
 
 def test_a_reply_that_cannot_be_encoded_gives_an_http_error() -> None:
     with Loopback(Reply(call("f", "{"))) as server:
         response, data = post(server, "gemini")
-    assert response.status == 500
+    assert response.status == 400
     assert b"complete arguments" in data
 
 

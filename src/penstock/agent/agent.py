@@ -27,6 +27,7 @@ from penstock.events import Fault, Usage
 from penstock.history.read import as_messages
 from penstock.messages import History, join_messages
 from penstock.model.checks import check_option_names, check_types
+from penstock.model.event_loop import warn_if_blocking
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
 from penstock.run.envelope import Key, sign
@@ -173,6 +174,7 @@ class Agent(Generic[Deps]):
         """Run to the end in plain code. A call that needs approval or is deferred pauses the run."""
         from penstock.agent.agent_run import AgentRun
 
+        warn_if_blocking("agent.run()", "await agent.arun()")
         with AgentRun(self._pausing_config, self._new_run(prompt, messages, unknown), deps) as run:
             for _ in run:
                 pass

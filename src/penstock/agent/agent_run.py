@@ -15,6 +15,7 @@ from penstock.agent.sync_driver import SyncDriver
 from penstock.events import Usage
 from penstock.history.read import as_messages
 from penstock.messages import History
+from penstock.model.event_loop import warn_if_blocking
 from penstock.run.envelope import Key, sign
 from penstock.run.events import ApprovalRequest, Done, EndReason, StreamEvent
 from penstock.run.machine import Run
@@ -126,10 +127,12 @@ class AgentRun(RunReader[SyncDriver]):
         self.close()
 
     def __iter__(self) -> Iterator[StreamEvent]:
+        warn_if_blocking("agent.stream()", "agent.astream()")
         return self._driver.read_events(self)
 
     def __next__(self) -> StreamEvent:
         if self._events is None:
+            warn_if_blocking("agent.stream()", "agent.astream()")
             self._events = self._driver.read_events(None)  # without a reference to this run, which could not be freed
         return next(self._events)
 

@@ -11,6 +11,7 @@ from penstock.agent.callbacks import Callbacks
 from penstock.errors import UsageError
 from penstock.events import Fault
 from penstock.model.model import Model
+from penstock.model.text_calls import refuse_rescue
 from penstock.run.limits import Limits
 from penstock.tools.policy import StartPolicy, ToolPolicy
 from penstock.tools.tool import Tool
@@ -111,6 +112,7 @@ def checked_approvals(approvals: Any) -> Approvals:
 
 def checked_rescue(calls: Any, rescue: Any) -> bool | tuple[str, ...]:
     """The dialects to rescue calls from; a `UsageError` if one of them, or of `calls`, does not exist."""
+    refuse_rescue(calls, rescue)
     names = () if isinstance(rescue, bool) else (rescue,) if isinstance(rescue, str) else tuple(rescue)
     if calls != "native" or names:
         from penstock.dialects.prompt import find_prompt

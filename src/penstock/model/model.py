@@ -18,6 +18,7 @@ from penstock.messages import Message, system
 from penstock.model.checks import check_connector, check_headers, check_model_name, check_option_names, check_types
 from penstock.model.connect import Connector, HTTPConnector
 from penstock.model.endpoint import Endpoint
+from penstock.model.event_loop import warn_if_blocking
 from penstock.model.options import ModelOptions, RequestOptions
 from penstock.model.stream import AsyncStream, Stream
 from penstock.model.text_calls import conversation, find_calls, prompt_for_calls
@@ -148,6 +149,7 @@ class Model:
 
     def complete(self, messages: Any, tools: Iterable[Any] | None = None, **options: Unpack[RequestOptions]) -> Turn:
         """Send a request and wait for the whole turn: its `type` says what to do next."""
+        warn_if_blocking("model.complete()", "await model.acomplete()")
         with self.stream(messages, tools, **options) as stream:
             for _ in stream:
                 pass

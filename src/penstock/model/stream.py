@@ -17,6 +17,7 @@ from typing import Any, Self
 from penstock.errors import AlreadyReadError, ConnectionFailed, ProviderError
 from penstock.events import Error, FinishReason, StreamChunk, ToolCall, Usage
 from penstock.model.connect import AsyncConnection, Connection
+from penstock.model.event_loop import warn_if_blocking
 from penstock.redaction import without_secrets
 from penstock.transport.commands import (
     CloseConnection,
@@ -142,6 +143,7 @@ class Stream(StreamedResponse):
         self._cancelled = threading.Event()
 
     def __enter__(self) -> Self:
+        warn_if_blocking("model.stream()", "model.astream()")
         try:
             self._before_loop = self._advance_now()
         except BaseException:
@@ -153,6 +155,7 @@ class Stream(StreamedResponse):
         self.close()
 
     def __iter__(self) -> Iterator[StreamChunk]:
+        warn_if_blocking("model.stream()", "model.astream()")
         self._begin_reading()
         return self._read()
 

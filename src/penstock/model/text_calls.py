@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
+from penstock.errors import UsageError
 from penstock.events import Progress, StreamChunk
 from penstock.messages import Message
 from penstock.transport.exchange import Decoding
@@ -14,6 +15,7 @@ from penstock.transport.exchange import Decoding
 if TYPE_CHECKING:
     from penstock.dialects.provenance import Provenance
     from penstock.dialects.stage import TextCalls
+    from penstock.dialects.wrong_dialect import WrongDialect
 
 
 def prompt_for_calls(
@@ -27,8 +29,18 @@ def prompt_for_calls(
     return render(messages, tools, dialect), {**options, "stop": stops} if stops else options
 
 
+def refuse_rescue(calls: str, rescue: bool | Iterable[str]) -> None:
+    """Raise if `rescue` is passed beside the dialect that the text is read in."""
+    if calls != "native" and rescue:
+        raise UsageError(
+            f"rescue finds calls that leaked into the text of a model with native calls; with calls={calls!r} all "
+            "calls are in the text: remove rescue, or calls"
+        )
+
+
 def conversation(calls: str, rescue: bool | Iterable[str], messages: list[Message]) -> Provenance | None:
     """The messages that calls in the text are compared with; None if there is nothing to find in the text."""
+    refuse_rescue(calls, rescue)
     if calls == "native" and not rescue:
         return None
     from penstock.dialects.provenance import Provenance
@@ -49,29 +61,35 @@ def find_calls(
         return decoder
     from penstock.dialects.rescue import LEAKS, Rescue
     from penstock.dialects.stage import TextCalls
+    from penstock.dialects.wrong_dialect import WrongDialect
 
     if calls != "native":
         text_calls = TextCalls(calls, tools, reasoning=True, id_prefix=id_prefix, provenance=provenance)
-        return _TextCallDecoding(decoder, text_calls)
+        return _TextCallDecoding(decoder, text_calls, WrongDialect(calls, tools))
     dialects = LEAKS if rescue is True else rescue or ()
     return _TextCallDecoding(decoder, Rescue(tools, dialects, id_prefix=f"text_{id_prefix}", provenance=provenance))
 
 
 class _TextCallDecoding:
-    """Two stages as one: bytes to chunks, and calls out of the text."""
+    """Stages as one: bytes to chunks, calls out of the text, and a look at the text that remains."""
 
-    def __init__(self, decoder: Decoder, stage: TextCalls) -> None:
+    def __init__(self, decoder: Decoder, *stages: TextCalls | WrongDialect) -> None:
         self._decoder = decoder
-        self._stage = stage
+        self._stages = stages
 
     def feed(self, data: bytes) -> list[StreamChunk]:
-        return self._through(self._decoder.feed(data))
+        return self._through(self._decoder.feed(data), self._stages)
 
     def close(self) -> list[StreamChunk]:
-        return self._through(self._decoder.close()) + self._stage.close()
+        chunks = self._through(self._decoder.close(), self._stages)
+        for number, stage in enumerate(self._stages):
+            chunks += self._through(stage.close(), self._stages[number + 1 :])
+        return chunks
 
     def progress(self) -> Progress:
         return self._decoder.progress()
 
-    def _through(self, chunks: list[StreamChunk]) -> list[StreamChunk]:
-        return [event for chunk in chunks for event in self._stage.feed(chunk)]
+    def _through(self, chunks: list[StreamChunk], stages: Iterable[TextCalls | WrongDialect]) -> list[StreamChunk]:
+        for stage in stages:
+            chunks = [event for chunk in chunks for event in stage.feed(chunk)]
+        return chunks

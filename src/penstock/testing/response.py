@@ -9,7 +9,6 @@ from typing import Any, assert_never
 import msgspec
 from msgspec import Struct
 
-from penstock.errors import UsageError
 from penstock.testing.cuts import Cutting, cuts
 from penstock.testing.faults import Hang, HTMLPage, Mislabelled, Raw, Redirect, Reset, Status
 from penstock.testing.reply import Drop, Reply, Wait
@@ -28,7 +27,7 @@ class Response(Struct, frozen=True):
 
 
 def respond(script: Responder, request: ReceivedRequest, is_strict: bool = False) -> Response | Hang | Reset:
-    """The response of a script to a request; a script that raises gives an HTTP error 500.
+    """The response of a script to a request; a script that raises gives an HTTP error 400, which is not retried.
 
     With `is_strict`, a request that the provider would reject gets its error, and the script is not called.
     """
@@ -37,12 +36,8 @@ def respond(script: Responder, request: ReceivedRequest, is_strict: bool = False
     if is_strict and (rejection := find_rejection(request)):
         return _error(request, Status(rejection.status, rejection.message), rejection.fields)
     try:
-        step = as_step(script(request))
-    except Exception as error:  # noqa: BLE001  # a user's script may raise anything
-        return _error(request, _failed(error))
-    try:
-        return _response(request, step)
-    except UsageError as error:  # the reply cannot be written on this wire
+        return _response(request, as_step(script(request)))
+    except Exception as error:  # noqa: BLE001  # a user's script may raise anything, and its reply hold anything
         return _error(request, _failed(error))
 
 
@@ -92,7 +87,7 @@ def _error(request: ReceivedRequest, fault: Status, fields: Mapping[str, Any] = 
 
 
 def _failed(error: Exception) -> Status:
-    return Status(500, f"the script failed: {type(error).__name__}: {error}")
+    return Status(400, f"the script failed: {type(error).__name__}: {error}")
 
 
 def recut(actions: Iterable[SendAction], cutting: Cutting) -> Iterator[SendAction]:

@@ -1,0 +1,74 @@
+"""`WrongDialect`: notices that a model writes its calls in another dialect than the one that is read.
+
+Such a call is text, so the response looks like a final answer. It stays one, and an `Unknown` says what it looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.dialects.reading.schema import Tools
+from penstock.dialects.registry import find_dialect
+from penstock.dialects.rescue import LEAKS, Rescue
+from penstock.events import Finish, Retry, StreamChunk, Text, ToolCall, ToolCallInvalid, ToolCallStart, Unknown
+
+LOOKED_FOR = (*LEAKS, "react", "llama3_json", "md_json_fence", "bare_json", "pythonic")
+"""The dialects that are looked for: also those that are too much like prose for `Rescue`, as nothing runs here."""
+MAX_WATCHED = 200_000
+"""How many characters of a response are kept to be looked at."""
+
+
+class WrongDialect:
+    """A stage behind `TextCalls` that reports calls in other dialects, if a response has none in its own."""
+
+    def __init__(self, dialect: str, tools: Iterable[Any]) -> None:
+        self._dialect = find_dialect(dialect)[0]
+        self._tools = list(tools)
+        self._has_tools = bool(Tools(self._tools))
+        self._texts: dict[int, list[str]] = {}
+        self._sizes: dict[int, int] = {}
+        self._with_calls: set[int] = set()
+
+    def feed(self, event: StreamChunk) -> list[StreamChunk]:
+        """Returns the event, after a report if it is the end of a response with a call in another dialect."""
+        match event:
+            case Text():
+                self._add(event)
+            case ToolCallStart() | ToolCall() | ToolCallInvalid():
+                self._with_calls.add(event.choice)
+            case Retry():
+                self._restart()
+            case Finish():
+                return [*self._reports(event.choice), event]
+            case _:
+                pass
+        return [event]
+
+    def close(self) -> list[StreamChunk]:
+        """Returns nothing: what is to be reported comes before the `Finish`."""
+        return []
+
+    def _add(self, event: Text) -> None:
+        size = self._sizes.get(event.choice, 0)
+        if size < MAX_WATCHED:
+            self._texts.setdefault(event.choice, []).append(event.text[: MAX_WATCHED - size])
+            self._sizes[event.choice] = size + len(event.text)
+
+    def _restart(self) -> None:
+        self._texts.clear()
+        self._sizes.clear()
+        self._with_calls.clear()
+
+    def _reports(self, choice: int) -> list[StreamChunk]:
+        text = "".join(self._texts.pop(choice, ()))
+        if not text or not self._has_tools or choice in self._with_calls:
+            return []
+        rescue = Rescue(self._tools, [name for name in LOOKED_FOR if name != self._dialect])
+        calls = (event for event in [*rescue.feed(Text(0, text)), *rescue.close()] if isinstance(event, ToolCall))
+        call = next(calls, None)
+        if call is None:
+            return []
+        other = call.origin.removeprefix("text:")
+        note = f"the text looks like a call in the dialect {other!r}, and is read as {self._dialect!r}"
+        return [Unknown({"dialect": other, "name": call.name, "arguments": call.arguments}, note)]

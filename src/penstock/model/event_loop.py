@@ -1,0 +1,34 @@
+"""A warning for blocking calls in async code, which stop every other task of the event loop while they wait."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+_warned: set[str] = set()
+
+
+def warn_if_blocking(call: str, instead: str) -> None:
+    """Warn, once per process, that this call blocks the running event loop; in a notebook, where one always runs, not.
+
+    For a function that the user calls: the warning names the line of that call.
+    """
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or _warned:
+        return
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if _is_notebook():
+        return
+    _warned.add(call)
+    warnings.warn(
+        f"{call} in async code blocks the event loop until it returns; use `{instead}`", RuntimeWarning, stacklevel=3
+    )
+
+
+def _is_notebook() -> bool:
+    """Whether the code runs in a cell of IPython, and so perhaps in the event loop of a notebook."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None
