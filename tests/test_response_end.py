@@ -156,14 +156,14 @@ def test_a_connection_is_reused_after_a_response(wire: str, mode: str) -> None:
         assert (texts, len(connections)) == (["Hi."] * 3, 1)
 
 
-def waits(wire: str, *reads: Any) -> tuple[list[float | None], Any]:
+def waits(wire: str, *reads: Any, clock: Clock | None = None) -> tuple[list[float | None], Any]:
     """The timeouts of the reads of a response, and its turn."""
     exchange = Exchange(
         request=HTTPRequest("http://localhost/v1", {}, b"{}"),
         new_decoding=lambda: Decoder(wire_name(wire)),
         timeouts=Timeouts(first_event=60, idle=30, total=None),
         retries=EAGER,
-        clock=Clock(),
+        clock=clock or Clock(),
         calendar=time.time,
     )
     seen = walk(exchange, OK, *reads)
@@ -180,6 +180,22 @@ def test_usage_after_the_reason_for_the_end_is_read() -> None:
     assert (turn.finish_reason, turn.error, turn.usage.input_tokens) == ("stop", None, 3)
     timeouts, turn = waits("openai-chat", chat(delta(content="Hi")), chat(delta("stop")), b"data: [DONE]\n\n", LATE)
     assert timeouts == pytest.approx([60, 30, 0.5, 0.05])
+    assert (turn.finish_reason, turn.error) == ("stop", None)
+
+
+def test_keep_alives_after_the_reason_do_not_extend_the_grace() -> None:
+    clock = Clock()
+
+    def later(data: bytes) -> Any:
+        def read() -> bytes:
+            clock.now += 0.125
+            return data
+
+        return read
+
+    alive = [later(b"data: ping\n\n"), later(b": ping\n\n"), later(b"data: ping\n\n")]
+    timeouts, turn = waits("openai-chat", chat(delta(content="Hi")), chat(delta("stop")), *alive, LATE, clock=clock)
+    assert timeouts == [60, 30, 0.5, 0.375, 0.25, 0.125]
     assert (turn.finish_reason, turn.error) == ("stop", None)
 
 

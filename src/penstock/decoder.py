@@ -53,6 +53,8 @@ class Decoder:
         A response that is `finished` has no end mark yet; not every provider sends one. Token counts may follow, so
         wait for a moment before you stop.
         """
+        if not self._wire.end_signs.has_any:
+            return "open"
         chunks, self._last = self._last, []
         return self._wire.progress(chunks)
 

@@ -42,6 +42,7 @@ class StreamedResponse:
 
     def __init__(self, exchange: Exchange) -> None:
         self._commands: Commands = exchange.commands()
+        self._clock = exchange.clock
         self._builder = TurnBuilder()
         self._unfolded: deque[StreamChunk] = deque()  # chunks that are not yet in the builder
         self._before_loop: list[StreamChunk] | None = []  # chunks that entering `with` read; None at the end
@@ -198,11 +199,12 @@ class Stream(StreamedResponse):
 
     def _batches(self) -> Generator[list[StreamChunk]]:
         chunks, read, is_cancelled = self._before_loop, self._connection.read, self._cancelled.is_set
+        clock = self._clock
         try:
             while chunks is not None:
                 if chunks:
                     yield chunks
-                if (body := self._body) is None or not body.is_steady() or is_cancelled():
+                if (body := self._body) is None or clock() > body.steady_until or is_cancelled():
                     chunks = self._advance_now()
                     continue
                 try:
@@ -325,7 +327,7 @@ class AsyncStream(StreamedResponse):
 
     async def _next_batch(self) -> list[StreamChunk] | None:
         """The chunks of the next read; None at the end of the exchange."""
-        if (body := self._body) is None or not body.is_steady():
+        if (body := self._body) is None or self._clock() > body.steady_until:
             return await self._advance()
         try:
             if data := await self._connection.read(body.timeout):

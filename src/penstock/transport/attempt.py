@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConnectionFailed, ProviderError, UnexpectedReplyError
-from penstock.events import Error, Finish, Progress, StreamChunk, ToolCall, Usage
+from penstock.events import Error, Finish, Progress, StreamChunk, ToolCall, Unknown, Usage
 from penstock.redaction import Mask
 from penstock.transport.commands import Command, Commands, Deliver, ReadTimedOut, SteadyBody
 from penstock.transport.deadlines import Deadlines
@@ -39,6 +40,9 @@ class Attempt:
         self._rules = rules
         self._mask = mask
         self._redactor = Redactor(mask)
+        self._clock = exchange.clock
+        self._recorder = exchange.recorder
+        self._body = SteadyBody(exchange.timeouts.idle, self._feed, -inf)
         self._progress: Progress = "open"
         self._size = 0
         self._held: list[StreamChunk] = []  # chunks that do not begin the response yet
@@ -50,20 +54,19 @@ class Attempt:
 
     def _open(self) -> Commands:
         """Send the request; raises for an error response."""
-        exchange, start = self._exchange, self._exchange.clock()
+        exchange, start = self._exchange, self._clock()
         head = yield self._deadlines.open(exchange.request)
         if not 200 <= head.status < 300:
             body = yield from self._error_body()
             raise response_error(head.status, head.headers, body, exchange.calendar())
         self._rules.is_accepted = True
-        if exchange.recorder is not None:
-            exchange.recorder.begin(head, start, exchange.clock())
+        if self._recorder is not None:
+            self._recorder.begin(head, start, self._clock())
 
     def _response(self) -> Commands:
-        body = SteadyBody(self._exchange.timeouts.idle, self._feed, self._is_steady)
         while self._progress != "ended" and (data := (yield from self._read())):
             chunks = self._feed(data)
-            if chunks and (yield Deliver(chunks, body if self._is_steady() else None)) is not None:
+            if chunks and (yield Deliver(chunks, self._steady_body())) is not None:
                 break
         if not self._size:
             raise ConnectionFailed("the provider closed the connection without sending a response", retryable=True)
@@ -72,8 +75,8 @@ class Attempt:
         yield Deliver(self._noted(chunks))
         if self._progress == "ended":
             yield from self._drain()
-        if (recorder := self._exchange.recorder) is not None:
-            recorder.end(self._exchange.clock())
+        if self._recorder is not None:
+            self._recorder.end(self._clock())
 
     def _read(self) -> Generator[Command, Any, bytes]:
         """The next bytes of the response; empty at its end, and if no more come after the reason for the end."""
@@ -90,7 +93,8 @@ class Attempt:
         """Wait a moment for the end of the body; what comes after the end mark is only recorded."""
         try:
             while data := (yield self._deadlines.drain()):
-                self._record(data)
+                if self._recorder is not None:
+                    self._recorder.add(data, self._clock())
         except ProviderError:
             pass
 
@@ -102,7 +106,8 @@ class Attempt:
 
     def _feed(self, data: bytes) -> list[StreamChunk]:
         """Decode bytes of the response; returns the chunks to deliver. Raises if the response is not read on."""
-        self._record(data)
+        if self._recorder is not None:
+            self._recorder.add(data, self._clock())
         self._size += len(data)
         if self._size > MAX_RESPONSE_BYTES:
             raise UnexpectedReplyError(
@@ -119,22 +124,21 @@ class Attempt:
                 chunks = self._noted(chunks)
         progress = self.decoding.progress()
         if progress != "open":
-            self._note_end(progress, has_chunks=bool(chunks))
+            self._note_end(progress, chunks)
         return chunks
 
-    def _record(self, data: bytes) -> None:
-        if (recorder := self._exchange.recorder) is not None:
-            recorder.add(data, self._exchange.clock())
-
-    def _note_end(self, progress: Progress, has_chunks: bool) -> None:
+    def _note_end(self, progress: Progress, chunks: list[StreamChunk]) -> None:
         if progress != "finished":
             self._deadlines.end_grace()
-        elif has_chunks or self._progress != "finished":
+        elif self._progress != "finished" or any(not isinstance(chunk, Unknown) for chunk in chunks):
             self._deadlines.begin_grace()
-        self._progress = progress
+        self._progress, self._body.steady_until = progress, -inf
 
-    def _is_steady(self) -> bool:
-        return self._progress == "open" and self._deadlines.are_steady()
+    def _steady_body(self) -> SteadyBody | None:
+        """The body, if the reads that follow are steady."""
+        if self._progress == "open":
+            self._body.steady_until = self._deadlines.steady_until()
+        return self._body if self._clock() <= self._body.steady_until else None
 
     def _first(self) -> list[StreamChunk]:
         """The chunks that were held back, or none as long as they do not begin a response.

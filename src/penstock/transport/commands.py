@@ -54,12 +54,12 @@ class Sleep(Struct, frozen=True):
     seconds: float
 
 
-class SteadyBody(Struct, frozen=True):
-    """The rest of a response that has begun: while `is_steady` returns True, each read has the same timeout."""
+class SteadyBody(Struct):
+    """The rest of a response that has begun: until a time of the exchange's clock, each read has the same timeout."""
 
     timeout: float | None
     feed: Callable[[bytes], list[StreamChunk]]
-    is_steady: Callable[[], bool]
+    steady_until: float
 
 
 class Deliver(Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from penstock.errors import TimedOut
 from penstock.transport.commands import HTTPRequest, OpenRequest, ReadBytes, ReadTimedOut
@@ -58,12 +59,12 @@ class Deadlines:
         """Wait as long as before: the response continues."""
         self._grace = None
 
-    def are_steady(self) -> bool:
-        """Whether the next read of the response has the idle timeout, as the last one had."""
-        if not self.has_event or self._grace is not None:
-            return False
-        idle, self._last = self._timeouts.idle, None
-        return self._total is None or (idle is not None and self._clock() + idle <= self._total)
+    def steady_until(self) -> float:
+        """The time until which each wait of a response that has begun is the idle timeout."""
+        self._last = None  # the total time is not exceeded by such a wait
+        if self._total is None:
+            return inf
+        return -inf if self._timeouts.idle is None else self._total - self._timeouts.idle
 
     def allows(self, delay: float) -> bool:
         """Whether there is time left after a delay."""

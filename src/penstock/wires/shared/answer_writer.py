@@ -14,6 +14,15 @@ NO_ARGUMENTS = "the call has no arguments, and some may have been lost"
 BlockKind = Literal["text", "reasoning", "refusal", ""]
 
 
+class EndSigns:
+    """Whether anything says that a response ends: a reason, an error or an end mark. It costs nothing to look."""
+
+    __slots__ = ("has_any",)
+
+    def __init__(self) -> None:
+        self.has_any = False
+
+
 class AnswerWriter:
     """One answer (choice) of a response. Its methods are named for what the wire read; events go to `out`."""
 
@@ -21,6 +30,7 @@ class AnswerWriter:
         "_at_risk",
         "_blocks",
         "_copies",
+        "_end_signs",
         "_ends",
         "_wire",
         "calls",
@@ -38,13 +48,20 @@ class AnswerWriter:
     )
 
     def __init__(
-        self, out: list[StreamChunk], choice: int, blocks: Numbering, wire: str, at_risk: list[OpenCall] | None = None
+        self,
+        out: list[StreamChunk],
+        choice: int,
+        blocks: Numbering,
+        wire: str,
+        at_risk: list[OpenCall] | None = None,
+        end_signs: EndSigns | None = None,
     ) -> None:
         self.out = out
         self.choice = choice
         self._blocks = blocks
         self._wire = wire
         self._at_risk = [] if at_risk is None else at_risk  # open calls, which a lost frame may damage
+        self._end_signs = end_signs or EndSigns()
         self.open_kind: BlockKind = ""
         self.open_block = -1
         self.calls: list[OpenCall] = []
@@ -126,7 +143,7 @@ class AnswerWriter:
         if self.raw_reason is None:
             self.raw_reason = raw_reason
         if self.finished_at is None:
-            self.finished_at = len(self.out)
+            self.finished_at, self._end_signs.has_any = len(self.out), True
         self.message = self.message or message
 
     def end_calls(self, sealed_by: SealedBy | None) -> None:

@@ -20,7 +20,7 @@ from penstock.framing import Framed, Frames, FramingName, Stray
 from penstock.jsontext.event_surrogates import EventSurrogateJoiner
 from penstock.jsontext.portable import as_json_value
 from penstock.jsontext.scan import MAX_DEPTH, is_too_deep
-from penstock.wires.shared.answer_writer import AnswerWriter
+from penstock.wires.shared.answer_writer import AnswerWriter, EndSigns
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.keep_alive import is_keep_alive, is_keep_alive_value
 from penstock.wires.shared.loose import keep_repeated_keys
@@ -67,6 +67,7 @@ class Wire:
         self.out: list[StreamChunk] = []
         self.answers: dict[int, AnswerWriter] = {}
         self.is_ended = False
+        self.end_signs = EndSigns()
         self.has_known_frames = False  # a frame was of this protocol, even if it had no content
         self._blocks = Numbering(id_prefix)
         self._progress = ResponseProgress(self.answers, self._blocks, self.FINISH)
@@ -250,7 +251,9 @@ class Wire:
         """The writer of this answer."""
         answer = self.answers.get(choice)
         if answer is None:
-            answer = self.answers[choice] = AnswerWriter(self.out, choice, self._blocks, self.name, self._at_risk)
+            answer = self.answers[choice] = AnswerWriter(
+                self.out, choice, self._blocks, self.name, self._at_risk, self.end_signs
+            )
             answer.has_loss = self._has_loss
         return answer
 
@@ -266,6 +269,7 @@ class Wire:
     def error(self, error: Error) -> None:
         """Emits an error of the provider, unless the same one was emitted before (QUIRKS 139)."""
         self._progress.fail(len(self.out))
+        self.end_signs.has_any = True
         self._emit_error(error)
 
     def _emit_error(self, error: Error) -> None:
@@ -308,7 +312,7 @@ class Wire:
 
     def end(self, by_mark: bool = False) -> None:
         """Ends every answer, once. `by_mark` if the stream's end mark came, which confirms the open calls."""
-        self.is_ended = True
+        self.is_ended = self.end_signs.has_any = True
         self._report_not_understood()
         answers = [answer for _, answer in sorted(self.answers.items())] or [self.answer_for()]
         for answer in answers:
