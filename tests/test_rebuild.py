@@ -126,7 +126,7 @@ def test_a_response_whose_tool_had_an_effect_is_kept() -> None:
     run.take(run.run.tool_done(start.key, Outcome((Text(0, "paid"),))))
     count = len(run.log)
     run.crash()
-    assert run.events_since(count) == ["taken", "step_end", "tool_end", "step_start"]
+    assert run.events_since(count) == ["taken", "step_end", "tool_end", "tool_results", "step_start"]
     end = next(event for event in run.log[count:] if isinstance(event, StepEnd))
     assert end.finish_reason == "cut"
     assert [result.text for result in run.run.messages[-1].results] == ["paid", "Not run: the run was interrupted."]
@@ -139,7 +139,7 @@ def test_a_log_never_ends_between_the_end_of_a_response_and_what_follows_from_it
     commands = run.run.ended()
     assert sum(isinstance(command, Emit) for command in commands) == 1
     [unit] = [command.logged for command in commands if isinstance(command, Emit)]
-    assert [event.type for event in unit] == ["step_end", "tool_end", "done"]
+    assert [event.type for event in unit] == ["step_end", "tool_end", "tool_results", "done"]
 
 
 def test_a_decision_is_in_the_log_with_what_it_changed() -> None:
