@@ -37,7 +37,7 @@ def test_a_url_without_remaining_parameters_has_no_question_mark() -> None:
 @pytest.mark.parametrize("query", ["subscription-key", "access_token", "key"])
 def test_an_invalid_base_url_is_reported_without_its_key(query: str) -> None:
     with pytest.raises(penstock.UsageError) as raised:
-        penstock.Model("openai:m", base_url=f"https://h.example/v1?{query}={KEY}").base_url  # noqa: B018
+        penstock.Model("openai:m", base_url=f"ftp://h.example/v1?{query}={KEY}").base_url  # noqa: B018
     assert KEY not in str(raised.value)
 
 

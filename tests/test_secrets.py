@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import pickle
 import stat
@@ -11,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from html import unescape
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -247,6 +249,32 @@ def test_an_error_over_http_is_hidden(is_async: bool) -> None:
             asyncio.run(model.acomplete("Hi")) if is_async else model.complete("Hi")
     assert_hidden(error_output(raised.value), KEY)
     assert raised.value.request_id == "***"
+
+
+@pytest.mark.parametrize("library", ["httpx2", "httpx", "aiohttp"])
+def test_the_logs_of_the_http_client_hide_secrets(library: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    answer = Raw(b'data: {"choices":[]}\n\n', headers={"x-request-id": KEY})
+    options: Any = {"api_key": KEY, "retries": NO_RETRIES, "timeouts": penstock.Timeouts(first_event=60)}
+
+    async def ask_async(url: str) -> None:
+        if library == "aiohttp":
+            await penstock.Model("vllm:m", url, **options).acomplete("Hi")
+            return
+        async with import_module(library).AsyncClient() as client:
+            await penstock.Model("vllm:m", url, client=client, **options).acomplete("Hi")
+
+    with Loopback(lambda _: answer) as server:
+        url = f"{server.base_url('openai-chat')}?api-key={KEY[::-1]}"
+        asyncio.run(ask_async(url))
+        if library != "aiohttp":
+            with import_module(library).Client() as client:
+                penstock.Model("vllm:m", url, client=client, **options).complete("Hi")
+            assert "HTTP Request: POST" in caplog.text
+            assert "x-request-id" in caplog.text
+        penstock.Model("vllm:m", url, **options).complete("Hi")
+    assert_hidden(caplog.text, KEY)
+    assert_hidden(caplog.text, KEY[::-1])
 
 
 def test_a_retry_and_an_error_after_the_start_are_hidden() -> None:

@@ -14,7 +14,7 @@ from functools import cached_property
 from html import unescape
 from itertools import accumulate
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 MIN_SECRET = 8
 """Shorter values are not masked: people write "none" or "test" where a key is required."""
@@ -161,9 +161,9 @@ def _secrets(headers: Mapping[str, str], url: str) -> Iterator[str]:
             yield value
             yield from _parts(value, headers)
     parts = urlsplit(url)
-    for name, value in parse_qsl(parts.query):
-        if is_secret(name):
-            yield value
+    for name, _, value in (pair.partition("=") for pair in parts.query.split("&")):
+        if is_secret(unquote_plus(name)):
+            yield from (value, unquote(value), unquote_plus(value))
     user, colon, password = parts.netloc.rpartition("@")[0].partition(":")
     yield unquote(password if colon else user)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.errors import UsageError
 from penstock.transport.async_pool import LoopPools, loop_pools
+from penstock.transport.client_logs import redacted_logs
 from penstock.transport.commands import OpenRequest, ReadTimedOut, ResponseHead
 from penstock.transport.decompression import DecompressedContent, content_encoding
 from penstock.transport.failures import client_error
@@ -186,7 +187,8 @@ async def _send(client: Any, command: OpenRequest) -> Any:
         request = client.build_request(
             "POST", sent.url, headers=dict(sent.headers), content=sent.body, extensions={"timeout": waits}
         )
-        return await client.send(request, stream=True, follow_redirects=False)
+        with redacted_logs(sent):
+            return await client.send(request, stream=True, follow_redirects=False)
     import aiohttp
 
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=command.connect)

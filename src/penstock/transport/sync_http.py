@@ -8,6 +8,7 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from penstock.errors import UsageError
+from penstock.transport.client_logs import redacted_logs
 from penstock.transport.commands import OpenRequest, ReadTimedOut, ResponseHead
 from penstock.transport.decompression import content_encoding, decompressed
 from penstock.transport.failures import client_error
@@ -52,7 +53,7 @@ class HTTPConnection:
         self._set_deadline(first)  # the timeouts of the client are for each of its reads
         watchdog.watch(self)
         try:
-            with hold.sending():
+            with hold.sending(), redacted_logs(sent):
                 self._response = response = client.send(request, stream=True, follow_redirects=False)
         except Exception as error:
             if self._is_expired:
