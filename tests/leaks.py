@@ -11,6 +11,9 @@ import pytest
 
 from tests.runs import SOON
 
+SHARED = {"penstock-watchdog", "penstock-loop"}
+"""The threads of the process, which no run owns."""
+
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
@@ -19,7 +22,7 @@ def nothing_is_left() -> Iterator[None]:
     gc.freeze()  # older objects are skipped below, which saves most of the time
     yield
     end = time.monotonic() + SOON
-    while left := {one for one in threading.enumerate() if one.is_alive() and "watchdog" not in one.name} - before:
+    while left := {one for one in threading.enumerate() if one.is_alive() and one.name not in SHARED} - before:
         assert time.monotonic() < end, left
         time.sleep(0.01)
     gc.collect()  # an open socket or event loop warns here, and warnings are errors

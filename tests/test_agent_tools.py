@@ -22,6 +22,7 @@ from penstock.run.events import StreamEvent, ToolEnd, ToolProgress, ToolStart
 from penstock.run.outbox import MAX_AHEAD
 from penstock.testing import Reply, Scripted, call, say, wait
 from penstock.tools.tool import Context, Tool, as_tool, tool
+from penstock.transport.loop_thread import shared_loop
 from tests.leaks import nothing_is_left  # noqa: F401
 from tests.runs import SOON, Bench, drive, end_of, events_of, made, on, results, streaming, sync_and_async
 
@@ -485,8 +486,7 @@ def test_a_tool_with_many_reports_does_not_block_callbacks_on_its_loop(kind: str
 
 
 def test_a_run_ends_if_no_loop_for_async_tools_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_loop(main: Any) -> None:
-        main.close()
+    def no_loop() -> None:
         raise OSError(24, "Too many open files")
 
     @tool
@@ -494,7 +494,8 @@ def test_a_run_ends_if_no_loop_for_async_tools_can_be_started(monkeypatch: pytes
         """Look."""
         return "seen"
 
-    monkeypatch.setattr("penstock.agent.loop_thread.asyncio.run", no_loop)
+    shared_loop.close()
+    monkeypatch.setattr("penstock.transport.loop_thread.asyncio.Runner", no_loop)
     [text] = results(end_of(events_of(made([Reply(call("look")), Reply("Done.")], look), "sync")))
     assert "the event loop could not be started" in text
 
@@ -521,6 +522,8 @@ def test_a_tool_that_calls_sys_exit_does_not_end_the_loop() -> None:
 
 
 def test_an_awaitable_result_for_a_closed_run_starts_no_loop() -> None:
+    if (thread := shared_loop.close()) is not None:  # of earlier tests
+        thread.join(SOON)
     has_begun, released = threading.Event(), threading.Event()
 
     async def never() -> None:

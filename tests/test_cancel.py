@@ -24,7 +24,7 @@ from penstock.run.limits import Limits
 from penstock.testing import Hang, Loopback, Reply, always, call, say, wait
 from penstock.tools.tool import Context, as_tool, tool
 from tests.asking import AT_ONCE, serving
-from tests.leaks import nothing_is_left  # noqa: F401
+from tests.leaks import SHARED, nothing_is_left  # noqa: F401
 from tests.runs import (
     MODES,
     SOON,
@@ -155,7 +155,7 @@ def test_a_sync_run_that_is_cancelled_before_the_headers_leaves_no_thread_and_no
                 servers = {one for one in threading.enumerate() if not one.name.startswith("penstock")}
                 running.cancel()
                 end = time.monotonic() + AT_ONCE
-                while {one for one in threading.enumerate() if "watchdog" not in one.name} - servers:
+                while {one for one in threading.enumerate() if one.name not in SHARED} - servers:
                     assert time.monotonic() < end
                     time.sleep(0.01)
                 staller.may_go_on.set()

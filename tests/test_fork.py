@@ -170,3 +170,30 @@ for thread in threads:
 """
     with Loopback(echo) as server:
         run(code, server, "sync")
+
+
+def test_async_tools_of_plain_runs_work_in_a_child() -> None:
+    code = """
+from penstock import Agent, tool
+from penstock.testing import Reply, Scripted, call
+
+@tool
+async def look() -> str:
+    "Look."
+    await asyncio.sleep(0)
+    return "seen"
+
+def run():
+    script = Scripted([Reply(call("look")), Reply("Done.")])
+    assert Agent(Model("openai:gpt", via=script), [look]).run("Hi.").output == "Done."
+
+run()
+pid = os.fork()
+if pid == 0:
+    run()
+    os._exit(0)
+assert ended_well(pid)
+run()
+"""
+    with Loopback(echo) as server:
+        run(code, server, "sync")

@@ -51,6 +51,7 @@ class SyncDriver(Driver):
             return
         self._has_begun = True
         self._variables = copy_context()
+        self._tools.loop.attach()
         with self.lock:
             self._carry_out(self.run.begin())
             if (seconds := self._config.limits.seconds) is not None:

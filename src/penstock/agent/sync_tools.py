@@ -10,11 +10,11 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from penstock.agent.loop_thread import LoopThread
 from penstock.agent.tool_execution import Room, ToolExecution, in_thread
 from penstock.results import Outcome, failure
 from penstock.run.commands import StartTool
 from penstock.tools.tool import Context, Tool
+from penstock.transport.loop_thread import Joinable, RunLoop
 
 End = Callable[[str, Outcome], None]
 
@@ -26,7 +26,7 @@ class SyncTools:
     """
 
     def __init__(self, lock: threading.RLock, end: End) -> None:
-        self.loop = LoopThread()
+        self.loop = RunLoop()
         self._lock = lock
         self._end = end
         self._cancels: dict[str, Callable[[], None]] = {}
@@ -50,12 +50,11 @@ class SyncTools:
         if key in self._cancels:
             self._cancels.pop(key)()
 
-    def close(self) -> list[threading.Thread]:
-        """Close the loop; returns the threads that end soon. A plain function cannot be stopped and may run on."""
-        threads = [thread for execution, thread in self._threads.items() if execution.can_stop]
+    def close(self) -> list[Joinable]:
+        """Cancel the tasks; returns what ends soon. A plain function cannot be stopped and may run on."""
+        threads: list[Joinable] = [thread for execution, thread in self._threads.items() if execution.can_stop]
         self._threads = {}
-        loop = self.loop.close()
-        return threads if loop is None else [*threads, loop]
+        return [*threads, *self.loop.close()]
 
     def _start_on_loop(self, key: str, execution: ToolExecution, room: Room, variables: Variables) -> None:
         def end(task: Future[Any]) -> None:

@@ -14,11 +14,11 @@ from typing import Any, TypeGuard, TypeVar
 
 from msgspec.structs import replace
 
-from penstock.agent.loop_thread import LoopTask
 from penstock.jsontext.values import deep_copy
 from penstock.results import Outcome, as_outcome, failure
 from penstock.run.commands import StartTool
 from penstock.tools.tool import Context, Tool
+from penstock.transport.loop_thread import LoopTask
 
 T = TypeVar("T")
 Report = Callable[[Any], None]

@@ -28,7 +28,7 @@ class LoopPools:
     def __init__(self) -> None:
         self._pools: Pools[Any] = Pools(self._new_session)
         self._sockets: WeakSet[socket.socket] = WeakSet()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: dict[asyncio.Task[None], Any] = {}  # the sessions that tasks close
 
     def lease(self, url: str) -> AnyPool:
         """The pool for a URL; call `release` when the response is closed."""
@@ -48,17 +48,17 @@ class LoopPools:
     async def aclose(self, origin: str = "") -> None:
         """Close the connections to an origin, or all; those of responses that are being read close with these."""
         self.close(origin)
-        while self._closing:
-            await asyncio.wait(set(self._closing))
+        while tasks := {task for task in self._closing if not task.done()}:
+            await asyncio.wait(tasks)
 
     async def close_now(self) -> None:
         """Close all connections, also of responses that are being read."""
-        for session in self._pools.take_all():
+        for session in self._take_all():
             await session.close()
 
     def discard(self) -> None:
         """Close the sockets of a loop that is closed; nothing else can be done with its connections."""
-        for session in self._pools.take_all():
+        for session in self._take_all():
             connector = session.connector
             session.detach()  # else it warns
             for transport in _transports(connector):
@@ -76,8 +76,16 @@ class LoopPools:
     def _close_unused(self) -> None:
         for session in self._pools.take_unused():
             task = asyncio.get_running_loop().create_task(session.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._closing[task] = session
+            task.add_done_callback(self._closed)
+
+    def _closed(self, task: asyncio.Task[None]) -> None:
+        if self._closing[task].closed:  # else the task was cancelled, because the loop ends
+            del self._closing[task]
+
+    def _take_all(self) -> list[Any]:
+        sessions = [*self._pools.take_all(), *self._closing.values()]
+        return [session for session in sessions if not session.closed]
 
     def _new_session(self, address: Address) -> Any:
         import aiohttp

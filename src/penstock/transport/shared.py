@@ -1,8 +1,9 @@
-"""What all models of a process share, and how it is closed: the connection pools of sync and of async code."""
+"""What a process shares, and how it is closed: the connection pools, and the event loop of plain code."""
 
 from __future__ import annotations
 
 from penstock.transport.async_pool import aclose_pools, close_pools
+from penstock.transport.loop_thread import shared_loop
 from penstock.transport.sync_pool import sync_pools
 
 
@@ -10,13 +11,16 @@ def close() -> None:
     """Close the connections that models keep open for later requests.
 
     A response that is being read is not affected: its connection is closed at its end. The connections of other event
-    loops are closed by these loops, soon. A later request opens new connections.
+    loops are closed by these loops, soon. The event loop on which plain runs call async tools is closed as well, with
+    what is left on it. Both are opened again when they are needed.
     """
     sync_pools.close()
+    shared_loop.close()
     close_pools()
 
 
 async def aclose() -> None:
     """Close the connections that models keep open, as `close` does; those of this event loop are closed afterwards."""
     sync_pools.close()
+    shared_loop.close()
     await aclose_pools()

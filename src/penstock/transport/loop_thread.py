@@ -1,24 +1,43 @@
-"""An event loop in a thread, for async tools and callbacks of a run in plain code."""
+"""Event loops in threads, for the async tools, callbacks and keys of plain code.
+
+All plain code of a process shares one loop, so that an async client which a tool keeps works in the next run too: it
+belongs to the loop on which it was opened. The loop runs until `penstock.close()` or the end of the process.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from contextvars import Context as Variables
-from typing import Any
+from typing import Any, Protocol
+
+from penstock.transport.forks import after_fork
 
 Ended = tuple[Any, BaseException | None]
 
 
-class LoopThread:
-    """The event loop of a run in plain code, shared by all its async tools and callbacks.
+CLOSING_SECONDS = 1.0
+"""How many seconds the end of the process waits for the shared loop."""
 
-    It starts when it is first needed; a `RuntimeError` if it cannot.
-    """
+
+class Joinable(Protocol):
+    """A thread or a task, for which another thread can wait."""
+
+    def join(self, timeout: float) -> None: ...
+
+
+class LoopThread:
+    """An event loop in a thread of its own. It starts when it is first needed; a `RuntimeError` if it cannot."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, also in a child process, which does not have the thread of its parent."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop
@@ -59,7 +78,11 @@ class LoopThread:
 
     def _run(self, started: Future[None]) -> None:
         try:
-            asyncio.run(self._main(started))
+            with asyncio.Runner() as runner:
+                main = runner.get_loop().create_task(self._main(started))
+                while not main.done():
+                    with suppress(RuntimeError):  # a tool stopped the loop, on which others run
+                        runner.get_loop().run_until_complete(main)
         except Exception as error:  # noqa: BLE001  # whoever waits for it gets the error
             if not started.done():
                 started.set_exception(RuntimeError(f"the event loop could not be started: {error}"))
@@ -85,20 +108,29 @@ class LoopTask(Future[Any]):
         self._work = work
         self._task: asyncio.Task[Ended] | None = None
         self._is_cancelled = False
+        self._thread: threading.Thread | None = None  # of the loop, once it has begun
 
     def begin(self, variables: Variables) -> None:
+        self._thread = threading.current_thread()
         self._task = self._loop.create_task(self._guarded(), context=variables)
         self._task.add_done_callback(self._end)
         if self._is_cancelled:
             self._task.cancel()
 
     def stop(self) -> None:
-        """Cancel it."""
+        """Cancel it, once: it may have to clean up."""
+        if self._is_cancelled:
+            return
         self._is_cancelled = True
         try:
             self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
         except RuntimeError:  # the loop is closed, so the task has ended
             pass
+
+    def join(self, timeout: float) -> None:
+        """Wait until it has ended, unless this is the thread of its loop."""
+        if threading.current_thread() is not self._thread:
+            wait([self], timeout)
 
     async def _guarded(self) -> Ended:
         try:
@@ -116,3 +148,53 @@ class LoopTask(Future[Any]):
             self.set_exception(error)
         else:
             self.set_result(value)
+
+
+class RunLoop:
+    """The event loop for one run: the shared one, and which of its tasks belong to the run.
+
+    A run that is read on the shared loop itself blocks it, so that it gets a loop of its own.
+    """
+
+    def __init__(self) -> None:
+        self._loop = shared_loop
+        self._tasks: set[LoopTask] = set()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the thread of the loop, which must not block."""
+        return self._loop.is_here
+
+    def attach(self) -> None:
+        """Choose the loop; called by the thread that reads the run."""
+        if shared_loop.is_here:
+            self._loop = LoopThread()
+
+    def begin(self, work: Coroutine[Any, Any, Any], variables: Variables) -> LoopTask:
+        """Start a coroutine on the loop, with these context variables."""
+        task = self._loop.begin(work, variables)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: Future[Any]) -> None:
+        self._tasks.discard(task)
+
+    def close(self) -> list[Joinable]:
+        """Cancel the tasks of the run; returns what may take a while to end."""
+        tasks, self._tasks = list(self._tasks), set()
+        for task in tasks:
+            task.stop()
+        thread = None if self._loop is shared_loop else self._loop.close()
+        return [*tasks, *([] if thread is None else [thread])]
+
+
+shared_loop = LoopThread()
+after_fork(shared_loop.reset)
+
+
+@atexit.register
+def _close_shared_loop() -> None:
+    """Let the loop close its async generators and connections."""
+    if (thread := shared_loop.close()) is not None:
+        thread.join(CLOSING_SECONDS)

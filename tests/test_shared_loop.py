@@ -1,0 +1,150 @@
+"""The event loop that all plain runs of a process share: clients that tools keep, nested runs, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock import Agent, tool
+from penstock.testing import Loopback, Reply, always, call
+from penstock.transport.loop_thread import shared_loop
+from tests.asking import LONG, PATIENCE, model_at, within
+from tests.runs import made
+from tests.test_streams import until
+
+
+def agent_with(function: Any) -> Agent[Any]:
+    """An agent that calls the tool once in each run."""
+    return made([Reply(call(function.name)), Reply("Done.")] * 10, function)
+
+
+def loop_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "penstock-loop"]
+
+
+def test_an_async_client_that_a_tool_keeps_works_in_the_next_run() -> None:
+    loops: set[Any] = set()
+    queue: asyncio.Queue[int] | None = None
+    echoed: list[int] = []
+    tasks: list[asyncio.Task[None]] = []
+
+    async def echo(queue: asyncio.Queue[int]) -> None:
+        while True:
+            echoed.append(await queue.get())
+
+    @tool
+    async def look() -> str:
+        """Use a client with a task of its own, as clients of databases have."""
+        nonlocal queue
+        loops.add(asyncio.get_running_loop())
+        if queue is None:
+            queue = asyncio.Queue()
+            tasks.append(asyncio.create_task(echo(queue)))
+        queue.put_nowait(len(echoed))
+        return "seen"
+
+    agent = agent_with(look)
+    for _ in range(3):
+        assert agent.run("Hi.").output == "Done."
+    until(lambda: len(echoed) == 3)
+    assert len(loops) == 1
+    assert not tasks[0].done()
+    penstock.close()
+    until(tasks[0].done)
+
+
+def test_a_model_that_a_tool_asks_keeps_its_connection() -> None:
+    with Loopback(always("Inner.")) as server:
+        model = model_at(server)
+
+        @tool
+        async def ask() -> str:
+            """Ask a model."""
+            return (await model.acomplete("Hi.")).text
+
+        agent = agent_with(ask)
+        for _ in range(3):
+            assert agent.run("Hi.").output == "Done."
+    penstock.close()
+
+
+@pytest.mark.filterwarnings("ignore:agent.run.. in async code")
+def test_a_plain_run_within_an_async_tool_of_a_plain_run_ends() -> None:
+    @tool
+    async def inner() -> str:
+        """Wait a moment."""
+        await asyncio.sleep(0)
+        return "inner"
+
+    @tool
+    async def outer() -> str:
+        """Run another agent, which blocks the loop."""
+        return agent_with(inner).run("Hi.").output
+
+    with within(LONG):
+        assert agent_with(outer).run("Hi.").output == "Done."
+    until(lambda: len(loop_threads()) <= 1)
+
+
+def test_a_tool_that_stops_the_loop_does_not_break_later_runs() -> None:
+    @tool
+    async def stop() -> str:
+        """Stop the loop."""
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+        return "stopped"
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    with within(LONG):
+        agent_with(stop).run("Hi.")
+        assert agent_with(look).run("Hi.").output == "Done."
+
+
+def test_cancelling_a_run_leaves_the_tools_of_other_runs_alone() -> None:
+    has_begun, may_end, ends = threading.Event(), threading.Event(), list[str]()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        has_begun.set()
+        await asyncio.to_thread(may_end.wait, PATIENCE)
+        return "ended"
+
+    @tool
+    async def hang() -> str:
+        """Hang."""
+        await asyncio.sleep(PATIENCE)
+        return "never"
+
+    other = threading.Thread(target=lambda: ends.append(agent_with(wait).run("Hi.").output))
+    other.start()
+    assert has_begun.wait(PATIENCE)
+    with agent_with(hang).stream("Hi.") as run:
+        for event in run:
+            if event.type == "tool_start":
+                run.cancel()
+    may_end.set()
+    other.join(PATIENCE)
+    assert ends == ["Done."]
+
+
+def test_closing_ends_the_thread_of_the_loop() -> None:
+    @tool
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    for _ in range(2):
+        assert agent_with(look).run("Hi.").output == "Done."
+        assert loop_threads()
+        penstock.close()
+        until(lambda: not loop_threads())
+    assert not shared_loop.is_here
