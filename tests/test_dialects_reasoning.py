@@ -88,3 +88,23 @@ def test_reasoning_with_many_marks_is_linear(size: int) -> None:
         return lambda: events_of("hermes", [text[at : at + size] for at in range(0, len(text), size)])
 
     assert_linear(prepare, 100)
+
+
+@pytest.mark.parametrize(("dialect", "opener", "closer"), CASES)
+def test_a_call_in_closed_reasoning_is_text_if_reasoning_is_not_separated(
+    dialect: str, opener: str, closer: str
+) -> None:
+    text = f"{opener}I could write {call_of(dialect)} or not.{closer}No."
+    whole = parse(TextParser(dialect, TOOLS), [text])
+    assert calls_of(whole) == []
+    assert text_of(whole) == text
+    for pieces in cuttings(text):
+        assert parse(TextParser(dialect, TOOLS), pieces) == whole, pieces
+
+
+def test_a_call_after_or_in_open_reasoning_is_a_call_if_reasoning_is_not_separated() -> None:
+    for text in (f"<think>Hm.</think>{call_of('hermes')}", f"<think>Hm.{call_of('hermes')}", call_of("hermes")):
+        whole = parse(TextParser("hermes", TOOLS), [text])
+        assert calls_of(whole) == [("find", {"q": "x"})]
+        assert text_of(whole).strip() == text.removesuffix(call_of("hermes")).strip()
+        assert parse(TextParser("hermes", TOOLS), text) == whole

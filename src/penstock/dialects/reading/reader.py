@@ -148,19 +148,21 @@ class Reader:
             yield from source.space()
         else:
             source.release()
+            yield from self._reason((closer,))
 
     def _reason(self, closers: tuple[str, ...]) -> Reading[None]:
         """Reads reasoning up to one of its closing marks. A call in reasoning that is never closed is a call.
 
-        A call is therefore held back until it is known which it is. If the text was cut, that is not known.
+        A call is therefore held back until it is known which it is. If the text was cut, that is not known. Reasoning
+        that is not separated is text, and so is its closing mark.
         """
         source = self._source
-        source.output.kind = Reasoning
+        if source.splits_reasoning:
+            source.output.kind = Reasoning
         marks = marks_of(*closers, *filter(None, self._marks.opens))
         while mark := (yield from source.flow(source.output.add, marks)):
             if mark in closers:
-                self._end_reasoning()
-                yield from source.space()
+                yield from self._close_reasoning(mark)
                 return
             if (yield from self._is_in_code_of_reasoning(mark)):
                 self._add_code(mark)
@@ -173,6 +175,14 @@ class Reader:
                     break
             source.output.add(text)
         self._end_reasoning()
+
+    def _close_reasoning(self, mark: str) -> Reading[None]:
+        if self._source.splits_reasoning:
+            self._end_reasoning()
+            yield from self._source.space()
+        else:
+            self._source.output.add(mark)
+            self._end_reasoning()
 
     def _end_reasoning(self) -> None:
         self._source.output.kind = Text
