@@ -6,7 +6,8 @@ import asyncio
 import dataclasses
 import threading
 import time
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import pydantic
@@ -62,6 +63,7 @@ NESTED: list[tuple[Any, Any]] = [
     (float | None, lambda x: x),
     (complex, lambda x: x),
     (list[float], lambda x: [1, x]),
+    (Iterable[float], lambda x: [1, x]),
     (dict[str, list[float]], lambda x: {"a": [1, x]}),
     (tuple[str, float], lambda x: ["nan", x]),
     (set[float], lambda x: [x]),
@@ -73,6 +75,7 @@ NESTED: list[tuple[Any, Any]] = [
     (Pair, lambda x: [x]),
     (Annotated[float, pydantic.AfterValidator(Wrapped)], lambda x: x),
     (Annotated[float, Field(lt=1e300)] | None, lambda x: x),
+    (Order, lambda x: {"lines": [{"amount": 1, "currency": "nan"}, {"amount": x}]}),
 ]
 
 
@@ -96,7 +99,18 @@ def test_words_and_defaults_may_look_like_infinity() -> None:
     assert taking(str | float).check({"x": "inf"}) == {"x": "inf"}
     assert taking(list[str]).check({"x": ["Nan", "Infinity", "1e999"]}) == {"x": ["Nan", "Infinity", "1e999"]}
     assert taking(Money).check({"x": {"amount": 1}})["x"].limit == float("inf")
+    assert taking(Money).check({"x": {"amount": 1, "currency": "nan"}})["x"].currency == "nan"
+    assert taking(Literal["nan", "b"]).check({"x": "nan"}) == {"x": "nan"}
     assert taking(int).check({"x": 10**400}) == {"x": 10**400}
+
+
+def test_a_document_in_a_string_has_no_infinite_numbers() -> None:
+    made = taking(pydantic.Json[dict[str, float]])
+    assert made.check({"x": '{"a": 1.5}'}) == {"x": {"a": 1.5}}
+    for text in ('{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', '{"a": "inf"}'):
+        with pytest.raises(ArgumentsError):
+            made.check({"x": text})
+    assert taking(str).check({"x": "[inf]"}) == {"x": "[inf]"}
 
 
 class Physics(pydantic.BaseModel):

@@ -14,6 +14,8 @@ from typing import Any
 from penstock.tools.argument_errors import ArgumentProblem, Place
 
 _NUMBER = re.compile(r"\s*[+-]?(?:nan|inf|[\d.(])", re.IGNORECASE)
+_DOCUMENT = re.compile(r"\s*[\[{]")
+_INFINITE_INSIDE = re.compile(r"nan|inf|e\+?\d{3}|\d{300}", re.IGNORECASE)
 _MESSAGE = "must be a finite number"
 
 
@@ -33,18 +35,30 @@ def infinite_candidates(name: str, value: Any) -> list[ArgumentProblem]:
     ]
 
 
-def has_infinite(value: Any) -> bool:
-    """Whether a converted value contains a number that is not finite, also in the fields of objects."""
-    pending, seen = [value], set[int]()
+def count_infinite(value: Any) -> int:
+    """How many numbers in a converted value are not finite, also in the fields of objects. It reads iterators."""
+    count, pending, seen = 0, [value], set[int]()
     while pending:
         one = pending.pop()
         if isinstance(one, float | complex):
-            if not cmath.isfinite(one):
-                return True
+            count += not cmath.isfinite(one)
         elif not isinstance(one, str | bytes | int) and one is not None and id(one) not in seen:
             seen.add(id(one))
             pending.extend(_inside(one))
-    return False
+    return count
+
+
+def with_finite(value: Any) -> Any:
+    """The JSON value, with a zero for everything that is not finite if it is converted to a number."""
+    match value:
+        case dict():
+            return {key: with_finite(item) for key, item in value.items()}
+        case list():
+            return [with_finite(item) for item in value]
+        case str():
+            return "0" if _may_be_infinite(value) else value
+        case _:
+            return 0 if _may_be_infinite(value) else value
 
 
 def _may_be_infinite(value: Any) -> bool:
@@ -55,6 +69,8 @@ def _may_be_infinite(value: Any) -> bool:
             return not cmath.isfinite(value)
         case int():
             return abs(value) > sys.float_info.max
+        case str() if _DOCUMENT.match(value):  # which a type may decode
+            return bool(_INFINITE_INSIDE.search(value))
         case str() if _NUMBER.match(value):
             try:
                 return not cmath.isfinite(complex(value))
@@ -83,7 +99,7 @@ def _inside(value: Any) -> Iterable[Any]:
     match value:
         case Mapping():
             return [*value.keys(), *value.values()]
-        case Sequence() | Set():
+        case Sequence() | Set() | Iterator():  # pydantic converts an `Iterable[float]` while it is read
             return value
         case _:
             slots = [name for kind in type(value).__mro__ for name in _slots(kind)]

@@ -35,7 +35,7 @@ from penstock.tools.argument_errors import (
     raise_problems,
     unknown_argument,
 )
-from penstock.tools.finite import has_infinite, infinite_candidates, infinite_numbers
+from penstock.tools.finite import count_infinite, infinite_candidates, infinite_numbers, with_finite
 from penstock.tools.schema_form import map_schemas
 from penstock.tools.signature import NO_DEFAULT, Parameter, Signature
 
@@ -88,10 +88,21 @@ class TypedArgument:
             return pydantic_problems(name, value, error.errors(include_url=False))
         except (TypeError, ValueError, RecursionError) as error:
             return [ArgumentProblem((name,), message=f"cannot be read: {error}", shows_value=False)]
-        if not self._takes_infinite and (candidates := infinite_candidates(name, value)) and has_infinite(converted):
+        if not self._takes_infinite and (candidates := infinite_candidates(name, value)) and self._is_infinite(value):
             return candidates
         values[name] = converted
         return []
+
+    def _is_infinite(self, value: Any) -> bool:
+        """Whether the argument becomes a number that is not finite, and not only defaults of the program do."""
+        from pydantic import ValidationError
+
+        assert self.adapter is not None
+        try:
+            count = count_infinite(self.adapter.validate_json(json.dumps(value)))
+            return count > 0 and count > count_infinite(self.adapter.validate_json(json.dumps(with_finite(value))))
+        except (ValidationError, TypeError, ValueError):  # a zero does not fit
+            return True
 
     def schema(self, type_schema: Mapping[str, Any]) -> Json:
         """The schema of its type, with the description and the default of the parameter."""
