@@ -25,7 +25,7 @@ from penstock.agent.options import AgentOptions
 from penstock.errors import UsageError
 from penstock.events import Fault, Usage
 from penstock.history.read import as_messages
-from penstock.messages import History, join_messages
+from penstock.messages import History, Message, join_messages
 from penstock.model.checks import check_option_names, check_types
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.model import Model
@@ -216,6 +216,12 @@ class Agent(Generic[Deps]):
     def _new_run(self, prompt: Any, messages: Any, unknown: Iterable[str]) -> Run:
         check_option_names(unknown, (), Agent, "a run", REQUEST_OPTIONS)
         expect_model(self.config.model)
+        return Run(
+            self.first_messages(prompt, messages), self.config.policies, self.config.limits, self.config.run_repaired
+        )
+
+    def first_messages(self, prompt: Any = None, messages: Any = None) -> list[Message]:
+        """The messages with which a run starts: those of a history, and a prompt."""
         if isinstance(messages, str):
             raise UsageError("messages is a string: pass text as the prompt; messages is a history, a list of messages")
         history = [] if messages is None else as_messages(messages)
@@ -224,7 +230,7 @@ class Agent(Generic[Deps]):
             raise UsageError("there is nothing to answer: pass a prompt, or messages to continue from")
         if history and request and history[-1].role == request[0].role == "user":  # its last question has no answer
             history[-1:], request[:1] = [join_messages(history[-1], request[0])], []
-        return Run([*history, *request], self.config.policies, self.config.limits, self.config.run_repaired)
+        return [*history, *request]
 
 
 def _result(run: AgentRun | AsyncAgentRun) -> RunResult:

@@ -14,6 +14,7 @@ from penstock.agent.config import AgentConfig
 from penstock.agent.sync_driver import SyncDriver
 from penstock.events import Usage
 from penstock.history.read import as_messages
+from penstock.log.store import OwnedRun
 from penstock.messages import History
 from penstock.model.event_loop import warn_if_blocking
 from penstock.run.envelope import Key, sign
@@ -115,8 +116,8 @@ class RunReader(Generic[D]):
 class AgentRun(RunReader[SyncDriver]):
     """A run that is read in plain code: `with agent.stream(...) as run: for event in run: …`."""
 
-    def __init__(self, config: AgentConfig, run: Run, deps: Any) -> None:
-        super().__init__(SyncDriver(config, run, deps))
+    def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None = None) -> None:
+        super().__init__(SyncDriver(config, run, deps, owned))
         self._events: Iterator[StreamEvent] | None = None  # for `next`
 
     def __enter__(self) -> Self:
@@ -164,8 +165,8 @@ class AgentRun(RunReader[SyncDriver]):
 class AsyncAgentRun(RunReader[AsyncDriver]):
     """A run that is read in async code: `async with agent.astream(...) as run: async for event in run: …`."""
 
-    def __init__(self, config: AgentConfig, run: Run, deps: Any) -> None:
-        super().__init__(AsyncDriver(config, run, deps))
+    def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None = None) -> None:
+        super().__init__(AsyncDriver(config, run, deps, owned))
         self._events: AsyncIterator[StreamEvent] | None = None  # for `anext`
 
     async def __aenter__(self) -> Self:

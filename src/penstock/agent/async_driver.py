@@ -19,6 +19,8 @@ from penstock.agent.driver import FOLD_SIZE, MAX_CHECKS, MAX_WAIT, PAUSE, Driver
 from penstock.agent.timers import Timers
 from penstock.agent.tool_execution import ToolExecution, in_own_thread
 from penstock.errors import UsageError
+from penstock.log.outbox import LoggedOutbox
+from penstock.log.store import Input, OwnedRun
 from penstock.messages import Message
 from penstock.model.stream import AsyncStream
 from penstock.results import Outcome, failure
@@ -31,8 +33,8 @@ from penstock.run.outbox import MAX_AHEAD, Gate
 class AsyncDriver(Driver):
     """Drives a run that is read in async code. All of it happens on one event loop."""
 
-    def __init__(self, config: AgentConfig, run: Run, deps: Any) -> None:
-        super().__init__(config, run, deps)
+    def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None = None) -> None:
+        super().__init__(config, run, deps, owned)
         self._arrived = asyncio.Event()
         self._has_room = asyncio.Event()
         self._inbox: deque[tuple[str, Any]] = deque()  # progress that threads have reported
@@ -55,8 +57,10 @@ class AsyncDriver(Driver):
             raise UsageError("the run has not begun: enter it first, with `async with`, on its loop") from None
         self._has_begun = True
         self._variables = copy_context()
+        self._open_log()
         self._carry_out(self.run.begin())
-        if (seconds := self._config.limits.seconds) is not None:
+        self._take_inputs()
+        if (seconds := self._seconds_left) is not None:
             self._timers.start("", seconds, partial(self._happened, self._expired))
 
     def cancel(self, why: str) -> None:
@@ -98,9 +102,14 @@ class AsyncDriver(Driver):
     async def close(self) -> None:
         """Cancel the run if it has not ended, and wait until its tasks have ended, at most `MAX_WAIT` seconds."""
         self._is_closed = True
-        if self.done is None:
+        if self._is_given_back and self._lost is None and self.done is None:
+            self._give_back()
+        elif self.done is None:
             self.cancel("the reader closed the run")
         self._timers.close()
+        end = time.monotonic() + MAX_WAIT
+        while not self._outbox.is_written and time.monotonic() < end:  # noqa: ASYNC110  # another thread writes
+            await asyncio.sleep(PAUSE)
         for check in self._checks:
             check.cancel()
         tasks = (*self._checks, *self._tools.values(), self._model_task)
@@ -110,6 +119,16 @@ class AsyncDriver(Driver):
         self._model_task = None
         if left:
             await asyncio.wait(left, timeout=MAX_WAIT)
+
+    def _give_back(self) -> None:
+        """Stop everything here, so that another worker can go on with the run."""
+        assert isinstance(self._outbox, LoggedOutbox)
+        self._is_cancelled = self._is_left = True
+        self._stop_asking()
+        for key in list(self._tools):
+            self._stop_tool(key)
+        self._outbox.drop()
+        self._outbox.release()
 
     def abandon(self) -> None:
         """Nobody can read the run any more: cancel it, soon, because an object may be freed at any moment."""
@@ -182,6 +201,37 @@ class AsyncDriver(Driver):
         finally:
             await self.close()
 
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    def _on_committed(self, units: int) -> None:
+        self._on_loop(partial(self._committed, units))
+
+    def _committed(self, units: int) -> None:
+        assert isinstance(self._outbox, LoggedOutbox)
+        self._outbox.committed(units)
+        self._arrived.set()  # also if there is nothing to read: the run may have to pause
+
+    def _on_input(self, wanted: Input) -> None:
+        self._on_loop(partial(self._take_input, wanted))
+
+    def _take_input(self, wanted: Input) -> None:
+        assert isinstance(self._outbox, LoggedOutbox)
+        self._outbox.inputs = (wanted.number,)
+        self._is_cancelled |= wanted.kind == "cancel"
+        self._happened(partial(self._input_commands, wanted))
+        self._outbox.acknowledge()
+
+    def _on_lost(self, error: Exception) -> None:
+        self._on_loop(partial(self._lose, error))
+
+    def _lose(self, error: Exception) -> None:
+        self._lost = error
+        self._is_cancelled = True
+        self._outbox.drop()
+        self._outbox.items.append(self._raise_lost)
+        self._arrived.set()
+        self._stop_asking()
+
     # -- the machine -----------------------------------------------------------------------------------------------
 
     def _happened(self, step: Callable[[], list[Command]]) -> None:
@@ -189,12 +239,12 @@ class AsyncDriver(Driver):
         self._carry_out(self._guarded(step))
 
     def _carry_out(self, commands: list[Command]) -> None:
-        for command in commands:
+        for command in () if self._is_left else commands:
             match command:
                 case Emit():
-                    self._outbox.put(command.events)
-                    self._arrived.set()
-                    if isinstance(last := command.events[-1], Done):
+                    if self._outbox.put(command.events, command.log):
+                        self._arrived.set()
+                    if command.events and isinstance(last := command.events[-1], Done):
                         self._remember(last)
                 case AskModel() | StartTool(awaits_reader=True):
                     self._hold(partial(self._reached, command))
@@ -212,11 +262,13 @@ class AsyncDriver(Driver):
 
     def _hold(self, gate: Gate) -> None:
         """Call this when the reader asks for the event after everything emitted so far."""
-        self._outbox.hold(gate)
-        self._arrived.set()
+        if self._outbox.hold(gate):
+            self._arrived.set()
 
     def _reached(self, command: AskModel | StartTool) -> None:
         """The reader has come to a command that waited."""
+        if not self._is_cancelled and not self._owns_run():
+            raise self._lost_error
         if self._is_cancelled or not self.run.reached(command):
             return
         if isinstance(command, StartTool):

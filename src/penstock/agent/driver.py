@@ -12,14 +12,18 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from penstock.agent.config import AgentConfig
-from penstock.errors import AlreadyReadError, ProviderError, UsageError
+from penstock.errors import AlreadyReadError, ArgumentsError, ProviderError, UsageError
 from penstock.events import Error, Text, ToolCall, ToolCallInvalid, ToolCallStart
+from penstock.log.flusher import RunCallbacks, RunWriter, flusher_of
+from penstock.log.outbox import LoggedOutbox
+from penstock.log.store import Input, LostRunError, OwnedRun, ProvidedResult
 from penstock.results import Outcome, as_outcome
 from penstock.run.commands import CheckApproval, Command, StartTool
-from penstock.run.events import Done, StepEnd, StepStart, StreamEvent, ToolEnd, is_chunk
+from penstock.run.events import Decision, Done, Said, StepEnd, StepStart, StreamEvent, ToolEnd, is_chunk
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
 from penstock.tools.tool import Context
@@ -43,15 +47,19 @@ FOLD_SIZE = 50
 class Driver:
     """The state of a run that both drivers share: `SyncDriver` for plain code, `AsyncDriver` for async code."""
 
-    def __init__(self, config: AgentConfig, run: Run, deps: Any) -> None:
+    def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None = None) -> None:
         self.run = run
+        self._owned = owned
+        self._log: RunWriter | None = None
+        self._lost: Exception | None = None
+        self._is_left = False  # this process does not go on with the run
         self.done: Done | None = None
         self.error: Exception | None = None
         self.first_message = len(run.messages)  # of this run
         self._config = config
         self._policies = config.policies
         self._deps = deps
-        self._outbox = Outbox()
+        self._outbox = Outbox() if owned is None else LoggedOutbox()
         self._variables = copy_context()  # which tools see: those of the code that began the run
         self._has_begun = False
         self._is_read = False
@@ -63,6 +71,75 @@ class Driver:
         """Bring the history up to what the reader has read."""
         self.run.fold(sum(is_chunk(event) for event in self._outbox.unread_events))
 
+    def _open_log(self) -> None:
+        if self._owned is not None:
+            callbacks = RunCallbacks(self._on_committed, self._on_input, self._on_lost)
+            self._log = flusher_of(self._owned.store).open(self._owned.claim, callbacks, self._owned.inputs)
+            assert isinstance(self._outbox, LoggedOutbox)
+            self._outbox.writer = self._log
+
+    def _take_inputs(self) -> None:
+        """Take what other processes wanted of the run before this one owned it."""
+        for wanted in self._owned.inputs if self._owned else ():
+            self._take_input(wanted)
+
+    def _take_input(self, wanted: Input) -> None:
+        raise NotImplementedError
+
+    @property
+    def _seconds_left(self) -> float | None:
+        """The time limit of the run, less what earlier owners have used of it."""
+        if (seconds := self._config.limits.seconds) is None:
+            return None
+        return max(0.0, seconds - (self._owned.seconds if self._owned else 0.0))
+
+    def _on_committed(self, units: int) -> None:
+        """The log has this many units more. Called by the flusher, like the two below."""
+        raise NotImplementedError
+
+    def _on_input(self, wanted: Input) -> None:
+        """Another process wants something of the run."""
+        raise NotImplementedError
+
+    def _on_lost(self, error: Exception) -> None:
+        """This process must not go on with the run."""
+        raise NotImplementedError
+
+    def _raise_lost(self) -> None:
+        assert self._lost is not None
+        raise self._lost
+
+    def _owns_run(self) -> bool:
+        """Whether a tool may start, or a request be sent: the lease of this process still lasts."""
+        return self._log is None or self._log.is_owner
+
+    @property
+    def _lost_error(self) -> LostRunError:
+        assert self._log is not None
+        return LostRunError(f"another worker may have taken over the run {self._log.claim.run_id}: its lease has ended")
+
+    @property
+    def _is_given_back(self) -> bool:
+        """Whether the run goes on elsewhere if its reader leaves."""
+        return self._owned is not None and self._owned.outlives_reader and not self.run.is_over
+
+    def _input_commands(self, wanted: Input) -> list[Command]:
+        """What follows from an input of another process; nothing if it came too late, or does not fit."""
+        try:
+            match wanted.kind:
+                case "decide":
+                    decision = msgspec.json.decode(wanted.body, type=Decision)
+                    return self.run.decide(decision.call_id, decision.approved, decision.arguments, decision.reason)
+                case "provide":
+                    result = msgspec.json.decode(wanted.body, type=ProvidedResult)
+                    return self.run.provide(result.call_id, provided(result.value, result.is_error))
+                case "say":
+                    return self.run.say(msgspec.json.decode(wanted.body, type=Said).message)
+                case "cancel":
+                    return self.run.cancel(wanted.body.decode("utf-8", "replace"), self._outbox.drop())
+        except (UsageError, ArgumentsError, msgspec.MsgspecError):
+            return []
+
     def _check_open(self) -> None:
         if self.done is not None and self.done.reason == "paused":
             raise UsageError("the run is paused: continue it with Agent.resume(run.dump()), and answer there")
@@ -70,7 +147,7 @@ class Driver:
     @property
     def _should_pause(self) -> bool:
         """Whether a reader who has read everything would wait for somebody else."""
-        is_idle = not self._outbox.items and self.done is None
+        is_idle = self._outbox.is_idle and self.done is None
         return is_idle and self._config.approvals == "pause" and self.run.is_waiting
 
     def _claim(self) -> None:
@@ -117,7 +194,12 @@ class Driver:
 
     def _context(self, start: StartTool, report: Callable[[Any], None]) -> Context[Any]:
         return Context(
-            deps=self._deps, call_id=start.call_id, tool=start.name, step=self.run.step, report=report, key=start.key
+            deps=self._deps,
+            call_id=start.call_id,
+            tool=start.name,
+            step=self.run.step,
+            report=report,
+            key=f"{self._log.claim.run_id}:{start.key}" if self._log else start.key,
         )
 
 

@@ -20,6 +20,8 @@ from penstock.agent.driver import FOLD_SIZE, MAX_CHECKS, MAX_WAIT, PAUSE, Driver
 from penstock.agent.sync_tools import SyncTools
 from penstock.agent.timers import ThreadTimers
 from penstock.agent.tool_execution import in_thread
+from penstock.log.outbox import LoggedOutbox
+from penstock.log.store import Input, OwnedRun
 from penstock.messages import Message
 from penstock.model.stream import Stream
 from penstock.results import Outcome, failure
@@ -35,9 +37,9 @@ _MAX_BLOCKED: float | None = 0.1 if os.name == "nt" else None
 class SyncDriver(Driver):
     """Drives a run that is read in plain code."""
 
-    def __init__(self, config: AgentConfig, run: Run, deps: Any) -> None:
-        super().__init__(config, run, deps)
+    def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None = None) -> None:
         self.lock = threading.RLock()
+        super().__init__(config, run, deps, owned)
         self._arrivals: SimpleQueue[None] = SimpleQueue()  # at least one for each item in the outbox
         self._stream: Stream | None = None
         self._model_thread: threading.Thread | None = None
@@ -52,9 +54,11 @@ class SyncDriver(Driver):
         self._has_begun = True
         self._variables = copy_context()
         self._tools.loop.attach()
+        self._open_log()
         with self.lock:
             self._carry_out(self.run.begin())
-            if (seconds := self._config.limits.seconds) is not None:
+            self._take_inputs()
+            if (seconds := self._seconds_left) is not None:
                 self._timers.start("", seconds, partial(self._happened, self._expired))
 
     def cancel(self, why: str) -> None:
@@ -79,6 +83,9 @@ class SyncDriver(Driver):
         self._is_closed = True
         if self.done is None:
             self.cancel("the reader closed the run")
+        end = time.monotonic() + MAX_WAIT
+        while not self._outbox.is_written and time.monotonic() < end:
+            time.sleep(PAUSE)
         with self.lock:
             self._timers.close()
             threads = self._tools.close()
@@ -155,6 +162,35 @@ class SyncDriver(Driver):
         if isawaitable(result):
             self._tools.loop.begin(_awaited(result), copy_context()).result()
 
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    def _on_committed(self, units: int) -> None:
+        with self.lock:
+            assert isinstance(self._outbox, LoggedOutbox)
+            for _ in range(max(1, self._outbox.committed(units))):  # also for nothing: the run may have to pause
+                self._arrivals.put(None)
+
+    def _on_input(self, wanted: Input) -> None:
+        self._take_input(wanted)
+
+    def _take_input(self, wanted: Input) -> None:
+        with self.lock:
+            assert isinstance(self._outbox, LoggedOutbox)
+            self._outbox.inputs = (wanted.number,)
+            self._is_cancelled |= wanted.kind == "cancel"
+            self._carry_out(self._guarded(partial(self._input_commands, wanted)))
+            self._outbox.acknowledge()
+
+    def _on_lost(self, error: Exception) -> None:
+        with self.lock:
+            self._lost = error
+            self._is_cancelled = True
+            self._outbox.drop()
+            self._outbox.items.append(self._raise_lost)
+            self._arrivals.put(None)
+            if self._stream is not None:
+                self._stream.cancel()
+
     # -- the machine -----------------------------------------------------------------------------------------------
 
     def _happened(self, step: Callable[[], list[Command]]) -> None:
@@ -168,9 +204,9 @@ class SyncDriver(Driver):
         while due:
             match command := due.popleft():
                 case Emit():
-                    if self._outbox.put(command.events):
+                    if self._outbox.put(command.events, command.log):
                         self._arrivals.put(None)
-                    if isinstance(last := command.events[-1], Done):
+                    if command.events and isinstance(last := command.events[-1], Done):
                         self._remember(last)
                 case AskModel() | StartTool(awaits_reader=True):
                     self._hold(partial(self._reached, command))
@@ -187,11 +223,13 @@ class SyncDriver(Driver):
     def _hold(self, gate: Gate) -> None:
         """Call this, under the lock, when the reader asks for the event after everything emitted so far."""
         with self.lock:
-            self._outbox.hold(gate)
-            self._arrivals.put(None)
+            if self._outbox.hold(gate):
+                self._arrivals.put(None)
 
     def _reached(self, command: AskModel | StartTool) -> None:
         """The reader has come to a command that waited."""
+        if not self._owns_run():
+            raise self._lost_error
         if self.run.reached(command):
             self._carry_out(self._ask_model(command) if isinstance(command, AskModel) else self._start_tool(command))
 

@@ -8,10 +8,10 @@ more, such as the next request or the start of a tool with side effects.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import length_hint
 
-from penstock.run.events import ApprovalRequest, RequestKind, StreamEvent, ToolProgress
+from penstock.run.events import ApprovalRequest, LogEvent, RequestKind, StreamEvent, ToolProgress
 
 MAX_AHEAD = 10_000
 """How many events may be unread before the model and the tools wait for the reader."""
@@ -37,8 +37,21 @@ class Outbox:
         self._rest: Iterator[StreamEvent] = iter(self._taken)
         self._progress: dict[str, list[StreamEvent]] = {}  # the unit of each tool's last unread report
 
-    def put(self, events: list[StreamEvent]) -> bool:
-        """Add a unit, which is the outbox's from here on. Returns False if it replaced an unread one instead."""
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing that the reader has not got."""
+        return not self.items
+
+    @property
+    def is_written(self) -> bool:
+        """Whether nothing waits to be written to a log."""
+        return True
+
+    def put(self, events: list[StreamEvent], log: Sequence[LogEvent] | None = None) -> bool:
+        """Add a unit, which is the outbox's from here on; `log` is what a log has of it, where that is something else.
+
+        Returns whether there is an item more for the reader: not if the unit replaced an unread one.
+        """
         if len(events) == 1 and isinstance(report := events[0], ToolProgress):
             unread = self._progress.get(report.key)
             if unread is not None and self.is_full:
@@ -51,9 +64,13 @@ class Outbox:
             self.is_full = True
         return True
 
-    def hold(self, gate: Gate) -> None:
-        """Add a gate: it is called when the reader asks for the event after everything that was put before."""
+    def hold(self, gate: Gate) -> bool:
+        """Add a gate: it is called when the reader asks for the event after everything that was put before.
+
+        Returns whether there is an item more for the reader.
+        """
         self.items.append(gate)
+        return True
 
     def take(self) -> Iterator[StreamEvent] | Gate | None:
         """The reader asks for more: returns the next unit, to be read event by event, or the next gate, to be called.

@@ -1,0 +1,22 @@
+"""The events of a log as JSON: what is written, and how it is read."""
+
+from __future__ import annotations
+
+from msgspec import MsgspecError
+from msgspec.structs import replace
+
+from penstock.log.store import StoreError
+from penstock.run.events import Done, LogEvent, decode_logged, encode
+
+
+def body_of(event: LogEvent) -> bytes:
+    """An event as it is stored. The end of a run is stored without its messages, which the events before it have."""
+    return encode(replace(event, messages=()) if isinstance(event, Done) else event)
+
+
+def event_of(run_id: str, seq: int, body: bytes) -> LogEvent:
+    """An event that was stored; a `StoreError` if it cannot be read."""
+    try:
+        return decode_logged(body)
+    except MsgspecError as error:
+        raise StoreError(f"event {seq} of the run {run_id} cannot be read: {error}") from error

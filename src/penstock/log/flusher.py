@@ -1,0 +1,276 @@
+"""Writes the logs of all runs of a process: one thread per store.
+
+A run hands over its units and goes on; when they are committed, it is called back, and only then its reader gets them.
+The thread gathers what comes while a commit is under way, so there are few commits whatever the number of runs. It also
+renews the leases, and looks for inputs from other processes, so that neither depends on an event loop that may be
+blocked.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from penstock.log.bodies import body_of
+from penstock.log.store import Batch, Claim, Input, LostRunError, RunPhase, Store, StoreError
+from penstock.run.events import (
+    ApprovalRequest,
+    Decision,
+    Done,
+    LogEvent,
+    RunStart,
+    Said,
+    Taken,
+    ToolEnd,
+    ToolStart,
+    Waiting,
+)
+
+MAX_DELAY = 0.01
+"""How many seconds events may wait for others before they are committed together."""
+
+MAX_GATHERED = 64
+"""How many events of a run are gathered at most before they are committed."""
+
+POLL = 0.1
+"""How many seconds pass between two looks for inputs from other processes."""
+
+PATIENCE = 60.0
+"""How many seconds a store may fail before the runs that wait for it give up."""
+
+_DURABLE = (RunStart, Taken, ToolStart, ToolEnd, ApprovalRequest, Decision, Said, Waiting, Done)
+
+
+class RunCallbacks(Struct, frozen=True):
+    """How a run hears of its log, from the thread of the flusher: none of these may block.
+
+    `committed` gets a number of units, `wanted` an input from another process, `lost` the error after which this
+    process must not go on with the run.
+    """
+
+    committed: Callable[[int], None]
+    wanted: Callable[[Input], None]
+    lost: Callable[[Exception], None]
+
+
+class _Unit(Struct, frozen=True):
+    events: Sequence[LogEvent]
+    inputs: Sequence[int] = ()
+    state: RunPhase | None = None
+
+
+class RunWriter:
+    """The log of one run that this process owns."""
+
+    def __init__(self, flusher: Flusher, claim: Claim, callbacks: RunCallbacks) -> None:
+        self.claim = claim
+        self.callbacks = callbacks
+        self.seq = claim.seq  # of the last event that is committed
+        self.units: deque[_Unit] = deque()
+        self.gathered = 0
+        self.deadline = time.monotonic() + flusher.store.lease
+        self.taken: set[int] = set()  # inputs that were handed to the run
+        self.is_closed = False
+        self._flusher = flusher
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the lease still lasts: right before a tool with side effects starts, or a request is sent."""
+        return not self.is_closed and time.monotonic() < self.deadline
+
+    def put(self, events: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
+        """Append a unit: what one input to the run has emitted, all of it or nothing."""
+        self._flusher.put(self, _Unit(events, inputs))
+
+    def release(self) -> None:
+        """Give the run back, for another worker to go on with it at once."""
+        self._flusher.put(self, _Unit((), state="ready"))
+
+
+class Flusher:
+    """Commits the units of all runs of a process to one store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._wake = threading.Condition()
+        self._writers: dict[str, RunWriter] = {}  # by the id of the run
+        self._due: set[str] = set()  # the runs with units to write
+        self._is_urgent = False
+        self._thread: threading.Thread | None = None
+        self._last_flush = 0.0
+
+    def open(self, claim: Claim, callbacks: RunCallbacks, inputs: Sequence[Input] = ()) -> RunWriter:
+        """Write the log of a run that was claimed, and that knows of these inputs."""
+        writer = RunWriter(self, claim, callbacks)
+        writer.taken.update(wanted.number for wanted in inputs)
+        with self._wake:
+            self._writers[claim.run_id] = writer
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="penstock-log", daemon=True)
+                self._thread.start()
+        return writer
+
+    def put(self, writer: RunWriter, unit: _Unit) -> None:
+        with self._wake:
+            if writer.is_closed:
+                return
+            writer.units.append(unit)
+            writer.gathered += len(unit.events)
+            self._due.add(writer.claim.run_id)
+            is_urgent = writer.gathered >= MAX_GATHERED or (
+                unit.state is not None or any(type(event) in _DURABLE for event in unit.events)
+            )
+            if is_urgent or len(self._due) == 1:
+                self._is_urgent |= is_urgent
+                self._wake.notify()
+
+    def remove(self, writer: RunWriter) -> None:
+        with self._wake:
+            writer.is_closed = True
+            if self._writers.get(writer.claim.run_id) is writer:
+                del self._writers[writer.claim.run_id]
+                self._due.discard(writer.claim.run_id)
+            self._wake.notify()
+
+    # -- the thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        next_poll = next_renewal = 0.0
+        while True:
+            writers = self._gather(next_poll)
+            if writers is None:
+                return
+            if writers:
+                self._flush(writers)
+            now = time.monotonic()
+            if now >= next_renewal:
+                self._renew()
+                next_renewal = now + self.store.lease / 3
+            if now >= next_poll:
+                self._look_for_inputs()
+                next_poll = time.monotonic() + POLL
+
+    def _gather(self, until: float) -> list[tuple[RunWriter, list[_Unit]]] | None:
+        """Wait for units, and for others that may share their commit; None if there are no runs any more."""
+        with self._wake:
+            while not self._due:
+                if not self._writers:
+                    self._thread = None
+                    return None
+                if (left := until - time.monotonic()) <= 0:
+                    return []
+                self._wake.wait(left)
+            end = self._last_flush + MAX_DELAY
+            while not self._is_urgent and (left := end - time.monotonic()) > 0:
+                self._wake.wait(left)
+            self._is_urgent = False
+            due = [self._writers[run_id] for run_id in self._due if run_id in self._writers]
+            self._due.clear()
+            taken = []
+            for writer in due:
+                taken.append((writer, list(writer.units)))
+                writer.units.clear()
+                writer.gathered = 0
+            return taken
+
+    def _flush(self, due: list[tuple[RunWriter, list[_Unit]]]) -> None:
+        batches = [_batch(writer, units) for writer, units in due]
+        durable = any(type(event) in _DURABLE for _, units in due for unit in units for event in unit.events)
+        sent = time.monotonic()
+        try:
+            owned = self._patiently(lambda: self.store.append(batches, durable=durable))
+        except Exception as error:  # noqa: BLE001  # whatever it was, the runs hear of it
+            for writer, _ in due:
+                self._lose(writer, error)
+            return
+        self._last_flush = time.monotonic()
+        for (writer, units), batch, is_owner in zip(due, batches, owned, strict=True):
+            if not is_owner:
+                self._lose(writer, _lost(writer))
+                continue
+            writer.seq += len(batch.bodies)
+            writer.deadline = sent + self.store.lease
+            if batch.state != "running":
+                self.remove(writer)
+            writer.callbacks.committed(len(units))
+
+    def _patiently(self, append: Callable[[], list[bool]]) -> list[bool]:
+        """Try again while the store fails for the moment."""
+        end, pause = time.monotonic() + PATIENCE, 0.05
+        while True:
+            try:
+                return append()
+            except StoreError as error:
+                if not error.is_temporary or time.monotonic() + pause > end:
+                    raise
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    def _renew(self) -> None:
+        with self._wake:
+            writers = list(self._writers.values())
+        if not writers:
+            return
+        sent = time.monotonic()
+        try:
+            owned = self.store.renew([(writer.claim.run_id, writer.claim.epoch) for writer in writers])
+        except StoreError:
+            return  # the next one, or the lease ends
+        for writer, is_owner in zip(writers, owned, strict=True):
+            if is_owner:
+                writer.deadline = max(writer.deadline, sent + self.store.lease)
+
+    def _look_for_inputs(self) -> None:
+        with self._wake:
+            writers = dict(self._writers)
+        try:
+            inputs = self.store.inputs(list(writers))
+        except StoreError:
+            return  # the next look finds them
+        for wanted in inputs:
+            writer = writers[wanted.run_id]
+            if wanted.number not in writer.taken:
+                writer.taken.add(wanted.number)
+                writer.callbacks.wanted(wanted)
+
+    def _lose(self, writer: RunWriter, error: Exception) -> None:
+        self.remove(writer)
+        writer.callbacks.lost(error)
+
+
+_lock = threading.Lock()
+
+
+def flusher_of(store: Store) -> Flusher:
+    """The flusher of a store, one per process."""
+    with _lock:
+        if not isinstance(store.flusher, Flusher):
+            store.flusher = Flusher(store)
+        return store.flusher
+
+
+def _batch(writer: RunWriter, units: list[_Unit]) -> Batch:
+    events = [event for unit in units for event in unit.events]
+    inputs = [number for unit in units for number in unit.inputs]
+    bodies = [body_of(event) for event in events]
+    return Batch(writer.claim.run_id, writer.claim.epoch, writer.seq, bodies, _state(units), inputs)
+
+
+def _state(units: list[_Unit]) -> RunPhase:
+    """The state of a run after these units."""
+    last = units[-1]
+    match last.events[-1] if last.events else None:
+        case Done():
+            return "over"
+        case Waiting():
+            return "waiting"
+        case _:
+            return last.state or "running"
+
+
+def _lost(writer: RunWriter) -> LostRunError:
+    return LostRunError(f"another worker has taken over the run {writer.claim.run_id}")

@@ -1,0 +1,81 @@
+"""The outbox of a run with a log: its units wait until the log has them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from penstock.log.flusher import RunWriter
+from penstock.run.events import LogEvent, StreamEvent
+from penstock.run.outbox import MAX_AHEAD, Gate, Outbox
+
+
+class LoggedOutbox(Outbox):
+    """Writes each unit to the log; the reader gets it, and comes to the gates after it, when it is committed.
+
+    `inputs` are the numbers of the inputs from other processes that the next unit comes from.
+    """
+
+    __slots__ = ("_pending", "inputs", "writer")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writer: RunWriter
+        self.inputs: Sequence[int] = ()
+        self._pending: deque[list[StreamEvent] | Gate] = deque()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.items and not self._pending
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the log has everything, or takes no more."""
+        return not self._pending or self.writer.is_closed
+
+    def put(self, events: list[StreamEvent], log: Sequence[LogEvent] | None = None) -> bool:
+        self._pending.append(events)
+        self.unread += len(events)
+        if self.unread > MAX_AHEAD:
+            self.is_full = True
+        inputs, self.inputs = self.inputs, ()
+        self.writer.put(events if log is None else log, inputs)
+        return False
+
+    def hold(self, gate: Gate) -> bool:
+        if not self._pending:
+            return super().hold(gate)
+        self._pending.append(gate)
+        return False
+
+    def acknowledge(self) -> None:
+        """Log that an input was taken which led to no unit."""
+        if self.inputs:
+            self.put([], ())
+
+    def release(self) -> None:
+        """Give the run back to its store: this process does not go on with it."""
+        self._pending.append([])
+        self.writer.release()
+
+    def committed(self, units: int) -> int:
+        """This many units more are in the log; returns how many units and gates the reader can get more."""
+        before, pending = len(self.items), self._pending
+        while pending and (units or callable(pending[0])):
+            item = pending.popleft()
+            if isinstance(item, list):
+                units -= 1
+            if item:
+                self.items.append(item)
+        return len(self.items) - before
+
+    @property
+    def unread_events(self) -> list[StreamEvent]:
+        return super().unread_events + [event for item in self._pending if isinstance(item, list) for event in item]
+
+    def drop(self) -> list[StreamEvent]:
+        events = super().drop() + [event for item in self._pending if isinstance(item, list) for event in item]
+        units = sum(isinstance(item, list) for item in self._pending)
+        self._pending.clear()
+        self._pending.extend([] for _ in range(units))  # which are written, and not read
+        return events

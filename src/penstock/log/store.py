@@ -1,0 +1,185 @@
+"""What a store of logs can do: its tables as structs, and the operations on them.
+
+A store is blocking code without a thread of its own. The flusher calls `append` and `claim` from its thread, readers
+call `read` from theirs.
+
+| table | what it has |
+|---|---|
+| runs | one row per run: agent, thread, tenant, state, who owns it, until when, and the number of its last event |
+| events | the events of each run, numbered from 1 without gaps |
+| inputs | decisions, results, messages and cancels from any process, until the owner of the run has taken them |
+| media | large images and files that events refer to, by hash |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from penstock.errors import PenstockError, UsageError
+
+VERSION = 1
+"""The version of the events in a log. A worker does not claim a run of a later version."""
+
+LEASE = 15.0
+"""How many seconds a worker owns a run after it last wrote to its log, unless the store is opened with another."""
+
+RunPhase = Literal["ready", "running", "waiting", "over"]
+InputKind = Literal["decide", "provide", "say", "cancel"]
+
+
+class StoreError(PenstockError):
+    """The store of a log failed; `is_temporary` if the same operation may work later."""
+
+    def __init__(self, message: str, *, is_temporary: bool = False) -> None:
+        super().__init__(message)
+        self.is_temporary = is_temporary
+
+
+class RunExistsError(UsageError):
+    """A run with this id exists, and it started in another way."""
+
+
+class UnknownRunError(UsageError):
+    """There is no run with this id."""
+
+
+class LostRunError(PenstockError):
+    """Another worker has taken the run over: this one must not go on with it."""
+
+
+class RunRow(Struct, frozen=True, kw_only=True):
+    """What a store knows of a run besides its events.
+
+    `state` is `ready` for any worker, `running` while a worker owns it, `waiting` for somebody, or `over`. `epoch`
+    counts the owners, `lease_until` is in seconds since 1970, `seq` the number of the last event.
+    """
+
+    id: str
+    agent: str = ""
+    thread: str = ""
+    tenant: str = ""
+    version: int = VERSION
+    state: RunPhase = "ready"
+    epoch: int = 0
+    owner: str = ""
+    lease_until: float = 0.0
+    seq: int = 0
+    created: float = 0.0
+    updated: float = 0.0
+
+
+class Claim(Struct, frozen=True):
+    """A run that a worker owns from now on; `seq` is the number of its last event, the `Taken` of this claim."""
+
+    run_id: str
+    agent: str
+    epoch: int
+    seq: int
+
+
+class Batch(Struct, frozen=True):
+    """Events to append to a run: whole units, numbered from `seq` + 1, with the state that the run has afterwards.
+
+    `inputs` are the numbers of those that the events come from, or that were refused.
+    """
+
+    run_id: str
+    epoch: int
+    seq: int
+    bodies: Sequence[bytes]
+    state: RunPhase = "running"
+    inputs: Sequence[int] = ()
+
+
+class Input(Struct, frozen=True):
+    """Something that a process wants of a run, for its owner to take. `key` makes it unique: it counts once.
+
+    `number` is given by the store.
+    """
+
+    run_id: str
+    kind: InputKind
+    key: str
+    body: bytes = b""
+    number: int = 0
+
+
+class ProvidedResult(Struct, frozen=True):
+    """The body of an input with the result of a deferred call."""
+
+    call_id: str
+    value: Any
+    is_error: bool = False
+
+
+class Store(Protocol):
+    """The operations of a store. All of them raise a `StoreError` if the store fails, and then change nothing."""
+
+    lease: float
+    flusher: object  # of this process, once there is one
+
+    def create(self, row: RunRow, start: bytes) -> bool:
+        """Add a run with its first event. False if there is one with this id and an equal start.
+
+        A `RunExistsError` if its start is another one.
+        """
+
+    def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
+        """Take a run that is ready, or whose owner's lease has expired, and log it: in one step.
+
+        `run_id` wants that run, `agents` one of these agents. None if there is none.
+        """
+
+    def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
+        """Append units to their runs and renew the leases; for each batch, False if another worker owns the run.
+
+        A `durable` append survives the loss of power, any other the end of the process.
+        """
+
+    def renew(self, owned: Sequence[tuple[str, int]]) -> list[bool]:
+        """Renew the leases of runs, by id and epoch; for each, False if another worker owns the run."""
+
+    def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[tuple[int, float, bytes]]:
+        """The events of a run after a number: their numbers, times and bodies."""
+
+    def put(self, wanted: Input) -> bool:
+        """Add an input; False if it was there already. A run that waits is ready afterwards.
+
+        An `UnknownRunError` if there is no such run.
+        """
+
+    def inputs(self, run_ids: Sequence[str]) -> list[Input]:
+        """The inputs of these runs that were not taken yet, in order."""
+
+    def find(self, run_id: str) -> RunRow | None:
+        """The row of a run."""
+
+    def list(
+        self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
+        tenant: str | None = None, limit: int = 100,
+    ) -> list[RunRow]:  # fmt: skip
+        """The rows of runs with these properties, the newest first."""
+
+    def prune(self, *, before: float, limit: int = 1000) -> int:
+        """Delete runs that are over and were not changed since a time; returns how many."""
+
+    def close(self) -> None:
+        """Release files and connections. The store cannot be used any more."""
+
+
+class OwnedRun(Struct, frozen=True):
+    """A run with a log that this process owns.
+
+    `seconds` is how long earlier owners have worked on it. If its reader leaves, a run that `outlives_reader` is given
+    back to the store, for another worker; any other run is cancelled. `inputs` have come while nobody owned it.
+    """
+
+    store: Store
+    claim: Claim
+    seconds: float = 0.0
+    meta: Any = None
+    inputs: Sequence[Input] = ()
+    outlives_reader: bool = False

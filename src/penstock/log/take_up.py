@@ -1,0 +1,53 @@
+"""From a claim to a run that can go on: its events are read and folded, the time of earlier owners is added up."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from penstock.events import Fault
+from penstock.log.bodies import event_of
+from penstock.log.store import Claim, OwnedRun, Store, StoreError
+from penstock.run.events import LogEvent, RunStart, Taken
+from penstock.run.limits import Limits
+from penstock.run.machine import Run
+from penstock.run.rebuild import rebuild
+from penstock.tools.policy import ToolPolicy
+
+PAGE = 1000
+"""How many events are read at a time."""
+
+
+def read_log(store: Store, run_id: str, after: int = 0) -> Iterator[tuple[int, float, LogEvent]]:
+    """The events of a run after a number, with their numbers and times; a `StoreError` if one is missing."""
+    while rows := store.read(run_id, after, PAGE):
+        for seq, at, body in rows:
+            if seq != after + 1:
+                raise StoreError(f"the log of the run {run_id} has no event {after + 1}: it was damaged")
+            after = seq
+            yield seq, at, event_of(run_id, seq, body)
+
+
+def take_up(
+    store: Store,
+    claim: Claim,
+    policies: Mapping[str, ToolPolicy],
+    limits: Limits | None = None,
+    run_repaired: Collection[Fault] = (),
+) -> tuple[Run, OwnedRun]:
+    """Rebuild a run that was claimed."""
+    seconds = taken = last = 0.0
+    meta: Any = None
+
+    def events() -> Iterator[LogEvent]:
+        nonlocal seconds, taken, last, meta
+        for _, at, event in read_log(store, claim.run_id):
+            if isinstance(event, RunStart):
+                meta = event.meta
+            elif isinstance(event, Taken):
+                seconds, taken = seconds + (last - taken if taken else 0.0), at
+            last = at
+            yield event
+
+    run = rebuild(events(), policies, limits, run_repaired)
+    return run, OwnedRun(store, claim, max(0.0, seconds), meta, store.inputs([claim.run_id]))

@@ -1,0 +1,1 @@
+"""Agents on a log: start, follow and steer runs from any process, and the workers that drive them."""

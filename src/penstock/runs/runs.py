@@ -1,0 +1,213 @@
+"""Runs on a log: any process starts, follows and steers them; workers drive them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.agent.agent import Agent
+from penstock.agent.agent_run import AsyncAgentRun
+from penstock.agent.callbacks import Callbacks
+from penstock.errors import UsageError
+from penstock.history.read import as_messages
+from penstock.log.bodies import body_of
+from penstock.log.store import (
+    Claim,
+    Input,
+    InputKind,
+    LostRunError,
+    ProvidedResult,
+    RunPhase,
+    RunRow,
+    Store,
+    UnknownRunError,
+)
+from penstock.log.take_up import read_log, take_up
+from penstock.run.events import Decision, Done, LogEvent, RunStart, Said
+
+POLL = 0.05
+"""How many seconds pass between two looks at a log for new events, or for a run that can be claimed."""
+
+
+def new_owner() -> str:
+    """A name for this process that no other one has."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+
+
+class Runs:
+    """The runs of some agents on one store.
+
+        runs = Runs(penstock.log.open("runs.db"), {"support": agent})
+        run_id = runs.start("support", "Where is my parcel?")
+        for number, event in runs.follow(run_id): ...
+
+    Somebody must drive the runs: a worker (`work`, or `penstock worker`), or a job engine that calls `drive`. `deps` is
+    called with the `meta` of a run and returns what its tools get as `Context.deps`. `on_waiting` is called with the id
+    of a run that starts to wait for approvals or results. Methods that begin with `a` are for async code.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        agents: Mapping[str, Agent[Any]],
+        *,
+        deps: Callable[[Any], Any] | None = None,
+        on_waiting: Callable[[str], Any] | None = None,
+    ) -> None:
+        self._store = store
+        self._agents = dict(agents)
+        self._deps = deps
+        self._on_waiting = on_waiting
+        self._owner = new_owner()
+
+    # -- from any process ----------------------------------------------------------------------------------------------
+
+    def start(
+        self, agent: str, prompt: Any = None, messages: Any = None, *, run_id: str | None = None, thread: str = "",
+        tenant: str = "", meta: Any = None,
+    ) -> str:  # fmt: skip
+        """Start a run; returns its id. The same id with the same start is the run that exists."""
+        start = RunStart(tuple(self._agent(agent).first_messages(prompt, messages)), agent, meta)
+        id = run_id or uuid.uuid4().hex
+        self._store.create(RunRow(id=id, agent=agent, thread=thread, tenant=tenant), body_of(start))
+        return id
+
+    def follow(self, run_id: str, after: int = 0) -> Iterator[tuple[int, LogEvent]]:
+        """The events of a run after a number, with their numbers, as they come; ends with `Done`."""
+        self.find(run_id)
+        while True:
+            for number, _, event in read_log(self._store, run_id, after):
+                yield number, event
+                after = number
+                if isinstance(event, Done):
+                    return
+            time.sleep(POLL)
+
+    async def afollow(self, run_id: str, after: int = 0) -> AsyncIterator[tuple[int, LogEvent]]:
+        """The events of a run after a number, with their numbers, as they come; ends with `Done`."""
+        await asyncio.to_thread(self.find, run_id)
+        while True:
+            events = await asyncio.to_thread(_read, self._store, run_id, after)
+            for number, _, event in events:
+                yield number, event
+                after = number
+                if isinstance(event, Done):
+                    return
+            if not events:
+                await asyncio.sleep(POLL)
+
+    def decide(
+        self, run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
+    ) -> bool:
+        """Approve or decline a call; the first decision counts. False if there was one."""
+        decision = Decision(call_id, approved, arguments, reason)
+        return self._put(run_id, "decide", call_id, msgspec.json.encode(decision))
+
+    def provide(self, run_id: str, call_id: str, value: Any, is_error: bool = False) -> bool:
+        """Give the result of a deferred call; the first one counts. False if there was one."""
+        result = ProvidedResult(call_id, value, is_error)
+        return self._put(run_id, "provide", call_id, msgspec.json.encode(result))
+
+    def say(self, run_id: str, message: Any, *, key: str | None = None) -> bool:
+        """Add a user message; the model gets it with its next request. With a `key`, it counts once."""
+        [one] = as_messages(message)
+        return self._put(run_id, "say", key or uuid.uuid4().hex, msgspec.json.encode(Said(one)))
+
+    def cancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
+        """End the run. False if somebody has cancelled it before."""
+        return self._put(run_id, "cancel", "cancel", why.encode())
+
+    def find(self, run_id: str) -> RunRow:
+        """What the store knows of a run."""
+        row = self._store.find(run_id)
+        if row is None:
+            raise UnknownRunError(f"there is no run with the id {run_id!r}")
+        return row
+
+    def list(
+        self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
+        tenant: str | None = None, limit: int = 100,
+    ) -> list[RunRow]:  # fmt: skip
+        """The runs with these properties, the newest first."""
+        return self._store.list(state=state, agent=agent, thread=thread, tenant=tenant, limit=limit)
+
+    # -- of a worker ---------------------------------------------------------------------------------------------------
+
+    async def adrive(self, run_id: str) -> RunRow:
+        """Bring a run to its end, or to where it waits for somebody; returns what the store knows of it then.
+
+        While another process owns the run, this waits, and takes the run over when its owner dies. So a job engine
+        may call it at any time, more than once, in several processes.
+        """
+        self._agent((await asyncio.to_thread(self.find, run_id)).agent)
+        while True:
+            claim = await asyncio.to_thread(self._store.claim, self._owner, run_id=run_id)
+            if claim is not None:
+                await self._go_on(claim)
+            row = await asyncio.to_thread(self.find, run_id)
+            if row.state in ("waiting", "over"):
+                return row
+            if claim is None:
+                await asyncio.sleep(POLL)
+
+    def drive(self, run_id: str) -> RunRow:
+        """Bring a run to its end, or to where it waits for somebody: see `adrive`."""
+        return asyncio.run(self.adrive(run_id))
+
+    async def awork(self, *, parallel: int = 100, poll: float = 0.5) -> None:
+        """Drive runs, this many at once, until the task is cancelled. Runs that are under way are left to others."""
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                claim = None
+                if len(tasks) < parallel:
+                    claim = await asyncio.to_thread(self._store.claim, self._owner, agents=[*self._agents])
+                if claim is not None:
+                    task = asyncio.create_task(self._go_on(claim))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+                else:
+                    await asyncio.sleep(poll)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _go_on(self, claim: Claim) -> None:
+        """Drive a run that was claimed, until it is over, waits, or belongs to somebody else."""
+        agent = self._agent(claim.agent)
+        config = replace(agent.config, approvals="pause", callbacks=Callbacks(), separate_text=False)
+        run, owned = await asyncio.to_thread(
+            take_up, self._store, claim, config.policies, config.limits, config.run_repaired
+        )
+        deps = self._deps(owned.meta) if self._deps else None
+        try:
+            async with AsyncAgentRun(config, run, deps, replace(owned, outlives_reader=True)) as running:
+                async for _ in running:
+                    pass
+        except LostRunError:
+            return
+        if self._on_waiting is not None and running.finish_reason == "paused":
+            self._on_waiting(claim.run_id)
+
+    def _put(self, run_id: str, kind: InputKind, key: str, body: bytes) -> bool:
+        return self._store.put(Input(run_id, kind, key, body))
+
+    def _agent(self, name: str) -> Agent[Any]:
+        if name not in self._agents:
+            raise UsageError(f"there is no agent called {name!r} here; there are: {', '.join(self._agents) or 'none'}")
+        return self._agents[name]
+
+
+def _read(store: Store, run_id: str, after: int) -> list[tuple[int, float, LogEvent]]:
+    return [*read_log(store, run_id, after)]

@@ -1,0 +1,172 @@
+"""A store of logs: create, claim, append, read, inputs, and what it refuses."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.log.sqlite import SQLiteStore
+from penstock.log.store import Batch, Input, RunExistsError, RunRow, Store, StoreError, UnknownRunError
+from penstock.run.events import Taken, decode_logged
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
+    store = SQLiteStore(tmp_path / "runs.db", lease=10.0, clock=clock)
+    yield store
+    store.close()
+
+
+def row(id: str = "r", **fields: str) -> RunRow:
+    return RunRow(id=id, agent="support", **fields)  # type: ignore[arg-type]
+
+
+def test_a_run_is_created_once_and_another_start_under_its_id_is_refused(store: Store) -> None:
+    assert store.create(row(), b"start")
+    assert not store.create(row(), b"start")
+    with pytest.raises(RunExistsError, match="'r' exists, and it started in another way"):
+        store.create(row(), b"another")
+    assert [body for _, _, body in store.read("r")] == [b"start"]
+
+
+def test_one_worker_gets_a_run_until_its_lease_has_ended(store: Store, clock: Clock) -> None:
+    store.create(row(), b"start")
+    first = store.claim("one")
+    assert first is not None
+    assert (first.epoch, first.seq) == (1, 2)
+    assert store.claim("two") is None
+    clock.now += 9
+    assert store.renew([("r", 1)]) == [True]
+    clock.now += 9
+    assert store.claim("two") is None
+    clock.now += 2
+    second = store.claim("two", run_id="r")
+    assert second is not None
+    assert (second.epoch, second.seq) == (2, 3)
+    assert store.renew([("r", 1)]) == [False]
+    assert [decode_logged(body) for _, _, body in store.read("r", 1)] == [Taken(1, "one"), Taken(2, "two")]
+
+
+def test_a_worker_claims_only_runs_of_its_agents_and_of_no_later_version(store: Store) -> None:
+    store.create(row(), b"start")
+    store.create(RunRow(id="later", agent="other", version=99), b"start")
+    assert store.claim("one", agents=["other"]) is None
+    assert store.claim("one", run_id="later") is None
+    claim = store.claim("one", agents=["other", "support"])
+    assert claim is not None
+    assert claim.run_id == "r"
+
+
+def test_an_append_of_an_earlier_owner_changes_nothing(store: Store, clock: Clock) -> None:
+    store.create(row(), b"start")
+    store.claim("one")
+    assert store.append([Batch("r", 1, 2, [b"a", b"b"])], durable=False) == [True]
+    clock.now += 11
+    store.claim("two")
+    assert store.append([Batch("r", 1, 4, [b"c"]), Batch("r", 2, 5, [b"d"])], durable=True) == [False, True]
+    assert [seq for seq, _, _ in store.read("r")] == [1, 2, 3, 4, 5, 6]
+    assert store.read("r")[-1][2] == b"d"
+
+
+def test_an_append_that_would_leave_a_gap_or_repeat_a_number_is_refused(store: Store) -> None:
+    store.create(row(), b"start")
+    store.claim("one")
+    assert store.append([Batch("r", 1, 5, [b"a"])], durable=False) == [False]
+    assert store.append([Batch("r", 1, 1, [b"a"])], durable=False) == [False]
+    assert len(store.read("r")) == 2
+
+
+def test_an_input_counts_once_and_makes_a_waiting_run_ready(store: Store) -> None:
+    store.create(row(), b"start")
+    store.claim("one")
+    store.append([Batch("r", 1, 2, [b"w"], "waiting")], durable=True)
+    assert store.claim("two") is None
+    assert store.put(Input("r", "decide", "c", b"yes"))
+    assert not store.put(Input("r", "decide", "c", b"no"))
+    claim = store.claim("two")
+    assert claim is not None
+    [wanted] = store.inputs(["r"])
+    assert wanted.body == b"yes"
+    store.append([Batch("r", 2, 4, [b"d"], "running", [wanted.number])], durable=True)
+    assert store.inputs(["r"]) == []
+    with pytest.raises(UnknownRunError, match="'nowhere'"):
+        store.put(Input("nowhere", "cancel", "cancel"))
+
+
+def test_a_run_does_not_wait_if_an_input_came_before_it_waited(store: Store) -> None:
+    store.create(row(), b"start")
+    store.claim("one")
+    store.put(Input("r", "cancel", "cancel", b"enough"))
+    store.append([Batch("r", 1, 2, [b"w"], "waiting")], durable=True)
+    found = store.find("r")
+    assert found is not None
+    assert found.state == "ready"
+
+
+def test_runs_are_listed_by_what_they_are(store: Store) -> None:
+    store.create(row("a", thread="t", tenant="x"), b"start")
+    store.create(row("b", thread="t", tenant="y"), b"start")
+    assert [found.id for found in store.list(thread="t")] == ["a", "b"]
+    assert [found.id for found in store.list(tenant="y", state="ready")] == ["b"]
+    assert store.list(state="over") == []
+    assert store.find("nowhere") is None
+
+
+def test_pruning_deletes_old_runs_that_are_over(store: Store, clock: Clock) -> None:
+    for id in ("old", "new", "open"):
+        store.create(row(id), b"start")
+        if id != "open":
+            store.claim("one", run_id=id)
+            store.append([Batch(id, 1, 2, [b"d"], "over")], durable=True)
+        clock.now += 100
+    assert store.prune(before=1050.0) == 1
+    assert sorted(found.id for found in store.list()) == ["new", "open"]
+    assert store.read("old") == []
+
+
+def test_only_one_of_many_threads_claims_a_run(store: Store) -> None:
+    store.create(row(), b"start")
+    claims = []
+    threads = [threading.Thread(target=lambda n=n: claims.append(store.claim(f"w{n}"))) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(claim is not None for claim in claims) == 1
+
+
+def test_a_file_of_another_program_or_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE things (id)")
+    with pytest.raises(StoreError, match="database of another program"):
+        SQLiteStore(other)
+    later = tmp_path / "later.db"
+    SQLiteStore(later).close()
+    with sqlite3.connect(later) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(StoreError, match="a later version of penstock"):
+        SQLiteStore(later)
+    text = tmp_path / "text.db"
+    text.write_text("This is not a database, and long enough to be read as one." * 30)
+    with pytest.raises(StoreError, match="not a database"):
+        SQLiteStore(text)

@@ -1,0 +1,258 @@
+"""Runs on a log: driven, followed and steered from other processes, and taken over when a worker dies."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock import check
+from penstock.agent.agent import Agent
+from penstock.errors import UsageError
+from penstock.log.sqlite import SQLiteStore
+from penstock.log.store import Store, UnknownRunError
+from penstock.log.take_up import read_log
+from penstock.model.model import Model
+from penstock.run.events import Done, LogEvent, Said, ToolEnd, ToolStart
+from penstock.run.rebuild import rebuild
+from penstock.runs.runs import Runs
+from penstock.testing import Reply, Scripted, call
+from penstock.tools.tool import Context, tool
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = SQLiteStore(tmp_path / "runs.db", lease=5.0)
+    yield store
+    store.close()
+
+
+@tool(read_only=True)
+def look(city: str) -> str:
+    """Look."""
+    return f"{city} is sunny"
+
+
+@tool(approval=True)
+def pay(context: Context[str], amount: int) -> str:
+    """Pay."""
+    return f"{context.deps} paid {amount}, {context.key.split(':')[1]}"
+
+
+@tool(deferred=True)
+def ask_a_person(question: str) -> str:
+    """Ask."""
+    raise NotImplementedError
+
+
+def runs_of(store: Store, *answers: Reply | str) -> Runs:
+    agent = Agent(Model("openai:gpt-5", via=Scripted(list(answers))), tools=[look, pay, ask_a_person])
+    return Runs(store, {"support": agent}, deps=lambda meta: meta["user"])
+
+
+def log_of(store: Store, run_id: str) -> list[LogEvent]:
+    return [event for _, _, event in read_log(store, run_id)]
+
+
+def test_a_run_is_driven_to_its_end_and_followed(store: Store) -> None:
+    runs = runs_of(store, Reply("Let me look.", call("look", {"city": "Rome"})), "Sunny.")
+    run_id = runs.start("support", "Weather in Rome?", meta={"user": "Ada"})
+    assert runs.drive(run_id).state == "over"
+    events = dict(runs.follow(run_id))
+    assert list(events) == list(range(1, len(events) + 1))
+    done = events[len(events)]
+    assert isinstance(done, Done)
+    assert (done.reason, done.output, done.messages) == ("answered", "Sunny.", ())
+    run = rebuild(log_of(store, run_id), {})
+    assert check(run.messages) == []
+    assert [list(runs.follow(run_id, after)) for after in (3, len(events) - 1)] == [
+        list(events.items())[3:], list(events.items())[-1:],
+    ]  # fmt: skip
+
+
+def test_a_run_that_waits_is_decided_from_elsewhere_and_goes_on(store: Store) -> None:
+    runs = runs_of(store, Reply(call("pay", {"amount": 500}, id="c")), "Paid.")
+    run_id = runs.start("support", "Pay.", meta={"user": "Ada"})
+    assert runs.drive(run_id).state == "waiting"
+    assert runs.decide(run_id, "c", True, {"amount": 5})
+    assert not runs.decide(run_id, "c", False)
+    assert runs.drive(run_id).state == "over"
+    [end] = [event for event in log_of(store, run_id) if isinstance(event, ToolEnd)]
+    assert end.result.text.endswith("Ada paid 5, 1.0")
+
+
+def test_a_result_from_elsewhere_and_a_message_reach_the_run(store: Store) -> None:
+    runs = runs_of(store, Reply(call("ask_a_person", {"question": "?"}, id="c")), "Thanks.")
+    run_id = runs.start("support", "Ask.", meta={"user": "Ada"})
+    assert runs.drive(run_id).state == "waiting"
+    runs.say(run_id, "Quickly, please.", key="once")
+    runs.say(run_id, "Quickly, please.", key="once")
+    runs.provide(run_id, "c", {"answer": 42})
+    assert runs.drive(run_id).state == "over"
+    events = log_of(store, run_id)
+    assert sum(isinstance(event, Said) for event in events) == 1
+    assert next(event for event in events if isinstance(event, ToolEnd)).result.text == '{"answer":42}'
+    assert check(rebuild(events, {}).messages) == []
+
+
+def test_a_run_is_cancelled_from_elsewhere(store: Store) -> None:
+    runs = runs_of(store, Reply(call("pay", {"amount": 500}, id="c")), "Paid.")
+    run_id = runs.start("support", "Pay.", meta={"user": "Ada"})
+    runs.drive(run_id)
+    runs.cancel(run_id, "changed my mind")
+    assert runs.drive(run_id).state == "over"
+    done = log_of(store, run_id)[-1]
+    assert isinstance(done, Done)
+    assert (done.reason, done.why) == ("cancelled", "changed my mind")
+
+
+def test_a_decision_that_fits_nothing_changes_nothing(store: Store) -> None:
+    runs = runs_of(store, Reply(call("pay", {"amount": 500}, id="c")), "Paid.")
+    run_id = runs.start("support", "Pay.", meta={"user": "Ada"})
+    runs.drive(run_id)
+    runs.decide(run_id, "no such call", True)
+    assert runs.drive(run_id).state == "waiting"
+    assert store.inputs([run_id]) == []
+
+
+def test_a_run_under_way_takes_inputs_from_other_processes(store: Store) -> None:
+    runs = runs_of(store, Reply(call("pay", {"amount": 500}, id="c")), "Paid.")
+
+    async def scenario(run_id: str) -> str:
+        worker = asyncio.create_task(runs.awork(poll=0.01))
+        async with asyncio.timeout(30):
+            async for _, event in runs.afollow(run_id):
+                if event.type == "approval_request":
+                    await asyncio.to_thread(runs.decide, run_id, "c", True)
+        worker.cancel()
+        return (await asyncio.to_thread(runs.find, run_id)).state
+
+    run_id = runs.start("support", "Pay.", meta={"user": "Ada"})
+    assert asyncio.run(scenario(run_id)) == "over"
+
+
+def test_a_worker_that_stops_gives_its_runs_back_at_once(store: Store) -> None:
+    started = asyncio.Event()
+
+    @tool(read_only=True)
+    async def wait() -> str:
+        """Wait."""
+        started.set()
+        await asyncio.sleep(60)
+        return "late"
+
+    agent = Agent(Model("openai:gpt-5", via=Scripted([Reply(call("wait"))])), tools=[wait])
+    runs = Runs(store, {"support": agent})
+    run_id = runs.start("support", "Wait.")
+
+    async def scenario() -> None:
+        worker = asyncio.create_task(runs.awork(poll=0.01))
+        async with asyncio.timeout(30):
+            await started.wait()
+            worker.cancel()
+            await asyncio.gather(worker, return_exceptions=True)
+
+    asyncio.run(scenario())
+    assert runs.find(run_id).state == "ready"
+    assert not any(isinstance(event, Done | ToolEnd) for event in log_of(store, run_id))
+
+
+def test_wrong_names_are_errors(store: Store) -> None:
+    runs = runs_of(store)
+    with pytest.raises(UsageError, match="no agent called 'sales' here; there are: support"):
+        runs.start("sales", "Go.")
+    with pytest.raises(UnknownRunError, match="no run with the id 'nowhere'"):
+        runs.drive("nowhere")
+    with pytest.raises(UnknownRunError):
+        next(runs.follow("nowhere"))
+
+
+WORKER = """
+import asyncio, os, sys
+import penstock
+from penstock.log.sqlite import SQLiteStore
+from penstock.runs.runs import Runs
+from penstock.testing import Reply, Scripted, call
+
+path, ledger = sys.argv[1:]
+
+
+def note(text):
+    with open(ledger, "ab", buffering=0) as file:
+        file.write(f"{text}\\n".encode())
+
+
+@penstock.tool(read_only=True)
+async def look(context: penstock.Context) -> str:
+    note(f"look {context.key}")
+    await asyncio.sleep(0.1)
+    return "sunny"
+
+
+@penstock.tool
+async def pay(context: penstock.Context) -> str:
+    note(f"pay {context.key}")
+    await asyncio.sleep(0.3)
+    return "paid"
+
+
+@penstock.tool(idempotent=True)
+async def put(context: penstock.Context) -> str:
+    note(f"put {context.key}")
+    await asyncio.sleep(0.3)
+    return "put"
+
+
+def answer(request):
+    results = sum(item.get("type") == "function_call_output" for item in request.body["input"])
+    return "Done." if results >= 6 else Reply("Let me see.", call("look"), call("pay"), call("put"))
+
+
+agent = penstock.Agent(penstock.Model("openai:gpt-5", via=Scripted(answer)), tools=[look, pay, put])
+asyncio.run(Runs(SQLiteStore(path, lease=1.0), {"agent": agent}).awork(poll=0.05))
+"""
+
+
+def test_runs_survive_workers_that_are_killed(tmp_path: Path) -> None:
+    path, ledger = tmp_path / "runs.db", tmp_path / "ledger"
+    store = SQLiteStore(path, lease=1.0)
+    runs = Runs(store, {"agent": Agent(Model("openai:gpt-5", via=Scripted([])))})
+    run_ids = [runs.start("agent", f"Go {number}.") for number in range(4)]
+
+    def worker() -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", WORKER, str(path), str(ledger)])
+
+    workers = [worker(), worker()]
+    end = time.monotonic() + 90
+    seen, kills = 0, 0
+    while len(runs.list(state="over")) < len(run_ids) and time.monotonic() < end:
+        notes = ledger.read_bytes().count(b"\n") if ledger.exists() else 0
+        if notes > seen + 2 and kills < 4:  # right after a tool has started
+            seen, kills = notes, kills + 1
+            victim = workers.pop(0)
+            victim.send_signal(signal.SIGKILL)
+            victim.wait()
+            workers.append(worker())
+        time.sleep(0.02)
+    for left in workers:
+        left.kill()
+        left.wait()
+    assert len(runs.list(state="over")) == len(run_ids)
+    counts = Counter(ledger.read_text().split("\n"))
+    assert {name: count for name, count in counts.items() if name.startswith("pay") and count > 1} == {}
+    for run_id in run_ids:
+        events = log_of(store, run_id)
+        assert check(rebuild(events, {}).messages) == []
+        starts = Counter(event.key for event in events if isinstance(event, ToolStart))
+        ends = Counter(event.key for event in events if isinstance(event, ToolEnd))
+        assert set(starts.values()) == {1}
+        assert {key: ends[key] for key in starts} == dict.fromkeys(starts, 1)
+    assert kills
+    store.close()
