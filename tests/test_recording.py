@@ -91,8 +91,8 @@ def test_headers_that_identify_the_account_are_not_recorded(file: Path) -> None:
     headers = {"set-cookie": "session=1", "x-request-id": "req_1", "x-account": "ada", "openai-organization": "ada"}
     body = b"".join(frames("openai-chat", Reply("Hi.")))
     with Loopback(Raw(body, headers=headers)) as server:
-        address = server.base_url("openai-chat").replace("//", f"//ada:{KEY}@")
-        model = Model("openai:gpt", address, "", wire="openai-chat", record=file)
+        address = f"{server.base_url('openai-chat')}?key={KEY}"
+        model = Model("openai:gpt", address, KEY, wire="openai-chat", record=file)
         assert read("sync", model)[1].text == "Hi."
     [kept] = read_recordings(file)
     assert kept.response.headers["x-request-id"] == "req_1"

@@ -250,7 +250,7 @@ def find_base_url(name: str, provider: Provider, environment: Mapping[str, str] 
     if not provider.base_url:
         raise UsageError(f"{name} has no default base URL; pass Model(..., base_url=...) or set {provider.urls[0]}")
     url = _filled(name, provider.base_url, environment).rstrip("/")
-    _refuse_user_info(urlsplit(url))
+    _refuse_user_info(url.partition("://")[2].partition("/")[0])
     return url
 
 
@@ -264,7 +264,7 @@ def complete_url(provider: Provider, base_url: str) -> str:
         parts, is_valid = urlsplit(""), False
     if not is_valid:
         raise UsageError(f"{without_secrets(url)!r} is not a base URL; use one such as http://localhost:8000/v1")
-    _refuse_user_info(parts)
+    _refuse_user_info(parts.netloc)
     path = parts.path.rstrip("/")
     lacks_version = not path or (provider.is_added and not _VERSION.search(path))
     return parts._replace(path=path + provider.version if lacks_version else path).geturl()
@@ -280,10 +280,10 @@ def join_url(base_url: str, path: str) -> str:
     return address.rstrip("/") + path + ("?" if parameters else "") + parameters
 
 
-def _refuse_user_info(parts: SplitResult) -> None:
+def _refuse_user_info(netloc: str) -> None:
     """Raise for a URL with a user name or password: logs would show it, and HTTP clients differ in what they send."""
-    if "@" in parts.netloc:
-        host = parts.netloc.rpartition("@")[2]
+    if "@" in netloc:
+        host = netloc.rpartition("@")[2]
         raise UsageError(
             f"the base URL of {host} contains a user name or password; pass Model(..., api_key=...) or "
             'headers={"authorization": "Basic …"} instead'
