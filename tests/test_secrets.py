@@ -7,8 +7,10 @@ import json
 import logging
 import os
 import pickle
+import socket
 import stat
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from html import unescape
@@ -34,6 +36,7 @@ from tests.dresses import ENCODINGS, ESCAPES
 from tests.support import Vector, frame_bytes, vectors
 
 KEY = "sk-hidden/0123+4567=89"
+PASSWORD = "correct-horse-battery"
 CONTENT_TYPES = {"ollama": "application/x-ndjson", "bedrock": "application/vnd.amazon.eventstream"}
 SERVER_WORDS = (Error, Finish, Retry, Unknown, Usage)
 NO_RETRIES = Retries(attempts=0)
@@ -249,6 +252,28 @@ def test_an_error_over_http_is_hidden(is_async: bool) -> None:
             asyncio.run(model.acomplete("Hi")) if is_async else model.complete("Hi")
     assert_hidden(error_output(raised.value), KEY)
     assert raised.value.request_id == "***"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_password_of_a_proxy_is_hidden(is_async: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+
+        def refuse() -> None:
+            connection, _ = proxy.accept()
+            with connection:
+                connection.recv(65536)
+                reason = f"HTTP/1.1 407 no {PASSWORD}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+                connection.sendall(reason.encode())
+
+        thread = threading.Thread(target=refuse, daemon=True)
+        thread.start()
+        for name in ("HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, f"http://user:{PASSWORD}@127.0.0.1:{proxy.getsockname()[1]}")
+        model = penstock.Model("vllm:m", "https://provider.example/v1", KEY, retries=NO_RETRIES)
+        with pytest.raises(penstock.ConnectionFailed, match="407") as raised:
+            asyncio.run(model.acomplete("Hi")) if is_async else model.complete("Hi")
+        thread.join(30)
+    assert_hidden(error_output(raised.value), PASSWORD)
 
 
 @pytest.mark.parametrize("library", ["httpx2", "httpx", "aiohttp"])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from penstock.errors import ConnectionFailed, ProviderError, TimedOut
+from penstock.redaction import Mask
 from penstock.transport.commands import OpenRequest, ReadTimedOut
 
 CONNECT_TIMEOUTS = {"ConnectTimeout", "PoolTimeout", "ConnectionTimeoutError"}
@@ -21,7 +24,13 @@ def client_error(error: Exception, command: OpenRequest) -> ProviderError:
         return ReadTimedOut("no data received in time")
     if names & CONNECTION_ERRORS:
         host = urlsplit(command.request.url).netloc.rpartition("@")[2]
-        return ConnectionFailed(
-            f"the connection to {host} failed: {str(error) or type(error).__name__}", retryable=True
-        )
+        return ConnectionFailed(f"the connection to {host} failed: {_message(error)}", retryable=True)
     raise error
+
+
+def _message(error: Exception) -> str:
+    """The message of a client's exception, without the passwords of proxies."""
+    message = str(error) or type(error).__name__
+    for proxy in getproxies().values():
+        message = Mask({}, proxy if "//" in proxy else f"//{proxy}").text(message)
+    return re.sub(r"//[^\s/@]+@", "//***@", message)
