@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
+import pickle
 import threading
 import time
 from collections.abc import Iterable
@@ -243,6 +245,14 @@ def test_a_pattern_takes_bounded_time() -> None:
     for pattern in ("^(a+)+$", "^(a|a)*$", r"^(a|a)*\1$", "^(?!b)(a+)+$"):
         assert problems({"properties": {"x": {"pattern": pattern}}}, {"x": "a" * 5_000 + "!"})
     assert time.perf_counter() - began < 10
+
+
+def test_a_declared_tool_can_be_copied_and_pickled() -> None:
+    made = Tool.from_schema("f", "", {"properties": {"x": {"type": "string"}}})
+    for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert other.check({"x": "a"}) == {"x": "a"}
+        with pytest.raises(ArgumentsError, match="expected a string"):
+            other.check({"x": 1})
 
 
 def test_values_that_are_not_json_are_refused() -> None:

@@ -85,6 +85,10 @@ class SchemaArguments:
         if len(self.parameters) > ("type" in self.parameters):  # else any object is accepted
             self._compile()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles compile the schema again: a validator cannot be copied."""
+        return type(self), (self.parameters,)
+
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Returns the arguments unchanged, or raises an `ArgumentsError` that names the places that do not fit."""
         raise_problems(list(self._problems(arguments)))
