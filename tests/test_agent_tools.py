@@ -111,6 +111,7 @@ def test_results_that_are_awaitable_or_generators_are_run_to_their_end(mode: str
         assert [event.data for event in reports] == ["one", "two", "end"]
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop")
 def test_a_sync_run_works_inside_a_running_loop() -> None:
     texts: list[str] = []
 

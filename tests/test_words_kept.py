@@ -29,6 +29,11 @@ UNREAD: dict[str, tuple[Any, str]] = {
     "developer": ([{"role": "developer", "prompt": WORDS}, ASKED], "messages[0]"),
     "assistant": ([ASKED, {"role": "assistant", "text": WORDS}], "messages[1]"),
     "tool": ([ASKED, {"role": "tool", "tool_call_id": "c1", "output": WORDS}], "messages[1]"),
+    "beside an empty result": ([{"role": "tool", "tool_call_id": "c", "content": "", "output": WORDS}], "messages[0]"),
+    "beside empty arguments": (
+        [{"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "", "args": WORDS}}]}],
+        "messages[0].tool_calls[0].function",
+    ),
     "beside results": (
         [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}], "text": WORDS}],
         "messages[0]",

@@ -126,7 +126,7 @@ class AnthropicReader(MessageReader):
 
     def read_result(self, part: Json, at: str, context: ReadContext) -> ToolResult:
         content = part.get("content")
-        if content is None:
+        if content in (None, ""):
             refuse_unread(part, _RESULT, at, "content")
         builder = MessageBuilder(WIRE, context.calls, at)
         for place, inner in read_parts(content, f"{at}.content"):
@@ -157,7 +157,7 @@ READER = AnthropicReader()
 
 
 def _read_call(parts: MessageBuilder, part: Json, at: str) -> None:
-    if part.get("input") is None:
+    if part.get("input") in (None, ""):
         refuse_unread(part, _CALL, at, "input")
     block = parts.call(read_text(part, "id", at), read_text(part, "name", at), part.get("input"), at)
     for kind in _CALL_STATES:

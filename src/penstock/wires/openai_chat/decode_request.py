@@ -146,7 +146,7 @@ def _reasoning_text(piece: Any, at: str) -> str:
 
 
 def _refuse_unread_arguments(function: Json, field: str, at: str) -> None:
-    if function.get(field) is None:
+    if function.get(field) in (None, ""):
         refuse_unread(function, ("name", field), at, field)
 
 

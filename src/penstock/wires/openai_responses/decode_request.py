@@ -132,7 +132,7 @@ def _read_output(parts: MessageBuilder, kind: str, item: Json, place: str) -> No
     if kind in _CALLS:
         call, field = _CALLS[kind]
         id, name = read_text(item, "call_id", place), read_text(item, "name", place)
-        if item.get(field) is None:
+        if item.get(field) in (None, ""):
             refuse_unread(item, ("type", "call_id", "name", field, "parsed_arguments"), place, field)
         block = parts.call(id, name, item.get(field), place, call)
         fields = other_fields(item, ("type", "call_id", "name", field, "parsed_arguments"))
@@ -187,7 +187,7 @@ def _read_answer(parts: MessageBuilder, item: Json, fields: Json, place: str) ->
 
 def _result(item: Json, place: str, context: ReadContext) -> ToolResult:
     output = item.get("output")
-    if output is None:
+    if output in (None, ""):
         refuse_unread(item, ("type", "call_id", "output"), place, "output")
     content = MessageBuilder(WIRE, context.calls, place)
     for at, part in read_parts(output, f"{place}.output"):

@@ -17,8 +17,8 @@ from penstock.jsontext.surrogates import join_all_surrogates
 Json = Mapping[str, Any]
 
 ABOUT = frozenset({
-    "annotations", "cache_control", "cachePoint", "caller", "created_at", "created_by", "id", "index", "metadata",
-    "model", "name", "namespace", "partialArgs", "phase", "prefix", "scheduling", "status", "timestamp",
+    "annotations", "artifact", "cache_control", "cachePoint", "caller", "created_at", "created_by", "id", "index",
+    "metadata", "model", "name", "namespace", "partialArgs", "phase", "prefix", "scheduling", "status", "timestamp",
     "toolset_name", "type", "willContinue",
 })  # fmt: skip
 """Fields that are about a message, a call or a result, and hold none of its content."""

@@ -116,7 +116,7 @@ def _user_parts(
 
 def _result(message: Json, place: str, context: ReadContext, wire: str) -> ToolResult:
     content = message.get("content")
-    if content is None:
+    if content in (None, ""):
         refuse_unread(message, _RESULT, place, "content")
     builder = MessageBuilder(wire, context.calls, place)
     for at, part in [*read_parts(content, f"{place}.content"), *context.parts_beside(message, place)]:
