@@ -21,7 +21,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 FOLDER = SHARED / "seeds"
 NO_DOCUMENTS = "the five documents are not available: they are not part of the repository"
 needs_documents = pytest.mark.skipif(not FOLDER.is_dir(), reason=NO_DOCUMENTS)
-pending = pytest.mark.xfail(reason="the core does not have it yet", strict=False)
 IMPORT = re.compile(r"^(?:from [\w.]+ import .*|import [\w., ]+)$", re.MULTILINE)
 
 

@@ -19,7 +19,7 @@ from penstock.adapters.langchain_dart import ChatMessage, MessageRole, TextPart,
 from penstock.messages import assistant, result, tool_results
 from penstock.testing import Raw, Reply, Scripted, Status, Step, call, drop, fail, frames, say, think
 from penstock.wires import WIRES, wire_name
-from tests.seeds.documents import document, fenced, needs_documents, pending, row
+from tests.seeds.documents import document, fenced, needs_documents, row
 from tests.seeds.shapes import chunk, piece
 from tests.support import decode_pieces, joined, pieces_of
 
@@ -459,7 +459,6 @@ def test_no_text_is_dropped_however_the_stream_is_cut(wire: str) -> None:
         assert joined(decode_pieces(wire, pieces_of(data, size))) == whole, size
 
 
-@pending
 @row(123)
 def test_a_tool_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="penstock"):

@@ -89,13 +89,14 @@ class Agent(Generic[Deps]):
             for event in run: ...
         run.output, run.messages
 
-    `calls` is `native`, or the dialect in which the model writes calls into its text; `rescue` finds calls that leaked
-    into the text of a native model. `start` is the start policy of tools that have none of their own. A damaged call
-    does not run, unless `run_repaired` names its fault (`duplicated`, `quoted` ...; True: any but `cut` and `quoted`):
-    then it runs with repaired arguments. A run that waits only for approvals or deferred results ends as `paused`, to
-    be stored (`dump`) and resumed; with `approvals="wait"` a stream keeps waiting. `timeouts` and `retries` replace the
-    model's. Other keywords go with every request: `temperature`, `max_tokens` ... A `tool_choice` that forces a call
-    ("required" or the name of a tool) holds for the first step of a run; in later steps the model chooses.
+    `name` is the name of the agent in log records. `calls` is `native`, or the dialect in which the model writes calls
+    into its text; `rescue` finds calls that leaked into the text of a native model. `start` is the start policy of
+    tools that have none of their own. A damaged call does not run, unless `run_repaired` names its fault (`duplicated`,
+    `quoted` ...; True: any but `cut` and `quoted`): then it runs with repaired arguments. A run that waits only for
+    approvals or deferred results ends as `paused`, to be stored (`dump`) and resumed; with `approvals="wait"` a stream
+    keeps waiting. `timeouts` and `retries` replace the model's. Other keywords go with every request: `temperature`,
+    `max_tokens` ... A `tool_choice` that forces a call ("required" or the name of a tool) holds for the first step of a
+    run; in later steps the model chooses.
 
     `Agent[Deps]` is an agent whose tools take a `Context[Deps]`: the type of what `deps=` passes to them.
     """
@@ -106,6 +107,7 @@ class Agent(Generic[Deps]):
         tools: Iterable[Any] = (),
         instructions: str = "",
         *,
+        name: str = "",
         calls: str = "native",
         rescue: bool | Iterable[str] = False,
         start: StartPolicy | None = None,
@@ -123,9 +125,10 @@ class Agent(Generic[Deps]):
         **options: Unpack[StepOptions],
     ) -> None:
         check_option_names(options, REQUEST_OPTIONS, Agent, "an agent")
-        check_types(instructions=(instructions, str), limits=(limits, Limits), timeouts=(timeouts, Timeouts),
-                    retries=(retries, Retries))  # fmt: skip
+        check_types(name=(name, str), instructions=(instructions, str), limits=(limits, Limits),
+                    timeouts=(timeouts, Timeouts), retries=(retries, Retries))  # fmt: skip
         self.config = AgentConfig(
+            name=name,
             model=checked_model(model).with_timeouts(timeouts, retries),
             tools=tool_table(tools),
             instructions=instructions,
@@ -152,7 +155,13 @@ class Agent(Generic[Deps]):
         return other
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.config.model.name!r}, tools={[*self.config.tools]})"
+        name = f", name={self.name!r}" if self.name else ""
+        return f"{type(self).__name__}({self.config.model.name!r}, tools={[*self.config.tools]}{name})"
+
+    @property
+    def name(self) -> str:
+        """The name of the agent, which is in its log records; empty if it has none."""
+        return self.config.name
 
     def stream(
         self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **unknown: Never

@@ -34,6 +34,11 @@ class RunReader(Generic[D]):
         self._driver.abandon()
 
     @property
+    def id(self) -> str:
+        """The id of the run, which is in its log records (`run_id`)."""
+        return self._driver.records.run_id
+
+    @property
     def done(self) -> Done | None:
         """The last event; None until the run has ended."""
         return self._driver.done

@@ -57,6 +57,7 @@ class AsyncDriver(Driver):
             raise UsageError("the run has not begun: enter it first, with `async with`, on its loop") from None
         self._has_begun = True
         self._variables = copy_context()
+        self._variables.run(self.records.enter)
         self._open_log()
         self._carry_out(self.run.begin())
         self._take_inputs()
@@ -242,6 +243,7 @@ class AsyncDriver(Driver):
         for command in () if self._is_left else commands:
             match command:
                 case Emit():
+                    self.records.add(command.events)
                     if self._outbox.put(command.events, command.log):
                         self._arrived.set()
                     if command.events and isinstance(last := command.events[-1], Done):

@@ -29,6 +29,7 @@ REPAIRABLE: frozenset[Fault] = frozenset(get_args(Fault)) - {"cut"}
 class AgentConfig(Struct, frozen=True, kw_only=True):
     """A model, its tools, and the rules for a run."""
 
+    name: str
     model: Model
     tools: Mapping[str, Tool[..., Any]]
     instructions: str
@@ -46,7 +47,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
         return {name: self._policy(tool) for name, tool in self.tools.items() if not tool.is_hosted}
 
     @property
-    def _rescues(self) -> bool:
+    def rescues(self) -> bool:
         """Whether calls in the text were written there by mistake: the model has native calls."""
         return bool(self.options.get("rescue")) and self.options.get("calls") == "native"
 
@@ -64,7 +65,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
             is_deferred=tool.is_deferred,
             is_read_only=tool.read_only,
             is_idempotent=tool.idempotent,
-            asks_if_in_text=self._rescues and approval is None and not tool.read_only,
+            asks_if_in_text=self.rescues and approval is None and not tool.read_only,
             check=tool.complete_arguments,
         )
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.agent.config import AgentConfig
+from penstock.agent.records import RunRecords
 from penstock.errors import AlreadyReadError, ArgumentsError, ProviderError, UsageError
 from penstock.events import Error, Text, ToolCall, ToolCallInvalid, ToolCallStart
 from penstock.log.flusher import RunCallbacks, RunWriter, flusher_of
@@ -57,6 +58,7 @@ class Driver:
         self.error: Exception | None = None
         self.first_message = len(run.messages)  # of this run
         self._config = config
+        self.records = RunRecords(config, "" if owned is None else owned.claim.run_id)
         self._policies = config.policies
         self._deps = deps
         self._outbox = Outbox() if owned is None else LoggedOutbox()

@@ -17,6 +17,7 @@ from penstock.transport.policy import Retries, Timeouts
 class AgentOptions(StepOptions, total=False):
     """The keywords of `Agent`, which explains them."""
 
+    name: str
     calls: str
     rescue: bool | Iterable[str]
     start: StartPolicy | None

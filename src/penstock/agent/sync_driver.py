@@ -53,6 +53,7 @@ class SyncDriver(Driver):
             return
         self._has_begun = True
         self._variables = copy_context()
+        self._variables.run(self.records.enter)
         self._tools.loop.attach()
         self._open_log()
         with self.lock:
@@ -204,6 +205,7 @@ class SyncDriver(Driver):
         while due:
             match command := due.popleft():
                 case Emit():
+                    self.records.add(command.events)
                     if self._outbox.put(command.events, command.log):
                         self._arrivals.put(None)
                     if command.events and isinstance(last := command.events[-1], Done):

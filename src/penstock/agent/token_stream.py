@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from penstock.agent.config import AgentConfig
 from penstock.agent.driver import LineBreaks
+from penstock.agent.records import RunRecords
 from penstock.agent.tool_execution import ToolExecution, in_own_thread
 from penstock.dialects.parser import TextParser
 from penstock.dialects.provenance import Provenance
@@ -55,6 +56,7 @@ class TokenStream:
         self._numbering = RunNumbering(history)
         self._line_breaks = LineBreaks() if config.separate_text else None
         self._builder = TurnBuilder()
+        self._records = RunRecords(config)
         self._results: list[ToolResult] = []
         self._runs = 0
 
@@ -140,6 +142,7 @@ class TokenStream:
     async def _call_back(self, event: StreamEvent) -> None:
         if self._line_breaks is not None:
             event = self._line_breaks.feed(event)
+        self._records.add([event])
         result = self._config.callbacks.call(event)
         if isawaitable(result):
             await result

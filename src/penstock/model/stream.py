@@ -18,6 +18,7 @@ from penstock.errors import AlreadyReadError, ConnectionFailed, ProviderError
 from penstock.events import Error, FinishReason, StreamChunk, ToolCall, Usage
 from penstock.model.connect import AsyncConnection, Connection
 from penstock.model.event_loop import warn_if_blocking
+from penstock.model.logs import log_retry
 from penstock.redaction import without_secrets
 from penstock.transport.commands import (
     CloseConnection,
@@ -117,6 +118,8 @@ class StreamedResponse:
             if isinstance(command, Deliver):
                 self._body = command.body
                 return command.chunks
+            if isinstance(command, Sleep):
+                log_retry(self._url, command.seconds)
             try:
                 result, error = await self._carry_out(command), None
             except ProviderError as failure:

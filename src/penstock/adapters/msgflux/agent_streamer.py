@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 from penstock.adapters.msgflux.chunks import ChatCompletionModel
 from penstock.agent import agent
-from penstock.agent.options import AgentOptions
 from penstock.agent.token_stream import Executor, Tokens
 from penstock.events import Refusal, Text
 from penstock.messages import History
@@ -47,7 +46,7 @@ class AgentStreamer:
         instructions: str = "",
         *,
         tool_executor: Executor | None = None,
-        **options: Unpack[AgentOptions],
+        **options: Any,
     ) -> None:
         self.name = name if isinstance(name, str) else ""
         self.tool_executor = tool_executor if isinstance(name, str) else name
@@ -59,7 +58,7 @@ class AgentStreamer:
             case _:
                 own_model, options["on_text"] = None, model
         options["on_text"] = options.get("on_text") or _print
-        self.agent = agent.AgentStreamer(own_model, tools, instructions, **options)
+        self.agent = agent.AgentStreamer(own_model, tools, instructions, name=self.name, **options)
 
     async def process_stream(self, token_stream: Tokens, *, messages: Any = None) -> History:
         """Shows the text of a stream at once, runs each call inline, and returns the messages to continue with."""

@@ -1,0 +1,58 @@
+"""The log records of a run: tool failures, repairs, rescues, withdrawn responses, limits and failed runs.
+
+Arguments, results and texts are not logged: they may hold secrets.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from uuid import uuid4
+
+from penstock.agent.config import AgentConfig
+from penstock.events import Retry, ToolCall
+from penstock.model.logs import RUN
+from penstock.run.events import Done, StreamEvent, ToolEnd, ToolStart
+
+_logger = logging.getLogger("penstock.agent")
+_LOGGED = frozenset({Done, Retry, ToolCall, ToolEnd, ToolStart})
+
+
+class RunRecords:
+    """Logs what is unusual in the events of one run, with its id."""
+
+    def __init__(self, config: AgentConfig, run_id: str = "") -> None:
+        self.run_id = run_id or uuid4().hex
+        self._name = config.name
+        self._rescues = config.rescues
+
+    def enter(self) -> None:
+        """Let the code of this context belong to the run."""
+        RUN.set((self.run_id, self._name))
+
+    def add(self, events: Iterable[StreamEvent]) -> None:
+        """Log those of the events that are unusual."""
+        for event in events:
+            if type(event) in _LOGGED:
+                self._add(event)
+
+    def _add(self, event: StreamEvent) -> None:
+        match event:
+            case ToolEnd(ending="failed"):
+                self._warn("the tool %s failed (call %s)", event.name, event.call_id)
+            case ToolStart() if event.fault:
+                self._warn("the call %s of %s is %s, and runs repaired", event.call_id, event.name, event.fault)
+            case ToolCall() if self._rescues and event.origin.startswith("text:"):
+                self._warn("the call %s of %s was found in the text", event.id, event.name)
+            case Retry():
+                self._warn("the response was withdrawn, and starts again")
+            case Done(reason="limit"):
+                self._warn("a limit ended the run: %s", event.why)
+            case Done(reason="error" | "cut"):
+                self._warn("the run failed: %s", event.reason)
+            case _:
+                pass
+
+    def _warn(self, message: str, *values: str) -> None:
+        fields = {"run_id": self.run_id, "agent": self._name}
+        _logger.warning(f"run %s: {message}", self.run_id, *values, extra=fields)
