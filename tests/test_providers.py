@@ -28,7 +28,7 @@ from penstock.providers import (
 from penstock.redaction import without_secrets
 from penstock.testing import Loopback, Scripted
 from penstock.transport.aws_signature import signature
-from penstock.transport.commands import OpenRequest
+from penstock.transport.commands import Authorize, OpenRequest
 from penstock.wires import ALIASES as WIRE_ALIASES
 from penstock.wires import WIRES, WireName, find_encoder
 from tests.asking import KEY
@@ -376,7 +376,10 @@ def test_requests_to_bedrock_are_signed_with_aws_credentials(monkeypatch: pytest
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY)
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    opened = next(Model("bedrock:claude").ask("Hi.").commands())
+    commands = Model("bedrock:claude").ask("Hi.").commands()
+    authorize = next(commands)
+    assert isinstance(authorize, Authorize)
+    opened = commands.send(authorize.call())
     assert isinstance(opened, OpenRequest)
     signed = opened.request.headers["Authorization"]
     assert signed.startswith("AWS4-HMAC-SHA256 Credential=AKIAEXAMPLE/")

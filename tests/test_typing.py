@@ -143,6 +143,15 @@ def test_a_model() -> None:
     assert model.complete("Hello.", **request).text == model.complete("Hello.", **options).text
 
 
+async def fresh_key() -> str:
+    return "key"
+
+
+def test_the_key_of_a_model_may_be_a_function() -> None:
+    assert_type(Model("openai:gpt-5", api_key=lambda: "key"), Model)
+    assert_type(Model("openai:gpt-5", api_key=fresh_key), Model)
+
+
 def test_a_misspelt_option_of_a_model_is_an_error() -> None:
     model = scripted("Hi.")
     with pytest.raises(UnknownOptionError):

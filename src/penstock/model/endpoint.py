@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
 
 from msgspec import Struct
 
 from penstock.errors import MissingKeyError, UsageError
 from penstock.providers import Provider, find_base_url, find_key, join_url
 from penstock.redaction import without_secrets
-from penstock.transport.commands import HTTPRequest
+from penstock.transport.commands import Credentials, HTTPRequest
 
 _AUTH_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 """Headers that authenticate a request without a key."""
+
+
+APIKey = str | Callable[[], str | Awaitable[str]]
+"""An API key, or a function that returns it, for keys that expire; it may be async."""
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
@@ -25,7 +31,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     name: str
     provider: Provider
     url: str
-    api_key: str | None
+    api_key: APIKey | None
     headers: Mapping[str, str]
     is_played: bool
 
@@ -35,13 +41,18 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         return self.url or find_base_url(self.name, self.provider)
 
     def find_key(self) -> str:
-        """The API key; empty if the provider needs none."""
+        """The API key; empty if the provider needs none, or if a function returns it."""
+        if callable(self.api_key):
+            return ""
         if self.api_key is None and not self.is_played:
             key = find_key(self.name, self.provider)
         else:
             key = (self.api_key or "").strip()
             if not key and self._needs_key:
                 raise MissingKeyError(self.name, self.provider.keys)
+        return self._checked(key)
+
+    def _checked(self, key: str) -> str:
         if not (key.isascii() and key.isprintable()):
             raise UsageError(
                 f"the API key for {self.name} has characters that keys cannot have; check that it was copied whole"
@@ -57,13 +68,29 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         """A request to a path below the base URL, authenticated with the key."""
         url = join_url(self.base_url, path)
         headers = {"content-type": "application/json", "accept-encoding": "identity", **self.provider.headers}
-        if self.provider.auth == "aws" and not key and not self.is_played:
-            from penstock.transport.aws_signature import signature
-
-            headers |= signature(url, body)
-        elif key:
+        if key:
             headers |= self._credentials(key)
         return HTTPRequest(url, headers | {name.lower(): value for name, value in self.headers.items()}, body)
+
+    def credentials(self, request: HTTPRequest, key: str) -> Credentials | None:
+        """What authenticates the request when it is sent; None if its headers do."""
+        if self.is_played:
+            return None
+        if callable(self.api_key):
+            return Credentials(self.api_key, self._called_key)
+        if self.provider.auth == "aws" and not key:
+            from penstock.transport.aws_signature import signature
+
+            return Credentials(partial(signature, request.url, request.body), dict)
+        return None
+
+    def _called_key(self, key: Any) -> dict[str, str]:
+        """The headers for what the function of the key returned."""
+        if not isinstance(key, str):
+            raise UsageError(f"the function api_key must return a string, not {type(key).__name__}")
+        if not key.strip() and self._needs_key:
+            raise MissingKeyError(self.name, self.provider.keys)
+        return self._credentials(self._checked(key.strip())) if key.strip() else {}
 
     def _credentials(self, key: str) -> dict[str, str]:
         match self.provider.auth:

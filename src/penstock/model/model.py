@@ -17,7 +17,7 @@ from penstock.history.read import as_messages
 from penstock.messages import Message, system
 from penstock.model.checks import check_connector, check_headers, check_model_name, check_option_names, check_types
 from penstock.model.connect import Connector, HTTPConnector
-from penstock.model.endpoint import Endpoint
+from penstock.model.endpoint import APIKey, Endpoint
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.options import ModelOptions, RequestOptions
 from penstock.model.stream import AsyncStream, Stream
@@ -44,7 +44,8 @@ class Model:
             for chunk in stream: ...
         stream.turn
 
-    Without `api_key` and `base_url`, the usual environment variables are read when a request is made. `wire` selects
+    Without `api_key` and `base_url`, the usual environment variables are read when a request is made. `api_key`
+    may be a function that returns the key, also an async one; it is called for each request. `wire` selects
     another protocol where a provider has several; `client` is your own HTTP client (httpx2, httpx or aiohttp); `record`
     is a file to which each exchange is appended; `via` replaces HTTP, for example by a script of `penstock.testing`.
     Other keywords are options of every request: `temperature`, `max_tokens` ...
@@ -54,7 +55,7 @@ class Model:
         self,
         name: str,
         base_url: str | None = None,
-        api_key: str | None = None,
+        api_key: APIKey | None = None,
         *,
         wire: WireName | None = None,
         client: Any = None,
@@ -215,7 +216,8 @@ class Model:
             decoder = Decoder(self.wire, declarations, id_prefix=id_prefix)
             return find_calls(decoder, calls, rescue, declarations, id_prefix, provenance)
 
-        http_request = self._http_request(request)
+        key = self._endpoint.find_key()
+        http_request = self._http_request(request, key)
         return Exchange(
             request=http_request,
             new_decoding=new_decoding,
@@ -224,10 +226,10 @@ class Model:
             clock=time.monotonic,
             calendar=time.time,
             recorder=self._recorder(http_request),
+            credentials=self._endpoint.credentials(http_request, key),
         )
 
-    def _http_request(self, request: Request) -> HTTPRequest:
-        key = self._endpoint.find_key()
+    def _http_request(self, request: Request, key: str) -> HTTPRequest:
         sent = find_encoder(self.wire)(request, self._endpoint.provider.quirks)
         try:
             body = msgspec.json.encode(sent.body)

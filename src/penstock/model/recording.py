@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -80,6 +80,10 @@ class FileRecorder:
         self._lines: list[Line] = []
         self._pieces: list[tuple[float, bytes]] = []  # not masked yet: a key may be split across two
         self._write(b"")  # raises before anything is sent if the file cannot be written
+
+    def hide(self, headers: Mapping[str, str]) -> None:
+        """Mask the secrets of these headers too."""
+        self._mask.learn(headers)
 
     def begin(self, head: ResponseHead, start: float, now: float) -> None:
         self._add_pieces()

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import closing
+from contextvars import copy_context
+from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Self
 
 from penstock.errors import AlreadyReadError, ConnectionFailed, ProviderError
@@ -21,6 +23,7 @@ from penstock.model.event_loop import warn_if_blocking
 from penstock.model.logs import log_retry
 from penstock.redaction import without_secrets
 from penstock.transport.commands import (
+    Authorize,
     CloseConnection,
     Command,
     Commands,
@@ -32,6 +35,7 @@ from penstock.transport.commands import (
     SteadyBody,
 )
 from penstock.transport.exchange import Exchange
+from penstock.transport.loop_thread import RunLoop
 from penstock.turn import Turn, TurnBuilder
 
 FOLD_SIZE = 50
@@ -133,7 +137,7 @@ class StreamedResponse:
         except StopIteration:
             return None
 
-    def _carry_out(self, command: OpenRequest | ReadBytes | Sleep | CloseConnection) -> Awaitable[Any]:
+    def _carry_out(self, command: Authorize | OpenRequest | ReadBytes | Sleep | CloseConnection) -> Awaitable[Any]:
         raise NotImplementedError
 
 
@@ -230,10 +234,12 @@ class Stream(StreamedResponse):
             return chunks
         raise AssertionError("a blocking command does not wait for an event loop")
 
-    async def _carry_out(self, command: OpenRequest | ReadBytes | Sleep | CloseConnection) -> Any:
+    async def _carry_out(self, command: Authorize | OpenRequest | ReadBytes | Sleep | CloseConnection) -> Any:
         match command:
             case OpenRequest() | ReadBytes():
                 return self._wait_for(command)
+            case Authorize():
+                return _called(command.call)
             case Sleep():
                 self._cancelled.wait(command.seconds)
             case CloseConnection():
@@ -339,13 +345,38 @@ class AsyncStream(StreamedResponse):
             return await self._advance(error=failure)
         return await self._advance(b"")
 
-    def _carry_out(self, command: OpenRequest | ReadBytes | Sleep | CloseConnection) -> Awaitable[Any]:
+    def _carry_out(self, command: Authorize | OpenRequest | ReadBytes | Sleep | CloseConnection) -> Awaitable[Any]:
         match command:
             case ReadBytes():
                 return self._connection.read(command.timeout)
             case OpenRequest():
                 return self._connection.open(command)
+            case Authorize():
+                return _acalled(command.call)
             case Sleep():
                 return asyncio.sleep(command.seconds)
             case CloseConnection():
                 return self._connection.close()
+
+
+def _called(call: Callable[[], Any]) -> Any:
+    """The result of a function; if it must be awaited, this happens on the shared event loop."""
+    value = call()
+    if not isawaitable(value):
+        return value
+    loop = RunLoop()
+    loop.attach()
+    try:
+        return loop.begin(_awaited(value), copy_context()).result()
+    finally:
+        loop.close()
+
+
+async def _acalled(call: Callable[[], Any]) -> Any:
+    """The result of a function; a plain one is called in a thread, because it may block."""
+    value = call() if iscoroutinefunction(call) else await asyncio.to_thread(call)
+    return await value if isawaitable(value) else value
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import ConnectionFailed, ProviderError, UnexpectedReplyError
 from penstock.events import Error, Finish, Progress, StreamChunk, ToolCall, Unknown, Usage
 from penstock.redaction import Mask
-from penstock.transport.commands import Command, Commands, Deliver, ReadTimedOut, SteadyBody
+from penstock.transport.commands import Authorize, Command, Commands, Deliver, HTTPRequest, ReadTimedOut, SteadyBody
 from penstock.transport.deadlines import Deadlines
 from penstock.transport.error_responses import response_error
 from penstock.transport.redacted import REDACTED, Redactor
@@ -55,7 +55,8 @@ class Attempt:
     def _open(self) -> Commands:
         """Send the request; raises for an error response."""
         exchange, start = self._exchange, self._clock()
-        head = yield self._deadlines.open(exchange.request)
+        request = yield from self._authorized()
+        head = yield self._deadlines.open(request)
         if not 200 <= head.status < 300:
             body = yield from self._error_body()
             raise response_error(head.status, head.headers, body, exchange.calendar())
@@ -168,6 +169,17 @@ class Attempt:
             elif isinstance(chunk, Error) and chunk.retryable and self._progress in ("open", "doubtful"):
                 self._rules.raise_if_retried(_in_band_error(chunk))
         return [self._redactor.chunk(chunk) for chunk in chunks]
+
+    def _authorized(self) -> Generator[Command, Any, HTTPRequest]:
+        """The request, with credentials that are made for this attempt."""
+        request, credentials = self._exchange.request, self._exchange.credentials
+        if credentials is None:
+            return request
+        headers = credentials.headers((yield Authorize(credentials.call)))
+        self._mask.learn(headers)
+        if self._exchange.recorder is not None:
+            self._exchange.recorder.hide(headers)
+        return HTTPRequest(request.url, {**headers, **request.headers}, request.body)
 
     def _error_body(self) -> Generator[Command, Any, bytes]:
         """The start of the body of an error response, with secrets masked before the body is truncated and parsed."""

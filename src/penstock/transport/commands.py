@@ -23,6 +23,22 @@ class HTTPRequest(Struct, frozen=True):
         return f"HTTPRequest({without_secrets(self.url)!r}, {len(self.body)} bytes)"
 
 
+class Credentials(Struct, frozen=True):
+    """Credentials that are made for each attempt, as they expire: `call` returns a value, maybe to be awaited.
+
+    `call` may block, so that async code calls it in a thread. `headers` makes headers of the value.
+    """
+
+    call: Callable[[], Any]
+    headers: Callable[[Any], Mapping[str, str]]
+
+
+class Authorize(Struct, frozen=True):
+    """Call this, await its result if it must be awaited, and return it."""
+
+    call: Callable[[], Any]
+
+
 class OpenRequest(Struct, frozen=True):
     """Send the request and return the `ResponseHead`; the timeouts are in seconds."""
 
@@ -78,5 +94,5 @@ class CloseConnection(Struct, frozen=True):
     """Close the connection if it is open."""
 
 
-Command = OpenRequest | ReadBytes | Sleep | Deliver | CloseConnection
+Command = Authorize | OpenRequest | ReadBytes | Sleep | Deliver | CloseConnection
 Commands = Generator[Command, Any, None]

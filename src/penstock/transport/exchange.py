@@ -6,7 +6,7 @@ throws the `ProviderError` that it raised into the generator. The drivers decide
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from penstock.transport.attempt import Attempt
 from penstock.transport.commands import (
     CloseConnection,
     Commands,
+    Credentials,
     Deliver,
     HTTPRequest,
     ReadTimedOut,
@@ -41,6 +42,7 @@ class Decoding(Protocol):
 class Recorder(Protocol):
     """Records the bytes of a response; `start` and `now` are readings of the exchange's clock."""
 
+    def hide(self, headers: Mapping[str, str]) -> None: ...
     def begin(self, head: ResponseHead, start: float, now: float) -> None: ...
     def add(self, data: bytes, now: float) -> None: ...
     def end(self, now: float) -> None: ...
@@ -60,6 +62,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
     clock: Callable[[], float]
     calendar: Callable[[], float]
     recorder: Recorder | None = None
+    credentials: Credentials | None = None
 
     def commands(self) -> Commands:
         """The commands that carry out this exchange."""
