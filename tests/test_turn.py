@@ -94,7 +94,7 @@ def test_a_call_can_be_created_from_a_dict_or_json_text() -> None:
     assert (by_dict.arguments_raw, by_text.arguments_raw) == ('{"a":[1]}', '{"a": [1]}')
 
 
-@pytest.mark.parametrize("arguments", ["{bad", "[1]", "5", "nul", [1], None, {"a": object()}], ids=repr)
+@pytest.mark.parametrize("arguments", ["{bad", "[1]", "5", "nul", [1], None, {"a": Ellipsis}], ids=repr)
 def test_a_call_cannot_be_created_from_anything_else(arguments: Any) -> None:
     with pytest.raises(penstock.PenstockError, match="the arguments of the call of 'f' are not a JSON object"):
         ToolCall("c", "f", arguments)

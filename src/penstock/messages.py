@@ -9,7 +9,7 @@ their vendor state themselves.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
@@ -117,6 +117,11 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):  # the dict i
         """The vendor state of this wire on the part with this block, by its kind."""
         return states_by_kind(self._states.get(block, ()), wire)
 
+    @property
+    def stateful_blocks(self) -> Set[int]:
+        """The blocks of the parts that have vendor state."""
+        return self._states.keys()
+
     @cached_property
     def _states(self) -> dict[int, list[Opaque]]:
         """The vendor state by block: encoders look it up for each part."""
@@ -222,7 +227,7 @@ def _with_part(parts: tuple[Part, ...], part: Part, message: Message) -> tuple[P
                     return (*parts[:at], _merged_call(known, part), *parts[at + 1 :])
         case Text() | Reasoning() | Refusal() if parts and type(parts[-1]) is type(part):
             last: Any = parts[-1]
-            if not message._states.keys() & {last.block, part.block}:  # vendor state belongs to one of them
+            if not message.stateful_blocks & {last.block, part.block}:  # vendor state belongs to one of them
                 return (*parts[:-1], msgspec.structs.replace(last, text=last.text + part.text))
         case _:
             pass

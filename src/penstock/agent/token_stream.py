@@ -179,7 +179,7 @@ async def _each(tokens: Tokens) -> AsyncIterator[str]:
         async for token in tokens:
             if text := _checked(token):
                 yield text
-    elif isinstance(tokens, Iterable):
+    elif isinstance(tokens, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller may pass anything
         for token in [tokens] if isinstance(tokens, str) else tokens:
             if text := _checked(token):
                 yield text

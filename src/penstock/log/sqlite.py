@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -241,7 +241,7 @@ class SQLiteStore:
         return connection
 
     @contextmanager
-    def _failing(self, verb: str) -> Iterator[None]:
+    def _failing(self, verb: str) -> Generator[None]:
         """Turn an error of SQLite into a `StoreError`."""
         try:
             yield
@@ -251,7 +251,7 @@ class SQLiteStore:
             raise StoreError(f"the log {self.path} cannot be {verb}: {text}", is_temporary=is_temporary) from error
 
     @contextmanager
-    def _writing(self, *, durable: bool) -> Iterator[sqlite3.Connection]:
+    def _writing(self, *, durable: bool) -> Generator[sqlite3.Connection]:
         """A transaction; a durable one waits until the disk has it."""
         with self._failing("written"):
             connection = self._connection

@@ -126,48 +126,59 @@ class Store(Protocol):
 
         A `RunExistsError` if its start is another one.
         """
+        ...
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
         """Take a run that is ready, or whose owner's lease has expired, and log it: in one step.
 
         `run_id` wants that run, `agents` one of these agents. None if there is none.
         """
+        ...
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         """Append units to their runs and renew the leases; for each batch, False if another worker owns the run.
 
         A `durable` append survives the loss of power, any other the end of the process.
         """
+        ...
 
     def renew(self, owned: Sequence[tuple[str, int]]) -> list[bool]:
         """Renew the leases of runs, by id and epoch; for each, False if another worker owns the run."""
+        ...
 
     def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[tuple[int, float, bytes]]:
         """The events of a run after a number: their numbers, times and bodies."""
+        ...
 
     def put(self, wanted: Input) -> bool:
         """Add an input; False if it was there already. A run that waits is ready afterwards.
 
         An `UnknownRunError` if there is no such run.
         """
+        ...
 
     def inputs(self, run_ids: Sequence[str]) -> list[Input]:
         """The inputs of these runs that were not taken yet, in order."""
+        ...
 
     def find(self, run_id: str) -> RunRow | None:
         """The row of a run."""
+        ...
 
     def list(
         self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
         tenant: str | None = None, limit: int = 100,
     ) -> list[RunRow]:  # fmt: skip
         """The rows of runs with these properties, the newest first."""
+        ...
 
     def prune(self, *, before: float, limit: int = 1000) -> int:
         """Delete runs that are over and were not changed since a time; returns how many."""
+        ...
 
     def close(self) -> None:
         """Release files and connections. The store cannot be used any more."""
+        ...
 
 
 class OwnedRun(Struct, frozen=True):

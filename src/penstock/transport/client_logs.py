@@ -6,7 +6,7 @@ httpx logs the URL of every request at the level INFO, and the headers of respon
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -36,7 +36,7 @@ _filter = _SecretsFilter()
 
 
 @contextmanager
-def redacted_logs(request: HTTPRequest) -> Iterator[None]:
+def redacted_logs(request: HTTPRequest) -> Generator[None]:
     """Masks the secrets of a request in what HTTP clients log inside `with`, in this thread or task."""
     for name in LOGGERS:
         logging.getLogger(name).addFilter(_filter)  # does nothing if it is there

@@ -18,10 +18,11 @@ Index = Annotated[int, Meta(ge=0, le=MAX_INDEX)]
 
 def as_index(value: Any) -> int | None:
     """The value if it is an index, else None; 1.0 is 1."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value) if abs(value) <= MAX_INDEX else None
-    is_index = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INDEX
-    return value if is_index else None
+    if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_INDEX:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INDEX:
+        return value
+    return None
 
 
 def as_label(value: Any) -> int | str | None:
