@@ -475,6 +475,9 @@ def test_run_stream_yields_the_message_with_the_results() -> None:
     assert [message.role for _, message in with_messages] == ["model", "user", "model"]
     after = "".join(news.output for news in results[with_messages[1][0] :])
     assert after == "\nSunny."  # it came before the next answer
+    with penstock.Agent(model([ASKS, "Sunny."]), [get_weather]).stream("?") as run:
+        [results_event] = [event for event in run if isinstance(event, penstock.ToolResults)]
+    assert results_event.message in run.messages
 
 
 @row(125)
