@@ -688,7 +688,7 @@ def test_a_whole_call_comes_while_the_response_goes_on(wire: str) -> None:
 def test_an_agent_streamer_is_made_of_a_name_and_a_model() -> None:
     for form in (chat(*STEPS), model(*STEPS)):
         agent = msgflux.AgentStreamer("nome", form, tools=[weather], on_text=lambda text: None)
-        assert agent.name == "nome"
+        assert agent.name == agent.agent.name == "nome"
         assert [event.type for event in agent.stream("?")][-1] == "done"
 
 
