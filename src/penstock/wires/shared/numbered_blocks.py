@@ -91,6 +91,8 @@ class NumberedWire(Wire):
         part = self.parts.get(label)
         if isinstance(part, OpenVendor):
             self.add_state(label, "input", piece)
+        elif piece and self.answer.raw_reason is not None:  # a stream that was cut here has its calls already
+            self.unknown({"index": label, "input": piece}, "a piece of a call after the end of the response")
         elif piece:
             tool = part if isinstance(part, OpenTool) else self._only_open_tool()
             if tool is not part and self.answer.has_loss:  # the start of its call may be what was lost

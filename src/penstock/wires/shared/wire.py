@@ -111,10 +111,19 @@ class Wire:
             if isinstance(item, Stray):
                 self._stray(item)
             else:
-                if self._model.is_wanted:
-                    self._model.look(item.data)
-                self.read(item)
+                self.read(self._read_start(item) if self._model.is_wanted else item)
         return self._take()
+
+    def _read_start(self, frames: Frames) -> Frames:
+        """Reads frames one by one while the model's name is wanted: a later one may have it. Returns the others."""
+        event, payloads = frames.event, frames.data
+        while self._model.is_wanted:
+            self._model.look(payloads[:1])
+            if len(payloads) == 1:
+                break
+            self.read(Frames(event, payloads[:1], frames.is_ascii))
+            payloads = payloads[1:]
+        return Frames(event, payloads, frames.is_ascii)
 
     def feed_one(self, payload: bytes, event: str) -> list[StreamChunk]:
         """`feed` for a read that is exactly one frame, as reads are while a model streams."""
