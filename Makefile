@@ -24,7 +24,7 @@ say = @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo picture site site-serve test quick test-all pytest check format fuzz walk bench clean
+.PHONY: help demo picture site site-serve test quick test-all pytest check format fuzz soak walk bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -91,6 +91,9 @@ fuzz: $(FUZZ) ## damaged streams, random runs, changed states, and the atheris t
 	    $(BIN)/python $$target -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=.fuzz/$$name/ .fuzz/$$name/corpus \
 	        || exit 1; \
 	done
+
+soak: $(DEV) ## 10,000 runs in one process, a tenth of them interrupted: nothing grows, nothing is left
+	@$(BIN)/python -m tests.soak
 
 walk: $(DEV) ## show which functions a text chunk and a call pass, from the socket to the user's loop
 	@$(BIN)/python -m benchmarks.walk

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import json
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -590,3 +593,18 @@ def test_a_recording_can_be_played_as_a_script(wire: str, tmp_path: Path) -> Non
         assert model.stream_text_and_classify("Something else.") == first
         with pytest.raises(penstock.BadRequestError, match="the recording has 1 responses"):
             model.stream_text_and_classify("And more.")
+
+
+def test_a_server_that_stops_closes_connections_that_it_has_just_accepted() -> None:
+    def knock(address: tuple[str, int]) -> None:
+        with suppress(OSError):  # the server has stopped
+            for _ in range(20):
+                socket.create_connection(address, timeout=10).close()
+
+    for _ in range(5):
+        with Loopback(always("Hi.")) as server:
+            parts = urlsplit(server.url)
+            thread = threading.Thread(target=knock, args=((str(parts.hostname), parts.port or 0),))
+            thread.start()
+        thread.join()
+        gc.collect()  # an open socket warns here, and warnings are errors

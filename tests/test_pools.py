@@ -11,11 +11,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 import penstock
-from penstock import Model, Text
+from penstock import Model, Retries, Text, UsageError
 from penstock.testing import Loopback, Reply, always, frames
 from penstock.transport import async_pool
 from tests.asking import KEY, PATIENCE, model_at, read, request_of, serving, sync_and_async
@@ -234,3 +235,52 @@ def test_the_least_recently_used_pool_is_closed(monkeypatch: pytest.MonkeyPatch)
         assert not closed["first"]
         assert not closed["third"]
         penstock.close()
+
+
+# Proxies.
+
+
+def socks_server(connection: socket.socket) -> None:
+    """A SOCKS proxy that plays the server behind it."""
+    assert connection.recv(16)[0] == 5
+    connection.sendall(b"\x05\x00")
+    request = connection.recv(300)
+    assert b"far.invalid" in request, "the proxy looks up the address"
+    connection.sendall(b"\x05\x00\x00\x01" + bytes(6))
+    request_of(connection)
+    connection.sendall(head(b"connection: close") + BODY)
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Sets the proxy of the environment."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    return lambda url: monkeypatch.setenv("ALL_PROXY", url)
+
+
+FAR = Model("openai-compatible:m", "http://far.invalid/v1", KEY, retries=Retries(attempts=0))
+
+
+@sync_and_async
+@pytest.mark.parametrize("scheme", ["socks5", "socks5h", "socks"])
+def test_a_socks_proxy_is_used(mode: str, scheme: str, proxy: Callable[[str], None]) -> None:
+    with serving(socks_server) as url:
+        proxy(f"{scheme}://{urlsplit(url).netloc}")
+        assert read(mode, FAR)[1].text == "Hi."
+        FAR.close()
+
+
+@sync_and_async
+def test_a_socks_proxy_without_its_packages_is_a_clear_error(
+    mode: str, proxy: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.transport.proxies.find_spec", lambda name: None)
+    proxy(f"socks5://ada:{KEY}@127.0.0.1:9")
+    with pytest.raises(UsageError, match=r"pip install 'penstock-llm\[socks\]'") as raised:
+        read(mode, FAR)
+    assert KEY not in str(raised.value)
+    proxy("socks4://127.0.0.1:9")
+    with pytest.raises(UsageError, match=r"socks4://127\.0\.0\.1:9 of the environment is not supported; use http"):
+        read(mode, FAR)

@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Self
 
@@ -26,6 +27,7 @@ from penstock.testing.wires.routes import BASES
 
 _BACKLOG = 4096  # a thousand clients may connect at once
 _GRACE = 0.01  # seconds for open responses when the server stops; zero would mean no limit
+_TURNS = 4  # of the event loop, after which an accepted connection is known to the server
 
 
 class Loopback:
@@ -120,10 +122,25 @@ class Loopback:
 
 
 async def _stop(runner: web.ServerRunner) -> None:
-    """Stops the server and aborts its open connections."""
+    """Stops the server and aborts its open connections.
+
+    An accepted connection belongs to the server only some turns of the event loop later. If the server is closed
+    before, asyncio leaves the socket open (`_accept_connection2` fails). So it stops to accept first.
+    """
+    for site in runner.sites:
+        _stop_accepting(site)
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
     connections = [] if runner.server is None else runner.server.connections
     transports = [connection.transport for connection in connections]
     await runner.cleanup()
     for transport in transports:
         if transport is not None:
             transport.abort()
+
+
+def _stop_accepting(site: web.BaseSite) -> None:
+    """Accept no more connections, without closing the server."""
+    with suppress(AttributeError, NotImplementedError, OSError):  # not a loop with selectors
+        for sock in site._server.sockets:  # type: ignore[union-attr]
+            asyncio.get_running_loop().remove_reader(sock.fileno())
