@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 import penstock
 from penstock.adapters.go_client import AIClient, MCPFunctionCall, MCPToolCall, Message, StreamResponseCallback
 from penstock.testing import HTMLPage, Raw, Reply, Scripted, Status, Step, call, drop, fail, say
+from tests.growth import assert_linear
 from tests.seeds.documents import document, fenced, needs_documents, row
 from tests.seeds.shapes import CHUNKS, chunk, piece, tool
 
@@ -357,14 +358,13 @@ def test_the_arguments_can_be_watched_while_they_are_written() -> None:
 
 
 def test_an_update_of_a_long_call_costs_what_is_new_in_it() -> None:
-    count = 20_000
-    frames: Iterable[Any] = [
-        chunk(piece(0, '{"x": "', "c", "f")),
-        *[chunk(piece(0, "abc"))] * count,
-        chunk(piece(0, '"}')),
-    ]
-    sizes: list[int] = []
-    callback = StreamResponseCallback(OnMessage=lambda message: sizes.append(len(message.ToolCalls)))
-    client = AIClient(model(body(*frames, chunk(finish="tool_calls"))))
-    assert client.SendMessageStreamWithCallback("?", callback) is None
-    assert sum(sizes) >= count
+    seen: list[int] = []
+    callback = StreamResponseCallback(OnMessage=lambda message: seen.append(len(message.ToolCalls)))
+
+    def prepare(count: int) -> Callable[[], object]:
+        pieces = [chunk(piece(0, '{"x": "', "c", "f")), *[chunk(piece(0, "abc" * 20))] * count, chunk(piece(0, '"}'))]
+        client = AIClient(model(body(*pieces, chunk(finish="tool_calls"))))
+        return lambda: client.SendMessageStreamWithCallback("?", callback)
+
+    assert_linear(prepare, 500)
+    assert sum(seen) > 500
