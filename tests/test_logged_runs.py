@@ -15,10 +15,11 @@ import pytest
 
 from penstock import check
 from penstock.agent.agent import Agent
+from penstock.agent.agent_run import AsyncAgentRun
 from penstock.errors import UsageError
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Store, UnknownRunError
-from penstock.log.take_up import read_log
+from penstock.log.store import Batch, LostRunError, Store, UnknownRunError
+from penstock.log.take_up import read_log, take_up
 from penstock.model.model import Model
 from penstock.run.events import Done, LogEvent, Said, ToolEnd, ToolStart
 from penstock.run.rebuild import rebuild
@@ -256,3 +257,54 @@ def test_runs_survive_workers_that_are_killed(tmp_path: Path) -> None:
         assert {key: ends[key] for key in starts} == dict.fromkeys(starts, 1)
     assert kills
     store.close()
+
+
+def test_a_worker_whose_lease_has_ended_starts_nothing_and_writes_nothing(store: Store) -> None:
+    ran = []
+
+    @tool
+    async def send() -> str:
+        """Send."""
+        ran.append("sent")
+        return "sent"
+
+    agent = Agent(Model("openai:gpt-5", via=Scripted([Reply(call("send")), "Sent."])), tools=[send])
+    runs = Runs(store, {"support": agent})
+    run_id = runs.start("support", "Send.")
+    claim = store.claim("frozen", run_id=run_id)
+    assert claim is not None
+    run, owned = take_up(store, claim, agent.config.policies)
+
+    async def scenario() -> None:
+        async with AsyncAgentRun(agent.config, run, None, owned) as running:
+            async for event in running:
+                if isinstance(event, ToolStart):  # the process is frozen here, for longer than its lease
+                    writer = running._driver._log
+                    assert writer is not None
+                    writer.deadline = 0.0
+
+    with pytest.raises(LostRunError, match="may have taken over"):
+        asyncio.run(scenario())
+    assert ran == []
+    assert log_of(store, run_id)[-1].type == "tool_start"
+
+
+def test_a_worker_that_was_replaced_adds_nothing(store: Store) -> None:
+    agent = Agent(Model("openai:gpt-5", via=Scripted([Reply("Let", call("look", {"city": "Rome"})), "Sunny."])), [look])
+    runs = Runs(store, {"support": agent})
+    run_id = runs.start("support", "Look.")
+    claim = store.claim("first", run_id=run_id)
+    assert claim is not None
+    run, owned = take_up(store, claim, agent.config.policies)
+
+    async def scenario() -> None:
+        async with AsyncAgentRun(agent.config, run, None, owned) as running:
+            async for event in running:
+                if isinstance(event, ToolStart):
+                    rows = store.read(run_id)
+                    assert store.append([Batch(run_id, 1, len(rows), [], "ready")], durable=True) == [True]
+                    assert store.claim("second", run_id=run_id) is not None
+
+    with pytest.raises(LostRunError, match="another worker has taken over"):
+        asyncio.run(scenario())
+    assert [event.type for event in log_of(store, run_id)][-1] == "taken"

@@ -227,11 +227,13 @@ class AsyncDriver(Driver):
 
     def _lose(self, error: Exception) -> None:
         self._lost = error
-        self._is_cancelled = True
+        self._is_cancelled = self._is_left = True
         self._outbox.drop()
         self._outbox.items.append(self._raise_lost)
         self._arrived.set()
         self._stop_asking()
+        for key in list(self._tools):
+            self._stop_tool(key)
 
     # -- the machine -----------------------------------------------------------------------------------------------
 
@@ -269,8 +271,7 @@ class AsyncDriver(Driver):
 
     def _reached(self, command: AskModel | StartTool) -> None:
         """The reader has come to a command that waited."""
-        if not self._is_cancelled and not self._owns_run():
-            raise self._lost_error
+        self._check_lease()
         if self._is_cancelled or not self.run.reached(command):
             return
         if isinstance(command, StartTool):

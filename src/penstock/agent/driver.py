@@ -111,14 +111,12 @@ class Driver:
         assert self._lost is not None
         raise self._lost
 
-    def _owns_run(self) -> bool:
-        """Whether a tool may start, or a request be sent: the lease of this process still lasts."""
-        return self._log is None or self._log.is_owner
-
-    @property
-    def _lost_error(self) -> LostRunError:
-        assert self._log is not None
-        return LostRunError(f"another worker may have taken over the run {self._log.claim.run_id}: its lease has ended")
+    def _check_lease(self) -> None:
+        """Raise a `LostRunError` if no tool may start and no request be sent: the lease of this process has ended."""
+        if self._log is not None and not self._is_left and not self._log.is_owner:
+            self._is_left = True
+            run_id = self._log.claim.run_id
+            raise LostRunError(f"another worker may have taken over the run {run_id}: the lease of this one has ended")
 
     @property
     def _is_given_back(self) -> bool:

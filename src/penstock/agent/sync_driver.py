@@ -185,7 +185,7 @@ class SyncDriver(Driver):
     def _on_lost(self, error: Exception) -> None:
         with self.lock:
             self._lost = error
-            self._is_cancelled = True
+            self._is_cancelled = self._is_left = True
             self._outbox.drop()
             self._outbox.items.append(self._raise_lost)
             self._arrivals.put(None)
@@ -201,7 +201,7 @@ class SyncDriver(Driver):
 
     def _carry_out(self, commands: list[Command]) -> None:
         """Carry out commands, under the lock."""
-        due = deque(commands)
+        due = deque(() if self._is_left else commands)
         while due:
             match command := due.popleft():
                 case Emit():
@@ -230,8 +230,7 @@ class SyncDriver(Driver):
 
     def _reached(self, command: AskModel | StartTool) -> None:
         """The reader has come to a command that waited."""
-        if not self._owns_run():
-            raise self._lost_error
+        self._check_lease()
         if self.run.reached(command):
             self._carry_out(self._ask_model(command) if isinstance(command, AskModel) else self._start_tool(command))
 

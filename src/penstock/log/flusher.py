@@ -8,6 +8,7 @@ blocked.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -102,6 +103,7 @@ class Flusher:
         self._is_urgent = False
         self._thread: threading.Thread | None = None
         self._last_flush = 0.0
+        self.process = os.getpid()
 
     def open(self, claim: Claim, callbacks: RunCallbacks, inputs: Sequence[Input] = ()) -> RunWriter:
         """Write the log of a run that was claimed, and that knows of these inputs."""
@@ -248,9 +250,10 @@ _lock = threading.Lock()
 def flusher_of(store: Store) -> Flusher:
     """The flusher of a store, one per process."""
     with _lock:
-        if not isinstance(store.flusher, Flusher):
-            store.flusher = Flusher(store)
-        return store.flusher
+        flusher = store.flusher
+        if not isinstance(flusher, Flusher) or flusher.process != os.getpid():  # a thread does not survive a fork
+            flusher = store.flusher = Flusher(store)
+        return flusher
 
 
 def _batch(writer: RunWriter, units: list[_Unit]) -> Batch:
