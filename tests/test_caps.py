@@ -22,6 +22,8 @@ import pytest
 from click.testing import CliRunner
 
 import penstock
+from penstock.calls.closing_json import ClosingJSON
+from penstock.calls.rope import Rope
 from penstock.cli.app import penstock as command_line
 from penstock.cli.screen.call_card import CallCard
 from penstock.cli.screen.choices import Choices
@@ -153,6 +155,26 @@ def is_readable(text: str) -> bool:
     return not view.error
 
 
+class CountingRope(Rope):
+    """A rope that counts how often its whole text is read."""
+
+    reads = 0
+
+    def text(self) -> str:
+        self.reads += 1
+        return super().text()
+
+
+def reads_of_open_arguments() -> int:
+    """How often the parser reads arguments from their start, if each of 20 pieces could be their end."""
+    rope = CountingRope()
+    arguments = ClosingJSON(rope)
+    for size in range(1, 21):
+        rope.append("{")
+        arguments.closes(size)
+    return rope.reads
+
+
 # -- wires -------------------------------------------------------------------------------------------------------------
 
 
@@ -245,15 +267,6 @@ def calls(events: list[Any]) -> list[Any]:
     return [event.arguments for event in events if isinstance(event, ToolCall)]
 
 
-def loads_a_high_block() -> bool:
-    state = json.loads(Run([user("Go.")], {}).dump()) | {"next_block": 10}
-    try:
-        Run.load(json.dumps(state), {})
-    except UsageError:
-        return False
-    return True
-
-
 def reports_of_another_dialect() -> int:
     watch = WrongDialect("xml", [{"name": "look", "parameters": {"type": "object"}}])
     watch.feed(Text(0, '<tool_call>{"name": "look", "arguments": {}}</tool_call>'))
@@ -289,6 +302,18 @@ def nested_elements() -> list[Any]:
 
 
 ALTERNATIVES = {"anyOf": [*({"description": str(number)} for number in range(5)), {"type": "integer"}]}
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def loads_a_high_block() -> bool:
+    state = json.loads(Run([user("Go.")], {}).dump()) | {"next_block": 10}
+    try:
+        Run.load(json.dumps(state), {})
+    except UsageError:
+        return False
+    return True
 
 
 # -- transport ---------------------------------------------------------------------------------------------------------
@@ -477,6 +502,7 @@ CAPS = [
     Cap("jsontext.MAX_DEPTH", 10, lambda: is_readable("[" * 20), False, True),
     Cap("jsontext._MAX_TEXT", 10, lambda: len(as_text("x" * 100)), 10, 100),
     # wires
+    Cap("calls._MAX_TRIES", 4, reads_of_open_arguments, 7, 20),
     Cap("calls.MAX_ARGUMENTS", 50, invalid_arguments, ["too_large"], []),
     Cap("wires.MAX_ERRORS", 2, repeated_errors, 8, 5),
     Cap("wires.MAX_STATE", 100, signature_sizes, (100, 400), (500, 0)),
@@ -487,7 +513,6 @@ CAPS = [
     Cap("wires.MAX_DOCUMENT_NAME", 50, document_name, 50, 300),
     Cap("wires.MAX_PLAN", 100, plan_pieces, 2, 1),
     # dialects
-    Cap("run.MAX_BLOCK", 5, loads_a_high_block, False, True),
     Cap("dialects.MAX_WATCHED", 10, reports_of_another_dialect, 0, 1),
     Cap("dialects.MAX_HELD", 100, pieces_of_held_text, 14, 0),
     Cap("dialects.MAX_INDENT", 10, repaired_value, None, "ann"),
@@ -502,6 +527,8 @@ CAPS = [
         lambda: calls(parsed("xml", FIELD.format(12345), {"type": "integer"})), [{"a": "12345"}], [{"a": 12345}]),
     Cap("dialects.MAX_NESTING", 2, nested_elements, [],
         [{"p": {"q": {"q": {"q": {"q": "x"}}}}}]),
+    # runs
+    Cap("run.MAX_BLOCK", 5, loads_a_high_block, False, True),
     # transport
     Cap("transport.MAX_ERROR_BODY", 20,
         lambda: len(str(error_of(b"x" * 100, "text/plain").raw)), 20, 100),
@@ -566,6 +593,8 @@ ELSEWHERE = {
     "dialects.MAX_MARKUP": "test_provenance.py",
     "dialects.MAX_SEARCHES": "test_provenance.py",
     "dialects.MAX_VALUES": "test_provenance.py",
+    "log.MAX_DELAY": "test_flusher.py",
+    "log.MAX_GATHERED": "test_flusher.py",
     "run.MAX_AHEAD": "test_progress.py",
     "transport.MAX_NAMES": "test_secrets.py",
     "transport.MAX_DELAY": "test_transport.py",

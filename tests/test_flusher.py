@@ -1,0 +1,81 @@
+"""The flusher: which units share a commit, and when it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from penstock.events import Text
+from penstock.log import flusher
+from penstock.log.flusher import RunCallbacks, RunWriter, flusher_of
+from penstock.log.sqlite import SQLiteStore
+from penstock.log.store import RunRow
+from penstock.messages import user
+from penstock.run.events import Said
+
+LONG = 3600.0
+SECONDS = 30.0
+
+
+class Commits:
+    """The numbers of units that were committed together, in order."""
+
+    def __init__(self) -> None:
+        self.units = SimpleQueue[int]()
+
+    def next(self) -> int:
+        return self.units.get(timeout=SECONDS)
+
+
+@pytest.fixture
+def commits() -> Commits:
+    return Commits()
+
+
+@pytest.fixture
+def writer(tmp_path: Path, commits: Commits) -> Iterator[RunWriter]:
+    store = SQLiteStore(tmp_path / "runs.db")
+    store.create(RunRow(id="r", agent="support"), b"start")
+    claim = store.claim("one")
+    assert claim is not None
+    ignore = lambda _: None  # noqa: E731
+    writer = flusher_of(store).open(claim, RunCallbacks(commits.units.put, ignore, ignore))
+    yield writer
+    flusher_of(store).remove(writer)
+    store.close()
+
+
+def test_text_is_gathered_up_to_a_number_of_events(
+    writer: RunWriter, commits: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "MAX_DELAY", LONG)
+    monkeypatch.setattr(flusher, "MAX_GATHERED", 4)
+    writer.put([Said(user("Hello."))])
+    assert commits.next() == 1
+    for _ in range(4):
+        writer.put([Text(0, "x")])
+    assert commits.next() == 4
+
+
+def test_text_is_committed_after_the_longest_delay(
+    writer: RunWriter, commits: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "MAX_DELAY", 0.01)
+    writer.put([Said(user("Hello."))])
+    assert commits.next() == 1
+    writer.put([Text(0, "x")])
+    assert commits.next() == 1
+
+
+def test_an_event_that_must_be_durable_does_not_wait_for_others(
+    writer: RunWriter, commits: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "MAX_DELAY", LONG)
+    writer.put([Said(user("Hello."))])
+    assert commits.next() == 1
+    writer.put([Text(0, "x")])
+    writer.put([Said(user("Stop."))])
+    assert commits.next() == 2
