@@ -42,7 +42,7 @@ def writer(tmp_path: Path, commits: Commits) -> Iterator[RunWriter]:
     claim = store.claim("one")
     assert claim is not None
     ignore = lambda _: None  # noqa: E731
-    writer = flusher_of(store).open(claim, RunCallbacks(commits.units.put, ignore, ignore))
+    writer = flusher_of(store).attach(claim, RunCallbacks(commits.units.put, ignore, ignore))
     yield writer
     flusher_of(store).remove(writer)
     store.close()

@@ -76,7 +76,7 @@ class Driver:
     def _open_log(self) -> None:
         if self._owned is not None:
             callbacks = RunCallbacks(self._on_committed, self._on_input, self._on_lost)
-            self._log = flusher_of(self._owned.store).open(self._owned.claim, callbacks, self._owned.inputs)
+            self._log = flusher_of(self._owned.store).attach(self._owned.claim, callbacks, self._owned.inputs)
             assert isinstance(self._outbox, LoggedOutbox)
             self._outbox.writer = self._log
 

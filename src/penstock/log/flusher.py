@@ -105,7 +105,7 @@ class Flusher:
         self._last_flush = 0.0
         self.process = os.getpid()
 
-    def open(self, claim: Claim, callbacks: RunCallbacks, inputs: Sequence[Input] = ()) -> RunWriter:
+    def attach(self, claim: Claim, callbacks: RunCallbacks, inputs: Sequence[Input] = ()) -> RunWriter:
         """Write the log of a run that was claimed, and that knows of these inputs."""
         writer = RunWriter(self, claim, callbacks)
         writer.taken.update(wanted.number for wanted in inputs)
