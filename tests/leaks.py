@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.transport.loop_thread import shared_loop
 from tests.runs import SOON
 
 SHARED = {"penstock-watchdog", "penstock-loop"}
@@ -21,6 +22,7 @@ def nothing_is_left() -> Iterator[None]:
     before = set(threading.enumerate())
     gc.freeze()  # older objects are skipped below, which saves most of the time
     yield
+    shared_loop.close()  # with the threads that its tasks used
     end = time.monotonic() + SOON
     while left := {one for one in threading.enumerate() if one.is_alive() and one.name not in SHARED} - before:
         assert time.monotonic() < end, left
