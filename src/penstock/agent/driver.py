@@ -182,7 +182,7 @@ class Driver:
             self.error = _provider_error(self.run.error)
 
     def _request(self) -> dict[str, Any]:
-        options = {**self._config.options, "id_prefix": f"call_{self.run.step}_"}
+        options = dict(self._config.options)
         if self.run.step > 1 and options.get("tool_choice", "") not in UNFORCED_CHOICES:
             del options["tool_choice"]  # a model that obeys would call the tool until a limit ends the run
         return {"tools": list(self._config.tools.values()), "system_prompt": self._config.instructions, **options}

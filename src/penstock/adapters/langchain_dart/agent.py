@@ -24,7 +24,7 @@ from penstock.model.model import Model
 from penstock.run.events import Done, StepStart
 from penstock.tools.tool import Tool, as_tools
 
-_GENERATED = re.compile(r"(text_)?call_\d+_\d+\Z")  # the id of a call that the provider sent without one
+_GENERATED = re.compile(r"(text_)?call_\d+(_\d+)?\Z")  # the id of a call that the provider sent without one
 
 
 @dataclass
