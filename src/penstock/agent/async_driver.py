@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.agent.config import AgentConfig
 from penstock.agent.driver import FOLD_SIZE, MAX_CHECKS, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
+from penstock.agent.mailbox import Mailbox, mailbox_of
 from penstock.agent.timers import Timers
 from penstock.agent.tool_execution import ToolExecution, in_own_thread
 from penstock.errors import UsageError
@@ -47,12 +48,14 @@ class AsyncDriver(Driver):
         self._model_task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
+        self._mailbox: Mailbox
 
     def begin(self) -> None:
         if self._has_begun:
             return
         try:
             self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+            self._mailbox = mailbox_of(self._loop)
         except RuntimeError:
             raise UsageError("the run has not begun: enter it first, with `async with`, on its loop") from None
         self._has_begun = True
@@ -205,7 +208,7 @@ class AsyncDriver(Driver):
     # -- the log -----------------------------------------------------------------------------------------------------
 
     def _on_committed(self, units: int) -> None:
-        self._on_loop(partial(self._committed, units))
+        self._mailbox.post(partial(self._committed, units))
 
     def _committed(self, units: int) -> None:
         assert isinstance(self._outbox, LoggedOutbox)

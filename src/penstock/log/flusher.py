@@ -27,6 +27,7 @@ from penstock.run.events import (
     Said,
     Taken,
     ToolEnd,
+    ToolResults,
     ToolStart,
     Waiting,
 )
@@ -257,7 +258,7 @@ def flusher_of(store: Store) -> Flusher:
 
 
 def _batch(writer: RunWriter, units: list[_Unit]) -> Batch:
-    events = [event for unit in units for event in unit.events]
+    events = [event for unit in units for event in unit.events if type(event) is not ToolResults]  # which repeats ends
     inputs = [number for unit in units for number in unit.inputs]
     bodies = [body_of(event) for event in events]
     return Batch(writer.claim.run_id, writer.claim.epoch, writer.seq, bodies, _state(units), inputs)

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,13 @@ class SQLiteStore:
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()
         with self._writing(durable=durable) as connection:
-            return [self._append(connection, batch, now) for batch in batches]
+            owned = [self._update(connection, batch, now) for batch in batches]
+            mine = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
+            connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", _rows(mine, now))
+            for batch in mine:
+                if batch.inputs or batch.state == "waiting":
+                    self._take(connection, batch)
+            return owned
 
     def renew(self, owned: Sequence[tuple[str, int]]) -> list[bool]:
         now = self._clock()
@@ -202,27 +208,28 @@ class SQLiteStore:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _append(self, connection: sqlite3.Connection, batch: Batch, now: float) -> bool:
-        seq = batch.seq + len(batch.bodies)
+    def _update(self, connection: sqlite3.Connection, batch: Batch, now: float) -> bool:
+        """Update the row of a run; False if another worker owns it."""
         lease = now + self.lease if batch.state == "running" else 0.0
+        seq = batch.seq + len(batch.bodies)
         changed = connection.execute(
             "UPDATE runs SET seq = ?, state = ?, lease_until = ?, updated = ? WHERE id = ? AND epoch = ? AND seq = ?",
             (seq, batch.state, lease, now, batch.run_id, batch.epoch, batch.seq),
         )
-        if changed.rowcount != 1:
-            return False
-        rows = [(batch.run_id, number, now, body) for number, body in enumerate(batch.bodies, batch.seq + 1)]
-        connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
+        return changed.rowcount == 1
+
+    def _take(self, connection: sqlite3.Connection, batch: Batch) -> None:
+        """Mark the inputs of a batch as taken; a run does not wait while it has others."""
+        seq = batch.seq + len(batch.bodies)
         connection.executemany(
             "UPDATE inputs SET taken_seq = ? WHERE number = ?", [(seq, number) for number in batch.inputs]
         )
-        if batch.state == "waiting":  # an input that came before the run waited must not wait with it
+        if batch.state == "waiting":
             connection.execute(
                 "UPDATE runs SET state = 'ready' WHERE id = ? "
                 "AND EXISTS (SELECT 1 FROM inputs WHERE run_id = ? AND taken_seq IS NULL)",
                 (batch.run_id, batch.run_id),
             )
-        return True
 
     @property
     def _connection(self) -> sqlite3.Connection:
@@ -291,6 +298,13 @@ class SQLiteStore:
         if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
             raise StoreError(f"{self.path} is a database of another program, not a log: choose another file")
         return False
+
+
+def _rows(batches: Sequence[Batch], now: float) -> Iterator[tuple[str, int, float, bytes]]:
+    """The rows of events."""
+    for batch in batches:
+        for number, body in enumerate(batch.bodies, batch.seq + 1):
+            yield batch.run_id, number, now, body
 
 
 def _row(values: tuple[Any, ...]) -> RunRow:
