@@ -40,7 +40,7 @@ from penstock.messages import (
 )
 from penstock.wires import find_encoder, find_facts
 from penstock.wires.openai_chat import encode_request as openai_chat
-from penstock.wires.shared.facts import LETTERS_AND_DIGITS, WORD, IdRules, WireFacts
+from penstock.wires.shared.facts import LETTERS_AND_DIGITS, WORD, IdRules, StateFacts, WireFacts
 from penstock.wires.shared.ids import Ids, fit_id, fit_name
 from penstock.wires.shared.message_writing import split_system
 from penstock.wires.shared.request import Request
@@ -147,7 +147,8 @@ def test_a_name_that_a_model_made_up_is_cleaned() -> None:
 
 
 def settle(*messages: Message, wire: str = "w", tools: Any = (), takes_blank: bool = True) -> list[Message]:
-    facts = WireFacts(wire=wire, takes_blank=takes_blank)
+    states = StateFacts("signature", data="text"), StateFacts("other", data="any")
+    facts = WireFacts(wire=wire, takes_blank=takes_blank, states=states)
     return settle_request(request(*messages, tools=tools), facts, frozenset())
 
 
@@ -745,14 +746,19 @@ def replayed(wire: str, body: bytes) -> tuple[Message, dict[str, Any]]:
     turn = penstock.collect(decode_pieces(wire, [body]))
     reply = Message("assistant", turn.parts)
     results = [result(part, "done") for part in turn.parts if isinstance(part, ToolCall | ToolCallInvalid)]
-    outputs = [Message("assistant", (output(part),)) for part in turn.parts if is_hosted(part)]
+    answered = {part.data.get("call_id") for part in turn.parts if isinstance(part, Opaque) and "output" in part.data}
+    waiting = [part for part in turn.parts if is_hosted(part) and part.data["call_id"] not in answered]  # type: ignore[union-attr]
+    outputs = [Message("assistant", (output(part),)) for part in waiting]
     history = (user("Hi."), reply, tool_results(*results), *outputs, user("Go on."))
     return reply, find_encoder(wire)(request(*history), frozenset()).body
 
 
+RUN_BY_THE_CLIENT = ("local_shell_call", "shell_call", "apply_patch_call", "computer_call")
+
+
 def is_hosted(part: Any) -> bool:
-    """Whether this is a call that OpenAI describes and others run: the recordings have one without its output."""
-    return isinstance(part, Opaque) and part.kind == "local_shell_call"
+    """Whether this is a call that OpenAI describes and others run: the recordings have some without their output."""
+    return isinstance(part, Opaque) and part.kind in RUN_BY_THE_CLIENT
 
 
 def output(call: Any) -> Opaque:
