@@ -41,7 +41,7 @@ ALLOWED = {
     "agent": "errors events results messages turn jsontext wires dialects tools history run log transport model",
     "runs": "errors events messages history run log agent",
     "adapters": f"{VOCABULARY} jsontext framing calls wires dialects tools decoder run model agent",
-    "testing": "errors events declarations redaction providers transport model",
+    "testing": "errors events declarations redaction providers log transport model",
     "cli": "*",
     "__main__": "cli",
 }

@@ -220,6 +220,8 @@ class AsyncDriver(Driver):
 
     def _take_input(self, wanted: Input) -> None:
         assert isinstance(self._outbox, LoggedOutbox)
+        if self.done is not None:
+            return  # it stays in the store, for whoever goes on with the run
         self._outbox.inputs = (wanted.number,)
         self._is_cancelled |= wanted.kind == "cancel"
         self._happened(partial(self._input_commands, wanted))
@@ -274,6 +276,7 @@ class AsyncDriver(Driver):
 
     def _reached(self, command: AskModel | StartTool) -> None:
         """The reader has come to a command that waited."""
+        self._visit_before(command)
         self._check_lease()
         if self._is_cancelled or not self.run.reached(command):
             return
@@ -366,10 +369,13 @@ class AsyncDriver(Driver):
         if start.timeout is not None:
             self._timers.start(start.key, start.timeout, partial(self._happened, partial(self._late, start.key)))
         context = self._context(start, partial(self._report, start.key))
-        execution = self._executions[start.key] = ToolExecution(self._config.tools[start.name], start, context)
+        execution = self._executions[start.key] = ToolExecution(
+            self._config.tools[start.name], start, context, self._may_start
+        )
         running = execution.run_on_loop(self._room)
         task = self._tools[start.key] = asyncio.create_task(running, context=self._variables.copy())
         task.add_done_callback(partial(self._tool_ended, start.key))
+        self._visit("after_tool_start", start.name)
 
     def _report(self, key: str, data: Any) -> None:
         """Pass on the progress of a tool; in a thread, when the reader has caught up."""
@@ -392,6 +398,7 @@ class AsyncDriver(Driver):
     def _tool_ended(self, key: str, task: asyncio.Task[Outcome]) -> None:
         if not task.cancelled() and isinstance(task.exception(), KeyboardInterrupt):
             return  # it has ended the loop already
+        self._visit_end(key)
         self._stop_tool(key)
         self._tools.pop(key, None)
         outcome = failure(asyncio.CancelledError()) if task.cancelled() else task.result()

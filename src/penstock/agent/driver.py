@@ -19,11 +19,12 @@ from penstock.agent.config import AgentConfig
 from penstock.agent.records import RunRecords
 from penstock.errors import AlreadyReadError, ArgumentsError, ProviderError, UsageError
 from penstock.events import Error, Text, ToolCall, ToolCallInvalid, ToolCallStart
+from penstock.log import points
 from penstock.log.flusher import RunCallbacks, RunWriter, flusher_of
 from penstock.log.outbox import LoggedOutbox
 from penstock.log.store import Input, LostRunError, OwnedRun, ProvidedResult
 from penstock.results import Outcome, as_outcome
-from penstock.run.commands import CheckApproval, Command, StartTool
+from penstock.run.commands import AskModel, CheckApproval, Command, StartTool
 from penstock.run.events import Decision, Done, Said, StepEnd, StepStart, StreamEvent, ToolEnd, is_chunk
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
@@ -111,12 +112,31 @@ class Driver:
         assert self._lost is not None
         raise self._lost
 
+    def _visit(self, point: points.Point, detail: str = "") -> None:
+        """A point at which a test may end the process."""
+        if points.hook is not None and self._log is not None:
+            points.hook(point, (detail,), self._log)
+
+    def _visit_before(self, command: AskModel | StartTool) -> None:
+        """The point right before this command is carried out."""
+        if isinstance(command, StartTool):
+            self._visit("before_tool_start", command.name)
+        else:
+            self._visit("before_request")
+
+    def _visit_end(self, key: str) -> None:
+        """The point at which a tool has ended."""
+        if points.hook is not None:
+            execution = self.run.executions.table.find(key)
+            self._visit("after_tool_end", "" if execution is None else execution.name)
+
     def _check_lease(self) -> None:
         """Raise a `LostRunError` if no tool may start and no request be sent: the lease of this process has ended."""
+        if self._lost is not None:
+            raise self._lost
         if self._log is not None and not self._is_left and not self._log.is_owner:
             self._is_left = True
-            run_id = self._log.claim.run_id
-            raise LostRunError(f"another worker may have taken over the run {run_id}: the lease of this one has ended")
+            raise _lease_error(self._log)
 
     @property
     def _is_given_back(self) -> bool:
@@ -192,6 +212,16 @@ class Driver:
         policy = self._policies[check.name]
         return policy.requires_approval(check.arguments, is_in_text=check.is_in_text)
 
+    def _may_start(self) -> bool:
+        """Whether a tool may still begin: right before its function is called, in any thread.
+
+        Between the start of its task or thread and this moment, the process may have been frozen or busy.
+        """
+        if self._log is None or self._log.is_owner:
+            return True
+        self._on_lost(self._lost or _lease_error(self._log))
+        return False
+
     def _context(self, start: StartTool, report: Callable[[Any], None]) -> Context[Any]:
         return Context(
             deps=self._deps,
@@ -201,6 +231,11 @@ class Driver:
             report=report,
             key=f"{self._log.claim.run_id}:{start.key}" if self._log else start.key,
         )
+
+
+def _lease_error(log: RunWriter) -> LostRunError:
+    run_id = log.claim.run_id
+    return LostRunError(f"another worker may have taken over the run {run_id}: the lease of this one has ended")
 
 
 def is_due_after_cancel(event: StreamEvent) -> bool:

@@ -19,7 +19,7 @@ from penstock.agent.config import AgentConfig
 from penstock.agent.driver import FOLD_SIZE, MAX_CHECKS, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
 from penstock.agent.sync_tools import SyncTools
 from penstock.agent.timers import ThreadTimers
-from penstock.agent.tool_execution import in_thread
+from penstock.agent.tool_execution import ToolExecution, in_thread
 from penstock.log.outbox import LoggedOutbox
 from penstock.log.store import Input, OwnedRun
 from penstock.messages import Message
@@ -177,6 +177,8 @@ class SyncDriver(Driver):
     def _take_input(self, wanted: Input) -> None:
         with self.lock:
             assert isinstance(self._outbox, LoggedOutbox)
+            if self.done is not None:
+                return  # it stays in the store, for whoever goes on with the run
             self._outbox.inputs = (wanted.number,)
             self._is_cancelled |= wanted.kind == "cancel"
             self._carry_out(self._guarded(partial(self._input_commands, wanted)))
@@ -230,6 +232,7 @@ class SyncDriver(Driver):
 
     def _reached(self, command: AskModel | StartTool) -> None:
         """The reader has come to a command that waited."""
+        self._visit_before(command)
         self._check_lease()
         if self.run.reached(command):
             self._carry_out(self._ask_model(command) if isinstance(command, AskModel) else self._start_tool(command))
@@ -315,7 +318,9 @@ class SyncDriver(Driver):
             if start.timeout is not None:
                 self._timers.start(start.key, start.timeout, partial(self._happened, partial(self._late, start.key)))
             tool = self._config.tools[start.name]
-            self._tools.start(tool, start, context, partial(self._room, start.key), self._variables)
+            execution = ToolExecution(tool, start, context, self._may_start)
+            self._tools.start(tool, start, execution, partial(self._room, start.key), self._variables)
+            self._visit("after_tool_start", start.name)
         except RuntimeError as error:
             self._stop_tool(start.key)
             return self._guarded(partial(self.run.tool_done, start.key, failure(error)))
@@ -343,6 +348,7 @@ class SyncDriver(Driver):
         return self.run.tool_late(key)
 
     def _tool_ended(self, key: str, outcome: Outcome) -> None:
+        self._visit_end(key)
         self._stop_tool(key)
         self._carry_out(self._guarded(partial(self.run.tool_done, key, outcome)))
 

@@ -13,7 +13,7 @@ from typing import Any
 from penstock.agent.tool_execution import Room, ToolExecution, in_thread
 from penstock.results import Outcome, failure
 from penstock.run.commands import StartTool
-from penstock.tools.tool import Context, Tool
+from penstock.tools.tool import Tool
 from penstock.transport.loop_thread import Joinable, RunLoop
 
 End = Callable[[str, Outcome], None]
@@ -33,10 +33,9 @@ class SyncTools:
         self._threads: dict[ToolExecution, threading.Thread] = {}
 
     def start(
-        self, tool: Tool[..., Any], start: StartTool, context: Context[Any], room: Room, variables: Variables
+        self, tool: Tool[..., Any], start: StartTool, execution: ToolExecution, room: Room, variables: Variables
     ) -> None:
         """Start a tool; a `RuntimeError` if there is no thread for it."""
-        execution = ToolExecution(tool, start, context)
         if tool.is_async:
             self._start_on_loop(start.key, execution, room, variables)
         else:

@@ -31,9 +31,15 @@ class Cancelled(Exception):
 
 
 class ToolExecution:
-    """A call of a tool function with checked arguments. It ends with an `Outcome`, whatever the function does."""
+    """A call of a tool function with checked arguments. It ends with an `Outcome`, whatever the function does.
 
-    def __init__(self, tool: Tool[..., Any], start: StartTool, context: Context[Any]) -> None:
+    `may_start` is called right before the function.
+    """
+
+    def __init__(
+        self, tool: Tool[..., Any], start: StartTool, context: Context[Any], may_start: Callable[[], bool] | None = None
+    ) -> None:
+        self._may_start = may_start
         self._tool = tool
         self._start = start
         self._is_cancelled = threading.Event()
@@ -104,7 +110,7 @@ class ToolExecution:
     def _call(self) -> Any:
         # A copy, because the history holds the arguments too, and a tool may change them.
         arguments = self._tool.check(deep_copy(self._start.arguments))
-        if self._is_cancelled.is_set():
+        if self._is_cancelled.is_set() or (self._may_start is not None and not self._may_start()):
             raise Cancelled("the execution was cancelled")
         return self._tool.function(**self._tool.with_context(arguments, self._context))
 

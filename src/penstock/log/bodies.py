@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import msgspec
 from msgspec import MsgspecError
 from msgspec.structs import replace
 
@@ -20,3 +23,8 @@ def event_of(run_id: str, seq: int, body: bytes) -> LogEvent:
         return decode_logged(body)
     except MsgspecError as error:
         raise StoreError(f"event {seq} of the run {run_id} cannot be read: {error}") from error
+
+
+def types_of(bodies: Iterable[bytes]) -> list[str]:
+    """The types of events that are stored like this."""
+    return [msgspec.json.decode(body)["type"] for body in bodies]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from penstock.log import points
 from penstock.log.bodies import body_of
 from penstock.log.store import Batch, Claim, Input, LostRunError, RunPhase, Store, StoreError
 from penstock.run.events import (
@@ -91,6 +92,10 @@ class RunWriter:
     def release(self) -> None:
         """Give the run back, for another worker to go on with it at once."""
         self._flusher.put(self, _Unit((), state="ready"))
+
+    def lose(self, error: Exception) -> None:
+        """Write nothing more, and let the run hear of it."""
+        self._flusher.lose(self, error)
 
 
 class Flusher:
@@ -185,20 +190,24 @@ class Flusher:
         durable = any(type(event) in _DURABLE for _, units in due for unit in units for event in unit.events)
         sent = time.monotonic()
         try:
+            _visit("before_append", due)
             owned = self._patiently(lambda: self.store.append(batches, durable=durable))
+            _visit("after_append", due)
         except Exception as error:  # noqa: BLE001  # whatever it was, the runs hear of it
             for writer, _ in due:
-                self._lose(writer, error)
+                self.lose(writer, error)
             return
         self._last_flush = time.monotonic()
         for (writer, units), batch, is_owner in zip(due, batches, owned, strict=True):
             if not is_owner:
-                self._lose(writer, _lost(writer))
+                self.lose(writer, _lost(writer))
                 continue
             writer.seq += len(batch.bodies)
             writer.deadline = sent + self.store.lease
             if batch.state != "running":
                 self.remove(writer)
+            if batch.state == "over" and points.hook is not None:
+                points.hook("after_done", (), writer)
             writer.callbacks.committed(len(units))
 
     def _patiently(self, append: Callable[[], list[bool]]) -> list[bool]:
@@ -226,6 +235,8 @@ class Flusher:
         for writer, is_owner in zip(writers, owned, strict=True):
             if is_owner:
                 writer.deadline = max(writer.deadline, sent + self.store.lease)
+            else:  # its tools and its request are stopped now, and not when it writes next
+                self.lose(writer, _lost(writer))
 
     def _look_for_inputs(self) -> None:
         with self._wake:
@@ -240,7 +251,7 @@ class Flusher:
                 writer.taken.add(wanted.number)
                 writer.callbacks.wanted(wanted)
 
-    def _lose(self, writer: RunWriter, error: Exception) -> None:
+    def lose(self, writer: RunWriter, error: Exception) -> None:
         self.remove(writer)
         writer.callbacks.lost(error)
 
@@ -262,6 +273,12 @@ def _batch(writer: RunWriter, units: list[_Unit]) -> Batch:
     inputs = [number for unit in units for number in unit.inputs]
     bodies = [body_of(event) for event in events]
     return Batch(writer.claim.run_id, writer.claim.epoch, writer.seq, bodies, _state(units), inputs)
+
+
+def _visit(point: points.Point, due: list[tuple[RunWriter, list[_Unit]]]) -> None:
+    if points.hook is not None:
+        for writer, units in due:
+            points.hook(point, [event.type for unit in units for event in unit.events], writer)
 
 
 def _state(units: list[_Unit]) -> RunPhase:

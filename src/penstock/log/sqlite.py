@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from penstock.log import points
+from penstock.log.bodies import types_of
 from penstock.log.store import (
     LEASE,
     VERSION,
@@ -123,6 +125,8 @@ class SQLiteStore:
             for batch in mine:
                 if batch.inputs or batch.state == "waiting":
                     self._take(connection, batch)
+            if points.hook is not None:
+                points.hook("inside_append", [name for batch in batches for name in types_of(batch.bodies)], None)
             return owned
 
     def renew(self, owned: Sequence[tuple[str, int]]) -> list[bool]:

@@ -18,6 +18,7 @@ from penstock.agent.agent_run import AsyncAgentRun
 from penstock.agent.callbacks import Callbacks
 from penstock.errors import UsageError
 from penstock.history.read import as_messages
+from penstock.log import points
 from penstock.log.bodies import body_of
 from penstock.log.store import (
     Claim,
@@ -185,6 +186,8 @@ class Runs:
 
     async def _go_on(self, claim: Claim) -> None:
         """Drive a run that was claimed, until it is over, waits, or belongs to somebody else."""
+        if points.hook is not None:
+            points.hook("after_claim", (), None)
         agent = self._agent(claim.agent)
         config = replace(agent.config, approvals="pause", callbacks=Callbacks(), separate_text=False)
         run, owned = await asyncio.to_thread(

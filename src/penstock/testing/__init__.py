@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.testing.crash import Crashed, FakeClock, crash_at
 from penstock.testing.cuts import Cutting, cuts, cuttings
 from penstock.testing.demo import demo
 from penstock.testing.faults import Fault, Hang, HTMLPage, Mislabelled, Raw, Redirect, Reset, Status
@@ -34,7 +35,9 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "Crashed",
     "Cutting",
+    "FakeClock",
     "Fault",
     "HTMLPage",
     "Hang",
@@ -53,6 +56,7 @@ __all__ = [
     "Step",
     "always",
     "call",
+    "crash_at",
     "cuts",
     "cuttings",
     "demo",
