@@ -1,4 +1,4 @@
-"""Set-up of all tests: hypothesis profiles, and Ctrl-C.
+"""Set-up of all tests: hypothesis profiles, Ctrl-C, and a PostgreSQL server.
 
 By default hypothesis tries few examples, and the same each time, so that a failed run can be repeated; with
 `--hypothesis-profile=deep` it tries more, and others each time.
@@ -6,12 +6,19 @@ By default hypothesis tries few examples, and the same each time, so that a fail
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from penstock.log.store import Store
+from tests.log_stores import Clock, open_store
+from tests.postgres import NoServer, server
 
 pytest.register_assert_rewrite("tests.runs", "tests.leaks", "tests.growth")  # so that their asserts show what differs
 
@@ -22,6 +29,34 @@ settings.load_profile("usual")
 # A process that a shell started in the background ignores Ctrl-C, and so do the processes that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A PostgreSQL server that all tests and all their processes share; each test takes a schema of its own."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if os.environ.get("PYTEST_XDIST_WORKER") else folder
+    try:
+        with server(folder / "postgres") as url:
+            yield url
+    except NoServer as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The clock of `store`."""
+    return Clock()
+
+
+@pytest.fixture(params=["sqlite", "postgres", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Store]:
+    """A store of each kind, with a lease of ten seconds."""
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else ""
+    with open_store(request.param, tmp_path, url, lease=10.0, clock=clock) as store:
+        yield store
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

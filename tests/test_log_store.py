@@ -1,10 +1,9 @@
-"""A store of logs: create, claim, append, read, inputs, and what it refuses."""
+"""Stores of logs, all of them: create, claim, append, read, inputs, and what it refuses."""
 
 from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,28 +11,7 @@ import pytest
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import Batch, Input, RunExistsError, RunRow, Store, StoreError, UnknownRunError
 from penstock.run.events import Taken, decode_logged
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
-    store = SQLiteStore(tmp_path / "runs.db", lease=10.0, clock=clock)
-    yield store
-    store.close()
+from tests.log_stores import Clock
 
 
 def row(id: str = "r", **fields: str) -> RunRow:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__: str
 
 if TYPE_CHECKING:
+    from penstock import log as log
     from penstock.adapters.accumulator import StreamingToolCallAccumulator
     from penstock.adapters.consume import aconsume, consume
     from penstock.adapters.partial_calls import PartialToolCall
@@ -143,6 +144,7 @@ _HOMES = {
     "wires": ("WireName",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
+_PACKAGES = ("log",)  # which have public names of their own
 
 
 if not TYPE_CHECKING:  # type checkers see only the names above
@@ -150,6 +152,8 @@ if not TYPE_CHECKING:  # type checkers see only the names above
     def __getattr__(name: str) -> Any:
         if name == "__version__":
             return import_module("importlib.metadata").version("penstock-llm")
+        if name in _PACKAGES:
+            return import_module(f"penstock.{name}")
         if name not in _HOME:
             raise AttributeError(f"module 'penstock' has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(f"penstock.{_HOME[name]}"), name)

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from penstock.log import points
 from penstock.log.bodies import body_of
+from penstock.log.patience import patiently
 from penstock.log.store import Batch, Claim, Input, LostRunError, RunPhase, Store, StoreError
 from penstock.run.events import (
     ApprovalRequest,
@@ -41,9 +42,6 @@ MAX_GATHERED = 64
 
 POLL = 0.1
 """How many seconds pass between two looks for inputs from other processes."""
-
-PATIENCE = 60.0
-"""How many seconds a store may fail before the runs that wait for it give up."""
 
 _DURABLE = (RunStart, Taken, ToolStart, ToolEnd, ApprovalRequest, Decision, Said, Waiting, Done)
 
@@ -191,7 +189,7 @@ class Flusher:
         sent = time.monotonic()
         try:
             _visit("before_append", due)
-            owned = self._patiently(lambda: self.store.append(batches, durable=durable))
+            owned = patiently(lambda: self.store.append(batches, durable=durable))
             _visit("after_append", due)
         except Exception as error:  # noqa: BLE001  # whatever it was, the runs hear of it
             for writer, _ in due:
@@ -209,18 +207,6 @@ class Flusher:
             if batch.state == "over" and points.hook is not None:
                 points.hook("after_done", (), writer)
             writer.callbacks.committed(len(units))
-
-    def _patiently(self, append: Callable[[], list[bool]]) -> list[bool]:
-        """Try again while the store fails for the moment."""
-        end, pause = time.monotonic() + PATIENCE, 0.05
-        while True:
-            try:
-                return append()
-            except StoreError as error:
-                if not error.is_temporary or time.monotonic() + pause > end:
-                    raise
-            time.sleep(pause)
-            pause = min(pause * 2, 1.0)
 
     def _renew(self) -> None:
         with self._wake:

@@ -11,12 +11,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from penstock.log import points
 from penstock.log.bodies import types_of
+from penstock.log.doorbell import Doorbell, wait_for_event
+from penstock.log.media import MEDIA_SIZE, put_back, take_out
 from penstock.log.store import (
     LEASE,
     VERSION,
@@ -31,11 +33,13 @@ from penstock.log.store import (
 )
 from penstock.run.events import Taken, encode
 
-SCHEMA_VERSION = 1
 APPLICATION_ID = 0x50454E53
 """Marks the file as a log of penstock."""
 
-_SCHEMA = """
+POLL = 0.05
+"""How many seconds pass between two looks for events of other processes."""
+
+_SCHEMA_1 = """
 CREATE TABLE runs (
     id TEXT PRIMARY KEY, agent TEXT NOT NULL, thread TEXT NOT NULL, tenant TEXT NOT NULL, version INTEGER NOT NULL,
     state TEXT NOT NULL, epoch INTEGER NOT NULL, owner TEXT NOT NULL, lease_until REAL NOT NULL, seq INTEGER NOT NULL,
@@ -53,6 +57,15 @@ CREATE TABLE inputs (
 CREATE INDEX inputs_open ON inputs (run_id) WHERE taken_seq IS NULL;
 CREATE TABLE media (hash TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
 """
+_SCHEMA_2 = """
+CREATE TABLE media_uses (run_id TEXT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (run_id, hash)) WITHOUT ROWID;
+CREATE INDEX media_uses_by_hash ON media_uses (hash);
+"""
+_MIGRATIONS = (_SCHEMA_1, _SCHEMA_2)  # from each version of the tables to the next one
+SCHEMA_VERSION = len(_MIGRATIONS)
+
+_TEMPORARY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
+              sqlite3.SQLITE_CANTOPEN}  # fmt: skip
 
 _FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated"
 
@@ -63,19 +76,28 @@ class SQLiteStore:
     def __init__(self, path: str | Path, *, lease: float = LEASE, clock: Callable[[], float] = time.time) -> None:
         self.path = str(path)
         self.lease = lease
+        self.poll = POLL
         self.flusher: object = None
+        self._doorbell = Doorbell()
         self._clock = clock
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
         self._is_closed = False
-        with self._failing("opened"):
-            self._prepare(self._connection)
+        if not Path(self.path).absolute().parent.is_dir():
+            raise StoreError(f"the log {self.path} cannot be opened: its folder does not exist")
+        try:
+            with self._failing("opened"):
+                self._prepare(self._connection)
+        except BaseException:
+            self.close()
+            raise
 
     # -- the operations of a store -----------------------------------------------------------------------------------
 
     def create(self, row: RunRow, start: bytes) -> bool:
         now = self._clock()
+        start, media = take_out(start)
         with self._writing(durable=True) as connection:
             values = (row.id, row.agent, row.thread, row.tenant, row.version, row.state, now, now)
             added = connection.execute(
@@ -83,6 +105,7 @@ class SQLiteStore:
             )
             if added.rowcount:
                 connection.execute("INSERT INTO events VALUES (?, 1, ?, ?)", (row.id, now, start))
+                _add_media(connection, row.id, media)
                 return True
             first = connection.execute("SELECT body FROM events WHERE run_id = ? AND seq = 1", (row.id,)).fetchone()
             if first is None or bytes(first[0]) != start:
@@ -114,6 +137,7 @@ class SQLiteStore:
             )
             body = encode(Taken(claim.epoch, owner))
             connection.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (id, claim.seq, now, body))
+        self._doorbell.ring([id])
         return claim
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
@@ -121,13 +145,14 @@ class SQLiteStore:
         with self._writing(durable=durable) as connection:
             owned = [self._update(connection, batch, now) for batch in batches]
             mine = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
-            connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", _rows(mine, now))
+            connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", _rows(connection, mine, now))
             for batch in mine:
                 if batch.inputs or batch.state == "waiting":
                     self._take(connection, batch)
             if points.hook is not None:
                 points.hook("inside_append", [name for batch in batches for name in types_of(batch.bodies)], None)
-            return owned
+        self._doorbell.ring(batch.run_id for batch in mine)
+        return owned
 
     def renew(self, owned: Sequence[tuple[str, int]]) -> list[bool]:
         now = self._clock()
@@ -146,8 +171,14 @@ class SQLiteStore:
             rows = self._connection.execute(
                 "SELECT seq, at, body FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?",
                 (run_id, after, limit),
-            )
-            return rows.fetchall()
+            ).fetchall()
+            return put_back(run_id, rows, self._media)
+
+    def wait(self, run_id: str, after: int, seconds: float) -> None:
+        wait_for_event(self, run_id, after, seconds)
+
+    def watch(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
+        return self._doorbell.watch(run_id, callback)
 
     def put(self, wanted: Input) -> bool:
         with self._writing(durable=True) as connection:
@@ -199,8 +230,9 @@ class SQLiteStore:
             rows = connection.execute(
                 "SELECT id FROM runs WHERE state = 'over' AND updated < ? LIMIT ?", (before, limit)
             ).fetchall()
-            for table, column in (("events", "run_id"), ("inputs", "run_id"), ("runs", "id")):
+            for table, column in (("events", "run_id"), ("inputs", "run_id"), ("media_uses", "run_id"), ("runs", "id")):
                 connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", rows)
+            connection.execute("DELETE FROM media WHERE hash NOT IN (SELECT hash FROM media_uses)")
             return len(rows)
 
     def close(self) -> None:
@@ -225,8 +257,8 @@ class SQLiteStore:
     def _take(self, connection: sqlite3.Connection, batch: Batch) -> None:
         """Mark the inputs of a batch as taken; a run does not wait while it has others."""
         seq = batch.seq + len(batch.bodies)
-        connection.executemany(
-            "UPDATE inputs SET taken_seq = ? WHERE number = ?", [(seq, number) for number in batch.inputs]
+        connection.executemany(  # the events have what an input contained
+            "UPDATE inputs SET taken_seq = ?, body = x'' WHERE number = ?", [(seq, number) for number in batch.inputs]
         )
         if batch.state == "waiting":
             connection.execute(
@@ -234,6 +266,11 @@ class SQLiteStore:
                 "AND EXISTS (SELECT 1 FROM inputs WHERE run_id = ? AND taken_seq IS NULL)",
                 (batch.run_id, batch.run_id),
             )
+
+    def _media(self, hashes: Sequence[str]) -> dict[str, bytes]:
+        places = ", ".join("?" * len(hashes))
+        rows = self._connection.execute(f"SELECT hash, body FROM media WHERE hash IN ({places})", hashes)
+        return dict(rows.fetchall())
 
     @property
     def _connection(self) -> sqlite3.Connection:
@@ -244,11 +281,11 @@ class SQLiteStore:
                 raise StoreError(f"the log {self.path} was closed")
             wait = max(0.1, min(5.0, self.lease / 3))
             connection = sqlite3.connect(self.path, timeout=wait, isolation_level=None, check_same_thread=False)
+            with self._lock:
+                self._connections.append(connection)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             self._local.connection, self._local.process = connection, os.getpid()
-            with self._lock:
-                self._connections.append(connection)
         return connection
 
     @contextmanager
@@ -257,9 +294,10 @@ class SQLiteStore:
         try:
             yield
         except sqlite3.Error as error:
-            text = str(error)
-            is_temporary = any(words in text for words in ("locked", "busy", "disk I/O", "full", "unable to open"))
-            raise StoreError(f"the log {self.path} cannot be {verb}: {text}", is_temporary=is_temporary) from error
+            code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            raise StoreError(
+                f"the log {self.path} cannot be {verb}: {error}", is_temporary=code in _TEMPORARY
+            ) from error
 
     @contextmanager
     def _writing(self, *, durable: bool) -> Generator[sqlite3.Connection]:
@@ -271,43 +309,58 @@ class SQLiteStore:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield connection
+                    connection.execute("COMMIT")
                 except BaseException:
-                    connection.execute("ROLLBACK")
+                    if connection.in_transaction:  # SQLite has ended it itself after some errors, such as a full disk
+                        connection.execute("ROLLBACK")
                     raise
-                connection.execute("COMMIT")
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Create the tables, or check that they are ours."""
-        if self._is_log(connection):
+        """Create the tables, or bring those of an earlier version up to this one."""
+        if self._version(connection) == SCHEMA_VERSION:
             return
         connection.execute("BEGIN IMMEDIATE")
         try:
-            if not self._is_log(connection):  # else another process has just created them
-                for statement in _SCHEMA.split(";"):
+            for script in _MIGRATIONS[self._version(connection) :]:  # none if another process has just done it
+                for statement in script.split(";"):
                     connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        finally:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
-    def _is_log(self, connection: sqlite3.Connection) -> bool:
-        """Whether the tables are there; a `StoreError` if the file is not a log that this version can use."""
+    def _version(self, connection: sqlite3.Connection) -> int:
+        """The version of the tables, 0 if there are none; a `StoreError` if this version cannot use the file."""
         [application], [version] = (
             connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
         )
         if application == APPLICATION_ID:
             if version > SCHEMA_VERSION:
                 raise StoreError(f"the log {self.path} was written by a later version of penstock: upgrade this one")
-            return True
+            return int(version)
         if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
             raise StoreError(f"{self.path} is a database of another program, not a log: choose another file")
-        return False
+        return 0
 
 
-def _rows(batches: Sequence[Batch], now: float) -> Iterator[tuple[str, int, float, bytes]]:
-    """The rows of events."""
+def _add_media(connection: sqlite3.Connection, run_id: str, media: dict[str, bytes]) -> None:
+    connection.executemany("INSERT INTO media VALUES (?, ?) ON CONFLICT DO NOTHING", media.items())
+    connection.executemany(
+        "INSERT INTO media_uses VALUES (?, ?) ON CONFLICT DO NOTHING", [(run_id, digest) for digest in media]
+    )
+
+
+def _rows(
+    connection: sqlite3.Connection, batches: Sequence[Batch], now: float
+) -> Iterator[tuple[str, int, float, bytes]]:
+    """The rows of events; their media are added."""
     for batch in batches:
         for number, body in enumerate(batch.bodies, batch.seq + 1):
+            if len(body) >= MEDIA_SIZE:
+                body, media = take_out(body)
+                _add_media(connection, batch.run_id, media)
             yield batch.run_id, number, now, body
 
 

@@ -13,7 +13,8 @@ call `read` from theirs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -119,6 +120,7 @@ class Store(Protocol):
     """The operations of a store. All of them raise a `StoreError` if the store fails, and then change nothing."""
 
     lease: float
+    poll: float  # how many seconds may pass between two looks for new events, beside the calls of `watch`
     flusher: object  # of this process, once there is one
 
     def create(self, row: RunRow, start: bytes) -> bool:
@@ -138,7 +140,7 @@ class Store(Protocol):
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         """Append units to their runs and renew the leases; for each batch, False if another worker owns the run.
 
-        A `durable` append survives the loss of power, any other the end of the process.
+        A `durable` append survives the loss of power, any other the end of the process. A run has one batch.
         """
         ...
 
@@ -148,6 +150,17 @@ class Store(Protocol):
 
     def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[tuple[int, float, bytes]]:
         """The events of a run after a number: their numbers, times and bodies."""
+        ...
+
+    def wait(self, run_id: str, after: int, seconds: float) -> None:
+        """Wait until a run has an event after a number, at most this many seconds.
+
+        An `UnknownRunError` if there is no such run, or not any more.
+        """
+        ...
+
+    def watch(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
+        """Call back, from any thread, when a run may have new events: a hint, which may fail to come."""
         ...
 
     def put(self, wanted: Input) -> bool:

@@ -1,0 +1,75 @@
+"""Who waits for the next events of a run hears that there may be some. It is a hint, and the waiting side also polls.
+
+A store rings for what its own process writes; a store that hears of other processes rings for them too.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from penstock.log.store import UnknownRunError
+
+if TYPE_CHECKING:
+    from penstock.log.store import Store
+
+
+class Doorbell:
+    """The callbacks of everybody who waits for events, by run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._callbacks: dict[str, list[Callable[[], object]]] = {}
+
+    @contextmanager
+    def watch(self, run_id: str, callback: Callable[[], object]) -> Generator[None]:
+        """Call back whenever the run may have new events, from any thread."""
+        with self._lock:
+            self._callbacks.setdefault(run_id, []).append(callback)
+        try:
+            yield
+        finally:
+            with self._lock:
+                callbacks = self._callbacks[run_id]
+                callbacks.remove(callback)
+                if not callbacks:
+                    del self._callbacks[run_id]
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._callbacks)
+
+    def ring(self, run_ids: Iterable[str]) -> None:
+        """Call back who waits for events of these runs."""
+        if not self._callbacks:
+            return
+        with self._lock:
+            callbacks = [callback for run_id in run_ids for callback in self._callbacks.get(run_id, ())]
+        for callback in callbacks:
+            callback()
+
+    def ring_all(self) -> None:
+        """Call back everybody: nobody knows of which runs there are events."""
+        with self._lock:
+            run_ids = [*self._callbacks]
+        self.ring(run_ids)
+
+
+def wait_for_event(store: Store, run_id: str, after: int, seconds: float) -> None:
+    """Wait until a run has an event after a number, at most this many seconds: the `wait` of every store."""
+    end = time.monotonic() + seconds
+    bell = threading.Event()
+    with store.watch(run_id, bell.set):
+        while True:
+            bell.clear()
+            row = store.find(run_id)
+            if row is None:
+                raise UnknownRunError(f"there is no run with the id {run_id!r}")
+            left = end - time.monotonic()
+            if row.seq > after or left <= 0:
+                return
+            bell.wait(min(left, store.poll))

@@ -1,0 +1,241 @@
+"""A store in the memory of one process, for tests and for runs that need not outlive it. It is capped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.log.doorbell import Doorbell, wait_for_event
+from penstock.log.media import Rows, put_back, take_out
+from penstock.log.store import (
+    LEASE,
+    VERSION,
+    Batch,
+    Claim,
+    Input,
+    RunExistsError,
+    RunPhase,
+    RunRow,
+    StoreError,
+    UnknownRunError,
+)
+from penstock.run.events import Taken, encode
+
+MAX_BYTES = 64 * 1024 * 1024
+"""How many bytes of events and media a store in memory holds, unless it is opened with another number."""
+
+
+class _Run(Struct):
+    row: RunRow
+    events: Rows
+    media: set[str]
+    inputs: dict[tuple[str, str], Input]  # by kind and key
+    open_inputs: set[int]
+    size: int = 0
+
+
+class MemoryStore:
+    """Logs in memory. When it is full, the runs that are over are deleted, the oldest first."""
+
+    def __init__(
+        self, *, max_bytes: int = MAX_BYTES, lease: float = LEASE, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.lease = lease
+        self.poll = 5.0
+        self.flusher: object = None
+        self._doorbell = Doorbell()
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._runs: dict[str, _Run] = {}
+        self._media: dict[str, bytes] = {}
+        self._size = 0
+        self._inputs = 0
+        self._is_closed = False
+
+    # -- the operations of a store -----------------------------------------------------------------------------------
+
+    def create(self, row: RunRow, start: bytes) -> bool:
+        now = self._clock()
+        with self._open():
+            known = self._runs.get(row.id)
+            if known is not None:
+                if known.events[0][2] != take_out(start)[0]:
+                    raise RunExistsError(f"a run with the id {row.id!r} exists, and it started in another way")
+                return False
+            self._make_room([start])
+            row = replace(row, epoch=0, owner="", lease_until=0.0, seq=0, created=now, updated=now)
+            run = self._runs[row.id] = _Run(row, [], set(), {}, set())
+            self._add(run, [start], now)
+        return True
+
+    def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
+        now = self._clock()
+        with self._open():
+            free = [
+                run
+                for run in self._runs.values()
+                if (run.row.state == "ready" or (run.row.state == "running" and run.row.lease_until < now))
+                and run.row.version <= VERSION
+                and (run_id is None or run.row.id == run_id)
+                and (agents is None or run.row.agent in agents)
+            ]
+            if not free:
+                return None
+            run = min(free, key=lambda run: run.row.updated)
+            run.row = replace(
+                run.row, state="running", epoch=run.row.epoch + 1, owner=owner, lease_until=now + self.lease
+            )
+            self._add(run, [encode(Taken(run.row.epoch, owner))], now)
+            claim = Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq)
+        self._doorbell.ring([claim.run_id])
+        return claim
+
+    def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
+        now = self._clock()
+        with self._open():
+            self._make_room([body for batch in batches for body in batch.bodies])
+            owned = [self._append(batch, now) for batch in batches]
+        self._doorbell.ring(batch.run_id for batch in batches)
+        return owned
+
+    def renew(self, owned: Sequence[tuple[str, int]]) -> list[bool]:
+        now = self._clock()
+        with self._open():
+            renewed = []
+            for run_id, epoch in owned:
+                run = self._runs.get(run_id)
+                is_owner = run is not None and run.row.epoch == epoch and run.row.state == "running"
+                if run is not None and is_owner:
+                    run.row = replace(run.row, lease_until=now + self.lease)
+                renewed.append(is_owner)
+            return renewed
+
+    def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[tuple[int, float, bytes]]:
+        with self._open():
+            run = self._runs.get(run_id)
+            rows = run.events[after : after + limit] if run else []
+            return put_back(run_id, rows, lambda hashes: {digest: self._media[digest] for digest in hashes})
+
+    def wait(self, run_id: str, after: int, seconds: float) -> None:
+        wait_for_event(self, run_id, after, seconds)
+
+    def watch(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
+        return self._doorbell.watch(run_id, callback)
+
+    def put(self, wanted: Input) -> bool:
+        with self._open():
+            run = self._runs.get(wanted.run_id)
+            if run is None:
+                raise UnknownRunError(f"there is no run with the id {wanted.run_id!r}")
+            if (wanted.kind, wanted.key) in run.inputs:
+                return False
+            self._make_room([wanted.body])
+            self._inputs += 1
+            run.inputs[wanted.kind, wanted.key] = replace(wanted, number=self._inputs)
+            run.open_inputs.add(self._inputs)
+            self._grow(run, len(wanted.body))
+            if run.row.state == "waiting":
+                run.row = replace(run.row, state="ready")
+            return True
+
+    def inputs(self, run_ids: Sequence[str]) -> list[Input]:
+        with self._open():
+            runs = [self._runs[run_id] for run_id in run_ids if run_id in self._runs]
+            inputs = [one for run in runs for one in run.inputs.values() if one.number in run.open_inputs]
+            return sorted(inputs, key=lambda one: one.number)
+
+    def find(self, run_id: str) -> RunRow | None:
+        with self._open():
+            run = self._runs.get(run_id)
+            return run.row if run else None
+
+    def list(
+        self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
+        tenant: str | None = None, limit: int = 100,
+    ) -> list[RunRow]:  # fmt: skip
+        wanted = {"state": state, "agent": agent, "thread": thread, "tenant": tenant}
+        wanted = {name: value for name, value in wanted.items() if value is not None}
+        with self._open():
+            rows = [run.row for run in self._runs.values()]
+        rows = [row for row in rows if all(getattr(row, name) == value for name, value in wanted.items())]
+        return sorted(rows, key=lambda row: (-row.created, row.id))[:limit]
+
+    def prune(self, *, before: float, limit: int = 1000) -> int:
+        with self._open():
+            old = [run for run in self._runs.values() if run.row.state == "over" and run.row.updated < before][:limit]
+            for run in old:
+                self._delete(run)
+            return len(old)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            self._runs.clear()
+            self._media.clear()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _open(self) -> Generator[None]:
+        with self._lock:
+            if self._is_closed:
+                raise StoreError("the log in memory was closed")
+            yield
+
+    def _append(self, batch: Batch, now: float) -> bool:
+        run = self._runs.get(batch.run_id)
+        if run is None or (run.row.epoch, run.row.seq) != (batch.epoch, batch.seq):
+            return False
+        for key, one in run.inputs.items():
+            if one.number in batch.inputs and one.number in run.open_inputs:
+                run.open_inputs.discard(one.number)
+                run.inputs[key] = replace(one, body=b"")  # the events have what it contained
+                self._grow(run, -len(one.body))
+        state: RunPhase = "ready" if batch.state == "waiting" and run.open_inputs else batch.state
+        lease = now + self.lease if batch.state == "running" else 0.0
+        run.row = replace(run.row, state=state, lease_until=lease)
+        self._add(run, batch.bodies, now)
+        return True
+
+    def _add(self, run: _Run, bodies: Sequence[bytes], now: float) -> None:
+        for body in bodies:
+            body, media = take_out(body)
+            run.events.append((len(run.events) + 1, now, body))
+            self._grow(run, len(body))
+            for digest in media.keys() - self._media.keys():
+                self._media[digest] = media[digest]
+                self._size += len(media[digest])
+            run.media.update(media)
+        run.row = replace(run.row, seq=len(run.events), updated=now)
+
+    def _grow(self, run: _Run, size: int) -> None:
+        run.size += size
+        self._size += size
+
+    def _make_room(self, bodies: Sequence[bytes]) -> None:
+        """Delete runs that are over, the oldest first, until the bodies fit; a `StoreError` if they cannot."""
+        size = sum(map(len, bodies))
+        if self._size + size <= self._max_bytes:
+            return
+        for run in sorted(self._runs.values(), key=lambda run: run.row.updated):
+            if run.row.state == "over":
+                self._delete(run)
+                if self._size + size <= self._max_bytes:
+                    return
+        raise StoreError(
+            f"the log in memory is full: it holds at most {self._max_bytes} bytes of runs that are not over; "
+            "raise max_bytes, or keep the runs in a file (penstock.log.open)"
+        )
+
+    def _delete(self, run: _Run) -> None:
+        del self._runs[run.row.id]
+        self._size -= run.size
+        for digest in run.media:
+            if not any(digest in other.media for other in self._runs.values()):
+                self._size -= len(self._media.pop(digest))

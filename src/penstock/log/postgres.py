@@ -1,0 +1,197 @@
+"""A store in a PostgreSQL database, for many machines (psycopg 3).
+
+Each operation is one statement, so a worker that is frozen or cut off holds no lock, and times are those of the
+server. Other processes hear of new events by NOTIFY, once per append; as this is only a hint, they also poll.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from penstock.errors import UsageError
+from penstock.log import postgres_statements as statements
+from penstock.log.doorbell import Doorbell, wait_for_event
+from penstock.log.media import put_back, take_out
+from penstock.log.postgres_connections import Connections
+from penstock.log.postgres_listener import Listener
+from penstock.log.postgres_schema import prepare
+from penstock.log.store import (
+    LEASE,
+    VERSION,
+    Batch,
+    Claim,
+    Input,
+    RunExistsError,
+    RunPhase,
+    RunRow,
+    UnknownRunError,
+)
+from penstock.run.events import Taken, encode
+
+POLL = 0.5
+"""How many seconds pass between two looks for events of other processes, beside the notifications."""
+
+_NAME = re.compile("[a-z_][a-z0-9_]{0,47}")  # with a prefix, it is the name of the channel too
+_Rows = list[tuple[Any, ...]]
+
+
+class PostgresStore:
+    """Logs in a PostgreSQL database. `clock` replaces that of the server in tests."""
+
+    def __init__(
+        self, url: str, *, schema: str = "penstock", lease: float = LEASE, clock: Callable[[], float] | None = None
+    ) -> None:
+        if not _NAME.fullmatch(schema):
+            raise UsageError(f"{schema!r} cannot be the schema of a log: use a-z, 0-9 and _, at most 48 characters")
+        self.lease = lease
+        self.poll = POLL
+        self.flusher: object = None
+        self._clock = clock
+        self._schema = schema
+        self._channel = f"penstock_{schema}"
+        self._connections = Connections(url)
+        self._doorbell = Doorbell()
+        self._listener = Listener(self._connections, self._channel, self._doorbell)
+        try:
+            prepare(self._connections, schema)
+        except BaseException:
+            self.close()
+            raise
+
+    # -- the operations of a store -----------------------------------------------------------------------------------
+
+    def create(self, row: RunRow, start: bytes) -> bool:
+        start, media = take_out(start)
+        values = {name: getattr(row, name) for name in ("id", "agent", "thread", "tenant", "version", "state")}
+        if self._execute(statements.CREATE, start=start, **values, **_media_values({row.id: media})):
+            return True
+        first = self._execute(statements.FIRST, id=row.id)
+        if not first or first[0][0] != start:
+            raise RunExistsError(f"a run with the id {row.id!r} exists, and it started in another way")
+        return False
+
+    def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
+        head, tail = encode(Taken(0, owner)).decode().split("0", 1)
+        rows = self._execute(
+            statements.CLAIM, owner=owner, run_id=run_id, agents=None if agents is None else [*agents],
+            version=VERSION, head=head, tail=tail,
+        )  # fmt: skip
+        if not rows:
+            return None
+        id, agent, epoch, seq, _ = rows[0]
+        self._doorbell.ring([id])
+        return Claim(id, agent, epoch, seq)
+
+    def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
+        statement = statements.APPEND_DURABLE if durable else statements.APPEND_FAST
+        rows = self._execute(statement, **_append_values(batches))
+        self._doorbell.ring(batch.run_id for batch in batches)
+        places = {row[0] for row in rows}
+        return [place in places for place in range(1, len(batches) + 1)]
+
+    def renew(self, owned: Sequence[tuple[str, int]]) -> list[bool]:
+        run_ids, epochs = [run_id for run_id, _ in owned], [epoch for _, epoch in owned]
+        places = {row[0] for row in self._execute(statements.RENEW, run_ids=run_ids, epochs=epochs)}
+        return [place in places for place in range(1, len(owned) + 1)]
+
+    def read(self, run_id: str, after: int = 0, limit: int = 1000) -> list[tuple[int, float, bytes]]:
+        rows = self._execute(statements.READ, run_id=run_id, after=after, limit=limit)
+        events = [(seq, at, body) for seq, at, body in rows]
+        return put_back(run_id, events, lambda hashes: dict(self._execute(statements.MEDIA, hashes=[*hashes])))
+
+    def wait(self, run_id: str, after: int, seconds: float) -> None:
+        wait_for_event(self, run_id, after, seconds)
+
+    @contextmanager
+    def watch(self, run_id: str, callback: Callable[[], object]) -> Generator[None]:
+        with self._doorbell.watch(run_id, callback):
+            self._listener.start()
+            yield
+
+    def put(self, wanted: Input) -> bool:
+        [(added, runs)] = self._execute(
+            statements.PUT, run_id=wanted.run_id, kind=wanted.kind, key=wanted.key, body=wanted.body
+        )
+        if not runs:
+            raise UnknownRunError(f"there is no run with the id {wanted.run_id!r}")
+        return bool(added)
+
+    def inputs(self, run_ids: Sequence[str]) -> list[Input]:
+        return [Input(*row) for row in self._execute(statements.INPUTS, run_ids=[*run_ids])] if run_ids else []
+
+    def find(self, run_id: str) -> RunRow | None:
+        return next(map(_row, self._execute(statements.FIND, id=run_id)), None)
+
+    def list(
+        self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
+        tenant: str | None = None, limit: int = 100,
+    ) -> list[RunRow]:  # fmt: skip
+        rows = self._execute(statements.LIST, state=state, agent=agent, thread=thread, tenant=tenant, limit=limit)
+        return [_row(row) for row in rows]
+
+    def prune(self, *, before: float, limit: int = 1000) -> int:
+        [(count,)] = self._execute(statements.PRUNE, before=before, limit=limit)
+        self._execute(statements.PRUNE_MEDIA)
+        return int(count)
+
+    def close(self) -> None:
+        self._listener.close()
+        self._connections.close()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _execute(self, statement: str, **values: Any) -> _Rows:
+        now = self._clock() if self._clock else None
+        settings = {"now": now, "lease": self.lease, "channel": self._channel}
+        return self._connections.execute(statement.replace("{schema}", self._schema), {**settings, **values})
+
+
+def _append_values(batches: Sequence[Batch]) -> dict[str, Any]:
+    """The columns that the statement appends, as arrays."""
+    media: dict[str, dict[str, bytes]] = {}
+    events: list[tuple[str, int, bytes, int]] = []
+    last_hashes = []
+    for place, batch in enumerate(batches, 1):
+        body = b""
+        for seq, body in enumerate(batch.bodies, batch.seq + 1):
+            body, found = take_out(body)
+            if found:
+                media.setdefault(batch.run_id, {}).update(found)
+            events.append((batch.run_id, seq, body, place))
+        last_hashes.append(hashlib.sha256(body).digest())
+    inputs = [(batch.run_id, number) for batch in batches for number in batch.inputs]
+    return {
+        "run_ids": [batch.run_id for batch in batches],
+        "epochs": [batch.epoch for batch in batches],
+        "seqs": [batch.seq for batch in batches],
+        "last_seqs": [batch.seq + len(batch.bodies) for batch in batches],
+        "states": [batch.state for batch in batches],
+        "last_hashes": last_hashes,
+        "event_runs": [run_id for run_id, _, _, _ in events],
+        "event_seqs": [seq for _, seq, _, _ in events],
+        "bodies": [body for _, _, body, _ in events],
+        "event_places": [place for _, _, _, place in events],
+        "input_runs": [run_id for run_id, _ in inputs],
+        "input_numbers": [number for _, number in inputs],
+        **_media_values(media),
+    }
+
+
+def _media_values(media: dict[str, dict[str, bytes]]) -> dict[str, Any]:
+    """The media of runs, by hash, as arrays."""
+    bodies = {digest: body for of_run in media.values() for digest, body in of_run.items()}
+    uses = [(run_id, digest) for run_id, of_run in media.items() for digest in of_run]
+    return {
+        "hashes": [*bodies],
+        "media": [*bodies.values()],
+        "use_runs": [run_id for run_id, _ in uses],
+        "use_hashes": [digest for _, digest in uses],
+    }
+
+
+def _row(values: Sequence[Any]) -> RunRow:
+    return RunRow(**dict(zip(statements.FIELDS.split(", "), values, strict=True)))

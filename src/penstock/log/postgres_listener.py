@@ -1,0 +1,78 @@
+"""Hears of new events in a PostgreSQL database by LISTEN, on a thread that lives while somebody waits for events."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from penstock.log.doorbell import Doorbell
+from penstock.log.postgres_connections import Connections
+from penstock.log.store import StoreError
+
+if TYPE_CHECKING:
+    import psycopg
+
+EVERY_RUN = "*"
+"""The payload of a notification about more runs than fit into one."""
+
+_IDLE = 1.0
+"""How many seconds the thread waits for a notification before it looks whether anybody still waits for events."""
+
+
+class Listener:
+    """Rings a doorbell for what other processes write."""
+
+    def __init__(self, connections: Connections, channel: str, doorbell: Doorbell) -> None:
+        self._connections = connections
+        self._channel = channel
+        self._doorbell = doorbell
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+
+    def start(self) -> None:
+        """Listen, until nobody waits any more."""
+        with self._lock:
+            if self._stop.is_set() or (self._thread is not None and self._thread.is_alive()):
+                return
+            self._thread = threading.Thread(target=self._run, name="penstock-listen", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+
+    def _run(self) -> None:
+        while self._is_wanted():
+            try:
+                connection = self._connections.connect()
+            except StoreError:
+                self._stop.wait(_IDLE)  # meanwhile, who waits polls
+                continue
+            try:
+                with self._connections.failing():
+                    self._listen(connection)
+            except StoreError:
+                pass
+            finally:
+                connection.close()
+
+    def _is_wanted(self) -> bool:
+        with self._lock:
+            if self._thread is not threading.current_thread():
+                return False
+            if self._stop.is_set() or not self._doorbell.is_watched:
+                self._thread = None
+                return False
+            return True
+
+    def _listen(self, connection: psycopg.Connection[Any]) -> None:
+        connection.execute(f"LISTEN {self._channel}".encode())
+        self._doorbell.ring_all()  # for what came before
+        while self._is_wanted():
+            for notification in connection.notifies(timeout=_IDLE):
+                if notification.payload == EVERY_RUN:
+                    self._doorbell.ring_all()
+                else:
+                    self._doorbell.ring(notification.payload.split("\n"))
+                if self._stop.is_set():
+                    return

@@ -1,0 +1,75 @@
+"""The tables of a log in PostgreSQL: created, and brought up to this version, by whoever opens it first."""
+
+from __future__ import annotations
+
+from penstock.log.postgres_connections import Connections
+from penstock.log.store import StoreError
+
+_SCHEMA_1 = """
+CREATE TABLE {schema}.runs (
+    id text PRIMARY KEY, agent text NOT NULL, thread text NOT NULL, tenant text NOT NULL, version int NOT NULL,
+    state text NOT NULL, epoch bigint NOT NULL, owner text NOT NULL, lease_until float8 NOT NULL, seq bigint NOT NULL,
+    created float8 NOT NULL, updated float8 NOT NULL, open_inputs int NOT NULL
+) WITH (fillfactor = 50);
+CREATE INDEX runs_open ON {schema}.runs (created) WHERE state IN ('ready', 'running');
+CREATE INDEX runs_by_thread ON {schema}.runs (thread, created);
+CREATE TABLE {schema}.events (
+    run_id text NOT NULL, seq bigint NOT NULL, at float8 NOT NULL, body bytea NOT NULL, PRIMARY KEY (run_id, seq)
+);
+CREATE TABLE {schema}.inputs (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text NOT NULL, kind text NOT NULL, key text NOT NULL,
+    body bytea NOT NULL, taken_seq bigint, UNIQUE (run_id, kind, key)
+);
+CREATE INDEX inputs_open ON {schema}.inputs (run_id) WHERE taken_seq IS NULL;
+CREATE TABLE {schema}.media (hash text PRIMARY KEY, body bytea NOT NULL, used float8 NOT NULL);
+CREATE TABLE {schema}.media_uses (run_id text NOT NULL, hash text NOT NULL, PRIMARY KEY (run_id, hash));
+CREATE INDEX media_uses_by_hash ON {schema}.media_uses (hash);
+CREATE TABLE {schema}.penstock_log (version int NOT NULL);
+INSERT INTO {schema}.penstock_log VALUES (0);
+"""
+_MIGRATIONS = (_SCHEMA_1,)  # from each version of the tables to the next one
+SCHEMA_VERSION = len(_MIGRATIONS)
+
+_LOCK = 0x50454E53  # of PostgreSQL's advisory locks
+
+
+def prepare(connections: Connections, schema: str) -> None:
+    """Create the tables, or bring those of an earlier version up to this one."""
+    if _version(connections, schema) == SCHEMA_VERSION:
+        return
+    connection = connections.connect()
+    try:
+        with connections.failing(), connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            version = _version(connections, schema)  # another process may have just done it
+            exists = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone()
+            if exists is None:
+                connection.execute(f"CREATE SCHEMA {schema}".encode())
+            for script in _MIGRATIONS[version:]:
+                connection.execute(script.format(schema=schema).encode())
+            connection.execute(f"UPDATE {schema}.penstock_log SET version = {SCHEMA_VERSION}".encode())
+    finally:
+        connection.close()
+
+
+def _version(connections: Connections, schema: str) -> int:
+    """The version of the tables, 0 if there are none; a `StoreError` if this version cannot use them."""
+    tables = {
+        name
+        for (name,) in connections.execute(
+            "SELECT tablename::text FROM pg_tables WHERE schemaname = %(schema)s", {"schema": schema}
+        )
+    }
+    if not tables:
+        return 0
+    if "penstock_log" not in tables:
+        raise StoreError(
+            f"the schema {schema!r} of {connections.name} has tables of another program, not a log: "
+            "choose another with schema="
+        )
+    [(version,)] = connections.execute(f"SELECT version FROM {schema}.penstock_log")
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"the schema {schema!r} of {connections.name} is of a later version of penstock: upgrade this one"
+        )
+    return int(version)

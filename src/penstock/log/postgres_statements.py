@@ -1,0 +1,164 @@
+"""The statements of a log in PostgreSQL.
+
+Each operation is one statement in autocommit mode, so a process that is frozen or cut off holds no lock. `{schema}` is
+the schema of the tables; `NOW` is the clock of the server, which all workers share, unless a test has its own.
+"""
+
+NOW = "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8)"
+
+_NOTIFY = """
+    (SELECT pg_notify(%(channel)s, CASE WHEN length(ids) < 7000 THEN ids ELSE '*' END)
+     FROM (SELECT string_agg(id, E'\\n') AS ids FROM changed) AS run_ids WHERE ids IS NOT NULL)
+"""
+_NOT_DURABLE = "set_config('synchronous_commit', 'off', true)"  # of this statement, which is a transaction
+
+_MEDIA = f"""
+    added_media AS (
+        INSERT INTO {{schema}}.media (hash, body, used)
+        SELECT hash, body, {NOW} FROM unnest(%(hashes)b::text[], %(media)b::bytea[]) AS given (hash, body)
+        ON CONFLICT (hash) DO UPDATE SET used = excluded.used
+    ),
+    added_uses AS (
+        INSERT INTO {{schema}}.media_uses (run_id, hash)
+        SELECT used.run_id, used.hash FROM unnest(%(use_runs)b::text[], %(use_hashes)b::text[]) AS used (run_id, hash)
+        JOIN changed ON changed.id = used.run_id ON CONFLICT DO NOTHING
+    ),
+"""
+
+CREATE = f"""
+WITH changed AS (
+        INSERT INTO {{schema}}.runs
+        SELECT %(id)s, %(agent)s, %(thread)s, %(tenant)s, %(version)s, %(state)s, 0, '', 0, 1, at, at, 0
+        FROM (SELECT {NOW} AS at) AS clock
+        ON CONFLICT DO NOTHING RETURNING id, created
+    ),
+    {_MEDIA}
+    added AS (INSERT INTO {{schema}}.events SELECT id, 1, created, %(start)b FROM changed)
+SELECT id FROM changed
+"""
+
+CLAIM = f"""
+WITH picked AS (
+        SELECT id, {NOW} AS at FROM {{schema}}.runs
+        WHERE state IN ('ready', 'running') AND (state = 'ready' OR lease_until < {NOW}) AND version <= %(version)s
+            AND (%(run_id)s::text IS NULL OR id = %(run_id)s)
+            AND (%(agents)s::text[] IS NULL OR agent = ANY (%(agents)s))
+        ORDER BY updated LIMIT 1 FOR UPDATE SKIP LOCKED
+    ),
+    changed AS (
+        UPDATE {{schema}}.runs AS run
+        SET state = 'running', epoch = epoch + 1, owner = %(owner)s, lease_until = at + %(lease)s, seq = seq + 1,
+            updated = at
+        FROM picked WHERE run.id = picked.id RETURNING run.id, run.agent, run.epoch, run.seq, run.updated
+    ),
+    added AS (
+        INSERT INTO {{schema}}.events
+        SELECT id, seq, updated, convert_to(%(head)s || epoch || %(tail)s, 'UTF8') FROM changed
+    )
+SELECT id, agent, epoch, seq, {_NOTIFY} FROM changed
+"""
+
+APPEND = f"""
+WITH batch AS (
+        SELECT given.*, (
+            SELECT count(*) FROM unnest(%(input_runs)b::text[], %(input_numbers)b::int8[]) AS taken (run_id, number)
+            JOIN {{schema}}.inputs AS input ON input.number = taken.number AND input.taken_seq IS NULL
+            WHERE taken.run_id = given.run_id
+        ) AS taken_inputs
+        FROM unnest(
+            %(run_ids)b::text[], %(epochs)b::int8[], %(seqs)b::int8[], %(last_seqs)b::int8[], %(states)b::text[],
+            %(last_hashes)b::bytea[]
+        ) WITH ORDINALITY AS given (run_id, epoch, seq, last_seq, state, last_hash, place)
+    ),
+    changed AS (
+        UPDATE {{schema}}.runs AS run
+        SET seq = batch.last_seq, updated = {NOW}, open_inputs = run.open_inputs - batch.taken_inputs,
+            lease_until = CASE WHEN batch.state = 'running' THEN {NOW} + %(lease)s ELSE 0 END,
+            state = CASE WHEN batch.state = 'waiting' AND run.open_inputs > batch.taken_inputs
+                THEN 'ready' ELSE batch.state END  -- an input that came before the run waited must not wait with it
+        FROM batch WHERE run.id = batch.run_id AND run.epoch = batch.epoch AND run.seq = batch.seq
+        RETURNING run.id, run.seq, run.updated, batch.place
+    ),
+    {_MEDIA}
+    added AS (
+        INSERT INTO {{schema}}.events
+        SELECT event.run_id, event.seq, changed.updated, event.body
+        FROM unnest(%(event_runs)b::text[], %(event_seqs)b::int8[], %(bodies)b::bytea[], %(event_places)b::int8[])
+            AS event (run_id, seq, body, place)
+        JOIN changed ON changed.place = event.place
+    ),
+    taken AS (
+        UPDATE {{schema}}.inputs AS input SET taken_seq = changed.seq, body = ''  -- the events have what it contained
+        FROM changed WHERE input.run_id = changed.id AND input.number = ANY (%(input_numbers)b::int8[])
+    ),
+    repeated AS (  -- written before, and the connection broke before the store could say so
+        SELECT batch.place FROM batch
+        JOIN {{schema}}.runs AS run ON run.id = batch.run_id AND run.epoch = batch.epoch AND run.seq = batch.last_seq
+        JOIN {{schema}}.events AS event ON event.run_id = run.id AND event.seq = run.seq
+            AND sha256(event.body) = batch.last_hash
+        WHERE batch.last_seq > batch.seq
+    )
+SELECT place, {_NOTIFY}, {{durability}} FROM (SELECT place FROM changed UNION SELECT place FROM repeated) AS owned
+"""
+APPEND_DURABLE = APPEND.replace("{durability}", "NULL")
+APPEND_FAST = APPEND.replace("{durability}", _NOT_DURABLE)
+
+RENEW = f"""
+WITH changed AS (
+        UPDATE {{schema}}.runs AS run SET lease_until = {NOW} + %(lease)s
+        FROM unnest(%(run_ids)b::text[], %(epochs)b::int8[]) WITH ORDINALITY AS given (run_id, epoch, place)
+        WHERE run.id = given.run_id AND run.epoch = given.epoch AND run.state = 'running' RETURNING given.place
+    )
+SELECT place, {_NOT_DURABLE} FROM changed
+"""
+
+READ = """
+SELECT seq, at, body FROM {schema}.events WHERE run_id = %(run_id)s AND seq > %(after)s ORDER BY seq LIMIT %(limit)s
+"""
+FIRST = "SELECT body FROM {schema}.events WHERE run_id = %(id)s AND seq = 1"
+MEDIA = "SELECT hash, body FROM {schema}.media WHERE hash = ANY (%(hashes)s)"
+
+# The number of open inputs is in the row of the run, so that an `APPEND` which waited for this sees it.
+PUT = """
+WITH added AS (
+        INSERT INTO {schema}.inputs (run_id, kind, key, body)
+        SELECT id, %(kind)s, %(key)s, %(body)b FROM {schema}.runs WHERE id = %(run_id)s
+        ON CONFLICT DO NOTHING RETURNING run_id
+    ),
+    changed AS (
+        UPDATE {schema}.runs AS run
+        SET open_inputs = open_inputs + 1, state = CASE WHEN state = 'waiting' THEN 'ready' ELSE state END
+        FROM added WHERE run.id = added.run_id
+    )
+SELECT (SELECT count(*) FROM added), (SELECT count(*) FROM {schema}.runs WHERE id = %(run_id)s)
+"""
+INPUTS = """
+SELECT run_id, kind, key, body, number FROM {schema}.inputs
+WHERE taken_seq IS NULL AND run_id = ANY (%(run_ids)s) ORDER BY number
+"""
+
+FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated"
+FIND = f"SELECT {FIELDS} FROM {{schema}}.runs WHERE id = %(id)s"
+LIST = f"""
+SELECT {FIELDS} FROM {{schema}}.runs
+WHERE (%(state)s::text IS NULL OR state = %(state)s) AND (%(agent)s::text IS NULL OR agent = %(agent)s)
+    AND (%(thread)s::text IS NULL OR thread = %(thread)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+ORDER BY created DESC, id LIMIT %(limit)s
+"""
+
+PRUNE = """
+WITH old AS (
+        SELECT id FROM {schema}.runs WHERE state = 'over' AND updated < %(before)s
+        LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ),
+    without_events AS (DELETE FROM {schema}.events USING old WHERE run_id = old.id),
+    without_inputs AS (DELETE FROM {schema}.inputs USING old WHERE run_id = old.id),
+    without_media AS (DELETE FROM {schema}.media_uses USING old WHERE run_id = old.id),
+    deleted AS (DELETE FROM {schema}.runs AS run USING old WHERE run.id = old.id RETURNING 1)
+SELECT count(*) FROM deleted
+"""
+# A statement that is under way may refer to media that nobody used before: those of the last hour stay.
+PRUNE_MEDIA = f"""
+DELETE FROM {{schema}}.media AS one
+WHERE used < {NOW} - 3600 AND NOT EXISTS (SELECT FROM {{schema}}.media_uses AS used WHERE used.hash = one.hash)
+"""

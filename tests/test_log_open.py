@@ -1,0 +1,128 @@
+"""`penstock.log.open` and `memory`: which store they return, and what they refuse."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import penstock
+from penstock.errors import UsageError
+from penstock.log.in_memory import MemoryStore
+from penstock.log.postgres import PostgresStore
+from penstock.log.sqlite import SQLiteStore
+from penstock.log.store import Batch, RunRow, StoreError
+from tests.postgres import drop, new_schema
+
+
+def test_a_path_is_a_sqlite_file_and_a_url_a_postgres_database(tmp_path: Path, postgres_url: str) -> None:
+    store = penstock.log.open(tmp_path / "runs.db", lease=3.0)
+    assert isinstance(store, SQLiteStore)
+    assert store.lease == 3.0
+    store.close()
+    schema = new_schema()
+    store = penstock.log.open(postgres_url, schema=schema)
+    assert isinstance(store, PostgresStore)
+    store.close()
+    drop(postgres_url, schema)
+    assert isinstance(penstock.log.memory(), MemoryStore)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("mysql://host/db", "a path of a file or postgresql://…, not mysql://"),
+        (":memory:", r"use penstock\.log\.memory\(\)"),
+        ("", r"use penstock\.log\.memory\(\)"),
+        ("postgresql://host/db?nonsense=1", "not the URL of a PostgreSQL database"),
+    ],
+)
+def test_another_address_is_an_error(address: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        penstock.log.open(address)
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"nowhere/runs\.db cannot be opened: its folder does not exist"):
+        penstock.log.open(tmp_path / "nowhere" / "runs.db")
+
+
+def test_a_server_that_does_not_answer_is_a_temporary_error_without_the_password(tmp_path: Path) -> None:
+    with pytest.raises(StoreError) as caught:
+        penstock.log.open(f"postgresql://me:geheim@/db?host={tmp_path}")
+    assert caught.value.is_temporary
+    assert "geheim" not in str(caught.value)
+
+
+def test_a_missing_driver_is_an_error_that_names_the_extra() -> None:
+    code = """
+import sys
+sys.modules["psycopg"] = None
+import penstock
+try:
+    penstock.log.open("postgresql://host/db")
+except penstock.UsageError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'penstock-llm[postgres]'" in done.stdout
+
+
+def test_the_import_loads_no_database() -> None:
+    code = "import sys, penstock; penstock.log.memory; print('sqlite3' in sys.modules or 'psycopg' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_tables_of_an_earlier_version_are_brought_up_to_this_one(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    store = SQLiteStore(path)
+    store.create(RunRow(id="r", agent="support"), b"start")
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE media_uses")
+        connection.execute("PRAGMA user_version = 1")
+    store = SQLiteStore(path)
+    assert store.read("r")[0][2] == b"start"
+    assert store.prune(before=0.0) == 0
+    store.close()
+
+
+def test_tables_of_another_program_or_of_a_later_version_are_refused(postgres_url: str) -> None:
+    schema = new_schema()
+    PostgresStore(postgres_url, schema=schema).close()
+    PostgresStore(postgres_url, schema=schema).close()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"UPDATE {schema}.penstock_log SET version = 99".encode())
+        with pytest.raises(StoreError, match=f"the schema '{schema}' of .* is of a later version of penstock"):
+            PostgresStore(postgres_url, schema=schema)
+        connection.execute(f"DROP TABLE {schema}.penstock_log".encode())
+        with pytest.raises(StoreError, match="has tables of another program, not a log: choose another with schema="):
+            PostgresStore(postgres_url, schema=schema)
+    drop(postgres_url, schema)
+    with pytest.raises(UsageError, match="'My Schema' cannot be the schema of a log"):
+        PostgresStore(postgres_url, schema="My Schema")
+
+
+def test_several_processes_may_create_the_tables_at_once(postgres_url: str) -> None:
+    schema = new_schema()
+    code = f"import penstock; penstock.log.open({postgres_url!r}, schema={schema!r}).close()"
+    processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
+    assert [process.wait(60) for process in processes] == [0, 0, 0, 0]
+    drop(postgres_url, schema)
+
+
+def test_a_full_store_in_memory_deletes_runs_that_are_over() -> None:
+    store = MemoryStore(max_bytes=1000)
+    for run_id in ("a", "b", "c"):
+        store.create(RunRow(id=run_id, agent="support"), b"s" * 100)
+        store.claim("one", run_id=run_id)
+        store.append([Batch(run_id, 1, 2, [b"d" * 200], "running" if run_id == "c" else "over")], durable=True)
+    assert sorted(row.id for row in store.list()) == ["b", "c"]
+    with pytest.raises(StoreError, match="the log in memory is full: it holds at most 1000 bytes"):
+        store.append([Batch("c", 1, 3, [b"d" * 800])], durable=True)
+    assert len(store.read("c")) == 3
