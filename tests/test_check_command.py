@@ -82,7 +82,7 @@ def test_problems_go_to_standard_error_beside_a_body() -> None:
         ("{", "line 1, column 2"),
         ('[{"role": "user", "content": "Hi"}, {"role": "ass', "the JSON is truncated"),
         ("hello", "this is not JSON"),
-        ("17", "it is a int"),
+        ("17", "it is an int"),
         (b"\xff\xfe\x00", "not UTF-8"),
         ('[{"role": "robot", "content": "Hi"}]', "messages[0]: has the role 'robot'"),
         (

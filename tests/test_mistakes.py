@@ -35,6 +35,8 @@ def agent(**options: Any) -> penstock.Agent:
         (ask, "extra_body", "extra"),
         (ask, "parallel_tool_calls", "parallel"),
         (ask, "tool_schemas", "tools"),
+        (lambda **options: penstock.Model("sim:fast", **options), "api_base", "base_url"),
+        (lambda **options: agent().run("Hi", **options), "history", "messages"),
         (agent, "system", "instructions"),
         (agent, "system_prompt", "instructions"),
         (agent, "max_steps", "limits"),
@@ -81,6 +83,7 @@ def test_a_stream_says_what_it_is() -> None:
     [
         ("max_tokens", "; pass it to the agent: Agent(..., max_tokens=...)"),
         ("system_prompt", "; pass it to the agent: Agent(..., instructions=...)"),
+        ("message_history", ", did you mean 'messages'?"),
         ("zzz", "; help(penstock.Agent.run) lists all"),
     ],
 )
@@ -123,7 +126,7 @@ def test_tools_that_are_not_a_list_are_refused() -> None:
 
     tools: list[Any] = [weather, penstock.tool(weather), "weather", {"name": "weather"}, 7]
     for wrong in tools:
-        with pytest.raises(penstock.UsageError, match=f"tools must be a list of tools, not a {type(wrong).__name__}"):
+        with pytest.raises(penstock.UsageError, match=f"tools must be a list of tools, not an? {type(wrong).__name__}"):
             penstock.Model("sim:fast").complete("x", tools=wrong)
 
 
@@ -178,6 +181,7 @@ def test_async_events_are_refused_by_sync_functions() -> None:
         {"type": "function"},
         {"type": 5},
         {"description": "Looks."},
+        {"type": "function", "function": {"parameters": {}}},
     ],
 )
 def test_an_empty_declaration_is_refused(wrong: Any) -> None:
@@ -201,3 +205,64 @@ def test_an_empty_declaration_is_refused(wrong: Any) -> None:
 def test_the_declaration_of_a_hosted_tool_is_kept_unchanged(hosted: Any) -> None:
     [found] = read_declarations([hosted])
     assert found.hosted == hosted
+
+
+def test_two_tools_with_one_name_are_refused() -> None:
+    with pytest.raises(penstock.UsageError, match="two tools have the name 'look'; rename one of them"):
+        ask(tools=["look", {"name": "look"}])
+    ask(tools=[{"type": "web_search"}, {"type": "web_search"}])  # hosted tools are the provider's
+
+
+def test_a_schema_that_is_not_a_dict_is_refused() -> None:
+    with pytest.raises(penstock.UsageError, match="the schema of the tool 'look' must be a dict, not a str"):
+        read_declarations([{"name": "look", "parameters": "city: str"}])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": "hot"}, "temperature must be a number, not 'hot'"),
+        ({"top_p": True}, "top_p must be a number, not True"),
+        ({"max_tokens": "many"}, "max_tokens must be a whole number, not 'many'"),
+        ({"seed": 1.5}, "seed must be a whole number, not 1.5"),
+        ({"stop": 3}, "stop must be a string or a list of strings, not 3"),
+        ({"stop": ["a", 3]}, "stop must be a string or a list of strings, not ['a', 3]"),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_refused_wherever_it_is_passed(options: Any, message: str) -> None:
+    for refuse in (agent, ask, lambda **options: penstock.Model("sim:fast", **options)):
+        with pytest.raises(penstock.UsageError) as raised:
+            refuse(**options)
+        assert str(raised.value) == message
+    ask(temperature=1, max_tokens=None, stop=("a", "b"), seed=7)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: penstock.Decoder("openai-chat").feed("data: {}"), "feed takes bytes, not a str"),  # type: ignore[arg-type]
+        (lambda: penstock.Decoder("ollama").feed({"message": 1}), "feed takes bytes, not a dict"),  # type: ignore[arg-type]
+        (lambda: penstock.TextParser("hermes").feed(None), "reads text, not None: skip chunks without text"),  # type: ignore[arg-type]
+        (lambda: penstock.StreamingXMLParser().feed(b"Hi"), "reads text, not a bytes"),  # type: ignore[arg-type]
+        (lambda: penstock.collect(3), "expected events, not an int"),  # type: ignore[arg-type]
+        (lambda: penstock.consume([], on_message="print"), "on_message must be a function, not 'print'"),  # type: ignore[arg-type]
+        (lambda: asyncio.run(penstock.aconsume(no_events(), on_error=3)), "on_error must be a function, not 3"),  # type: ignore[arg-type]
+        (lambda: penstock.Message("usr"), "not 'usr'"),  # type: ignore[arg-type]
+        (lambda: penstock.Message("user", "Hi."), r"to write text, use user\("),  # type: ignore[arg-type]
+        (lambda: penstock.Model("sim:fast", via=Scripted), r"such as penstock.testing.Scripted\(\[...\]\), not"),  # type: ignore[arg-type]
+        (lambda: penstock.AgentStreamer("guide", penstock.Model("sim:fast")), r"Agent\(model, tools, name='guide'\)"),  # type: ignore[arg-type]
+        (lambda: penstock.AgentStreamer(tool_executor=print), r"agent.process_stream\(tokens, tool_executor\)"),  # type: ignore[call-arg]
+        (lambda: asyncio.run(penstock.AgentStreamer().process_stream([], 3)), "the executor must be a function"),  # type: ignore[arg-type]
+        (lambda: Scripted(3), "a script must be a reply, a list of replies or a function, not an int"),  # type: ignore[arg-type]
+        (lambda: call("look", 3), "the arguments of look must be a dict or a string, not an int"),  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
+def test_a_value_of_the_wrong_type_is_named_with_what_to_pass(wrong: Any, message: str) -> None:
+    with pytest.raises(penstock.UsageError, match=message):
+        wrong()
+
+
+async def no_events() -> AsyncIterator[StreamChunk]:
+    events: list[StreamChunk] = []
+    for event in events:
+        yield event

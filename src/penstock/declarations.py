@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, type_name
 
 FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)
 """What is a function, whatever attributes it has."""
@@ -44,7 +44,7 @@ def read_declarations(tools: Iterable[Any] | None) -> list[ToolDeclaration]:
 def check_tool_list(tools: object) -> None:
     """Raises if `tools` is not a list of tools, for example a single function."""
     if tools is not None and (isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable)):
-        raise UsageError(f"tools must be a list of tools, not a {type(tools).__name__}")
+        raise UsageError(f"tools must be a list of tools, not {type_name(tools)}")
 
 
 def tool_names(tools: Iterable[Any] | None) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def _read(tool: Any) -> Iterator[ToolDeclaration]:
         case {"type": "custom", "custom": Mapping() as inner} | {"custom": Mapping() as inner}:
             yield from (_named(inner, is_custom=True),)
         case {"function": Mapping() as inner} | {"toolSpec": Mapping() as inner}:
-            yield from _read(inner)
+            yield from _read(inner) if "name" in inner else _refuse(tool)
         case {"functionDeclarations": list(inner)} | {"function_declarations": list(inner)}:
             for declaration in inner:
                 yield from _read(declaration)
@@ -73,11 +73,13 @@ def _read(tool: Any) -> Iterator[ToolDeclaration]:
         case Mapping() if _is_hosted(tool):
             yield ToolDeclaration(str(tool.get("type") or ""), hosted=tool)
         case Mapping():
-            raise UsageError(
-                f"{dict(tool)!r} is not a tool declaration: it has neither a name nor the type of a hosted tool"
-            )
+            _refuse(tool)
         case _:
             yield from _object(tool)
+
+
+def _refuse(tool: Mapping[str, Any]) -> NoReturn:
+    raise UsageError(f"{dict(tool)!r} is not a tool declaration: it has neither a name nor the type of a hosted tool")
 
 
 def _is_hosted(tool: Mapping[str, Any]) -> bool:
@@ -93,6 +95,8 @@ def _named(tool: Mapping[str, Any], *, is_custom: bool) -> ToolDeclaration:
     if isinstance(kind, str) and kind not in ("function", "custom") and not any(key in tool for key in _SCHEMA_KEYS):
         return ToolDeclaration(tool["name"], hosted=tool)
     schema: Any = next((tool[key] for key in _SCHEMA_KEYS if tool.get(key)), {})
+    if not isinstance(schema, Mapping):
+        raise UsageError(f"the schema of the tool {tool['name']!r} must be a dict, not {type_name(schema)}")
     extra = {key: value for key, value in tool.items() if key not in ("name", "description", "type", *_SCHEMA_KEYS)}
     return ToolDeclaration(tool["name"], str(tool.get("description") or ""), _unwrap(schema), extra, is_custom)
 

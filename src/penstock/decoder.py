@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Genera
 from typing import Any, overload
 
 from penstock.declarations import tool_names
-from penstock.errors import AlreadyReadError, UsageError
+from penstock.errors import AlreadyReadError, UsageError, type_name
 from penstock.events import Progress, StreamChunk
 from penstock.framing import Body, Frames
 from penstock.framing.sdk_objects import payload_of
@@ -39,11 +39,16 @@ class Decoder:
     def feed(self, data: bytes) -> list[StreamChunk]:
         """Returns the events that these bytes complete."""
         lane = self._body.fast_lane
-        payload = lane.single_frame(data)
-        if payload is not None:
-            chunks = self._wire.feed_one(payload, lane.event)
-        else:
-            chunks = self._wire.feed(self._body.feed(data))
+        try:
+            payload = lane.single_frame(data)
+            if payload is not None:
+                chunks = self._wire.feed_one(payload, lane.event)
+            else:
+                chunks = self._wire.feed(self._body.feed(data))
+        except TypeError:
+            if isinstance(data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
+                raise
+            raise UsageError(f"feed takes bytes, not {type_name(data)}; feed_any also takes text and dicts") from None
         self._last = chunks
         return chunks
 

@@ -33,6 +33,12 @@ MAX_LISTED = 10
 """How many names an error lists when none is similar to the unknown one; longer lists are only referred to."""
 
 
+def type_name(value: object) -> str:
+    """The type of a value with its article, for a message: `a str`, `an int`, `None`."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
+
+
 class PenstockError(Exception):
     """The base class of all exceptions that penstock raises."""
 
@@ -116,7 +122,11 @@ class UnknownOptionError(UnknownNameError):
             return f"; pass it to a request: {elsewhere}"
         if self.of == "a run":
             name = self.name if self.name in self.known else self._suggestion()
+            if name in _RUN_OPTIONS:
+                return f", did you mean {name!r}?"
             return f"; pass it to the agent: Agent(..., {name}=...)" if name else f"; {self.advice}"
+        if self.name == "tool_executor":
+            return "; pass it to the stream: agent.process_stream(tokens, tool_executor)"
         is_passed_on = "extra" in self.known and not self._suggestion()
         return super()._advice() + ("; options of a single provider go into extra" if is_passed_on else "")
 
@@ -139,6 +149,9 @@ _ELSEWHERE = {
 }
 """Options that a model does not have, because they belong to a request."""
 
+_RUN_OPTIONS = ("prompt", "messages", "deps")
+"""The options of a run; the others belong to its agent."""
+
 _SYNONYMS = {
     **dict.fromkeys(("system", "system_message", "instructions", "system_prompt"), ("instructions", "system_prompt")),
     **dict.fromkeys(("max_steps", "max_turns", "max_iterations", "recursion_limit"), ("limits",)),
@@ -149,6 +162,8 @@ _SYNONYMS = {
     **dict.fromkeys(("parallel_tool_calls",), ("parallel",)),
     **dict.fromkeys(("extra_body",), ("extra",)),
     **dict.fromkeys(("history", "message_history"), ("messages",)),
+    **dict.fromkeys(("message", "input", "query", "question"), ("prompt",)),
+    **dict.fromkeys(("api_base", "endpoint", "host", "url"), ("base_url",)),
 }
 """Options as other libraries name them, with the names that they have here."""
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import Struct
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, type_name
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "error", "other", "cut"]
 CallKind = Literal["function", "custom"]
@@ -136,7 +136,7 @@ def _encoded(arguments: Any, name: str) -> str:
     try:
         if isinstance(arguments, dict):
             return msgspec.json.encode(arguments).decode()
-        problem: object = f"it is a {type(arguments).__name__}"
+        problem: object = f"it is {type_name(arguments)}"
     except (TypeError, ValueError, RecursionError) as error:
         problem = error
     raise UsageError(f"the arguments of the call of {name!r} are not a JSON object: {problem}")

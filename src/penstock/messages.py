@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct, field
@@ -28,7 +28,7 @@ from penstock.content import (
     image,
     states_by_kind,
 )
-from penstock.errors import UsageError
+from penstock.errors import UsageError, type_name
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
 from penstock.results import ToolResult, as_outcome, invalid_call_text
 from penstock.turn import Turn
@@ -82,6 +82,14 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):  # the dict i
     role: Role
     parts: tuple[Part, ...] = field(default_factory=lambda: ())  # any other default would be left out of the JSON
     is_example: bool = False
+
+    def __post_init__(self) -> None:
+        if self.role not in get_args(Role):
+            raise UsageError(f"a message has the role system, user, assistant or tool, not {self.role!r}")
+        if isinstance(self.parts, str):
+            raise UsageError(
+                "the parts of a message are a tuple; to write text, use user('…'), assistant('…') or system('…')"
+            )
 
     @property
     def text(self) -> str:
@@ -163,7 +171,7 @@ def tool_results(*results: ToolResult) -> Message:
     """The message with the results of one turn, which should be in the order of the calls."""
     for part in results:
         if not isinstance(part, ToolResult):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
-            raise UsageError(f"tool_results takes results, not a {type(part).__name__}; make each with result(call, …)")
+            raise UsageError(f"tool_results takes results, not {type_name(part)}; make each with result(call, …)")
     return Message("tool", results)
 
 
@@ -197,7 +205,7 @@ def _with_blocks(content: Sequence[Content]) -> tuple[Part, ...]:
     """The parts; each string becomes a text with a block of its own."""
     for part in content:
         if not isinstance(part, Content):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
-            raise UsageError(f"a message is made of strings and parts, not of a {type(part).__name__}")
+            raise UsageError(f"a message is made of strings and parts, not of {type_name(part)}")
     used = {part.block for part in content if not isinstance(part, str | Media | ToolResult)}
     free = (block for block in range(len(content) + len(used)) if block not in used)
     return tuple(Text(next(free), part) if isinstance(part, str) else part for part in content)
@@ -261,9 +269,7 @@ def encode_messages(messages: Iterable[Message]) -> bytes:
     history = list(messages)
     for at, message in enumerate(history):
         if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
-            raise UsageError(
-                f"messages[{at}] is a {type(message).__name__}, not a Message; convert it with as_messages"
-            )
+            raise UsageError(f"messages[{at}] is {type_name(message)}, not a Message; convert it with as_messages")
     return _encoder.encode({MARK: VERSION, "messages": history})
 
 

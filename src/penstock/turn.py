@@ -7,7 +7,7 @@ from typing import Any, Literal, Never, NoReturn
 
 from msgspec import Struct
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, type_name
 from penstock.events import (
     Error,
     Finish,
@@ -183,6 +183,14 @@ def not_an_event(event: Never) -> NoReturn:
     raise UsageError(f"expected events, not an object of type {type(event).__name__}: pass the data to decode first")
 
 
+def check_iterable(stream: object, name: str) -> None:
+    """Raises a `UsageError` for a stream that is async, or not a stream at all."""
+    if hasattr(stream, "__aiter__") and not hasattr(stream, "__iter__"):
+        raise UsageError(f"{type(stream).__name__} is not iterable: use `await aconsume({name})` for async events")
+    if not hasattr(stream, "__iter__"):
+        raise UsageError(f"expected events, not {type_name(stream)}")
+
+
 def _joined(first: Any, pieces: list[str]) -> TurnPart:
     text = "".join(pieces)
     if isinstance(first, ToolCallStart):
@@ -195,8 +203,7 @@ def _joined(first: Any, pieces: list[str]) -> TurnPart:
 
 def collect(events: Iterable[StreamChunk], choice: int = 0) -> Turn:
     """Folds the events of one choice into a Turn."""
-    if not hasattr(events, "__iter__"):
-        raise UsageError(f"{type(events).__name__} is not iterable: use `await aconsume(events)` for async events")
+    check_iterable(events, "events")
     builder = TurnBuilder(choice)
     for event in events:
         builder.add(event)

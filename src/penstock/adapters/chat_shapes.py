@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock.decoder import Decoder
-from penstock.errors import UsageError
+from penstock.errors import UsageError, type_name
 from penstock.events import Error, Unknown
 from penstock.framing.sdk_objects import DERIVED_EVENTS, as_mapping
 from penstock.wires import WIRES, wire_name
@@ -27,7 +27,7 @@ def read_choices(item: Any) -> Iterator[Choice]:
     value = as_mapping(item)
     if value is None:
         if isinstance(item, str | bytes) or not isinstance(item, Iterable):
-            raise UsageError(f"deltas must be a list of dicts or SDK objects, not a {type(item).__name__}")
+            raise UsageError(f"deltas must be a list of dicts or SDK objects, not {type_name(item)}")
         for part in item:
             yield from read_choices(part)
     else:

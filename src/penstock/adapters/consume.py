@@ -10,7 +10,7 @@ from penstock.errors import UsageError
 from penstock.events import Error, Event
 from penstock.run.events import Done, EndReason, RunEvent, StepStart
 from penstock.tools.signature import count_required
-from penstock.turn import Turn, TurnBuilder
+from penstock.turn import Turn, TurnBuilder, check_iterable
 
 E = TypeVar("E", bound=Event)
 OnMessage = Callable[[E], Any] | Callable[[E, PartialToolCall | None], Any]
@@ -37,8 +37,8 @@ def consume(
     the last response, and `on_error` is also called if a limit or `cancel` ended it. The Turn so far is returned in
     both cases.
     """
-    if not hasattr(stream, "__iter__"):
-        raise UsageError(f"{type(stream).__name__} is not iterable: use `await aconsume(stream)` for async events")
+    check_iterable(stream, "stream")
+    check_callbacks(on_message=on_message, on_complete=on_complete, on_error=on_error)
     reader = _Reader(on_message)
     events = iter(stream)
     try:
@@ -67,6 +67,7 @@ async def aconsume(
     """`consume` for an async stream; the callbacks may be async too."""
     if not hasattr(stream, "__aiter__"):
         raise UsageError(f"{type(stream).__name__} is not an async iterable: use `consume(stream)`")
+    check_callbacks(on_message=on_message, on_complete=on_complete, on_error=on_error)
     reader = _Reader(on_message)
     events = aiter(stream)
     try:
@@ -86,6 +87,13 @@ async def aconsume(
     if is_awaitable(waiting := reader.end(on_complete, on_error)):
         await waiting
     return reader.turn
+
+
+def check_callbacks(**callbacks: object) -> None:
+    """Raises a `UsageError` for a callback that is not a function."""
+    for name, callback in callbacks.items():
+        if callback is not None and not callable(callback):
+            raise UsageError(f"{name} must be a function, not {callback!r}")
 
 
 class _Reader:

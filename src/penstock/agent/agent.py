@@ -14,6 +14,7 @@ from penstock.agent.config import (
     AgentConfig,
     Approvals,
     NoModel,
+    check_order,
     checked_approvals,
     checked_faults,
     checked_model,
@@ -26,7 +27,7 @@ from penstock.errors import UsageError
 from penstock.events import Fault, Usage
 from penstock.history.read import as_messages
 from penstock.messages import History, Message, join_messages
-from penstock.model.checks import check_option_names, check_types
+from penstock.model.checks import check_option_names, check_option_values, check_types
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
@@ -125,6 +126,8 @@ class Agent(Generic[Deps]):
         **options: Unpack[StepOptions],
     ) -> None:
         check_option_names(options, REQUEST_OPTIONS, Agent, "an agent")
+        check_option_values(options)
+        check_order(model, tools)
         check_types(name=(name, str), instructions=(instructions, str), limits=(limits, Limits),
                     timeouts=(timeouts, Timeouts), retries=(retries, Retries))  # fmt: skip
         self.config = AgentConfig(
@@ -223,7 +226,7 @@ class Agent(Generic[Deps]):
         return load_run(stored, key, self.config)
 
     def _new_run(self, prompt: Any, messages: Any, unknown: Iterable[str]) -> Run:
-        check_option_names(unknown, (), Agent, "a run", REQUEST_OPTIONS)
+        check_option_names(unknown, (), Agent, "a run", ("prompt", "messages", "deps", *REQUEST_OPTIONS))
         expect_model(self.config.model)
         return Run(
             self.first_messages(prompt, messages), self.config.policies, self.config.limits, self.config.run_repaired

@@ -86,6 +86,12 @@ def expect_model(model: Model) -> None:
         raise UsageError("this agent has no model: pass one, as a Model or as 'provider:model'")
 
 
+def check_order(name: Any, model: Any) -> None:
+    """Raise a `UsageError` for a name before the model, which is the order of arguments in some other libraries."""
+    if isinstance(model, Model):
+        raise UsageError(f"the model comes first, and the name is a keyword: use Agent(model, tools, name={name!r})")
+
+
 def checked_model(model: Any) -> Model:
     """The model, made from its name if it is a string."""
     if isinstance(model, str):

@@ -20,7 +20,7 @@ from penstock.agent.records import RunRecords
 from penstock.agent.tool_execution import ToolExecution, in_own_thread
 from penstock.dialects.parser import TextParser
 from penstock.dialects.provenance import Provenance
-from penstock.errors import UsageError
+from penstock.errors import UsageError, type_name
 from penstock.events import StreamChunk, ToolCall, ToolCallInvalid
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message, ToolResult, tool_results
@@ -44,6 +44,8 @@ class TokenStream:
     """Reads one response as text. With an `executor`, that runs every call; without one, the tools of the agent do."""
 
     def __init__(self, config: AgentConfig, history: list[Message], executor: Executor | None, deps: Any) -> None:
+        if executor is not None and not callable(executor):
+            raise UsageError(f"the executor must be a function of a name and arguments, not {executor!r}")
         self._config = config
         self._executor = executor
         self._deps = deps
@@ -184,13 +186,13 @@ async def _each(tokens: Tokens) -> AsyncIterator[str]:
             if text := _checked(token):
                 yield text
     else:
-        raise UsageError(f"tokens must be an iterator of text, not a {type(tokens).__name__}")
+        raise UsageError(f"tokens must be an iterator of text, not {type_name(tokens)}")
 
 
 def _checked(token: Any) -> str:
     if token is None or isinstance(token, str):
         return token or ""
-    raise UsageError(f"tokens must be text, not a {type(token).__name__}: pass the text of each chunk")
+    raise UsageError(f"tokens must be text, not {type_name(token)}: pass the text of each chunk")
 
 
 def _ignore(data: Any) -> None:

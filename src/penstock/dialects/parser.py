@@ -11,7 +11,7 @@ from penstock.dialects.reading.reader import Reader
 from penstock.dialects.reading.schema import Tools
 from penstock.dialects.reading.source import Source
 from penstock.dialects.registry import find_dialect
-from penstock.errors import UsageError
+from penstock.errors import UsageError, type_name
 from penstock.events import StreamChunk
 from penstock.jsontext.surrogates import SurrogateJoiner
 
@@ -52,6 +52,8 @@ class TextParser:
         """Parses a piece of text, and returns the events that it completes."""
         if self._is_closed:
             raise UsageError("this parser is closed: create a new one for each text")
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's may be anything
+            raise UsageError(f"a parser reads text, not {type_name(text)}: skip chunks without text, and decode bytes")
         if not text.isascii() or self._joiner.pending:
             text = self._joiner.feed(text)
         return self._reader.feed(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, type_name
 from penstock.history.read import as_messages
 from penstock.jsontext.surrogates import join_surrogates
 from penstock.messages import Message
@@ -29,7 +29,7 @@ def parse_history(data: bytes) -> Any:
         raise _no_history("it is empty")
     value = _parse(text)
     if not isinstance(value, list | dict):
-        raise _no_history(f"it is a {type(value).__name__}")
+        raise _no_history(f"it is {type_name(value)}")
     if isinstance(value, list):
         return _clean("messages", value)
     return {join_surrogates(key): _clean(key, inner) for key, inner in value.items()}
@@ -63,7 +63,7 @@ def _parse_line(number: int, line: str) -> Any:
     except RecursionError:
         raise _no_history(f"line {number} is nested too deeply") from None
     if not isinstance(value, dict):
-        raise _no_history(f"line {number} is a {type(value).__name__}, not a message")
+        raise _no_history(f"line {number} is {type_name(value)}, not a message")
     return value
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from inspect import signature
 from typing import Any
 
-from penstock.errors import UnknownOptionError, UsageError
+from penstock.declarations import ToolDeclaration
+from penstock.errors import UnknownOptionError, UsageError, type_name
 
 
 def check_option_names(
@@ -31,6 +33,34 @@ def _keywords(function: Callable[..., Any], options: Iterable[str]) -> list[str]
     return [name for name in dict.fromkeys([*names, *options]) if name != "self"]
 
 
+_NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+_COUNTS = ("max_tokens", "top_k", "seed")
+
+
+def check_option_values(options: Mapping[str, Any]) -> None:
+    """Raise a `UsageError` for an option with a value of the wrong type; its range is the provider's business."""
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name in _NUMBERS and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise UsageError(f"{name} must be a number, not {value!r}")
+        if name in _COUNTS and (isinstance(value, bool) or not isinstance(value, int)):
+            raise UsageError(f"{name} must be a whole number, not {value!r}")
+        if name == "stop" and not isinstance(value, str) and not _are_strings(value):
+            raise UsageError(f"stop must be a string or a list of strings, not {value!r}")
+
+
+def _are_strings(value: Any) -> bool:
+    return isinstance(value, Sequence | Set) and all(isinstance(item, str) for item in value)
+
+
+def check_tool_names(declarations: Iterable[ToolDeclaration]) -> None:
+    """Raise a `UsageError` if two tools have one name: a call of it could mean either."""
+    names = Counter(declaration.name for declaration in declarations if declaration.hosted is None)
+    if repeated := [name for name, count in names.items() if count > 1]:
+        raise UsageError(f"two tools have the name {repeated[0]!r}; rename one of them")
+
+
 def check_types(**values: tuple[Any, type]) -> None:
     """Raise a `UsageError` for a value that is neither None nor of its type."""
     for name, (value, kind) in values.items():
@@ -48,8 +78,9 @@ def check_model_name(name: Any) -> None:
 
 def check_connector(via: Any) -> None:
     """Raise a `UsageError` unless `via` is None or a connector."""
-    if via is not None and not (hasattr(via, "connect") and hasattr(via, "aconnect")):
-        raise UsageError(f"via must be a connector such as penstock.testing.Scripted, not {via!r}")
+    is_connector = hasattr(via, "connect") and hasattr(via, "aconnect") and not isinstance(via, type)
+    if via is not None and not is_connector:
+        raise UsageError(f"via must be a connector such as penstock.testing.Scripted([...]), not {via!r}")
 
 
 def check_headers(headers: Any) -> None:
@@ -60,6 +91,6 @@ def check_headers(headers: Any) -> None:
         raise UsageError(f"headers must be a mapping of names to values, not {type(headers).__name__}")
     for name, value in headers.items():
         if not (isinstance(name, str) and isinstance(value, str)):
-            raise UsageError(f"the names and values of headers must be strings; {name!r} has a {type(value).__name__}")
+            raise UsageError(f"the names and values of headers must be strings; {name!r} has {type_name(value)}")
         if not (value.isascii() and value.isprintable()):
             raise UsageError(f"the header {name!r} has characters that headers cannot have, such as a line end")

@@ -15,7 +15,15 @@ from penstock.decoder import Decoder
 from penstock.errors import UsageError
 from penstock.history.read import as_messages
 from penstock.messages import Message, system
-from penstock.model.checks import check_connector, check_headers, check_model_name, check_option_names, check_types
+from penstock.model.checks import (
+    check_connector,
+    check_headers,
+    check_model_name,
+    check_option_names,
+    check_option_values,
+    check_tool_names,
+    check_types,
+)
 from penstock.model.connect import Connector, HTTPConnector
 from penstock.model.endpoint import APIKey, Endpoint
 from penstock.model.event_loop import warn_if_blocking
@@ -67,6 +75,7 @@ class Model:
         **options: Unpack[ModelOptions],
     ) -> None:
         check_option_names(options, OPTIONS, Model, "a model")
+        check_option_values(options)
         check_model_name(name)
         check_connector(via)
         check_headers(headers)
@@ -195,7 +204,9 @@ class Model:
         the request body. `id_prefix` starts the ids of calls that arrive without one.
         """
         check_option_names(options, OPTIONS, Model.ask, "a request")
+        check_option_values(options)
         declarations = declare(tools)
+        check_tool_names(declarations)
         history = [*([system(system_prompt)] if system_prompt else []), *_read_messages(messages, extra)]
         settings: dict[str, Any] = {**self._options, **options}
         provenance = conversation(calls, rescue, history)

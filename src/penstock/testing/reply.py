@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, type_name
 from penstock.events import Usage
 
 
@@ -90,6 +90,8 @@ def call(name: str, arguments: Mapping[str, Any] | str | None = None, id: str | 
     Arguments passed as a string are sent unchanged, even if malformed, on wires that send arguments as text. A call
     with incomplete arguments, directly followed by `drop()` or `fail()`, is cut in the middle.
     """
+    if not isinstance(arguments, str | Mapping | None):
+        raise UsageError(f"the arguments of {name} must be a dict or a string, not {type_name(arguments)}")
     if not isinstance(arguments, str):
         try:
             arguments = json.dumps(dict(arguments or {}), ensure_ascii=False, allow_nan=False)

@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, type_name
 from penstock.model.recording import read_recordings
 from penstock.testing.faults import Fault, Raw, Status
 from penstock.testing.reply import Reply, ReplyPart
@@ -50,6 +50,8 @@ def as_script(source: Responder | Iterable[Step | str] | Step | str) -> Responde
         return Script([source])
     if callable(source):
         return source
+    if not isinstance(source, Iterable):
+        raise UsageError(f"a script must be a reply, a list of replies or a function, not {type_name(source)}")
     return Script(source)
 
 

@@ -27,7 +27,7 @@ from typing import (
 import msgspec
 
 from penstock.declarations import ToolDeclaration, read_declarations
-from penstock.errors import UsageError
+from penstock.errors import UsageError, type_name
 from penstock.results import ToolOutput
 from penstock.tools.options import Approval, RunOptions, ToolOptions, check_names, check_options
 from penstock.tools.policy import DEFAULT_RETRIES, StartPolicy
@@ -331,7 +331,7 @@ def as_tools(tools: Iterable[Any] | None) -> list[Tool[..., Any]]:
     """Converts each to a `Tool`; one declaration may hold several."""
     sources: Any = tools or ()
     if isinstance(sources, str | bytes | Mapping) or not isinstance(sources, Iterable):
-        raise UsageError(f"tools must be a list of tools, not a {type(sources).__name__}")
+        raise UsageError(f"tools must be a list of tools, not {type_name(sources)}")
     groups = (read_declarations([source]) if isinstance(source, Mapping) else [source] for source in sources)
     return [as_tool(source) for group in groups for source in group]
 
