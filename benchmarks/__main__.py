@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import agent, concurrent, decode, early, imports, partial, peers, text
+from benchmarks import agent, concurrent, decode, early, imports, log, partial, peers, text
 from benchmarks.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
@@ -23,10 +23,11 @@ MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "agent": agent.measure,
     "agent-peers": early.measure_peers,
     "concurrent": concurrent.measure,
+    "log": log.measure,
     "concurrent-peers": concurrent.measure_peers,
     "peers": peers.measure,
 }
-DEFAULT = ("decode", "partial", "text", "import", "agent", "concurrent")
+DEFAULT = ("decode", "partial", "text", "import", "agent", "concurrent", "log")
 """The benchmarks that take about a minute and install nothing."""
 
 
