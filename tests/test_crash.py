@@ -307,6 +307,7 @@ def test_an_input_that_comes_while_the_run_starts_to_wait_is_left_for_the_next_o
     begin = AsyncAgentRun.__aenter__
 
     async def enter(running: AsyncAgentRun) -> AsyncAgentRun:
+        assert isinstance(running._driver, AsyncDriver)
         drivers.append(running._driver)
         return await begin(running)
 

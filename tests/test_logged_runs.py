@@ -17,6 +17,7 @@ import pytest
 from penstock import check
 from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AsyncAgentRun
+from penstock.agent.async_driver import AsyncDriver
 from penstock.errors import UsageError
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import LostRunError, Store, UnknownRunError
@@ -280,6 +281,7 @@ def test_a_worker_whose_lease_has_ended_starts_nothing_and_writes_nothing(store:
         async with AsyncAgentRun(agent.config, run, None, owned) as running:
             async for event in running:
                 if isinstance(event, ToolStart):  # the process is frozen here, for longer than its lease
+                    assert isinstance(running._driver, AsyncDriver)
                     writer = running._driver._log
                     assert writer is not None
                     writer.deadline = 0.0

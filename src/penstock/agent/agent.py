@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import copy
-from typing import TYPE_CHECKING, Any, Generic, Never, Self, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from penstock.agent.config import (
     checked_start,
     expect_model,
 )
+from penstock.agent.log_options import LOG_OPTIONS, LogOptions, logged_start
 from penstock.agent.options import AgentOptions
 from penstock.errors import UsageError
 from penstock.events import Fault, Usage
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from penstock.agent.agent_run import AgentRun, AsyncAgentRun
     from penstock.agent.token_stream import Executor, Tokens
+    from penstock.log.follower import LoggedStart
 
     Deps = TypeVar("Deps", default=Any)
 else:
@@ -60,7 +62,8 @@ REQUEST_OPTIONS = ("tool_choice", "parallel", "streaming", "extra", *OPTIONS)
 class RunResult(Struct, frozen=True):
     """The result of a run; `error` is the exception of a request that failed after the first.
 
-    Of a run that is `paused`, `waiting` has the calls that wait, and `state` is the run for `Agent.resume`.
+    Of a run that is `paused`, `waiting` has the calls that wait, and `state` is the run for `Agent.resume`. A run with
+    a log has no `state`: it is continued by its `id`.
     """
 
     output: str
@@ -71,6 +74,7 @@ class RunResult(Struct, frozen=True):
     error: Exception | None = None
     waiting: tuple[ApprovalRequest, ...] = ()
     state: bytes = b""
+    id: str = ""
 
     @property
     def finish_reason(self) -> EndReason:
@@ -167,38 +171,40 @@ class Agent(Generic[Deps]):
         return self.config.name
 
     def stream(
-        self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **unknown: Never
+        self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **log: Unpack[LogOptions]
     ) -> AgentRun:
         """Start a run in plain code and stream its events. `messages` is a history to continue from."""
         from penstock.agent.agent_run import AgentRun
 
-        return AgentRun(self.config, self._new_run(prompt, messages, unknown), deps)
+        return AgentRun(self.config, self._new_run(prompt, messages, log), deps)
 
     def astream(
-        self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **unknown: Never
+        self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **log: Unpack[LogOptions]
     ) -> AsyncAgentRun:
         """Start a run in async code and stream its events. `messages` is a history to continue from."""
         from penstock.agent.agent_run import AsyncAgentRun
 
-        return AsyncAgentRun(self.config, self._new_run(prompt, messages, unknown), deps)
+        return AsyncAgentRun(self.config, self._new_run(prompt, messages, log), deps)
 
-    def run(self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **unknown: Never) -> RunResult:
+    def run(
+        self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **log: Unpack[LogOptions]
+    ) -> RunResult:
         """Run to the end in plain code. A call that needs approval or is deferred pauses the run."""
         from penstock.agent.agent_run import AgentRun
 
         warn_if_blocking("agent.run()", "await agent.arun()")
-        with AgentRun(self._pausing_config, self._new_run(prompt, messages, unknown), deps) as run:
+        with AgentRun(self._pausing_config, self._new_run(prompt, messages, log), deps) as run:
             for _ in run:
                 pass
         return _result(run)
 
     async def arun(
-        self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **unknown: Never
+        self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **log: Unpack[LogOptions]
     ) -> RunResult:
         """Run to the end in async code. A call that needs approval or is deferred pauses the run."""
         from penstock.agent.agent_run import AsyncAgentRun
 
-        async with AsyncAgentRun(self._pausing_config, self._new_run(prompt, messages, unknown), deps) as run:
+        async with AsyncAgentRun(self._pausing_config, self._new_run(prompt, messages, log), deps) as run:
             async for _ in run:
                 pass
         return _result(run)
@@ -225,12 +231,11 @@ class Agent(Generic[Deps]):
         expect_model(self.config.model)
         return load_run(stored, key, self.config)
 
-    def _new_run(self, prompt: Any, messages: Any, unknown: Iterable[str]) -> Run:
-        check_option_names(unknown, (), Agent, "a run", ("prompt", "messages", "deps", *REQUEST_OPTIONS))
+    def _new_run(self, prompt: Any, messages: Any, log: LogOptions) -> Run | LoggedStart:
+        check_option_names(log, LOG_OPTIONS, Agent, "a run", ("prompt", "messages", "deps", *REQUEST_OPTIONS))
         expect_model(self.config.model)
-        return Run(
-            self.first_messages(prompt, messages), self.config.policies, self.config.limits, self.config.run_repaired
-        )
+        first, config = self.first_messages(prompt, messages), self.config
+        return logged_start(self.name, first, log) or Run(first, config.policies, config.limits, config.run_repaired)
 
     def first_messages(self, prompt: Any = None, messages: Any = None) -> list[Message]:
         """The messages with which a run starts: those of a history, and a prompt."""
@@ -250,8 +255,11 @@ def _result(run: AgentRun | AsyncAgentRun) -> RunResult:
     if run.error is not None and not run.has_answer:
         raise run.error
     assert run.done is not None
-    result = RunResult(run.output, list(run.done.messages), run.usage, run.done.reason, run.done.why, run.error)
-    return replace(result, waiting=tuple(run.waiting), state=run.dump()) if result.reason == "paused" else result
+    done = run.done
+    result = RunResult(run.output, list(done.messages), run.usage, done.reason, done.why, run.error, id=run.id)
+    if result.reason != "paused":
+        return result
+    return replace(result, waiting=tuple(run.waiting), state=b"" if run.has_log else run.dump())
 
 
 class AgentStreamer(Agent[Deps]):

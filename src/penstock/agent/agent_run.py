@@ -11,9 +11,11 @@ from typing import Any, Generic, Self, TypeVar
 
 from penstock.agent.async_driver import AsyncDriver
 from penstock.agent.config import AgentConfig
+from penstock.agent.logged_driver import LoggedAsyncDriver, LoggedSyncDriver
 from penstock.agent.sync_driver import SyncDriver
 from penstock.events import Usage
 from penstock.history.read import as_messages
+from penstock.log.follower import LoggedStart
 from penstock.log.store import OwnedRun
 from penstock.messages import History
 from penstock.model.event_loop import warn_if_blocking
@@ -21,7 +23,9 @@ from penstock.run.envelope import Key, sign
 from penstock.run.events import ApprovalRequest, Done, EndReason, StreamEvent
 from penstock.run.machine import Run
 
-D = TypeVar("D", SyncDriver, AsyncDriver)
+AnySyncDriver = SyncDriver | LoggedSyncDriver
+AnyAsyncDriver = AsyncDriver | LoggedAsyncDriver
+D = TypeVar("D", bound=SyncDriver | LoggedSyncDriver | AsyncDriver | LoggedAsyncDriver)
 
 
 class RunReader(Generic[D]):
@@ -35,8 +39,13 @@ class RunReader(Generic[D]):
 
     @property
     def id(self) -> str:
-        """The id of the run, which is in its log records (`run_id`)."""
-        return self._driver.records.run_id
+        """The id of the run: in its log (`run_id=`), and in log records."""
+        return self._driver.run_id
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the run is kept in a log."""
+        return self._driver.has_log
 
     @property
     def done(self) -> Done | None:
@@ -101,6 +110,14 @@ class RunReader(Generic[D]):
         """
         self._driver.cancel(why)
 
+    def detach(self) -> None:
+        """Let a run with a log go on when its reader leaves: leaving `with` or the loop does not cancel it then.
+
+        It goes on in this process; if this process or its event loop ends before, the run is given back to its store,
+        for a worker or for `stream` with the same id.
+        """
+        self._driver.detach()
+
     def say(self, message: Any) -> None:
         """Add a user message, from any thread; the model gets it with its next request, also if it has just answered.
 
@@ -118,11 +135,14 @@ class RunReader(Generic[D]):
         self._driver.provide(call_id, value, is_error)
 
 
-class AgentRun(RunReader[SyncDriver]):
+class AgentRun(RunReader[AnySyncDriver]):
     """A run that is read in plain code: `with agent.stream(...) as run: for event in run: …`."""
 
-    def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None = None) -> None:
-        super().__init__(SyncDriver(config, run, deps, owned))
+    def __init__(self, config: AgentConfig, run: Run | LoggedStart, deps: Any, owned: OwnedRun | None = None) -> None:
+        if isinstance(run, LoggedStart):
+            super().__init__(LoggedSyncDriver(config, run, deps))
+        else:
+            super().__init__(SyncDriver(config, run, deps, owned))
         self._events: Iterator[StreamEvent] | None = None  # for `next`
 
     def __enter__(self) -> Self:
@@ -167,15 +187,18 @@ class AgentRun(RunReader[SyncDriver]):
         self._driver.close()
 
 
-class AsyncAgentRun(RunReader[AsyncDriver]):
+class AsyncAgentRun(RunReader[AnyAsyncDriver]):
     """A run that is read in async code: `async with agent.astream(...) as run: async for event in run: …`."""
 
-    def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None = None) -> None:
-        super().__init__(AsyncDriver(config, run, deps, owned))
+    def __init__(self, config: AgentConfig, run: Run | LoggedStart, deps: Any, owned: OwnedRun | None = None) -> None:
+        if isinstance(run, LoggedStart):
+            super().__init__(LoggedAsyncDriver(config, run, deps))
+        else:
+            super().__init__(AsyncDriver(config, run, deps, owned))
         self._events: AsyncIterator[StreamEvent] | None = None  # for `anext`
 
     async def __aenter__(self) -> Self:
-        self._driver.begin()
+        await self._driver.enter()
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -21,7 +21,7 @@ from penstock.agent.timers import Timers
 from penstock.agent.tool_execution import ToolExecution, in_own_thread
 from penstock.errors import UsageError
 from penstock.log.outbox import LoggedOutbox
-from penstock.log.store import Input, OwnedRun
+from penstock.log.store import Input, LostRunError, OwnedRun, StoreError
 from penstock.messages import Message
 from penstock.model.stream import AsyncStream
 from penstock.results import Outcome, failure
@@ -29,6 +29,8 @@ from penstock.run.commands import AskModel, CancelTool, CheckApproval, Command, 
 from penstock.run.events import Done, RequestKind, StreamEvent
 from penstock.run.machine import Run
 from penstock.run.outbox import MAX_AHEAD, Gate
+
+_alone: set[asyncio.Task[None]] = set()  # the tasks of runs without a reader, which would be freed otherwise
 
 
 class AsyncDriver(Driver):
@@ -49,6 +51,10 @@ class AsyncDriver(Driver):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._mailbox: Mailbox
+
+    async def enter(self) -> None:
+        """Begin, in async code."""
+        self.begin()
 
     def begin(self) -> None:
         if self._has_begun:
@@ -104,9 +110,21 @@ class AsyncDriver(Driver):
             self._on_loop(lambda: None if self.run.is_over else self._carry_out(self.run.say(message)))
 
     async def close(self) -> None:
-        """Cancel the run if it has not ended, and wait until its tasks have ended, at most `MAX_WAIT` seconds."""
+        """Cancel the run if it has not ended, and wait until its tasks have ended, at most `MAX_WAIT` seconds.
+
+        A run that is detached goes on in a task.
+        """
         self._is_closed = True
-        if self._is_given_back and self._lost is None and self.done is None:
+        if self._goes_on_alone:
+            self._go_on_alone()
+        elif not self._is_alone:
+            await self.end()
+
+    async def end(self) -> None:
+        """Give the run back or cancel it, if it has not ended, and wait for what goes on."""
+        if self._is_left:
+            self._leave()
+        elif self._is_given_back and self.done is None:
             self._give_back()
         elif self.done is None:
             self.cancel("the reader closed the run")
@@ -124,15 +142,36 @@ class AsyncDriver(Driver):
         if left:
             await asyncio.wait(left, timeout=MAX_WAIT)
 
+    def _go_on_alone(self) -> None:
+        """Read the run in a task of the loop: its reader has left. If the loop ends before, the run is given back."""
+
+        async def read() -> None:
+            with suppress(LostRunError, StoreError):  # another worker goes on with it
+                async for _ in self._events(None):
+                    pass
+
+        self._is_alone = True
+        task = asyncio.create_task(read(), context=self._variables.copy())
+        _alone.add(task)
+        task.add_done_callback(_alone.discard)
+
     def _give_back(self) -> None:
         """Stop everything here, so that another worker can go on with the run."""
         assert isinstance(self._outbox, LoggedOutbox)
+        self._leave()
+        self._outbox.drop()
+        self._outbox.release()
+
+    def _leave(self) -> None:
+        """Stop everything: this process does not go on with the run."""
         self._is_cancelled = self._is_left = True
         self._stop_asking()
         for key in list(self._tools):
             self._stop_tool(key)
-        self._outbox.drop()
-        self._outbox.release()
+
+    def _is_stopped_with_loop(self, task: asyncio.Task[Any]) -> bool:
+        """Whether a task was cancelled by others because its loop ends, and the run goes on elsewhere."""
+        return task.cancelled() and task.cancelling() > 0 and self._is_given_back and not self._is_left
 
     def abandon(self) -> None:
         """Nobody can read the run any more: cancel it, soon, because an object may be freed at any moment."""
@@ -142,6 +181,9 @@ class AsyncDriver(Driver):
                 self._loop.call_soon_threadsafe(self._drop)
 
     def _drop(self) -> None:
+        if self._goes_on_alone:
+            self._go_on_alone()
+            return
         self._cancel("the reader dropped the run")
         self._timers.close()
 
@@ -175,11 +217,14 @@ class AsyncDriver(Driver):
 
     async def _events(self, reader: object) -> AsyncIterator[StreamEvent]:
         self.begin()
-        outbox, line_breaks, callbacks = self._outbox, self._line_breaks, self._config.callbacks
-        has_callbacks = callbacks.are_set
+        outbox, line_breaks, callbacks = self._outbox, self.line_breaks, self._config.callbacks
+        is_alone = self._is_alone
+        has_callbacks = callbacks.are_set and not is_alone
         try:
             while True:
                 while not outbox.items:
+                    if self._is_over_alone:
+                        return
                     if self._should_pause:
                         self._carry_out(self.run.pause())
                     else:
@@ -203,7 +248,7 @@ class AsyncDriver(Driver):
                     if type(event) is Done:
                         return
         finally:
-            await self.close()
+            await (self.end() if is_alone else self.close())
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
@@ -227,18 +272,18 @@ class AsyncDriver(Driver):
         self._happened(partial(self._input_commands, wanted))
         self._outbox.acknowledge()
 
+    def _can_go_on(self) -> bool:
+        return self._loop is None or not self._loop.is_closed()
+
     def _on_lost(self, error: Exception) -> None:
         self._on_loop(partial(self._lose, error))
 
     def _lose(self, error: Exception) -> None:
         self._lost = error
-        self._is_cancelled = self._is_left = True
+        self._leave()
         self._outbox.drop()
         self._outbox.items.append(self._raise_lost)
         self._arrived.set()
-        self._stop_asking()
-        for key in list(self._tools):
-            self._stop_tool(key)
 
     # -- the machine -----------------------------------------------------------------------------------------------
 
@@ -318,7 +363,9 @@ class AsyncDriver(Driver):
 
     def _model_was_read(self, task: asyncio.Task[None]) -> None:
         """A response has ended: its end, or what ended the task, waits for the reader."""
-        if task.cancelled():  # by somebody else, if the run is not over
+        if self._is_stopped_with_loop(task):
+            self._give_back()
+        elif task.cancelled():  # by somebody else, if the run is not over
             self._happened(partial(self.run.cancel, "the task that read the answer was cancelled"))
         elif (error := task.exception()) is None:
             self._hold(partial(self._happened, self.run.ended))
@@ -398,6 +445,8 @@ class AsyncDriver(Driver):
     def _tool_ended(self, key: str, task: asyncio.Task[Outcome]) -> None:
         if not task.cancelled() and isinstance(task.exception(), KeyboardInterrupt):
             return  # it has ended the loop already
+        if key in self._executions and self._is_stopped_with_loop(task):
+            self._give_back()
         self._visit_end(key)
         self._stop_tool(key)
         self._tools.pop(key, None)

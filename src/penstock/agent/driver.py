@@ -68,7 +68,26 @@ class Driver:
         self._is_read = False
         self._is_cancelled = False
         self._is_closed = False
-        self._line_breaks = LineBreaks() if config.separate_text else None
+        self._is_detached = False  # the run goes on when its reader leaves
+        self._is_alone = False  # its reader has left
+        self.line_breaks = LineBreaks() if config.separate_text else None
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self.records.run_id
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the run is kept in a log."""
+        return self._owned is not None
+
+    def detach(self) -> None:
+        """Let the run go on when its reader leaves; if this process cannot, the run is given back to its store."""
+        if self._owned is None:
+            raise UsageError("only a run with a log can go on without its reader: start it with log=")
+        self._owned = replace(self._owned, outlives_reader=True)
+        self._is_detached = True
 
     def fold(self) -> None:
         """Bring the history up to what the reader has read."""
@@ -76,7 +95,7 @@ class Driver:
 
     def _open_log(self) -> None:
         if self._owned is not None:
-            callbacks = RunCallbacks(self._on_committed, self._on_input, self._on_lost)
+            callbacks = RunCallbacks(self._on_committed, self._on_input, self._on_lost, self._can_go_on)
             self._log = flusher_of(self._owned.store).attach(self._owned.claim, callbacks, self._owned.inputs)
             assert isinstance(self._outbox, LoggedOutbox)
             self._outbox.writer = self._log
@@ -107,6 +126,10 @@ class Driver:
     def _on_lost(self, error: Exception) -> None:
         """This process must not go on with the run."""
         raise NotImplementedError
+
+    def _can_go_on(self) -> bool:
+        """Whether there is still somebody in this process who carries out commands."""
+        return True
 
     def _raise_lost(self) -> None:
         assert self._lost is not None
@@ -142,6 +165,17 @@ class Driver:
     def _is_given_back(self) -> bool:
         """Whether the run goes on elsewhere if its reader leaves."""
         return self._owned is not None and self._owned.outlives_reader and not self.run.is_over
+
+    @property
+    def _goes_on_alone(self) -> bool:
+        """Whether the run goes on here after its reader has left just now."""
+        is_possible = self._is_detached and self._has_begun and self.done is None
+        return is_possible and not self._is_alone and not self._is_left
+
+    @property
+    def _is_over_alone(self) -> bool:
+        """Whether a run without a reader has ended, and its log has everything."""
+        return self._is_alone and self.done is not None and self._outbox.is_idle
 
     def _input_commands(self, wanted: Input) -> list[Command]:
         """What follows from an input of another process; nothing if it came too late, or does not fit."""
@@ -199,7 +233,7 @@ class Driver:
     def _remember(self, done: Done) -> None:
         self.done = done
         if done.reason == "error" and self.error is None and self.run.error is not None:
-            self.error = _provider_error(self.run.error)
+            self.error = provider_error(self.run.error)
 
     def _request(self) -> dict[str, Any]:
         options = dict(self._config.options)
@@ -284,7 +318,7 @@ def _as_exception(error: BaseException) -> Exception:
     return exception
 
 
-def _provider_error(error: Error) -> ProviderError:
+def provider_error(error: Error) -> ProviderError:
     """The exception for an error that came in the stream."""
     return ProviderError(error.message, code=error.code, retryable=error.retryable, raw=error.raw)
 

@@ -16,12 +16,13 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from penstock.agent.config import AgentConfig
+from penstock.agent.detached import give_back_at_exit
 from penstock.agent.driver import FOLD_SIZE, MAX_CHECKS, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
 from penstock.agent.sync_tools import SyncTools
 from penstock.agent.timers import ThreadTimers
 from penstock.agent.tool_execution import ToolExecution, in_thread
 from penstock.log.outbox import LoggedOutbox
-from penstock.log.store import Input, OwnedRun
+from penstock.log.store import Input, LostRunError, OwnedRun, StoreError
 from penstock.messages import Message
 from penstock.model.stream import Stream
 from penstock.results import Outcome, failure
@@ -80,9 +81,24 @@ class SyncDriver(Driver):
             self._carry_out(self.run.say(message))
 
     def close(self) -> None:
-        """Cancel the run if it has not ended, and wait until its threads have ended, at most `MAX_WAIT` seconds."""
+        """Cancel the run if it has not ended, and wait until its threads have ended, at most `MAX_WAIT` seconds.
+
+        A run that is detached goes on in a thread.
+        """
         self._is_closed = True
-        if self.done is None:
+        if self._goes_on_alone:
+            self._go_on_alone()
+        elif not self._is_alone:
+            self.end()
+
+    def end(self) -> None:
+        """Give the run back or cancel it, if it has not ended, and wait for what goes on."""
+        if self._is_left:
+            with self.lock:
+                self._leave()
+        elif self._is_given_back and self.done is None:
+            self._give_back()
+        elif self.done is None:
             self.cancel("the reader closed the run")
         end = time.monotonic() + MAX_WAIT
         while not self._outbox.is_written and time.monotonic() < end:
@@ -97,6 +113,34 @@ class SyncDriver(Driver):
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, end - time.monotonic()))
+
+    def _go_on_alone(self) -> None:
+        """Read the run in a thread: its reader has left. If the program ends before, the run is given back."""
+
+        def read() -> None:
+            with suppress(LostRunError, StoreError):  # another worker goes on with it
+                for _ in self._events(None):
+                    pass
+
+        self._is_alone = True
+        give_back_at_exit(self)
+        in_thread(read, "detached", self._variables)
+
+    def _give_back(self) -> None:
+        """Stop everything here, so that another worker can go on with the run."""
+        with self.lock:
+            assert isinstance(self._outbox, LoggedOutbox)
+            self._leave()
+            self._outbox.drop()
+            self._outbox.release()
+
+    def _leave(self) -> None:
+        """Stop everything: this process does not go on with the run."""
+        self._is_cancelled = self._is_left = True
+        if self._stream is not None:
+            self._stream.cancel()
+        for key in self._tools.running_keys():
+            self._stop_tool(key)
 
     def abandon(self) -> None:
         """Nobody can read the run any more: close it, without waiting.
@@ -125,12 +169,15 @@ class SyncDriver(Driver):
 
     def _events(self, reader: object) -> Iterator[StreamEvent]:
         self.begin()
-        line_breaks, has_callbacks = self._line_breaks, self._config.callbacks.are_set
+        is_alone, line_breaks = self._is_alone, self.line_breaks
+        has_callbacks = self._config.callbacks.are_set and not is_alone
         run, lock, take, arrivals = self.run, self.lock, self._outbox.take, self._arrivals
         try:
             while True:
                 if run.phase == "tools":
                     self._pause_if_waiting()
+                if self._is_over_alone:
+                    return
                 try:
                     arrivals.get(timeout=_MAX_BLOCKED)
                 except Empty:
@@ -144,24 +191,25 @@ class SyncDriver(Driver):
                     if line_breaks is not None:
                         event = line_breaks.feed(event)
                     if has_callbacks:
-                        self._call_back(event)
+                        self.call_back(event)
                         if self._is_cancelled and not is_due_after_cancel(event):
                             continue
                     yield event
                     if type(event) is Done:
                         return
         finally:
-            self.close()
+            self.end() if is_alone else self.close()
 
     def _pause_if_waiting(self) -> None:
         with self.lock:
             if self._should_pause:
                 self._carry_out(self.run.pause())
 
-    def _call_back(self, event: StreamEvent) -> None:
+    def call_back(self, event: StreamEvent) -> None:
+        """Pass an event to the callbacks of the agent."""
         result = self._config.callbacks.call(event)
         if isawaitable(result):
-            self._tools.loop.begin(_awaited(result), copy_context()).result()
+            self._tools.loop.begin(awaited(result), copy_context()).result()
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
@@ -187,12 +235,10 @@ class SyncDriver(Driver):
     def _on_lost(self, error: Exception) -> None:
         with self.lock:
             self._lost = error
-            self._is_cancelled = self._is_left = True
+            self._leave()
             self._outbox.drop()
             self._outbox.items.append(self._raise_lost)
             self._arrivals.put(None)
-            if self._stream is not None:
-                self._stream.cancel()
 
     # -- the machine -----------------------------------------------------------------------------------------------
 
@@ -258,7 +304,7 @@ class SyncDriver(Driver):
         run, outbox = self.run, self._outbox
         response = self._config.model.stream(list(messages), **self._request())
         with self.lock:
-            if run.is_over:
+            if run.is_over or self._is_left:
                 return
             self._stream = response
         with response as stream:
@@ -267,9 +313,9 @@ class SyncDriver(Driver):
                     self._carry_out(run.chunks(chunks))
                     if len(run.unfolded) > FOLD_SIZE:
                         run.fold(outbox.most_unread)
-                while outbox.is_full and run.phase != "over":
+                while outbox.is_full and run.phase != "over" and not self._is_left:
                     time.sleep(PAUSE)
-                if run.phase == "over":
+                if run.phase == "over" or self._is_left:
                     return
 
     # -- approvals -------------------------------------------------------------------------------------------------
@@ -305,7 +351,7 @@ class SyncDriver(Driver):
 
     def _awaited_answer(self, answer: Awaitable[Any]) -> bool:
         try:
-            return bool(self._tools.loop.begin(_awaited(answer), copy_context()).result())
+            return bool(self._tools.loop.begin(awaited(answer), copy_context()).result())
         except (Exception, SystemExit):  # noqa: BLE001  # the predicate is user code
             return True
 
@@ -358,5 +404,6 @@ class SyncDriver(Driver):
         self._tools.cancel(key)
 
 
-async def _awaited(value: Awaitable[Any]) -> Any:
+async def awaited(value: Awaitable[Any]) -> Any:
+    """Await this."""
     return await value

@@ -44,6 +44,10 @@ class SyncTools:
     def is_running(self, key: str) -> bool:
         return key in self._cancels
 
+    def running_keys(self) -> list[str]:
+        """The keys of the executions that have not ended."""
+        return list(self._cancels)
+
     def cancel(self, key: str) -> None:
         """Forget an execution, and cancel it if it has not ended."""
         if key in self._cancels:

@@ -50,12 +50,14 @@ class RunCallbacks(Struct, frozen=True):
     """How a run hears of its log, from the thread of the flusher: none of these may block.
 
     `committed` gets a number of units, `wanted` an input from another process, `lost` the error after which this
-    process must not go on with the run.
+    process must not go on with the run. `can_go_on` is asked before the lease is renewed: a run that cannot, because
+    its event loop was closed, is given back.
     """
 
     committed: Callable[[int], None]
     wanted: Callable[[Input], None]
     lost: Callable[[Exception], None]
+    can_go_on: Callable[[], bool] = lambda: True
 
 
 class _Unit(Struct, frozen=True):
@@ -211,6 +213,9 @@ class Flusher:
     def _renew(self) -> None:
         with self._wake:
             writers = list(self._writers.values())
+        for writer in writers:
+            if not writer.callbacks.can_go_on():
+                writer.release()
         if not writers:
             return
         sent = time.monotonic()

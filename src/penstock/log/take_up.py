@@ -18,9 +18,14 @@ PAGE = 1000
 """How many events are read at a time."""
 
 
-def read_log(store: Store, run_id: str, after: int = 0) -> Iterator[tuple[int, float, LogEvent]]:
-    """The events of a run after a number, with their numbers and times; a `StoreError` if one is missing."""
-    while rows := store.read(run_id, after, PAGE):
+def read_log(
+    store: Store, run_id: str, after: int = 0, last: int | None = None
+) -> Iterator[tuple[int, float, LogEvent]]:
+    """The events of a run after a number, until the last one, with their numbers and times.
+
+    A `StoreError` if one is missing.
+    """
+    while rows := store.read(run_id, after, PAGE if last is None else max(0, min(PAGE, last - after))):
         for seq, at, body in rows:
             if seq != after + 1:
                 raise StoreError(f"the log of the run {run_id} has no event {after + 1}: it was damaged")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from penstock.agent.agent import Agent
@@ -20,27 +17,18 @@ from penstock.errors import UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
 from penstock.log.bodies import body_of
+from penstock.log.follower import POLL, new_owner
+from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
 from penstock.log.store import (
     Claim,
-    Input,
-    InputKind,
     LostRunError,
-    ProvidedResult,
     RunPhase,
     RunRow,
     Store,
     UnknownRunError,
 )
 from penstock.log.take_up import read_log, take_up
-from penstock.run.events import Decision, Done, LogEvent, RunStart, Said
-
-POLL = 0.05
-"""How many seconds pass between two looks at a log for new events, or for a run that can be claimed."""
-
-
-def new_owner() -> str:
-    """A name for this process that no other one has."""
-    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+from penstock.run.events import Done, LogEvent, RunStart
 
 
 class Runs:
@@ -109,22 +97,20 @@ class Runs:
         self, run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
     ) -> bool:
         """Approve or decline a call; the first decision counts. False if there was one."""
-        decision = Decision(call_id, approved, arguments, reason)
-        return self._put(run_id, "decide", call_id, msgspec.json.encode(decision))
+        return self._store.put(decision_input(run_id, call_id, approved, arguments, reason))
 
     def provide(self, run_id: str, call_id: str, value: Any, is_error: bool = False) -> bool:
         """Give the result of a deferred call; the first one counts. False if there was one."""
-        result = ProvidedResult(call_id, value, is_error)
-        return self._put(run_id, "provide", call_id, msgspec.json.encode(result))
+        return self._store.put(result_input(run_id, call_id, value, is_error))
 
     def say(self, run_id: str, message: Any, *, key: str | None = None) -> bool:
         """Add a user message; the model gets it with its next request. With a `key`, it counts once."""
         [one] = as_messages(message)
-        return self._put(run_id, "say", key or uuid.uuid4().hex, msgspec.json.encode(Said(one)))
+        return self._store.put(message_input(run_id, one, key))
 
     def cancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
         """End the run. False if somebody has cancelled it before."""
-        return self._put(run_id, "cancel", "cancel", why.encode())
+        return self._store.put(cancel_input(run_id, why))
 
     def find(self, run_id: str) -> RunRow:
         """What the store knows of a run."""
@@ -202,9 +188,6 @@ class Runs:
             return
         if self._on_waiting is not None and running.finish_reason == "paused":
             self._on_waiting(claim.run_id)
-
-    def _put(self, run_id: str, kind: InputKind, key: str, body: bytes) -> bool:
-        return self._store.put(Input(run_id, kind, key, body))
 
     def _agent(self, name: str) -> Agent[Any]:
         if name not in self._agents:

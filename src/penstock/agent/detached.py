@@ -1,0 +1,29 @@
+"""Runs that go on in this process without a reader: they are given back to their stores when the program ends."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from typing import Protocol
+
+
+class DetachedDriver(Protocol):
+    """A driver of a run without a reader."""
+
+    def end(self) -> None:
+        """Give the run back, if it has not ended."""
+        ...
+
+
+_drivers: weakref.WeakSet[DetachedDriver] = weakref.WeakSet()
+
+
+def give_back_at_exit(driver: DetachedDriver) -> None:
+    """Close this driver when the program ends, so that another process can go on with its run at once."""
+    _drivers.add(driver)
+
+
+@atexit.register
+def _give_back() -> None:
+    for driver in list(_drivers):
+        driver.end()

@@ -1,0 +1,271 @@
+"""The drivers of a run that is started or followed by its id in a log: `agent.stream(..., log=store, run_id=…)`.
+
+First the reader gets from the log what happened before, or happens in another process. When this process owns the run,
+an ordinary driver continues it. Until then, what the reader wants of the run goes to its owner through the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextvars import copy_context
+from inspect import isawaitable
+from typing import Any, Generic, TypeVar
+
+from penstock.agent.async_driver import AsyncDriver
+from penstock.agent.config import AgentConfig
+from penstock.agent.driver import LineBreaks, provider_error
+from penstock.agent.sync_driver import SyncDriver, awaited
+from penstock.errors import AlreadyReadError, UsageError
+from penstock.log.follower import POLL, Follower, LoggedStart, Settings
+from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
+from penstock.log.store import Input
+from penstock.messages import Message
+from penstock.run.events import Done, StreamEvent
+from penstock.run.machine import Run
+from penstock.transport.loop_thread import RunLoop
+
+D = TypeVar("D", SyncDriver, AsyncDriver)
+
+
+class LoggedDriver(Generic[D]):
+    """What both drivers share; `owner` drives the run when this process owns it."""
+
+    owner: D | None
+    has_log = True
+
+    def __init__(self, config: AgentConfig, start: LoggedStart, deps: Any) -> None:
+        pauses = config.approvals == "pause"
+        settings = Settings(config.policies, config.limits, config.run_repaired, pauses)
+        self.run_id = start.row.id
+        self.first_message = len(start.start.messages)
+        self.owner = None
+        self._follower = Follower(start, settings)
+        self._config = config
+        self._deps = deps
+        self._line_breaks = LineBreaks() if config.separate_text else None
+        self._is_read = False
+        self._is_open = False
+        self._is_closed = False
+        self._is_detached = False
+
+    @property
+    def run(self) -> Run:
+        """The run as the log has it."""
+        return self._follower.run
+
+    @property
+    def done(self) -> Done | None:
+        """The end, if the reader has got it."""
+        return self._follower.done or (self.owner.done if self.owner else None)
+
+    @property
+    def error(self) -> Exception | None:
+        """The exception of a request that failed."""
+        if self.owner is not None:
+            return self.owner.error
+        done, error = self._follower.done, self.run.error
+        return provider_error(error) if done and done.reason == "error" and error else None
+
+    def fold(self) -> None:
+        """Bring the history up to what the reader has read."""
+        if self.owner is not None:
+            self.owner.fold()
+
+    def detach(self) -> None:
+        """Let the run go on when its reader leaves."""
+        self._is_detached = True
+        if self.owner is not None:
+            self.owner.detach()
+
+    def cancel(self, why: str) -> None:
+        """End the run, or have its owner end it."""
+        if (owner := self._steered()) is not None:
+            owner.cancel(why)
+        else:
+            self._put(cancel_input(self.run_id, why))
+
+    def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str) -> None:
+        """Approve or decline a call."""
+        if (owner := self._steered()) is not None:
+            owner.decide(call_id, approved, arguments, reason)
+        else:
+            self._put(decision_input(self.run_id, call_id, approved, arguments, reason))
+
+    def provide(self, call_id: str, value: Any, is_error: bool) -> None:
+        """Give the result of a deferred call."""
+        if (owner := self._steered()) is not None:
+            owner.provide(call_id, value, is_error)
+        else:
+            self._put(result_input(self.run_id, call_id, value, is_error))
+
+    def say(self, message: Message) -> None:
+        """Add a message."""
+        if (owner := self._steered()) is not None:
+            owner.say(message)
+        else:
+            self._put(message_input(self.run_id, message))
+
+    def _begin(self) -> None:
+        """Begin the run, if it has not begun."""
+        raise NotImplementedError
+
+    def _steered(self) -> D | None:
+        """The driver that carries out what the reader wants; None if it has none, or its run waits in the store."""
+        self._begin()
+        is_paused = self.done is not None and self.done.reason == "paused" and not self.run.is_over
+        return None if is_paused else self.owner
+
+    def _put(self, wanted: Input) -> None:
+        if self.run.is_over:
+            raise UsageError("the run is over")
+        self._follower.store.put(wanted)
+
+    def _prepare(self, driver: D) -> D:
+        """Let a driver continue what the reader has read so far."""
+        driver.line_breaks = self._line_breaks
+        driver.first_message = self.first_message
+        if self._is_detached:
+            driver.detach()
+        return driver
+
+    def _claim_reader(self) -> None:
+        if self._is_read:
+            raise AlreadyReadError("a run can be read once: start another, or keep the events in a list")
+        self._is_read = True
+
+    def _line_broken(self, event: StreamEvent) -> StreamEvent:
+        return event if self._line_breaks is None else self._line_breaks.feed(event)
+
+
+class LoggedSyncDriver(LoggedDriver[SyncDriver]):
+    """Starts or follows a run with a log in plain code."""
+
+    def __init__(self, config: AgentConfig, start: LoggedStart, deps: Any) -> None:
+        super().__init__(config, start, deps)
+        self._lock = threading.RLock()
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Guards the run."""
+        return self._lock if self.owner is None else self.owner.lock
+
+    def begin(self) -> None:
+        """Start the run, or find it."""
+        with self._lock:
+            if not self._is_open:
+                self._follower.open()
+                self._is_open = True
+                self._drive()
+
+    def _begin(self) -> None:
+        self.begin()
+
+    def _drive(self) -> None:
+        """Continue the run, if this process owns it by now."""
+        if self.owner is None and self._follower.owned is not None:
+            driver = SyncDriver(self._config, self.run, self._deps, self._follower.owned)
+            self.owner = self._prepare(driver)
+            driver.begin()
+
+    def read_events(self, reader: object) -> Iterator[StreamEvent]:
+        """The events of the run; the iterator keeps `reader` alive."""
+        self._claim_reader()
+        return self._events(reader)
+
+    def _events(self, reader: object) -> Iterator[StreamEvent]:
+        self.begin()
+        try:
+            while self._follower.has_more and not self._is_closed:
+                events = self._follower.next_events()
+                self._drive()
+                for event in map(self._line_broken, events):
+                    self._call_back(event)
+                    yield event
+                if not events and self.owner is None:
+                    time.sleep(POLL)
+            if self.owner is not None:
+                yield from self.owner.read_events(None)
+        finally:
+            self.close()
+
+    def _call_back(self, event: StreamEvent) -> None:
+        if isawaitable(result := self._config.callbacks.call(event)):
+            loop = RunLoop()
+            loop.attach()
+            loop.begin(awaited(result), copy_context()).result()
+            loop.close()
+
+    def close(self) -> None:
+        """Leave the run: see `SyncDriver.close`. One that another process owns goes on there."""
+        self._is_closed = True
+        if self.owner is not None:
+            self.owner.close()
+
+    def abandon(self) -> None:
+        """Nobody can read the run any more."""
+        if self.owner is not None:
+            self.owner.abandon()
+
+
+class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
+    """Starts or follows a run with a log in async code; the store is used in threads."""
+
+    def __init__(self, config: AgentConfig, start: LoggedStart, deps: Any) -> None:
+        super().__init__(config, start, deps)
+        self._opening = asyncio.Lock()
+
+    async def enter(self) -> None:
+        """Start the run, or find it."""
+        async with self._opening:
+            if not self._is_open:
+                await asyncio.to_thread(self._follower.open)
+                self._is_open = True
+                self._drive()
+
+    def _begin(self) -> None:
+        if not self._is_open:
+            raise UsageError("the run has not begun: enter it first, with `async with`, on its loop")
+
+    def _drive(self) -> None:
+        """Continue the run, if this process owns it by now."""
+        if self.owner is None and self._follower.owned is not None:
+            driver = AsyncDriver(self._config, self.run, self._deps, self._follower.owned)
+            self.owner = self._prepare(driver)
+            driver.begin()
+
+    def read_events(self, reader: object) -> AsyncIterator[StreamEvent]:
+        """The events of the run; the iterator keeps `reader` alive."""
+        self._claim_reader()
+        return self._events(reader)
+
+    async def _events(self, reader: object) -> AsyncIterator[StreamEvent]:
+        await self.enter()
+        try:
+            while self._follower.has_more and not self._is_closed:
+                events = await asyncio.to_thread(self._follower.next_events)
+                self._drive()
+                for event in map(self._line_broken, events):
+                    if isawaitable(result := self._config.callbacks.call(event)):
+                        await result
+                    yield event
+                if not events and self.owner is None:
+                    await asyncio.sleep(POLL)
+            if self.owner is not None:
+                async for event in self.owner.read_events(None):
+                    yield event
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Leave the run: see `AsyncDriver.close`. One that another process owns goes on there."""
+        self._is_closed = True
+        if self.owner is not None:
+            await self.owner.close()
+
+    def abandon(self) -> None:
+        """Nobody can read the run any more."""
+        if self.owner is not None:
+            self.owner.abandon()

@@ -1,0 +1,141 @@
+"""Follows a run through its log until it can be taken over, or has ended. Blocking code, without its own thread."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Collection, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.events import Fault
+from penstock.log.bodies import body_of
+from penstock.log.store import OwnedRun, RunRow, Store, UnknownRunError
+from penstock.log.take_up import read_log, take_up
+from penstock.run.commands import Emit
+from penstock.run.events import Done, LogEvent, RunStart, StreamEvent, Taken, Waiting
+from penstock.run.limits import Limits
+from penstock.run.machine import Run
+from penstock.run.rebuild import Replay
+from penstock.tools.policy import ToolPolicy
+
+POLL = 0.05
+"""How many seconds pass between two looks at a log for new events, or for a run that can be claimed."""
+
+
+def new_owner() -> str:
+    """A name for this process that no other one has."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+
+
+class LoggedStart(Struct, frozen=True):
+    """A run to be started in a store, or to be followed if it exists; the reader has its events until `after`."""
+
+    store: Store
+    row: RunRow
+    start: RunStart
+    after: int = 1
+
+
+def stored_start(store: Store, run_id: str) -> LoggedStart:
+    """The start of a run that exists."""
+    row = store.find(run_id)
+    first = next(read_log(store, run_id), None)
+    if row is None or first is None or not isinstance(first[2], RunStart):
+        raise UnknownRunError(f"there is no run with the id {run_id!r}")
+    return LoggedStart(store, row, first[2])
+
+
+class Settings(Struct, frozen=True):
+    """What a run takes from its agent."""
+
+    policies: Mapping[str, ToolPolicy]
+    limits: Limits | None = None
+    run_repaired: Collection[Fault] = ()
+    pauses: bool = True
+
+
+class Follower:
+    """Reads the events of a run from its log, and claims the run when nobody owns it.
+
+    `run` is the run as the log has it. `owned` is set when this process owns the run: then it continues from `run`, and
+    the reader still gets the events until the claim from here. `done` is set when the reader has got the end.
+    """
+
+    def __init__(self, start: LoggedStart, settings: Settings) -> None:
+        self.run_id = start.row.id
+        self.store = start.store
+        self.run = Run(start.start.messages, settings.policies, settings.limits, settings.run_repaired)
+        self.owned: OwnedRun | None = None
+        self.done: Done | None = None
+        self.seq = max(1, start.after)  # of the last event that the reader got
+        self._start = start
+        self._settings = settings
+        self._replay = Replay(self.run)
+        self._replayed = 1
+        self._owner = new_owner()
+        self._next_claim = 0.0
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the reader gets more events from here."""
+        return self.done is None and (self.owned is None or self.seq < self.owned.claim.seq)
+
+    def open(self) -> None:
+        """Start the run, or find it; claim it if nobody owns it."""
+        self.store.create(self._start.row, body_of(self._start.start))
+        if not self._claim():
+            self._catch_up()
+
+    def next_events(self) -> list[StreamEvent]:
+        """The next events for the reader; none if there are none at the moment."""
+        last = self.owned.claim.seq if self.owned else None
+        events: list[StreamEvent] = []
+        for seq, _, event in read_log(self.store, self.run_id, self.seq, last):
+            self.seq = seq
+            self._fold(seq, event)
+            if isinstance(event, Done):
+                self.done = event = replace(event, messages=self.run.done(event.reason, event.why).messages)
+            if not isinstance(event, RunStart | Taken | Waiting):
+                events.append(event)
+        if not events and self.has_more:
+            events = self._wait_or_claim()
+        return events
+
+    def _wait_or_claim(self) -> list[StreamEvent]:
+        row = self.store.find(self.run_id)
+        if row is None:
+            raise UnknownRunError(f"the run {self.run_id!r} was deleted")
+        if row.state == "waiting" and row.seq == self.seq and self._settings.pauses and self.run.is_waiting:
+            [pause] = self.run.pause()
+            assert isinstance(pause, Emit)
+            [done] = pause.events
+            assert isinstance(done, Done)
+            self.done = done
+            return [done]
+        if row.state == "ready" or (row.state == "running" and time.monotonic() >= self._next_claim):
+            self._claim()
+        return []
+
+    def _claim(self) -> bool:
+        """Take the run if nobody owns it."""
+        self._next_claim = time.monotonic() + min(0.5, self.store.lease / 4)
+        claim = self.store.claim(self._owner, run_id=self.run_id)
+        if claim is not None:
+            settings = self._settings
+            taken = take_up(self.store, claim, settings.policies, settings.limits, settings.run_repaired)
+            self.run, self.owned = taken
+        return claim is not None
+
+    def _catch_up(self) -> None:
+        """Bring the run to where its log is, before anything was read."""
+        for seq, _, event in read_log(self.store, self.run_id, self._replayed):
+            self._fold(seq, event)
+
+    def _fold(self, seq: int, event: LogEvent) -> None:
+        if self.owned is None and seq > self._replayed:
+            self._replayed = seq
+            self._replay.apply(event)

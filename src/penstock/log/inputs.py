@@ -1,0 +1,34 @@
+"""What any process may want of a run, as inputs for its store."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import msgspec
+
+from penstock.log.store import Input, ProvidedResult
+from penstock.messages import Message
+from penstock.run.events import Decision, Said
+
+
+def decision_input(
+    run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
+) -> Input:
+    """Approve or decline a call; the first decision on it counts."""
+    return Input(run_id, "decide", call_id, msgspec.json.encode(Decision(call_id, approved, arguments, reason)))
+
+
+def result_input(run_id: str, call_id: str, value: Any, is_error: bool = False) -> Input:
+    """Give the result of a deferred call; the first one counts."""
+    return Input(run_id, "provide", call_id, msgspec.json.encode(ProvidedResult(call_id, value, is_error)))
+
+
+def message_input(run_id: str, message: Message, key: str | None = None) -> Input:
+    """Add a user message; with a `key`, it counts once."""
+    return Input(run_id, "say", key or uuid.uuid4().hex, msgspec.json.encode(Said(message)))
+
+
+def cancel_input(run_id: str, why: str) -> Input:
+    """End the run."""
+    return Input(run_id, "cancel", "cancel", why.encode())
