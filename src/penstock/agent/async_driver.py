@@ -146,7 +146,7 @@ class AsyncDriver(Driver):
         """Read the run in a task of the loop: its reader has left. If the loop ends before, the run is given back."""
 
         async def read() -> None:
-            with suppress(LostRunError, StoreError):  # another worker goes on with it
+            with suppress(LostRunError, StoreError):  # another worker continues it
                 async for _ in self._events(None):
                     pass
 
@@ -156,25 +156,25 @@ class AsyncDriver(Driver):
         task.add_done_callback(_alone.discard)
 
     def _give_back(self) -> None:
-        """Stop everything here, so that another worker can go on with the run."""
+        """Stop everything here, so that another worker can continue the run."""
         assert isinstance(self._outbox, LoggedOutbox)
         self._leave()
         self._outbox.drop()
         self._outbox.release()
 
     def _leave(self) -> None:
-        """Stop everything: this process does not go on with the run."""
+        """Stop everything: this process does not continue the run."""
         self._is_cancelled = self._is_left = True
         self._stop_asking()
         for key in list(self._tools):
             self._stop_tool(key)
 
     def _is_stopped_with_loop(self, task: asyncio.Task[Any]) -> bool:
-        """Whether a task was cancelled by others because its loop ends, and the run goes on elsewhere."""
+        """Whether a task was cancelled by others because its loop ends, and the run continues elsewhere."""
         return task.cancelled() and task.cancelling() > 0 and self._is_given_back and not self._is_left
 
     def abandon(self) -> None:
-        """Nobody can read the run any more: cancel it, soon, because an object may be freed at any moment."""
+        """The run can no longer be read: cancel it on its loop, because an object may be freed at any moment."""
         if self._has_begun and not self._is_closed and self._loop is not None:
             self._is_cancelled = True
             with suppress(RuntimeError):  # the loop is closed, and with it all its tasks
@@ -260,16 +260,16 @@ class AsyncDriver(Driver):
         self._outbox.committed(units)
         self._arrived.set()  # also if there is nothing to read: the run may have to pause
 
-    def _on_input(self, wanted: Input) -> None:
-        self._on_loop(partial(self._take_input, wanted))
+    def _on_input(self, input: Input) -> None:
+        self._on_loop(partial(self._take_input, input))
 
-    def _take_input(self, wanted: Input) -> None:
+    def _take_input(self, input: Input) -> None:
         assert isinstance(self._outbox, LoggedOutbox)
         if self.done is not None:
-            return  # it stays in the store, for whoever goes on with the run
-        self._outbox.inputs = (wanted.number,)
-        self._is_cancelled |= wanted.kind == "cancel"
-        self._happened(partial(self._input_commands, wanted))
+            return  # it stays in the store, for the next owner of the run
+        self._outbox.inputs = (input.number,)
+        self._is_cancelled |= input.kind == "cancel"
+        self._happened(partial(self._input_commands, input))
         self._outbox.acknowledge()
 
     def _can_go_on(self) -> bool:
@@ -365,7 +365,7 @@ class AsyncDriver(Driver):
         """A response has ended: its end, or what ended the task, waits for the reader."""
         if self._is_stopped_with_loop(task):
             self._give_back()
-        elif task.cancelled():  # by somebody else, if the run is not over
+        elif task.cancelled():  # by other code, if the run is not over
             self._happened(partial(self.run.cancel, "the task that read the answer was cancelled"))
         elif (error := task.exception()) is None:
             self._hold(partial(self._happened, self.run.ended))

@@ -54,7 +54,7 @@ class Driver:
         self._owned = owned
         self._log: RunWriter | None = None
         self._lost: Exception | None = None
-        self._is_left = False  # this process does not go on with the run
+        self._is_left = False  # this process no longer drives the run
         self.done: Done | None = None
         self.error: Exception | None = None
         self.first_message = len(run.messages)  # of this run
@@ -101,11 +101,11 @@ class Driver:
             self._outbox.writer = self._log
 
     def _take_inputs(self) -> None:
-        """Take what other processes wanted of the run before this one owned it."""
-        for wanted in self._owned.inputs if self._owned else ():
-            self._take_input(wanted)
+        """Take the inputs from other processes that came before this one owned the run."""
+        for input in self._owned.inputs if self._owned else ():
+            self._take_input(input)
 
-    def _take_input(self, wanted: Input) -> None:
+    def _take_input(self, input: Input) -> None:
         raise NotImplementedError
 
     @property
@@ -116,19 +116,19 @@ class Driver:
         return max(0.0, seconds - (self._owned.seconds if self._owned else 0.0))
 
     def _on_committed(self, units: int) -> None:
-        """The log has this many units more. Called by the flusher, like the two below."""
+        """This many more units are in the log. Called by the flusher, like the two below."""
         raise NotImplementedError
 
-    def _on_input(self, wanted: Input) -> None:
-        """Another process wants something of the run."""
+    def _on_input(self, input: Input) -> None:
+        """An input from another process has come."""
         raise NotImplementedError
 
     def _on_lost(self, error: Exception) -> None:
-        """This process must not go on with the run."""
+        """This process must not continue the run."""
         raise NotImplementedError
 
     def _can_go_on(self) -> bool:
-        """Whether there is still somebody in this process who carries out commands."""
+        """Whether commands can still be carried out in this process."""
         return True
 
     def _raise_lost(self) -> None:
@@ -163,12 +163,12 @@ class Driver:
 
     @property
     def _is_given_back(self) -> bool:
-        """Whether the run goes on elsewhere if its reader leaves."""
+        """Whether the run continues elsewhere if its reader leaves."""
         return self._owned is not None and self._owned.outlives_reader and not self.run.is_over
 
     @property
     def _goes_on_alone(self) -> bool:
-        """Whether the run goes on here after its reader has left just now."""
+        """Whether the run continues here although its reader has just left."""
         is_possible = self._is_detached and self._has_begun and self.done is None
         return is_possible and not self._is_alone and not self._is_left
 
@@ -177,20 +177,20 @@ class Driver:
         """Whether a run without a reader has ended, and its log has everything."""
         return self._is_alone and self.done is not None and self._outbox.is_idle
 
-    def _input_commands(self, wanted: Input) -> list[Command]:
-        """What follows from an input of another process; nothing if it came too late, or does not fit."""
+    def _input_commands(self, input: Input) -> list[Command]:
+        """The commands for an input from another process; none if it came too late, or is not valid."""
         try:
-            match wanted.kind:
+            match input.kind:
                 case "decide":
-                    decision = msgspec.json.decode(wanted.body, type=Decision)
+                    decision = msgspec.json.decode(input.body, type=Decision)
                     return self.run.decide(decision.call_id, decision.approved, decision.arguments, decision.reason)
                 case "provide":
-                    result = msgspec.json.decode(wanted.body, type=ProvidedResult)
+                    result = msgspec.json.decode(input.body, type=ProvidedResult)
                     return self.run.provide(result.call_id, provided(result.value, result.is_error))
                 case "say":
-                    return self.run.say(msgspec.json.decode(wanted.body, type=Said).message)
+                    return self.run.say(msgspec.json.decode(input.body, type=Said).message)
                 case "cancel":
-                    return self.run.cancel(wanted.body.decode("utf-8", "replace"), self._outbox.drop())
+                    return self.run.cancel(input.body.decode("utf-8", "replace"), self._outbox.drop())
         except (UsageError, ArgumentsError, msgspec.MsgspecError):
             return []
 
@@ -200,12 +200,12 @@ class Driver:
 
     @property
     def _should_pause(self) -> bool:
-        """Whether a reader who has read everything would wait for somebody else."""
+        """Whether a reader who has read everything would wait for a decision or a result."""
         is_idle = self._outbox.is_idle and self.done is None
         return is_idle and self._config.approvals == "pause" and self.run.is_waiting
 
     def _claim(self) -> None:
-        """Let nobody else read the run."""
+        """Reserve the run for one reader."""
         if self._is_read:
             raise AlreadyReadError("a run can be read once: start another, or keep the events in a list")
         self._is_read = True

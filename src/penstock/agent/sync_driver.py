@@ -219,17 +219,17 @@ class SyncDriver(Driver):
             for _ in range(max(1, self._outbox.committed(units))):  # also for nothing: the run may have to pause
                 self._arrivals.put(None)
 
-    def _on_input(self, wanted: Input) -> None:
-        self._take_input(wanted)
+    def _on_input(self, input: Input) -> None:
+        self._take_input(input)
 
-    def _take_input(self, wanted: Input) -> None:
+    def _take_input(self, input: Input) -> None:
         with self.lock:
             assert isinstance(self._outbox, LoggedOutbox)
             if self.done is not None:
-                return  # it stays in the store, for whoever goes on with the run
-            self._outbox.inputs = (wanted.number,)
-            self._is_cancelled |= wanted.kind == "cancel"
-            self._carry_out(self._guarded(partial(self._input_commands, wanted)))
+                return  # it stays in the store, for the next owner of the run
+            self._outbox.inputs = (input.number,)
+            self._is_cancelled |= input.kind == "cancel"
+            self._carry_out(self._guarded(partial(self._input_commands, input)))
             self._outbox.acknowledge()
 
     def _on_lost(self, error: Exception) -> None:

@@ -1,6 +1,6 @@
 """Writes the logs of all runs of a process: one thread per store.
 
-A run hands over its units and goes on; when they are committed, it is called back, and only then its reader gets them.
+A run hands over its units and continues. A callback tells it that they are committed; only then its reader gets them.
 The thread gathers what comes while a commit is under way, so there are few commits whatever the number of runs. It also
 renews the leases, and looks for inputs from other processes, so that neither depends on an event loop that may be
 blocked.
@@ -41,22 +41,22 @@ MAX_GATHERED = 64
 """How many events of a run are gathered at most before they are committed."""
 
 POLL = 0.1
-"""How many seconds pass between two looks for inputs from other processes."""
+"""The seconds between two polls for inputs from other processes."""
 
 _DURABLE = (RunStart, Taken, ToolStart, ToolEnd, ApprovalRequest, Decision, Said, Waiting, Done)
 
 
 class RunCallbacks(Struct, frozen=True):
-    """How a run hears of its log, from the thread of the flusher: none of these may block.
+    """The callbacks of a run, which the thread of the flusher calls: none of them may block.
 
-    `committed` gets a number of units, `wanted` an input from another process, `lost` the error after which this
-    process must not go on with the run. `can_go_on` is asked before the lease is renewed: a run that cannot, because
-    its event loop was closed, is given back.
+    `on_committed` gets the number of units that were committed, `on_input` an input from another process, `on_lost` the
+    error after which this process must not continue the run. `can_go_on` is asked before the lease is renewed: a run
+    that cannot, because its event loop was closed, is given back.
     """
 
-    committed: Callable[[int], None]
-    wanted: Callable[[Input], None]
-    lost: Callable[[Exception], None]
+    on_committed: Callable[[int], None]
+    on_input: Callable[[Input], None]
+    on_lost: Callable[[Exception], None]
     can_go_on: Callable[[], bool] = lambda: True
 
 
@@ -90,7 +90,7 @@ class RunWriter:
         self._flusher.put(self, _Unit(events, inputs))
 
     def release(self) -> None:
-        """Give the run back, for another worker to go on with it at once."""
+        """Release the run, so that another worker can continue it at once."""
         self._flusher.put(self, _Unit((), state="ready"))
 
     def lose(self, error: Exception) -> None:
@@ -114,7 +114,7 @@ class Flusher:
     def attach(self, claim: Claim, callbacks: RunCallbacks, inputs: Sequence[Input] = ()) -> RunWriter:
         """Write the log of a run that was claimed, and that knows of these inputs."""
         writer = RunWriter(self, claim, callbacks)
-        writer.taken.update(wanted.number for wanted in inputs)
+        writer.taken.update(input.number for input in inputs)
         with self._wake:
             self._writers[claim.run_id] = writer
             if self._thread is None or not self._thread.is_alive():
@@ -208,7 +208,7 @@ class Flusher:
                 self.remove(writer)
             if batch.state == "over" and points.hook is not None:
                 points.hook("after_done", (), writer)
-            writer.callbacks.committed(len(units))
+            writer.callbacks.on_committed(len(units))
 
     def _renew(self) -> None:
         with self._wake:
@@ -222,7 +222,7 @@ class Flusher:
         try:
             owned = self.store.renew([(writer.claim.run_id, writer.claim.epoch) for writer in writers])
         except StoreError:
-            return  # the next one, or the lease ends
+            return  # the next renewal may work; else the lease ends
         for writer, is_owner in zip(writers, owned, strict=True):
             if is_owner:
                 writer.deadline = max(writer.deadline, sent + self.store.lease)
@@ -235,16 +235,16 @@ class Flusher:
         try:
             inputs = self.store.inputs(list(writers))
         except StoreError:
-            return  # the next look finds them
-        for wanted in inputs:
-            writer = writers[wanted.run_id]
-            if wanted.number not in writer.taken:
-                writer.taken.add(wanted.number)
-                writer.callbacks.wanted(wanted)
+            return  # the next poll finds them
+        for input in inputs:
+            writer = writers[input.run_id]
+            if input.number not in writer.taken:
+                writer.taken.add(input.number)
+                writer.callbacks.on_input(input)
 
     def lose(self, writer: RunWriter, error: Exception) -> None:
         self.remove(writer)
-        writer.callbacks.lost(error)
+        writer.callbacks.on_lost(error)
 
 
 _lock = threading.Lock()

@@ -49,17 +49,17 @@ class LoggedOutbox(Outbox):
         return False
 
     def acknowledge(self) -> None:
-        """Log that an input was taken which led to no unit."""
+        """Log that an input without any effect was taken."""
         if self.inputs:
             self.put([], ())
 
     def release(self) -> None:
-        """Give the run back to its store: this process does not go on with it."""
+        """Give the run back to its store: this process does not continue it."""
         self._pending.append([])
         self.writer.release()
 
     def committed(self, units: int) -> int:
-        """This many units more are in the log; returns how many units and gates the reader can get more."""
+        """This many more units are in the log; returns how many more items the reader can take."""
         before, pending = len(self.items), self._pending
         while pending and (units or callable(pending[0])):
             item = pending.popleft()

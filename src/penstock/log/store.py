@@ -48,14 +48,14 @@ class UnknownRunError(UsageError):
 
 
 class LostRunError(PenstockError):
-    """Another worker has taken the run over: this one must not go on with it."""
+    """Another worker has taken the run over: this one must not continue it."""
 
 
 class RunRow(Struct, frozen=True, kw_only=True):
     """What a store knows of a run besides its events.
 
-    `state` is `ready` for any worker, `running` while a worker owns it, `waiting` for somebody, or `over`. `epoch`
-    counts the owners, `lease_until` is in seconds since 1970, `seq` the number of the last event.
+    `state` is `ready` for any worker, `running` while a worker owns it, `waiting` for a decision or a result, or
+    `over`. `epoch` counts the owners, `lease_until` is in seconds since 1970, `seq` the number of the last event.
     """
 
     id: str
@@ -96,9 +96,9 @@ class Batch(Struct, frozen=True):
 
 
 class Input(Struct, frozen=True):
-    """Something that a process wants of a run, for its owner to take. `key` makes it unique: it counts once.
+    """A decision, a result, a message or a cancel from any process, which the owner of the run takes.
 
-    `number` is given by the store.
+    Of several inputs with the same kind and `key` only the first counts. The store sets the `number`.
     """
 
     run_id: str
@@ -126,14 +126,14 @@ class Store(Protocol):
     def create(self, row: RunRow, start: bytes) -> bool:
         """Add a run with its first event. False if there is one with this id and an equal start.
 
-        A `RunExistsError` if its start is another one.
+        Raises a `RunExistsError` if its start differs.
         """
         ...
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
         """Take a run that is ready, or whose owner's lease has expired, and log it: in one step.
 
-        `run_id` wants that run, `agents` one of these agents. None if there is none.
+        With `run_id` only that run, with `agents` only runs of these agents. None if there is none.
         """
         ...
 
@@ -166,7 +166,7 @@ class Store(Protocol):
     def put(self, wanted: Input) -> bool:
         """Add an input; False if it was there already. A run that waits is ready afterwards.
 
-        An `UnknownRunError` if there is no such run.
+        Raises an `UnknownRunError` if there is no such run.
         """
         ...
 
@@ -198,7 +198,7 @@ class OwnedRun(Struct, frozen=True):
     """A run with a log that this process owns.
 
     `seconds` is how long earlier owners have worked on it. If its reader leaves, a run that `outlives_reader` is given
-    back to the store, for another worker; any other run is cancelled. `inputs` have come while nobody owned it.
+    back to the store, for another worker; any other run is cancelled. `inputs` came while it had no owner.
     """
 
     store: Store

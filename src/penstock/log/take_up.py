@@ -1,4 +1,4 @@
-"""From a claim to a run that can go on: its events are read and folded, the time of earlier owners is added up."""
+"""Rebuilds a run that was claimed from its log, and adds up the time that earlier owners used."""
 
 from __future__ import annotations
 
