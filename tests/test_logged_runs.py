@@ -28,6 +28,7 @@ from penstock.run.rebuild import rebuild
 from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call
 from penstock.tools.tool import Context, tool
+from tests.leaks import nothing_is_left  # noqa: F401
 
 
 @pytest.fixture

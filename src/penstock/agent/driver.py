@@ -161,6 +161,11 @@ class Driver:
             self._is_left = True
             raise _lease_error(self._log)
 
+    def _close_log(self) -> None:
+        """Stop renewing the lease of a run that this process has left, so that another worker can take it over."""
+        if self._is_left and self._log is not None:
+            self._log.close()
+
     @property
     def _is_given_back(self) -> bool:
         """Whether the run continues elsewhere if its reader leaves."""

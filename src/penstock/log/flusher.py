@@ -89,6 +89,10 @@ class RunWriter:
         """Append a unit: what one input to the run has emitted, all of it or nothing."""
         self._flusher.put(self, _Unit(events, inputs))
 
+    def close(self) -> None:
+        """Write nothing more, and let the lease end."""
+        self._flusher.remove(self)
+
     def release(self) -> None:
         """Release the run, so that another worker can continue it at once."""
         self._flusher.put(self, _Unit((), state="ready"))
