@@ -128,18 +128,18 @@ class MemoryStore:
     def watch(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
         return self._doorbell.watch(run_id, callback)
 
-    def put(self, wanted: Input) -> bool:
+    def put(self, input: Input) -> bool:
         with self._open():
-            run = self._runs.get(wanted.run_id)
+            run = self._runs.get(input.run_id)
             if run is None:
-                raise UnknownRunError(f"there is no run with the id {wanted.run_id!r}")
-            if (wanted.kind, wanted.key) in run.inputs:
+                raise UnknownRunError(f"there is no run with the id {input.run_id!r}")
+            if (input.kind, input.key) in run.inputs:
                 return False
-            self._make_room([wanted.body])
+            self._make_room([input.body])
             self._inputs += 1
-            run.inputs[wanted.kind, wanted.key] = replace(wanted, number=self._inputs)
+            run.inputs[input.kind, input.key] = replace(input, number=self._inputs)
             run.open_inputs.add(self._inputs)
-            self._grow(run, len(wanted.body))
+            self._grow(run, len(input.body))
             if run.row.state == "waiting":
                 run.row = replace(run.row, state="ready")
             return True
@@ -159,11 +159,11 @@ class MemoryStore:
         self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
         tenant: str | None = None, limit: int = 100,
     ) -> list[RunRow]:  # fmt: skip
-        wanted = {"state": state, "agent": agent, "thread": thread, "tenant": tenant}
-        wanted = {name: value for name, value in wanted.items() if value is not None}
+        values = {"state": state, "agent": agent, "thread": thread, "tenant": tenant}
+        values = {name: value for name, value in values.items() if value is not None}
         with self._open():
             rows = [run.row for run in self._runs.values()]
-        rows = [row for row in rows if all(getattr(row, name) == value for name, value in wanted.items())]
+        rows = [row for row in rows if all(getattr(row, name) == value for name, value in values.items())]
         return sorted(rows, key=lambda row: (-row.created, row.id))[:limit]
 
     def prune(self, *, before: float, limit: int = 1000) -> int:

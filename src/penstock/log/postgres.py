@@ -112,12 +112,12 @@ class PostgresStore:
             self._listener.start()
             yield
 
-    def put(self, wanted: Input) -> bool:
+    def put(self, input: Input) -> bool:
         [(added, runs)] = self._execute(
-            statements.PUT, run_id=wanted.run_id, kind=wanted.kind, key=wanted.key, body=wanted.body
+            statements.PUT, run_id=input.run_id, kind=input.kind, key=input.key, body=input.body
         )
         if not runs:
-            raise UnknownRunError(f"there is no run with the id {wanted.run_id!r}")
+            raise UnknownRunError(f"there is no run with the id {input.run_id!r}")
         return bool(added)
 
     def inputs(self, run_ids: Sequence[str]) -> list[Input]:

@@ -180,17 +180,17 @@ class SQLiteStore:
     def watch(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
         return self._doorbell.watch(run_id, callback)
 
-    def put(self, wanted: Input) -> bool:
+    def put(self, input: Input) -> bool:
         with self._writing(durable=True) as connection:
-            if connection.execute("SELECT 1 FROM runs WHERE id = ?", (wanted.run_id,)).fetchone() is None:
-                raise UnknownRunError(f"there is no run with the id {wanted.run_id!r}")
+            if connection.execute("SELECT 1 FROM runs WHERE id = ?", (input.run_id,)).fetchone() is None:
+                raise UnknownRunError(f"there is no run with the id {input.run_id!r}")
             added = connection.execute(
                 "INSERT INTO inputs (run_id, kind, key, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (wanted.run_id, wanted.kind, wanted.key, wanted.body),
+                (input.run_id, input.kind, input.key, input.body),
             )
             if added.rowcount:
                 connection.execute(
-                    "UPDATE runs SET state = 'ready' WHERE id = ? AND state = 'waiting'", (wanted.run_id,)
+                    "UPDATE runs SET state = 'ready' WHERE id = ? AND state = 'waiting'", (input.run_id,)
                 )
             return bool(added.rowcount)
 
@@ -215,13 +215,13 @@ class SQLiteStore:
         self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
         tenant: str | None = None, limit: int = 100,
     ) -> list[RunRow]:  # fmt: skip
-        wanted = {"state": state, "agent": agent, "thread": thread, "tenant": tenant}
-        wanted = {name: value for name, value in wanted.items() if value is not None}
-        where = " AND ".join(f"{name} = ?" for name in wanted) or "1"
+        values = {"state": state, "agent": agent, "thread": thread, "tenant": tenant}
+        values = {name: value for name, value in values.items() if value is not None}
+        where = " AND ".join(f"{name} = ?" for name in values) or "1"
         with self._failing("read"):
             rows = self._connection.execute(
                 f"SELECT {_FIELDS} FROM runs WHERE {where} ORDER BY created DESC, id LIMIT ?",
-                (*wanted.values(), limit),
+                (*values.values(), limit),
             )
             return [_row(values) for values in rows]
 

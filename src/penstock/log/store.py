@@ -163,7 +163,7 @@ class Store(Protocol):
         """Call back, from any thread, when a run may have new events: a hint, which may fail to come."""
         ...
 
-    def put(self, wanted: Input) -> bool:
+    def put(self, input: Input) -> bool:
         """Add an input; False if it was there already. A run that waits is ready afterwards.
 
         Raises an `UnknownRunError` if there is no such run.
