@@ -39,6 +39,7 @@ from penstock.framing.sniff import Body
 from penstock.framing.sse import SSE
 from penstock.jsontext.partial import PartialJSON
 from penstock.jsontext.portable import as_text
+from penstock.log.postgres_connections import Connections
 from penstock.messages import file, image, user
 from penstock.results import as_outcome
 from penstock.run.machine import Run
@@ -316,6 +317,23 @@ def loads_a_high_block() -> bool:
     return True
 
 
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+class Idle:
+    """A connection to a database."""
+
+    def close(self) -> None:
+        """It is not one of the idle connections."""
+
+
+def idle_connections() -> int:
+    connections: Any = Connections("postgresql://localhost/runs")
+    for _ in range(5):
+        connections._give_back(Idle())
+    return len(connections._idle)
+
+
 # -- transport ---------------------------------------------------------------------------------------------------------
 
 
@@ -529,6 +547,8 @@ CAPS = [
         [{"p": {"q": {"q": {"q": {"q": "x"}}}}}]),
     # runs
     Cap("run.MAX_BLOCK", 5, loads_a_high_block, False, True),
+    # logs
+    Cap("log.MAX_IDLE", 2, idle_connections, 2, 5),
     # transport
     Cap("transport.MAX_ERROR_BODY", 20,
         lambda: len(str(error_of(b"x" * 100, "text/plain").raw)), 20, 100),
@@ -593,6 +613,7 @@ ELSEWHERE = {
     "dialects.MAX_MARKUP": "test_provenance.py",
     "dialects.MAX_SEARCHES": "test_provenance.py",
     "dialects.MAX_VALUES": "test_provenance.py",
+    "log.MAX_BYTES": "test_log_open.py",
     "log.MAX_DELAY": "test_flusher.py",
     "log.MAX_GATHERED": "test_flusher.py",
     "run.MAX_AHEAD": "test_progress.py",

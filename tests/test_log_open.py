@@ -12,7 +12,7 @@ import pytest
 
 import penstock
 from penstock.errors import UsageError
-from penstock.log.in_memory import MemoryStore
+from penstock.log.in_memory import MAX_BYTES, MemoryStore
 from penstock.log.postgres import PostgresStore
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import Batch, RunRow, StoreError
@@ -126,3 +126,8 @@ def test_a_full_store_in_memory_deletes_runs_that_are_over() -> None:
     with pytest.raises(StoreError, match="the log in memory is full: it holds at most 1000 bytes"):
         store.append([Batch("c", 1, 3, [b"d" * 800])], durable=True)
     assert len(store.read("c")) == 3
+
+
+def test_a_store_in_memory_is_capped_by_default() -> None:
+    with pytest.raises(StoreError, match=f"it holds at most {MAX_BYTES} bytes"):
+        penstock.log.memory().create(RunRow(id="a", agent="support"), b"s" * (MAX_BYTES + 1))
