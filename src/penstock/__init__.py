@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from penstock.history.read import as_messages
     from penstock.history.repair import Repaired, repair
     from penstock.jsontext.partial import JSONPiece, PartialJSON
+    from penstock.log.store import LostRunError, RunExistsError, StoreError, UnknownRunError
     from penstock.messages import File, History, Image, Message, ToolResult
     from penstock.model.model import Model
     from penstock.model.options import ModelOptions, RequestOptions
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
         ToolStart,
     )
     from penstock.run.limits import Limits
+    from penstock.runs.runs import Runs
     from penstock.tools.tool import Context, Tool, ToolOutput, as_tool, tool
     from penstock.transport.policy import Retries, Timeouts
     from penstock.transport.shared import aclose, close
@@ -130,12 +132,14 @@ _HOMES = {
     "history.read": ("as_messages",),
     "history.repair": ("Repaired", "repair"),
     "jsontext.partial": ("JSONPiece", "PartialJSON"),
+    "log.store": ("LostRunError", "RunExistsError", "StoreError", "UnknownRunError"),
     "messages": ("File", "History", "Image", "Message", "ToolResult"),
     "model.model": ("Model",),
     "model.options": ("ModelOptions", "RequestOptions"),
     "model.render": ("render",),
     "providers": ("ProviderName",),
     "run.limits": ("Limits",),
+    "runs.runs": ("Runs",),
     "model.stream": ("AsyncStream", "Stream"),
     "tools.tool": ("Context", "Tool", "ToolOutput", "as_tool", "tool"),
     "transport.policy": ("Retries", "Timeouts"),
@@ -188,6 +192,7 @@ __all__ = [
     "Image",
     "JSONPiece",
     "Limits",
+    "LostRunError",
     "Message",
     "MissingKeyError",
     "Model",
@@ -211,10 +216,13 @@ __all__ = [
     "Rescue",
     "Retries",
     "Retry",
+    "RunExistsError",
     "RunResult",
+    "Runs",
     "Said",
     "StepEnd",
     "StepStart",
+    "StoreError",
     "Stream",
     "StreamChunk",
     "StreamEvent",
@@ -245,6 +253,7 @@ __all__ = [
     "UnknownNameError",
     "UnknownOptionError",
     "UnknownProviderError",
+    "UnknownRunError",
     "UnknownWireError",
     "Usage",
     "UsageError",

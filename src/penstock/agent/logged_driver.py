@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextvars import copy_context
 from inspect import isawaitable
@@ -19,7 +18,7 @@ from penstock.agent.config import AgentConfig
 from penstock.agent.driver import LineBreaks, provider_error
 from penstock.agent.sync_driver import SyncDriver, awaited
 from penstock.errors import AlreadyReadError, UsageError
-from penstock.log.follower import POLL, Follower, LoggedStart, Settings
+from penstock.log.follower import Follower, LoggedStart, Settings
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
 from penstock.log.store import Input
 from penstock.messages import Message
@@ -185,7 +184,7 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
                     self._call_back(event)
                     yield event
                 if not events and self.owner is None:
-                    time.sleep(POLL)
+                    self._follower.wait()
             if self.owner is not None:
                 yield from self.owner.read_events(None)
         finally:
@@ -252,7 +251,7 @@ class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
                         await result
                     yield event
                 if not events and self.owner is None:
-                    await asyncio.sleep(POLL)
+                    await asyncio.to_thread(self._follower.wait)
             if self.owner is not None:
                 async for event in self.owner.read_events(None):
                     yield event

@@ -25,6 +25,9 @@ from penstock.tools.policy import ToolPolicy
 POLL = 0.05
 """How many seconds pass between two looks at a log for new events, or for a run that can be claimed."""
 
+MAX_WAIT = 0.2
+"""How many seconds pass between two looks at the state of a run without new events."""
+
 
 def new_owner() -> str:
     """A name for this process that no other one has."""
@@ -104,6 +107,10 @@ class Follower:
         if not events and self.has_more:
             events = self._wait_or_claim()
         return events
+
+    def wait(self) -> None:
+        """Wait for more events in the log, a moment: then the run may have no owner any more."""
+        self.store.wait(self.run_id, self.seq, MAX_WAIT)
 
     def _wait_or_claim(self) -> list[StreamEvent]:
         row = self.store.find(self.run_id)
