@@ -19,6 +19,7 @@ from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AsyncAgentRun
 from penstock.agent.async_driver import AsyncDriver
 from penstock.errors import UsageError
+from penstock.log.flusher import RunWriter
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import LostRunError, Store, UnknownRunError
 from penstock.log.take_up import read_log, take_up
@@ -277,6 +278,7 @@ def test_a_worker_whose_lease_has_ended_starts_nothing_and_writes_nothing(store:
     claim = store.claim("frozen", run_id=run_id)
     assert claim is not None
     run, owned = take_up(store, claim, agent.config.policies)
+    writers: list[RunWriter] = []
 
     async def scenario() -> None:
         async with AsyncAgentRun(agent.config, run, None, owned) as running:
@@ -286,10 +288,12 @@ def test_a_worker_whose_lease_has_ended_starts_nothing_and_writes_nothing(store:
                     writer = running._driver._log
                     assert writer is not None
                     writer.deadline = 0.0
+                    writers.append(writer)
 
     with pytest.raises(LostRunError, match="may have taken over"):
         asyncio.run(scenario())
     assert ran == []
+    assert writers[0].is_closed  # else its lease would be renewed
     assert log_of(store, run_id)[-1].type == "tool_start"
 
 

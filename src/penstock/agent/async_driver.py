@@ -128,7 +128,6 @@ class AsyncDriver(Driver):
             self._give_back()
         elif self.done is None:
             self.cancel("the reader closed the run")
-            self._close_log()
         self._timers.close()
         end = time.monotonic() + MAX_WAIT
         while not self._outbox.is_written and time.monotonic() < end:  # noqa: ASYNC110  # another thread writes

@@ -161,11 +161,6 @@ class Driver:
             self._is_left = True
             raise _lease_error(self._log)
 
-    def _close_log(self) -> None:
-        """Stop renewing the lease of a run that this process has left, so that another worker can take it over."""
-        if self._is_left and self._log is not None:
-            self._log.close()
-
     @property
     def _is_given_back(self) -> bool:
         """Whether the run continues elsewhere if its reader leaves."""
@@ -273,6 +268,8 @@ class Driver:
 
 
 def _lease_error(log: RunWriter) -> LostRunError:
+    """The error of a run whose lease has ended. Its log is closed, so that the lease is not renewed again."""
+    log.close()
     run_id = log.claim.run_id
     return LostRunError(f"another worker may have taken over the run {run_id}: the lease of this one has ended")
 

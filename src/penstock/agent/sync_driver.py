@@ -100,7 +100,6 @@ class SyncDriver(Driver):
             self._give_back()
         elif self.done is None:
             self.cancel("the reader closed the run")
-            self._close_log()
         end = time.monotonic() + MAX_WAIT
         while not self._outbox.is_written and time.monotonic() < end:
             time.sleep(PAUSE)
