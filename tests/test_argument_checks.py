@@ -90,6 +90,17 @@ def test_no_number_is_infinite(annotation: Any, wrap: Any) -> None:
             made.check({"x": wrap(value)})
 
 
+@pytest.mark.parametrize("annotation", [dict[float, int], Iterable[float], list[dict[float, int]]])
+def test_no_key_is_infinite(annotation: Any) -> None:
+    """A type may convert the keys of an object, too; a predicate such as `min(limits) > 100` would not ask."""
+    is_list = annotation == list[dict[float, int]]
+    for key in ("nan", "-Infinity", "1e999"):
+        with pytest.raises(ArgumentsError, match="finite"):
+            taking(annotation).check({"x": [{key: 1}] if is_list else {key: 1}})
+    taking(annotation).check({"x": [{"1.5": 1}] if is_list else {"1.5": 1}})
+    assert taking(dict[str, int]).check({"x": {"nan": 1}}) == {"x": {"nan": 1}}
+
+
 def test_the_error_names_the_place() -> None:
     with pytest.raises(ArgumentsError) as caught:
         taking(Order).check({"x": {"lines": [{"amount": "inf"}]}})

@@ -197,6 +197,21 @@ def test_a_signed_run_continues_with_its_key(key: bytes | str, mode: str) -> Non
         assert resume(agent, stored, mode, key=key).waiting == running.waiting
 
 
+@pytest.mark.parametrize("key", [12345, True, 1.5, [1, 2], [b"new", b"old"], object()])
+def test_a_key_is_text_or_bytes(key: Any) -> None:
+    """`bytes(12345)` is zeros, so a number would be a key that anyone can guess."""
+    ended = shop([]).run("Pay.")
+    with pytest.raises(UsageError, match="must be bytes or text"):
+        ended.dump(key=key)
+    with pytest.raises(UsageError, match="must be bytes or text"):
+        shop([]).resume(ended.dump(key=KEY), key=key)
+
+
+@pytest.mark.parametrize("key", [bytearray(b"key"), memoryview(b"key"), "\ud800"])
+def test_every_kind_of_bytes_and_text_is_a_key(key: Any) -> None:
+    assert shop([]).resume(shop([]).run("Pay.").dump(key=key), key=key).waiting
+
+
 def test_dump_of_a_run_signs_it() -> None:
     agent = shop([])
     with agent.stream("Pay.") as run:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -67,7 +68,18 @@ def _version(data: bytes | str) -> int | None:
 
 
 def _signature(content: bytes, key: Key) -> str:
-    secret = key.encode() if isinstance(key, str) else bytes(key)
+    return hmac.new(_secret(key), b"penstock run\n" + content, hashlib.sha256).hexdigest()
+
+
+def _secret(key: Any) -> bytes:
+    """The bytes of a key. A number is refused: `bytes(number)` would be that many zeros, which anyone can guess."""
+    match key:
+        case str():
+            secret = key.encode("utf-8", "surrogatepass")
+        case bytes() | bytearray() | memoryview():
+            secret = bytes(key)
+        case _:
+            raise UsageError(f"the key of a stored run must be bytes or text, not {type(key).__name__}")
     if not secret:
         raise UsageError("the key of a stored run is empty")
-    return hmac.new(secret, b"penstock run\n" + content, hashlib.sha256).hexdigest()
+    return secret

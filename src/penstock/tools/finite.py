@@ -27,7 +27,7 @@ def infinite_numbers(value: Any) -> Iterator[ArgumentProblem]:
 
 
 def infinite_candidates(name: str, value: Any) -> list[ArgumentProblem]:
-    """The leaves of a JSON value that are not finite if they are converted to a number."""
+    """The leaves and keys of a JSON value that are not finite if they are converted to a number."""
     return [
         ArgumentProblem((name, *place), message=_MESSAGE, value=one if isinstance(one, str) else str(one)[:20])
         for place, one in _leaves(value)
@@ -52,7 +52,7 @@ def with_finite(value: Any) -> Any:
     """The JSON value, with a zero for everything that is not finite if it is converted to a number."""
     match value:
         case dict():
-            return {key: with_finite(item) for key, item in value.items()}
+            return {with_finite(key): with_finite(item) for key, item in value.items()}
         case list():
             return [with_finite(item) for item in value]
         case str():
@@ -81,12 +81,13 @@ def _may_be_infinite(value: Any) -> bool:
 
 
 def _leaves(value: Any) -> Iterator[tuple[Place, Any]]:
-    """The values in a JSON value that are neither objects nor arrays, with their places."""
+    """The values in a JSON value that are neither objects nor arrays, and the keys of objects, with their places."""
     pending: list[tuple[Place, Any]] = [((), value)]
     while pending:
         place, one = pending.pop()
         match one:
             case dict():
+                yield from ((place, key) for key in one)
                 pending.extend(((*place, str(key)), item) for key, item in one.items())
             case list() | tuple():
                 pending.extend(((*place, at), item) for at, item in enumerate(one))

@@ -23,7 +23,7 @@ from penstock.wires.openai_responses.text_part import Channel, TextPart, text_of
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.indexes import Index
-from penstock.wires.shared.loose import arguments_text, is_empty, items
+from penstock.wires.shared.loose import arguments_text, has_object_arguments, is_empty, items
 from penstock.wires.shared.open_call import OpenCall
 from penstock.wires.shared.wire import UNREADABLE, Wire
 
@@ -177,7 +177,7 @@ class OpenAIResponses(Wire):
 
     def read_loose(self, payload: bytes, event: str) -> None:
         try:
-            frame = msgspec.json.decode(payload)
+            frame = self.parse_loosely(payload) if has_object_arguments(payload) else msgspec.json.decode(payload)
         except UNREADABLE:
             frame = self.parse_loosely(payload)
         if isinstance(frame, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,6 +12,9 @@ from msgspec import Raw
 from penstock.jsontext.portable import as_json_value
 
 T = TypeVar("T")
+
+_ARGUMENTS = (b'"arguments"', b'"input"', b'"partial_json"')
+_OBJECT_ARGUMENTS = re.compile(rb'"(?:arguments|input|partial_json)"\s*:\s*\{')
 
 
 def is_empty(value: Any) -> bool:
@@ -70,6 +74,11 @@ def raw_of(value: Any) -> Raw:
         return Raw(json.dumps(as_json_value(value), ensure_ascii=False, separators=(",", ":")).encode())
     except RecursionError:
         return Raw(b"nested too deeply")
+
+
+def has_object_arguments(payload: bytes) -> bool:
+    """Whether a frame seems to have arguments that are an object where others send text (QUIRKS 35)."""
+    return any(name in payload for name in _ARGUMENTS) and _OBJECT_ARGUMENTS.search(payload) is not None
 
 
 class RepeatedKeys(dict[str, Any]):

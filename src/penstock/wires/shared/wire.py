@@ -23,7 +23,7 @@ from penstock.jsontext.scan import MAX_DEPTH, is_too_deep
 from penstock.wires.shared.answer_writer import AnswerWriter, EndSigns
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.keep_alive import is_keep_alive, is_keep_alive_value
-from penstock.wires.shared.loose import keep_repeated_keys
+from penstock.wires.shared.loose import has_object_arguments, keep_repeated_keys
 from penstock.wires.shared.model_name import ModelName
 from penstock.wires.shared.open_call import OpenCall
 from penstock.wires.shared.progress import ResponseProgress
@@ -56,7 +56,7 @@ class Wire:
     decode: ClassVar[staticmethod[[bytes], Any]]
     """Decodes a frame of the narrow shape, which nearly all frames have; raises for any other."""
     has_object_arguments: ClassVar[bool] = False
-    """Whether the arguments of calls are objects in the frames, and not text."""
+    """Whether the arguments of calls are always objects in the frames, and not text."""
     loose_events: ClassVar[frozenset[str]] = frozenset()
     """Names of events whose frames hardly ever have the narrow shape: it is not tried."""
     has_short_path: ClassVar[bool] = False
@@ -359,22 +359,21 @@ class Wire:
 
     def parse_loosely(self, payload: bytes) -> Any:
         """Parses a frame as plain JSON, with raw control characters; reports it and returns None if it is not JSON."""
+        may_repeat_keys = self.has_object_arguments or has_object_arguments(payload)
         if len(payload) <= 2 * MAX_DEPTH:  # too short to be too deep
             try:
                 value = msgspec.json.decode(payload)
             except UNREADABLE:
                 pass
             else:
-                if not self.has_object_arguments or not isinstance(value, dict):
-                    return value
-                if not repeats_keys(payload.decode(), value):
+                if not isinstance(value, dict) or not may_repeat_keys or not repeats_keys(payload.decode(), value):
                     return value
         text = payload.decode()
         if is_too_deep(text):
             self.report_hole(text, f"a frame nested deeper than MAX_DEPTH ({MAX_DEPTH})")
             return None
         try:
-            hook = keep_repeated_keys if self.has_object_arguments else None
+            hook = keep_repeated_keys if may_repeat_keys else None
             value = json.loads(text, strict=False, object_pairs_hook=hook)
         except UNREADABLE:
             if not is_keep_alive(text):
