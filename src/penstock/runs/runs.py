@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import logging
+import math
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
@@ -17,18 +18,23 @@ from penstock.errors import UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
 from penstock.log.bodies import body_of
+from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
+from penstock.log.patience import apatiently
 from penstock.log.store import (
     Claim,
     LostRunError,
     RunPhase,
     RunRow,
     Store,
+    StoreError,
     UnknownRunError,
 )
-from penstock.log.take_up import read_log, take_up
-from penstock.run.events import Done, LogEvent, RunStart
+from penstock.log.take_up import take_up
+from penstock.run.events import LogEvent, RunStart
+
+logger = logging.getLogger("penstock.runs")
 
 
 class Runs:
@@ -71,27 +77,11 @@ class Runs:
 
     def follow(self, run_id: str, after: int = 0) -> Iterator[tuple[int, LogEvent]]:
         """The events of a run after a number, with their numbers, as they come; ends with `Done`."""
-        self.find(run_id)
-        while True:
-            for number, _, event in read_log(self._store, run_id, after):
-                yield number, event
-                after = number
-                if isinstance(event, Done):
-                    return
-            time.sleep(POLL)
+        return follow(self._store, run_id, after)
 
-    async def afollow(self, run_id: str, after: int = 0) -> AsyncIterator[tuple[int, LogEvent]]:
+    def afollow(self, run_id: str, after: int = 0) -> AsyncIterator[tuple[int, LogEvent]]:
         """The events of a run after a number, with their numbers, as they come; ends with `Done`."""
-        await asyncio.to_thread(self.find, run_id)
-        while True:
-            events = await asyncio.to_thread(_read, self._store, run_id, after)
-            for number, _, event in events:
-                yield number, event
-                after = number
-                if isinstance(event, Done):
-                    return
-            if not events:
-                await asyncio.sleep(POLL)
+        return afollow(self._store, run_id, after)
 
     def decide(
         self, run_id: str, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
@@ -134,12 +124,12 @@ class Runs:
         While another process owns the run, this waits, and takes the run over when its owner dies. So a job engine
         may call it at any time, more than once, in several processes.
         """
-        self._agent((await asyncio.to_thread(self.find, run_id)).agent)
+        self._agent((await apatiently(lambda: self.find(run_id))).agent)
         while True:
-            claim = await asyncio.to_thread(self._store.claim, self._owner, run_id=run_id)
+            claim = await apatiently(lambda: self._store.claim(self._owner, run_id=run_id))
             if claim is not None:
                 await self._go_on(claim)
-            row = await asyncio.to_thread(self.find, run_id)
+            row = await apatiently(lambda: self.find(run_id))
             if row.state in ("waiting", "over"):
                 return row
             if claim is None:
@@ -156,11 +146,12 @@ class Runs:
             while True:
                 claim = None
                 if len(tasks) < parallel:
-                    claim = await asyncio.to_thread(self._store.claim, self._owner, agents=[*self._agents])
+                    claim = await apatiently(self._claim, math.inf)
                 if claim is not None:
                     task = asyncio.create_task(self._go_on(claim))
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
+                    task.add_done_callback(_log_failure)
                 else:
                     await asyncio.sleep(poll)
         finally:
@@ -176,8 +167,8 @@ class Runs:
             points.hook("after_claim", (), None)
         agent = self._agent(claim.agent)
         config = replace(agent.config, approvals="pause", callbacks=Callbacks(), separate_text=False)
-        run, owned = await asyncio.to_thread(
-            take_up, self._store, claim, config.policies, config.limits, config.run_repaired
+        run, owned = await apatiently(
+            lambda: take_up(self._store, claim, config.policies, config.limits, config.run_repaired)
         )
         deps = self._deps(owned.meta) if self._deps else None
         try:
@@ -189,11 +180,20 @@ class Runs:
         if self._on_waiting is not None and running.finish_reason == "paused":
             self._on_waiting(claim.run_id)
 
+    def _claim(self) -> Claim | None:
+        """Claim any run for this worker. A store that fails is in the log messages."""
+        try:
+            return self._store.claim(self._owner, agents=[*self._agents])
+        except StoreError as error:
+            logger.warning("cannot look for runs: %s", error)
+            raise
+
     def _agent(self, name: str) -> Agent[Any]:
         if name not in self._agents:
             raise UsageError(f"there is no agent called {name!r} here; there are: {', '.join(self._agents) or 'none'}")
         return self._agents[name]
 
 
-def _read(store: Store, run_id: str, after: int) -> list[tuple[int, float, LogEvent]]:
-    return [*read_log(store, run_id, after)]
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("a run could not be continued: %s", error)

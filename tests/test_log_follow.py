@@ -1,0 +1,137 @@
+"""Readers of a log: woken when there are events, by their own process and by others, and not blocking threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.events import Usage
+from penstock.log.bodies import body_of
+from penstock.log.follow import afollow, follow
+from penstock.log.postgres import PostgresStore
+from penstock.log.sqlite import SQLiteStore
+from penstock.log.store import Batch, RunRow, Store, UnknownRunError
+from penstock.messages import user
+from penstock.run.events import Done, LogEvent, RunStart, Said
+from tests.postgres import drop, new_schema
+
+LONG = 3600.0
+START = body_of(RunStart((user("Go."),), "support"))
+SAID = body_of(Said(user("More.")))
+DONE = body_of(Done("answered", "", (), Usage()))
+
+
+def start(store: Store, run_id: str = "r") -> None:
+    store.create(RunRow(id=run_id, agent="support"), START)
+    assert store.claim("one", run_id=run_id) is not None
+
+
+def append(store: Store, seq: int, body: bytes = SAID, run_id: str = "r") -> None:
+    state = "over" if body == DONE else "running"
+    assert store.append([Batch(run_id, 1, seq, [body], state)], durable=False) == [True]  # type: ignore[arg-type]
+
+
+class Reader(threading.Thread):
+    """Follows a run on its own thread."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(daemon=True)
+        self.events: list[tuple[int, LogEvent]] = []
+        self.has_event = threading.Semaphore(0)
+        self._store = store
+
+    def run(self) -> None:
+        for event in follow(self._store, "r"):
+            self.events.append(event)
+            self.has_event.release()
+
+    def wait(self) -> None:
+        assert self.has_event.acquire(timeout=30)
+
+
+def follow_two_events(reading: Store, writing: Store) -> None:
+    start(writing)
+    reader = Reader(reading)
+    reader.start()
+    reader.wait()
+    reader.wait()
+    append(writing, 2)
+    reader.wait()
+    append(writing, 3, DONE)
+    reader.wait()
+    reader.join(30)
+    assert [number for number, _ in reader.events] == [1, 2, 3, 4]
+
+
+def test_a_reader_in_the_same_process_is_woken(store: Store) -> None:
+    store.poll = LONG
+    follow_two_events(store, store)
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> Iterator[tuple[Store, Store]]:
+    schema = new_schema()
+    reading, writing = (PostgresStore(postgres_url, schema=schema) for _ in range(2))
+    yield reading, writing
+    reading.close()
+    writing.close()
+    drop(postgres_url, schema)
+
+
+def test_a_notification_of_postgres_wakes_readers_elsewhere(postgres: tuple[Store, Store]) -> None:
+    reading, writing = postgres
+    reading.poll = LONG
+    follow_two_events(reading, writing)
+
+
+def test_a_reader_on_postgres_that_gets_no_notification_polls(
+    postgres: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = postgres
+    monkeypatch.setattr("penstock.log.postgres_listener.Listener.start", lambda self: None)
+    follow_two_events(reading, writing)
+
+
+def test_a_reader_on_sqlite_polls_for_what_other_processes_write(tmp_path: Path) -> None:
+    reading, writing = (SQLiteStore(tmp_path / "runs.db") for _ in range(2))
+    follow_two_events(reading, writing)
+    reading.close()
+    writing.close()
+
+
+def test_waiting_ends_after_some_seconds_or_if_the_run_is_deleted(store: Store) -> None:
+    start(store)
+    before = time.monotonic()
+    store.wait("r", 1, 60.0)  # there is a second event
+    store.wait("r", 2, 0.05)
+    assert 0.05 <= time.monotonic() - before < 30.0
+    with pytest.raises(UnknownRunError):
+        store.wait("nowhere", 0, 60.0)
+    append(store, 2, DONE)
+    store.prune(before=time.time())
+    with pytest.raises(UnknownRunError):
+        next(follow(store, "r", 3))
+
+
+def test_many_async_readers_wait_without_blocking_threads(store: Store) -> None:
+    store.poll = LONG
+
+    async def read(run_id: str) -> list[int]:
+        return [number async for number, _ in afollow(store, run_id)]
+
+    async def scenario() -> list[list[int]]:
+        async with asyncio.timeout(60):
+            for number in range(50):
+                await asyncio.to_thread(start, store, f"r{number}")
+            readers = [asyncio.create_task(read(f"r{number}")) for number in range(50)]
+            for number in range(50):
+                await asyncio.to_thread(append, store, 2, SAID, f"r{number}")
+                await asyncio.to_thread(append, store, 3, DONE, f"r{number}")
+            return await asyncio.gather(*readers)
+
+    assert asyncio.run(scenario()) == [[1, 2, 3, 4]] * 50
