@@ -78,7 +78,7 @@ class ChoiceDeltaToolCall:
 
 @dataclass(frozen=True)
 class ChoiceDelta:
-    """The news of a chunk: text, or calls."""
+    """The content of a chunk: text, or calls."""
 
     content: str | None = None
     tool_calls: list[ChoiceDeltaToolCall] | None = None

@@ -18,7 +18,7 @@ OnComplete = Callable[[Turn], Any]
 OnError = Callable[[Error | Exception], Any]
 
 FAILURES: tuple[EndReason, ...] = ("error", "cut", "limit", "cancelled")
-"""How a run ends that has neither an answer nor waits for somebody."""
+"""The reasons with which a run ends without an answer, except `paused`."""
 
 _RUN_EVENTS = frozenset(get_args(RunEvent))
 

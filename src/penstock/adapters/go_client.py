@@ -16,7 +16,7 @@ from penstock.turn import Turn
 
 
 class MCPFunctionCall:
-    """The name of a tool, and its arguments as JSON text, as far as they have arrived."""
+    """The name of a tool, and the JSON text of its arguments so far."""
 
     def __init__(self, Name: str = "", Arguments: str | Sequence[str] = "") -> None:
         self.Name = Name
@@ -57,7 +57,7 @@ class StreamResponseCallback(Struct, frozen=True):
 
 
 class StreamingState:
-    """The calls of one response, as far as they have arrived."""
+    """The calls of one response so far."""
 
     def __init__(self) -> None:
         self._calls: dict[int, tuple[str, str, list[str]]] = {}  # by block: id, name, pieces of the arguments

@@ -11,7 +11,7 @@ from penstock.jsontext.partial import PartialJSON
 class PartialToolCall:
     """A call so far. The object is live: it is the same for all events of a call, and grows with them.
 
-    `arguments` are parsed as far as they have come, which costs only the new piece. `is_complete` when the call is a
+    `arguments` is what has arrived, parsed; each update costs only the new piece. `is_complete` when the call is a
     `ToolCall`; a call that turned out to be invalid never is.
     """
 

@@ -111,9 +111,9 @@ class RunReader(Generic[D]):
         self._driver.cancel(why)
 
     def detach(self) -> None:
-        """Let a run with a log go on when its reader leaves: leaving `with` or the loop does not cancel it then.
+        """Let a run with a log continue when its reader leaves: leaving `with` or the loop does not cancel it then.
 
-        It goes on in this process; if this process or its event loop ends before, the run is given back to its store,
+        It continues in this process; if this process or its event loop ends before, the run is given back to its store,
         for a worker or for `stream` with the same id.
         """
         self._driver.detach()

@@ -112,7 +112,7 @@ class AsyncDriver(Driver):
     async def close(self) -> None:
         """Cancel the run if it has not ended, and wait until its tasks have ended, at most `MAX_WAIT` seconds.
 
-        A run that is detached goes on in a task.
+        A run that is detached continues in a task.
         """
         self._is_closed = True
         if self._goes_on_alone:
@@ -121,7 +121,7 @@ class AsyncDriver(Driver):
             await self.end()
 
     async def end(self) -> None:
-        """Give the run back or cancel it, if it has not ended, and wait for what goes on."""
+        """Give the run back or cancel it, if it has not ended, and wait for its tools and its request."""
         if self._is_left:
             self._leave()
         elif self._is_given_back and self.done is None:

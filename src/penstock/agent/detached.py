@@ -1,4 +1,4 @@
-"""Runs that go on in this process without a reader: they are given back to their stores when the program ends."""
+"""Runs that continue in this process without a reader: they are given back to their stores when the program ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _drivers: weakref.WeakSet[DetachedDriver] = weakref.WeakSet()
 
 
 def give_back_at_exit(driver: DetachedDriver) -> None:
-    """Close this driver when the program ends, so that another process can go on with its run at once."""
+    """Close this driver when the program ends, so that another process can continue its run at once."""
     _drivers.add(driver)
 
 

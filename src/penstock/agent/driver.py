@@ -68,7 +68,7 @@ class Driver:
         self._is_read = False
         self._is_cancelled = False
         self._is_closed = False
-        self._is_detached = False  # the run goes on when its reader leaves
+        self._is_detached = False  # the run continues when its reader leaves
         self._is_alone = False  # its reader has left
         self.line_breaks = LineBreaks() if config.separate_text else None
 
@@ -83,9 +83,9 @@ class Driver:
         return self._owned is not None
 
     def detach(self) -> None:
-        """Let the run go on when its reader leaves; if this process cannot, the run is given back to its store."""
+        """Let the run continue when its reader leaves; if this process cannot, the run is given back to its store."""
         if self._owned is None:
-            raise UsageError("only a run with a log can go on without its reader: start it with log=")
+            raise UsageError("only a run with a log can continue without its reader: start it with log=")
         self._owned = replace(self._owned, outlives_reader=True)
         self._is_detached = True
 

@@ -74,7 +74,7 @@ class LoggedDriver(Generic[D]):
             self.owner.fold()
 
     def detach(self) -> None:
-        """Let the run go on when its reader leaves."""
+        """Let the run continue when its reader leaves."""
         self._is_detached = True
         if self.owner is not None:
             self.owner.detach()
@@ -198,7 +198,7 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
             loop.close()
 
     def close(self) -> None:
-        """Leave the run: see `SyncDriver.close`. One that another process owns goes on there."""
+        """Leave the run: see `SyncDriver.close`. One that another process owns continues there."""
         self._is_closed = True
         if self.owner is not None:
             self.owner.close()
@@ -259,7 +259,7 @@ class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
             await self.close()
 
     async def close(self) -> None:
-        """Leave the run: see `AsyncDriver.close`. One that another process owns goes on there."""
+        """Leave the run: see `AsyncDriver.close`. One that another process owns continues there."""
         self._is_closed = True
         if self.owner is not None:
             await self.owner.close()

@@ -83,7 +83,7 @@ class SyncDriver(Driver):
     def close(self) -> None:
         """Cancel the run if it has not ended, and wait until its threads have ended, at most `MAX_WAIT` seconds.
 
-        A run that is detached goes on in a thread.
+        A run that is detached continues in a thread.
         """
         self._is_closed = True
         if self._goes_on_alone:
@@ -92,7 +92,7 @@ class SyncDriver(Driver):
             self.end()
 
     def end(self) -> None:
-        """Give the run back or cancel it, if it has not ended, and wait for what goes on."""
+        """Give the run back or cancel it, if it has not ended, and wait for its tools and its request."""
         if self._is_left:
             with self.lock:
                 self._leave()
@@ -118,7 +118,7 @@ class SyncDriver(Driver):
         """Read the run in a thread: its reader has left. If the program ends before, the run is given back."""
 
         def read() -> None:
-            with suppress(LostRunError, StoreError):  # another worker goes on with it
+            with suppress(LostRunError, StoreError):  # another worker continues it
                 for _ in self._events(None):
                     pass
 
@@ -127,7 +127,7 @@ class SyncDriver(Driver):
         in_thread(read, "detached", self._variables)
 
     def _give_back(self) -> None:
-        """Stop everything here, so that another worker can go on with the run."""
+        """Stop everything here, so that another worker can continue the run."""
         with self.lock:
             assert isinstance(self._outbox, LoggedOutbox)
             self._leave()
@@ -135,7 +135,7 @@ class SyncDriver(Driver):
             self._outbox.release()
 
     def _leave(self) -> None:
-        """Stop everything: this process does not go on with the run."""
+        """Stop everything: this process does not continue the run."""
         self._is_cancelled = self._is_left = True
         if self._stream is not None:
             self._stream.cancel()
@@ -143,7 +143,7 @@ class SyncDriver(Driver):
             self._stop_tool(key)
 
     def abandon(self) -> None:
-        """Nobody can read the run any more: close it, without waiting.
+        """The run can no longer be read: close it, without waiting.
 
         In a thread, because this one may be in the middle of anything when an object is freed.
         """
@@ -296,7 +296,7 @@ class SyncDriver(Driver):
         try:
             self._read_response(messages)
             end = partial(self._happened, self.run.ended)
-        except BaseException as error:  # noqa: BLE001  # whatever it was, the reader gets it
+        except BaseException as error:  # noqa: BLE001  # the reader gets it
             end = partial(self._happened, partial(self._failed, error))
         self._hold(end)
 
@@ -338,7 +338,7 @@ class SyncDriver(Driver):
                 if not isinstance(answer, bool | Outcome):
                     answer = self._awaited_answer(answer)
                 checked = partial(self.run.approval_checked, check.key, answer)
-            except BaseException as error:  # noqa: BLE001  # whatever it was, the reader gets it
+            except BaseException as error:  # noqa: BLE001  # the reader gets it
                 checked = partial(self._failed, error)
             self._happened(checked)
 

@@ -139,7 +139,7 @@ class TokenStream:
             needs_approval = await needs_approval
         if isinstance(needs_approval, Outcome):
             return needs_approval
-        return error_outcome("Not run: it needs approval, and nobody can be asked here.") if needs_approval else None
+        return error_outcome("Not run: it needs approval, which cannot be requested here.") if needs_approval else None
 
     async def _call_back(self, event: StreamEvent) -> None:
         if self._line_breaks is not None:

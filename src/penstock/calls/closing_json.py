@@ -19,7 +19,7 @@ class ClosingJSON:
     """The JSON of a call's arguments: scanned once for its end, and parsed at most once per length.
 
     `size` is always the present length of the arguments. The scanner is the reference. The parser of JSON is much
-    faster, but has to begin at the start: so it is asked first, unless it has read the text too often.
+    faster, but has to begin at the start of the text: so it is tried first, unless it has read the text too often.
     """
 
     __slots__ = ("_parsed_size", "_rope", "_scanner", "_tried", "arguments")

@@ -14,7 +14,7 @@ reported."""
 class Frames(Struct, gc=False):
     """Consecutive frames with the same event name: all those of one read, so that work is done per read.
 
-    `is_ascii` if all payloads are known to be ASCII, so that nobody has to check whether they are UTF-8.
+    `is_ascii` if all payloads are known to be ASCII, so that they need not be checked for UTF-8.
     """
 
     event: str

@@ -24,7 +24,7 @@ def _default_wire() -> str:
 
 
 def find_family(messages: list[Json]) -> str:
-    """The wire of the messages that can be told apart only by their neighbours: a text with `cache_control`, say."""
+    """The wire of messages that only their neighbours can identify, such as a text with `cache_control`."""
     readers = all_readers().values()
     typical = (reader.wire for reader in readers if any(_is_typical(message, reader) for message in messages))
     possible = (reader.wire for reader in readers if any(map(reader.is_possible, messages)))

@@ -1,6 +1,6 @@
 """Who waits for the next events of a run hears that there may be some. It is a hint, and the waiting side also polls.
 
-A store rings for what its own process writes; a store that hears of other processes rings for them too.
+A store rings for what its own process writes; a store that is notified by other processes rings for them too.
 """
 
 from __future__ import annotations

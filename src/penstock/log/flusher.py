@@ -98,7 +98,7 @@ class RunWriter:
         self._flusher.put(self, _Unit((), state="ready"))
 
     def lose(self, error: Exception) -> None:
-        """Write nothing more, and let the run hear of it."""
+        """Write nothing more, and report the error to the run."""
         self._flusher.lose(self, error)
 
 
@@ -197,7 +197,7 @@ class Flusher:
             _visit("before_append", due)
             owned = patiently(lambda: self.store.append(batches, durable=durable))
             _visit("after_append", due)
-        except Exception as error:  # noqa: BLE001  # whatever it was, the runs hear of it
+        except Exception as error:  # noqa: BLE001  # it is reported to the runs
             for writer, _ in due:
                 self.lose(writer, error)
             return

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     import psycopg
 
 MAX_IDLE = 8
-"""How many connections are kept open while nobody needs them."""
+"""How many unused connections are kept open."""
 
 _SETTINGS: Mapping[str, str] = {
     "application_name": "penstock",
     "connect_timeout": "10",
-    # A server that vanished without a word is noticed after about 20 seconds.
+    # A server that disappears without closing the connection is noticed after about 20 seconds.
     "keepalives_idle": "5",
     "keepalives_interval": "5",
     "keepalives_count": "3",
@@ -62,7 +62,7 @@ class Connections:
         self._is_closed = False
 
     def execute(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """The rows of one statement. A connection that broke while nobody used it is replaced."""
+        """The rows of one statement. A connection that broke while it was unused is replaced."""
         while True:
             connection, is_new = self._take()
             try:
@@ -104,7 +104,7 @@ class Connections:
             connection.close()
 
     def _take(self) -> tuple[psycopg.Connection[Any], bool]:
-        """A connection that nobody uses, and whether it is new."""
+        """An unused connection, and whether it is new."""
         if self._process != os.getpid():  # a connection does not survive a fork
             _inherited.extend(self._idle)
             self._idle, self._lock, self._process = [], threading.Lock(), os.getpid()

@@ -1,4 +1,4 @@
-"""Hears of new events in a PostgreSQL database by LISTEN, on a thread that lives while somebody waits for events."""
+"""Waits for new events in a PostgreSQL database (LISTEN), in a thread that runs while there are waiting readers."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class CancelTool(Struct, frozen=True):
 class Emit(Struct, frozen=True):
     """Pass these events to the reader of the run. Each input to the run gives at most one, before other commands.
 
-    `log` are the events for the log of the run, where they are others; they are written before the reader gets his.
+    `log` are the events for the log of the run, if they differ; they are written before the reader gets `events`.
     """
 
     events: list[StreamEvent]

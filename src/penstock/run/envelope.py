@@ -1,4 +1,4 @@
-"""The signed envelope of a stored run: whoever has the key can tell that nobody else changed it.
+"""The signed envelope of a stored run: with the key, one can verify that it was not changed.
 
 The content is text in a JSON object, so its bytes stay the same when the object is stored as JSON and written again.
 The envelope knows nothing of its content.

@@ -115,7 +115,7 @@ class Decision(Event, frozen=True, tag="decision"):
 
 
 class Said(Event, frozen=True, tag="said"):
-    """Somebody added a message to the run (`run.say`); the model gets it with the next step."""
+    """A message was added to the run (`run.say`); the model gets it with the next step."""
 
     message: Message
     type: ClassVar[Literal["said"]] = "said"

@@ -147,7 +147,7 @@ class Executions:
         """The run ends: each call without a result gets one that says what happened to it.
 
         `blocks` are those of the calls in the history. Another call was not read; if it had started, it is discarded.
-        With `except_started`, only the response has ended, and confirmed calls that have started go on.
+        With `except_started`, only the response has ended, and confirmed calls that have started continue.
         """
         outputs: list[Output] = []
         for execution in self.table:

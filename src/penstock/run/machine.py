@@ -1,14 +1,14 @@
 """The agent loop as a state machine without I/O.
 
 The methods of `Run` are named for what happened: chunks came, the response ended, a tool is done, a person decided,
-somebody cancelled. Each returns commands, which a driver carries out; the driver decides nothing. Between any two
+the run was cancelled. Each returns commands, which a driver carries out; the driver decides nothing. Between any two
 inputs a run can be stored as JSON, loaded elsewhere and continued.
 
 | phase | what happens | then |
 |---|---|---|
 | `new` | nothing yet | `begin` → `answer` |
 | `answer` | the model streams; tools may start early | `ended` → `tools` or `over` |
-| `tools` | tools run, or calls wait for somebody | the last one is done → `answer` |
+| `tools` | tools run, or calls wait for a decision or a result | the last one is done → `answer` |
 | `over` | nothing more | |
 
 A tool starts by its policy. `closed`: as soon as the JSON of its arguments closes, before the protocol has confirmed
@@ -185,7 +185,7 @@ class Run(RunState):
         return as_commands(self._after(self.executions.provide(call_id, outcome)))
 
     def say(self, message: Message) -> list[Command]:
-        """Somebody adds a message: the model gets it with the next step, also if it has just answered."""
+        """Add a message: the model gets it with the next step, also if it has just answered."""
         self.expect_open()
         self.said.append(message)
         return [Emit([Said(message)])]
@@ -303,7 +303,7 @@ class Run(RunState):
         return [*outputs, self.done(reason, why)]
 
     def _stop(self, reason: EndReason, why: str, finish: FinishReason = "cut") -> list[Output]:
-        """End at once, whatever is going on."""
+        """End at once, in any phase."""
         if self.phase == "over":
             return []
         outputs: list[Output] = []

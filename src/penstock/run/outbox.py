@@ -104,7 +104,7 @@ class Outbox:
         return events
 
     def drop(self) -> list[StreamEvent]:
-        """Remove everything that the reader has not got yet; returns the events. Who waits for room goes on waiting."""
+        """Remove and return the events that the reader has not got yet. Writers that wait for room keep waiting."""
         events = [*self._rest]  # which ends the reader's loop over them
         for item in self.items:
             if isinstance(item, list):

@@ -44,9 +44,9 @@ class Runs:
         run_id = runs.start("support", "Where is my parcel?")
         for number, event in runs.follow(run_id): ...
 
-    Somebody must drive the runs: a worker (`work`, or `penstock worker`), or a job engine that calls `drive`. `deps` is
-    called with the `meta` of a run and returns what its tools get as `Context.deps`. `on_waiting` is called with the id
-    of a run that starts to wait for approvals or results. Methods that begin with `a` are for async code.
+    Runs are driven by a worker (`awork`, or `penstock worker`), or by a job engine that calls `drive`. `deps` is called
+    with the `meta` of a run and returns what its tools get as `Context.deps`. `on_waiting` is called with the id of a
+    run that starts to wait for approvals or results. Methods that begin with `a` are for async code.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Runs:
         return self._store.put(message_input(run_id, one, key))
 
     def cancel(self, run_id: str, why: str = "the run was cancelled") -> bool:
-        """End the run. False if somebody has cancelled it before."""
+        """End the run. False if it was cancelled before."""
         return self._store.put(cancel_input(run_id, why))
 
     def find(self, run_id: str) -> RunRow:
@@ -119,7 +119,7 @@ class Runs:
     # -- of a worker ---------------------------------------------------------------------------------------------------
 
     async def adrive(self, run_id: str) -> RunRow:
-        """Bring a run to its end, or to where it waits for somebody; returns what the store knows of it then.
+        """Drive a run until it is over or waits for a decision or a result; returns its row in the store.
 
         While another process owns the run, this waits, and takes the run over when its owner dies. So a job engine
         may call it at any time, more than once, in several processes.
@@ -136,7 +136,7 @@ class Runs:
                 await asyncio.sleep(POLL)
 
     def drive(self, run_id: str) -> RunRow:
-        """Bring a run to its end, or to where it waits for somebody: see `adrive`."""
+        """Drive a run until it is over or waits for a decision or a result: see `adrive`."""
         return asyncio.run(self.adrive(run_id))
 
     async def awork(self, *, parallel: int = 100, poll: float = 0.5) -> None:
@@ -162,7 +162,7 @@ class Runs:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     async def _go_on(self, claim: Claim) -> None:
-        """Drive a run that was claimed, until it is over, waits, or belongs to somebody else."""
+        """Drive a run that was claimed, until it is over, waits, or has another owner."""
         if points.hook is not None:
             points.hook("after_claim", (), None)
         agent = self._agent(claim.agent)

@@ -45,7 +45,7 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
 
     @property
     def may_run_again(self) -> bool:
-        """Whether a call that was interrupted may run again: nobody knows whether it had its effect."""
+        """Whether a call that was interrupted may run again, although it may have had its effect already."""
         return self.is_idempotent or not self.may_have_effect
 
     def requires_approval(

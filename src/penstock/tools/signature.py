@@ -65,7 +65,7 @@ class Context(Struct, Generic[Deps], frozen=True, eq=False):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the call was cancelled, or its timeout expired: nobody waits for its result."""
+        """Whether the call was cancelled, or its timeout expired: its result is not used."""
         return self.cancelled()
 
 

@@ -204,7 +204,7 @@ def _discard(transport: Any) -> None:
 
 
 def _reset() -> None:
-    """Begin anew in a child process; the pools of the parent's loops are kept, as freeing them would use the loops."""
+    """Start again in a child process; the pools of the parent's loops are kept, as freeing them would use the loops."""
     _inherited.extend(owner for known in _owners.values() if (owner := known()) is not None)
     _owners.clear()
 

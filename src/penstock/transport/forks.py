@@ -1,7 +1,7 @@
 """Forks: a child process does not use the connections, threads and locks that it inherits.
 
 A child that wrote to an inherited socket, or ended its TLS session, would break the connection of its parent. So the
-sockets are closed in the child without a word to the other side, and what is shared in a process begins anew.
+sockets are closed in the child without notifying the server, and what is shared in a process is created again.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class LoopThread:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew, also in a child process, which does not have the thread of its parent."""
+        """Start again, also in a child process, which does not have the thread of its parent."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop

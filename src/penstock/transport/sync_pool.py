@@ -39,7 +39,7 @@ class SyncPools:
             client.close()
 
     def reset(self) -> None:
-        """Begin anew in a child process, without the clients of its parent and without its lock."""
+        """Start again in a child process, without the clients of its parent and without its lock."""
         self._inherited = self._pools  # kept: what frees a client would use a lock that another thread may have held
         self._pools = Pools(_new_client)
 

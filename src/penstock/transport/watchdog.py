@@ -31,7 +31,7 @@ class Watchdog:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew, also in a child process, which has neither the thread of its parent nor its connections."""
+        """Start again, also in a child process, which has neither the thread of its parent nor its connections."""
         self._watched: set[Watched] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None

@@ -29,7 +29,7 @@ _GENERATED = re.compile(r"(text_)?call_\d+(_\d+)?\Z")  # the id of a call that t
 
 @dataclass
 class ChatResult:
-    """News of a run: a piece of its output, or messages for the history."""
+    """A result of a run: a piece of its output, or messages for the history."""
 
     output: str = ""
     messages: list[ChatMessage] = field(default_factory=list[ChatMessage])

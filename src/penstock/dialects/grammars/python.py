@@ -140,7 +140,7 @@ def is_followed(source: Source, follow: Follow, guessed_quote: str) -> Reading[b
 def is_list_end(source: Source, follow: Follow, guessed_quote: str) -> Reading[bool]:
     """Returns whether a list ends after its bracket; nothing is read. Without closers, prose may follow it.
 
-    Then the string goes on if a quote that could end it comes within MAX_HEADER characters.
+    Then the string continues if a quote that could end it comes within MAX_HEADER characters.
     """
     text = yield from source.space()
     if follow.closers:

@@ -96,7 +96,7 @@ class OpenAIResponses(Wire):
 
     def __init__(self, tools: Sequence[str] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
-        self._echoed: set[str] = set()  # the names of the tools that the response says it was given
+        self._echoed: set[str] = set()  # the names of the tools that the response repeats
         self._has_echo = False
         self._output = Output(self.answer_for(), self.unknown, self._is_declared)
         self._sinks: dict[Place, TextPart | OpenCall] = {}
@@ -286,7 +286,7 @@ class OpenAIResponses(Wire):
             item.end_part(part, index)
 
     def _is_declared(self, name: str) -> bool:
-        """Whether a custom tool is the client's: the response repeats the tools that it was given."""
+        """Whether a custom tool is the client's: the response repeats the tools of the request."""
         return not self._has_echo or name in self._echoed or name in self.tools
 
     def _read_echo(self, response: Any) -> None:

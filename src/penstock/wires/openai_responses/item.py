@@ -140,7 +140,7 @@ class TextItem(Item):
         self.unknown(annotation, "an annotation of the text")
 
     def use_start_parts(self, parts: Any) -> None:
-        """Reads the parts of the start, as far as nothing else came for them."""
+        """Reads the parts of the start, unless something else came for them."""
         for index, part in [*enumerate(items(parts)), *self._begun]:
             read = channel_and_text(part)
             if read is None or not self.part(read[0], index).size:

@@ -17,7 +17,7 @@ class HostedCalls:
     """The hosted calls of a history without a result, and the hosted results without a call.
 
     Both are vendor state. A response that was cut between the two leaves an `unfinished` call; as long as the user has
-    not spoken since, the provider may still finish it, because it pauses or waits for results of ours. `orphans` are
+    not spoken since, the provider may still finish it, because it pauses or waits for our results. `orphans` are
     results without a call. `callers` are the states on our calls that name an unfinished call as their caller.
     """
 

@@ -11,7 +11,7 @@ from penstock.events import Opaque, Reasoning, Text
 from penstock.messages import Message, Part, ToolResult, join_messages, tool_results
 
 Joins = Literal["alone", "item", "chunk"]
-"""How a message is joined with neighbours of its role: not at all, as the next item, or so that texts go on."""
+"""How a message is joined with neighbours of its role: not at all, as the next item, or with texts joined."""
 
 
 class Places(Struct, frozen=True):
