@@ -22,11 +22,12 @@ import pytest
 from rich.console import Console
 
 from penstock import events
+from penstock.adapters.wire_detector import is_understood
 from penstock.cli.app import penstock as command
 from penstock.cli.oddities import Oddities
 from penstock.cli.screen.choices import Choices
 from penstock.cli.screen.output import show_response
-from penstock.cli.wire_detection import detect_wire, is_understood
+from penstock.cli.wire_detection import detect_wire
 from penstock.errors import UsageError
 from penstock.events import Finish, Retry, Text, ToolCallDelta, ToolCallInvalid, ToolCallStart, Unknown
 from penstock.wires import ALIASES, WIRES

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from penstock.decoder import Decoder
+from penstock.adapters.wire_detector import WireDetector
 from penstock.errors import UsageError, type_name
-from penstock.events import Error, Unknown
 from penstock.framing.sdk_objects import DERIVED_EVENTS, as_mapping
-from penstock.wires import WIRES, wire_name
 from penstock.wires.shared.loose import items
 
 Choice = Mapping[str, Any]
@@ -81,11 +79,7 @@ def _is_derived(kind: Any) -> bool:
 
 
 def _refusal(value: Mapping[str, Any]) -> str:
-    wires = [wire for wire in WIRES if _is_frame_of(wire, value)]
-    wire = f'"{wires[0]}"' if len(wires) == 1 else "..."
-    return f"this is not a Chat Completions chunk: pass the stream to penstock.decode(stream, wire={wire})"
-
-
-def _is_frame_of(wire: str, value: Mapping[str, Any]) -> bool:
-    decoder = Decoder(wire_name(wire))
-    return not any(isinstance(event, Unknown | Error) for event in [*decoder.feed_object(value), *decoder.close()])
+    detector = WireDetector()
+    wire = detector.feed(value) or detector.close()
+    name = f'"{wire}"' if wire else "..."
+    return f"this is not a Chat Completions chunk: pass the stream to penstock.decode(stream, wire={name})"

@@ -8,16 +8,20 @@ from typing import Any
 
 import msgspec
 
+from penstock.adapters.wire_detector import ANY_WIRE, WireDetector
 from penstock.decoder import decode
-from penstock.events import Error, Event, Finish, StreamChunk, Unknown
+from penstock.errors import UsageError
+from penstock.events import Event, StreamChunk
 from penstock.framing.sdk_objects import as_mapping
-from penstock.wires import WIRES, WireName, wire_name
+from penstock.turn import check_iterable
+from penstock.wires import WIRES, WireName
 
 
 def read_events(chunks: Iterable[Any], wire: WireName | None) -> Iterable[StreamChunk]:
-    """The events of a stream of any kind; without `wire`, the one that understands most of a provider's chunks."""
+    """The events of a stream of any kind; without `wire`, that of a provider's chunks is detected."""
     if wire is not None:
         return decode(chunks, wire)
+    check_iterable(chunks, "stream")
     items: list[Any] = [chunks] if isinstance(chunks, str | bytes | Mapping) else list(chunks)
     if all(isinstance(item, Event) for item in items):
         return items
@@ -25,8 +29,18 @@ def read_events(chunks: Iterable[Any], wire: WireName | None) -> Iterable[Stream
     if all(chunk and chunk.get("type") in _CHUNK_TYPES for chunk in fields):
         end = {"choices": [{"delta": {}, "finish_reason": "stop"}]}  # unless a chunk has a finish reason
         return decode([*({"choices": [_choice(chunk or {})]} for chunk in fields), end], "openai-chat")
-    responses = [list(decode(items, wire_name(wire))) for wire in WIRES]
-    return max(responses, key=lambda events: sum(not isinstance(event, Unknown | Error | Finish) for event in events))
+    return decode(items, _detect(items))
+
+
+def _detect(items: list[Any]) -> WireName:
+    detector = WireDetector()
+    for item in items:
+        if wire := detector.feed(item):
+            return wire
+    wire = detector.close() or (ANY_WIRE if detector.is_error else None)
+    if wire is None:
+        raise UsageError(f"no wire understands these chunks; pass wire=, one of: {', '.join(WIRES)}")
+    return wire
 
 
 _CHUNK_TYPES = ("content", "thinking", "tool_call", "tool_call_complete", "meta")

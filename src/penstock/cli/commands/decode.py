@@ -67,7 +67,8 @@ def decode(wire: WireName | None, as_json: bool, tools: list[str], stream: Buffe
 
 
 def _detect(pieces: Iterator[bytes]) -> tuple[WireName, Iterator[bytes]]:
-    from penstock.cli.wire_detection import ANY_WIRE, detect_wire
+    from penstock.adapters.wire_detector import ANY_WIRE
+    from penstock.cli.wire_detection import detect_wire
 
     try:
         wire, pieces = detect_wire(pieces)
