@@ -273,9 +273,11 @@ def test_on_error_gets_a_stream_that_ends_without_a_finish_reason() -> None:
 
 @row(135)
 def test_an_incomplete_call_is_never_in_the_final_message() -> None:
-    broken = [*CHUNKS[:4], chunk(finish="length")]
-    calls, _ = send(body(*broken))
-    assert [message.ToolCalls for message in calls.of("complete")] in ([], [[]])
+    for finish in ("length", "tool_calls"):
+        calls, error = send(body(*CHUNKS[:4], chunk(finish=finish)))
+        assert (calls.of("complete"), calls.of("error")) == ([], [error])
+        assert error.code == "cut"
+        assert error.message == "Not run: the call is cut (the JSON of the arguments is incomplete)."
     turn = penstock.collect(penstock.decode(CHUNKS[:4], wire="openai-chat"))
     assert (turn.tool_calls, turn.invalid_calls[0].why) == ([], "cut")
 

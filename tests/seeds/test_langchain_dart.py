@@ -413,7 +413,13 @@ def test_an_interruption_within_a_call_leaves_a_valid_history() -> None:
     script = Scripted([Reply(say("Hm."), call("get_weather", '{"city": "Bos'), drop())])
     agent = penstock.Agent(model(script), [get_weather], retries=penstock.Retries(attempts=1))
     answer = agent.run("?")
-    assert answer.reason in ("cut", "error")
+    assert answer.reason == "cut"
+    _, asked, answered = answer.messages
+    [invalid] = [part for part in asked.parts if isinstance(part, penstock.ToolCallInvalid)]
+    assert (asked.text, invalid.why, invalid.arguments_raw) == ("Hm.", "cut", '{"city": "Bos')
+    [outcome] = answered.results
+    assert (outcome.call_id, outcome.is_error) == (invalid.id, True)
+    assert outcome.text == "Not run: the call is cut (the call ended before its arguments were complete)."
     assert penstock.check(answer.messages) == []
     again = penstock.Agent(model(Scripted(["Sunny."], strict=True)), [get_weather])
     assert again.run("And now?", messages=answer.messages).output == "Sunny."

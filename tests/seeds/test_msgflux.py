@@ -458,10 +458,9 @@ def test_the_parser_has_a_state() -> None:
     for token in ["Hm.", "<", "function_calls", ">", '<invoke name="Read">', "</invoke>", "</function_calls>", " ok"]:
         parser.feed(token)
         states.append(parser.state)
-    assert states[:3] == [state.TEXT, state.TEXT, state.MAYBE_TAG]
-    assert states[3] in (state.MAYBE_TAG, state.IN_TAG_NAME)
-    assert states[5] == state.IN_TOOL_BLOCK
-    assert states[-1] == state.TEXT
+    text, in_block = state.TEXT, state.IN_TOOL_BLOCK
+    assert states[:4] == [text, text, state.MAYBE_TAG, state.IN_TAG_NAME]
+    assert states[4:] == [in_block, in_block, in_block, text, text]
 
 
 @row(19, decision=NOT_FOLLOWED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -17,8 +18,10 @@ ADAPTERS = ("aisuite", "go_client", "langchain_dart", "msgflux", "reqllm")
 DOCS = Path(__file__).parent.parent.parent / "docs"
 ROWS = 140
 MAX_DECISIONS = 5
-MAX_LINES = 135
-"""The longest module of an adapter: a shape, and no capability of its own."""
+MAX_LINES = 120
+"""The size of an adapter, without imports, docstrings and empty lines: a shape, and no capability of its own."""
+LARGER = {"langchain_dart": 150, "msgflux": 160}
+"""The documents that describe several parts: `docs/decisions/` has the reason."""
 
 
 def row_tests() -> list[Any]:
@@ -45,8 +48,24 @@ def test_importing_penstock_imports_no_adapter() -> None:
 def test_the_adapters_are_thin() -> None:
     [folder] = penstock.adapters.__path__
     for name in ADAPTERS:
-        for path in [*Path(folder).glob(f"{name}.py"), *Path(folder).glob(f"{name}/*.py")]:
-            assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES, path
+        paths = [*Path(folder).glob(f"{name}.py"), *Path(folder).glob(f"{name}/*.py")]
+        assert all(count_lines(path.read_text(encoding="utf-8")) <= MAX_LINES for path in paths), name
+        total = sum(count_lines(path.read_text(encoding="utf-8")) for path in paths)
+        assert total <= LARGER.get(name, MAX_LINES), name
+    assert list((DOCS / "decisions").glob("*-the-size-of-an-adapter.md"))
+
+
+def count_lines(source: str) -> int:
+    """The lines of code: no imports, docstrings, comments and empty lines."""
+    lines = {at: line.strip() for at, line in enumerate(source.splitlines(), 1)}
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()):
+                for at in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                    lines.pop(at, None)
+            case _:
+                pass
+    return sum(bool(line) and not line.startswith("#") for line in lines.values())
 
 
 def test_every_row_has_one_test() -> None:

@@ -8,8 +8,9 @@ from itertools import count
 from typing import Any, Literal
 
 from penstock.adapters import accumulator
-from penstock.errors import ProviderError
-from penstock.events import Error, Finish, Refusal, StreamChunk, Text, ToolCall
+from penstock.adapters.responses import Failures, json_arguments
+from penstock.events import Finish, Refusal, StreamChunk, Text, ToolCall
+from penstock.turn import check_iterable
 
 
 @dataclass(frozen=True)
@@ -50,20 +51,14 @@ class StreamingToolCallAccumulator:
 
     def get_complete_tool_calls(self) -> list[ChatCompletionMessageToolCall]:
         """The complete calls, in order."""
-        return [_complete(call) for call in self._calls.get_complete_tool_calls()]
+        return [
+            ChatCompletionMessageToolCall(call.id, Function(call.name, json_arguments(call)))
+            for call in self._calls.get_complete_tool_calls()
+        ]
 
     def clear(self) -> None:
         """Forgets the complete calls, and keeps those that are still being written."""
         self._calls.clear(only_complete=True)
-
-
-def _complete(call: ToolCall) -> ChatCompletionMessageToolCall:
-    return ChatCompletionMessageToolCall(call.id, Function(call.name, _json_text(call)))
-
-
-def _json_text(call: ToolCall) -> str:
-    """The arguments as a JSON object; providers may write nothing or `null` for a call without arguments."""
-    return call.arguments_raw if call.arguments else "{}"
 
 
 @dataclass(frozen=True)
@@ -101,16 +96,22 @@ class ChatCompletionChunk:
 
 
 def chunks(events: Iterable[StreamChunk]) -> Iterator[ChatCompletionChunk]:
-    """Any provider's events as chunks of Chat Completions; a call arrives in one chunk, when it is confirmed."""
-    numbers = count()
+    """Any provider's events as chunks of Chat Completions; a call arrives in one chunk, when it is confirmed.
+
+    Raises a `ProviderError` for an error in the stream, and for a response with nothing but invalid calls.
+    """
+    check_iterable(events, "stream")
+    numbers, failures = count(), Failures()
     for event in events:
+        failures.check(event)
         yield from _chunk(event, numbers)
 
 
 async def achunks(events: AsyncIterable[StreamChunk]) -> AsyncIterator[ChatCompletionChunk]:
     """`chunks` for async events."""
-    numbers = count()
+    numbers, failures = count(), Failures()
     async for event in events:
+        failures.check(event)
         for chunk in _chunk(event, numbers):
             yield chunk
 
@@ -120,10 +121,8 @@ def _chunk(event: StreamChunk, numbers: Iterator[int]) -> Iterator[ChatCompletio
         case Text() | Refusal():
             yield ChatCompletionChunk([Choice(ChoiceDelta(content=event.text))])
         case ToolCall():
-            call = ChoiceDeltaToolCall(next(numbers), event.id, Function(event.name, _json_text(event)))
+            call = ChoiceDeltaToolCall(next(numbers), event.id, Function(event.name, json_arguments(event)))
             yield ChatCompletionChunk([Choice(ChoiceDelta(tool_calls=[call]))])
-        case Error():
-            raise ProviderError(event.message, code=event.code, retryable=event.retryable, raw=event.raw)
         case Finish():
             yield ChatCompletionChunk([Choice(ChoiceDelta(), event.reason)])
         case _:

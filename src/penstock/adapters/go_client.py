@@ -8,7 +8,9 @@ from typing import Any, Unpack
 
 from msgspec import Struct
 
-from penstock.adapters.consume import consume
+from penstock.adapters.consume import check_callbacks, consume
+from penstock.adapters.responses import as_model, find_error, json_arguments
+from penstock.errors import UsageError
 from penstock.events import Error, Refusal, StreamChunk, Text, ToolCallDelta, ToolCallStart
 from penstock.model.model import Model
 from penstock.model.options import RequestOptions
@@ -55,6 +57,9 @@ class StreamResponseCallback(Struct, frozen=True):
     OnComplete: Callable[[Message], Any] | None = None
     OnError: Callable[[Error | Exception], Any] | None = None
 
+    def __post_init__(self) -> None:
+        check_callbacks(OnMessage=self.OnMessage, OnComplete=self.OnComplete, OnError=self.OnError)
+
 
 class StreamingState:
     """The calls of one response so far."""
@@ -73,15 +78,14 @@ class StreamingState:
                 self._calls[event.block][2].append(event.piece)
             case _:
                 return None
-        id, name, pieces = self._calls[event.block]
-        return Message("assistant", "", [MCPToolCall(id, "function", MCPFunctionCall(name, pieces))])
+        return Message("assistant", "", [_tool_call(*self._calls[event.block])])
 
 
 class AIClient:
     """Sends messages to a model and passes its response to callbacks."""
 
     def __init__(self, model: Model | str) -> None:
-        self.model = Model(model) if isinstance(model, str) else model
+        self.model = as_model(model)
 
     def SendMessageStreamWithCallback(
         self,
@@ -91,7 +95,12 @@ class AIClient:
         tools: Iterable[Any] | None = None,
         **options: Unpack[RequestOptions],
     ) -> Error | Exception | None:
-        """Sends a request and calls back; returns the error, as Go does. An exception in a callback is raised."""
+        """Sends a request and calls back; returns the error, as Go does. An exception in a callback is raised.
+
+        A response with nothing but invalid calls is an error too: a message has no place for them.
+        """
+        if not isinstance(callback, StreamResponseCallback):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"the callback must be a StreamResponseCallback, not {callback!r}")
         state, errors = StreamingState(), list[Error | Exception]()
 
         def on_message(event: StreamChunk) -> None:
@@ -104,19 +113,25 @@ class AIClient:
             if callback.OnError:
                 callback.OnError(error)
 
-        on_complete = callback.OnComplete
+        def on_complete(turn: Turn) -> None:
+            if (error := find_error(turn)) is not None:
+                on_error(error)
+            elif callback.OnComplete:
+                callback.OnComplete(_message(turn))
+
         history = messages if isinstance(messages, str) else [_as_chat(message) for message in messages]
         with closing(self.model.stream(history, tools, **options)) as stream:
-            consume(stream, on_message, lambda turn: on_complete and on_complete(_message(turn)), on_error)
+            consume(stream, on_message, on_complete, on_error)
         return errors[0] if errors else None
 
 
 def _message(turn: Turn) -> Message:
-    calls = [
-        MCPToolCall(call.id, "function", MCPFunctionCall(call.name, call.arguments_raw if call.arguments else "{}"))
-        for call in turn.tool_calls
-    ]
+    calls = [_tool_call(call.id, call.name, json_arguments(call)) for call in turn.tool_calls]
     return Message("assistant", turn.text + turn.refusal, calls)
+
+
+def _tool_call(id: str, name: str, arguments: str | Sequence[str]) -> MCPToolCall:
+    return MCPToolCall(id, "function", MCPFunctionCall(name, arguments))
 
 
 def _as_chat(message: Any) -> Any:
@@ -124,11 +139,7 @@ def _as_chat(message: Any) -> Any:
     if not isinstance(message, Message):
         return message
     calls = [
-        {
-            "id": call.ID,
-            "type": call.Type,
-            "function": {"name": call.Function.Name, "arguments": call.Function.Arguments},
-        }
-        for call in message.ToolCalls
+        {"id": one.ID, "type": one.Type, "function": {"name": one.Function.Name, "arguments": one.Function.Arguments}}
+        for one in message.ToolCalls
     ]
     return {"role": message.Role, "content": message.Content, **({"tool_calls": calls} if calls else {})}

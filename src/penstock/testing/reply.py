@@ -90,7 +90,7 @@ def call(name: str, arguments: Mapping[str, Any] | str | None = None, id: str | 
     Arguments passed as a string are sent unchanged, even if malformed, on wires that send arguments as text. A call
     with incomplete arguments, directly followed by `drop()` or `fail()`, is cut in the middle.
     """
-    if not isinstance(arguments, str | Mapping | None):
+    if not isinstance(arguments, str | Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"the arguments of {name} must be a dict or a string, not {type_name(arguments)}")
     if not isinstance(arguments, str):
         try:

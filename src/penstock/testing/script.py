@@ -50,7 +50,7 @@ def as_script(source: Responder | Iterable[Step | str] | Step | str) -> Responde
         return Script([source])
     if callable(source):
         return source
-    if not isinstance(source, Iterable):
+    if not isinstance(source, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller may pass anything
         raise UsageError(f"a script must be a reply, a list of replies or a function, not {type_name(source)}")
     return Script(source)
 

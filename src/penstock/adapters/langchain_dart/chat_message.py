@@ -46,6 +46,12 @@ class ToolPart:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ToolPart) and vars(self) == vars(other)
 
+    def __repr__(self) -> str:
+        fields = ", ".join(
+            f"{name}={value!r}" for name, value in vars(self).items() if name != "kind" and value is not None
+        )
+        return f"ToolPart.{self.kind}({fields})"
+
     __hash__ = None  # type: ignore[assignment]
 
     @classmethod

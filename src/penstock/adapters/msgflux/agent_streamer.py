@@ -10,6 +10,7 @@ from typing import Any, Literal
 from penstock.adapters.msgflux.chunks import ChatCompletionModel
 from penstock.agent import agent
 from penstock.agent.token_stream import Executor, Tokens
+from penstock.errors import UsageError
 from penstock.events import Refusal, Text
 from penstock.messages import History
 from penstock.model.model import Model
@@ -48,6 +49,8 @@ class AgentStreamer:
         tool_executor: Executor | None = None,
         **options: Any,
     ) -> None:
+        if not isinstance(name, str) and not callable(name):
+            raise UsageError(f"the first argument must be the name of the agent, or a tool_executor, not {name!r}")
         self.name = name if isinstance(name, str) else ""
         self.tool_executor = tool_executor if isinstance(name, str) else name
         match model:
@@ -59,6 +62,9 @@ class AgentStreamer:
                 own_model, options["on_text"] = None, model
         options["on_text"] = options.get("on_text") or _print
         self.agent = agent.AgentStreamer(own_model, tools, instructions, name=self.name, **options)
+
+    def __repr__(self) -> str:
+        return repr(self.agent)
 
     async def process_stream(self, token_stream: Tokens, *, messages: Any = None) -> History:
         """Shows the text of a stream at once, runs each call inline, and returns the messages to continue with."""

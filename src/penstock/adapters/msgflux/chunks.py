@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
-from penstock.errors import ProviderError
-from penstock.events import Error, Reasoning, Refusal, Text, ToolCall, Usage
+from penstock.adapters.responses import Failures, as_model
+from penstock.errors import UsageError
+from penstock.events import Reasoning, Refusal, Text, ToolCall, Usage
 from penstock.events import StreamChunk as ModelChunk
 from penstock.model.model import Model
 from penstock.model.options import RequestOptions
@@ -52,15 +53,23 @@ class ChatCompletionModel:
     """A model that streams typed chunks."""
 
     def __init__(self, model: Model | str, parallel_tool_calls: bool | None = None) -> None:
-        self.model = Model(model) if isinstance(model, str) else model
+        self.model = as_model(model)
         self.parallel_tool_calls = parallel_tool_calls
+
+    def __repr__(self) -> str:
+        return f"ChatCompletionModel({self.model.name!r})"
 
     def stream(
         self, messages: Any, *, tool_schemas: Iterable[Any] | None = None, **options: Unpack[RequestOptions]
     ) -> Iterator[StreamChunk]:
-        """Yields the chunks of a response: each call when it is confirmed, the usage at the end."""
-        with self.model.stream(messages, tool_schemas, **self._defaults() | options) as stream:
+        """Yields the chunks of a response: each call when it is confirmed, the usage at the end.
+
+        Raises a `ProviderError` for an error in the stream, and for a response with nothing but invalid calls.
+        """
+        failures = Failures()
+        with self.model.stream(messages, tool_schemas, **self._with_defaults(options)) as stream:
             for event in stream:
+                failures.check(event)
                 yield from _chunks(event)
             yield from _usage(stream.usage)
 
@@ -68,15 +77,19 @@ class ChatCompletionModel:
         self, messages: Any, *, tool_schemas: Iterable[Any] | None = None, **options: Unpack[RequestOptions]
     ) -> AsyncIterator[StreamChunk]:
         """`stream` for async code."""
-        async with self.model.astream(messages, tool_schemas, **self._defaults() | options) as stream:
+        failures = Failures()
+        async with self.model.astream(messages, tool_schemas, **self._with_defaults(options)) as stream:
             async for event in stream:
+                failures.check(event)
                 for chunk in _chunks(event):
                     yield chunk
             for chunk in _usage(stream.usage):
                 yield chunk
 
-    def _defaults(self) -> RequestOptions:
-        return {"parallel": self.parallel_tool_calls}
+    def _with_defaults(self, options: RequestOptions) -> RequestOptions:
+        if "tools" in options:
+            raise UsageError("tools are passed as tool_schemas= here, as in msgflux")
+        return {"parallel": self.parallel_tool_calls, **options}
 
 
 def _chunks(event: ModelChunk) -> Iterator[StreamChunk]:
@@ -87,8 +100,6 @@ def _chunks(event: ModelChunk) -> Iterator[StreamChunk]:
             yield StreamChunk("reasoning", event.text)
         case ToolCall():
             yield StreamChunk("tool_call", tool_call=ToolCallComplete(event.id, event.name, event.arguments_raw))
-        case Error():
-            raise ProviderError(event.message, code=event.code, retryable=event.retryable, raw=event.raw)
         case _:
             pass
 

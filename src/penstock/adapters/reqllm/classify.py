@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any, Literal, TypedDict, Unpack
 
 from penstock.adapters.reqllm.chunks import read_events
+from penstock.adapters.responses import as_model, find_error
 from penstock.errors import ProviderError
 from penstock.events import Error, FinishReason, ToolCall, Usage
 from penstock.model.model import Model
 from penstock.model.options import RequestOptions
 from penstock.model.stream import Stream
-from penstock.results import invalid_call_text
 from penstock.turn import Turn, collect
 from penstock.wires import WireName
 
@@ -41,7 +41,7 @@ def stream_text_and_classify(
 ) -> StreamResult:
     """Sends a request and classifies the response; a provider's failure is a result of the type "error"."""
     try:
-        with _model(model).stream(messages, tools, **options) as stream:
+        with as_model(model).stream(messages, tools, **options) as stream:
             return _result(collect(stream))
     except ProviderError as error:
         return StreamResult(type="error", text="", tool_calls=[], finish_reason="error", error=error)
@@ -49,24 +49,11 @@ def stream_text_and_classify(
 
 def _result(turn: Turn) -> StreamResult:
     """The turn in the three types that there are here: what is neither calls to run nor an answer is an error."""
-    kind: Any = turn.type if turn.type in ("tool_calls", "final_answer") else "error"
+    error = find_error(turn)
+    kind: Any = turn.type if error is None else "error"
     return StreamResult(
-        type=kind,
-        text=turn.text,
-        tool_calls=turn.tool_calls,
-        finish_reason=turn.finish_reason,
-        error=_find_error(turn) if kind == "error" else None,
+        type=kind, text=turn.text, tool_calls=turn.tool_calls, finish_reason=turn.finish_reason, error=error
     )
-
-
-def _find_error(turn: Turn) -> Error:
-    if turn.error is not None:
-        return turn.error
-    if turn.type == "invalid_calls":
-        return Error(invalid_call_text(turn.invalid_calls[0]), turn.invalid_calls[0].why)
-    if turn.type == "paused":
-        return Error(f"the provider waits for the client: {turn.client_work}", turn.client_work)
-    return Error(turn.finish_message or "the provider ended the response with an error", turn.raw_finish_reason or "")
 
 
 class StreamResponse:
@@ -74,6 +61,9 @@ class StreamResponse:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
+
+    def __repr__(self) -> str:
+        return f"StreamResponse({self.stream!r})"
 
     @property
     def finish_reason(self) -> FinishReason | None:
@@ -95,8 +85,4 @@ def stream_text(
     model: Model | str, messages: Any, *, tools: Iterable[Any] | None = None, **options: Unpack[RequestOptions]
 ) -> StreamResponse:
     """Sends a request; a failure before the first event is raised by reading the stream."""
-    return StreamResponse(_model(model).stream(messages, tools, **options))
-
-
-def _model(model: Model | str) -> Model:
-    return Model(model) if isinstance(model, str) else model
+    return StreamResponse(as_model(model).stream(messages, tools, **options))
