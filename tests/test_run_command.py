@@ -341,7 +341,7 @@ def test_a_local_server_that_is_down_gets_a_question(folder: Path) -> None:
         assert ("(is it running?)" in done.stderr) is is_near
 
 
-@pytest.mark.parametrize("command", [["chat", "Hi."], ["record", "-o", "kept.jsonl", "Hi."]])
+@pytest.mark.parametrize("command", [["chat"], ["chat", "Hi."], ["record", "-o", "kept.jsonl", "Hi."]])
 def test_a_missing_model_gets_an_example_without_a_key(folder: Path, command: list[str]) -> None:
     done = subprocess.run([*PENSTOCK, *command], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 2

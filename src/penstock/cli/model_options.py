@@ -38,8 +38,8 @@ class ModelName(click.types.StringParamType):
     """The name of a model; the error for a missing one has an example."""
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
-        prompt = ctx.params.get("prompt") if ctx else None
-        if ctx and prompt and _is_model_name(prompt):
+        prompt: Any = ctx.params.get("prompt") if ctx else None  # click has an object of its own for a missing one
+        if ctx and isinstance(prompt, str) and _is_model_name(prompt):
             return f"{prompt} is a model, not a prompt: {ctx.command_path} -m {prompt}"
         return "Name a model, as in -m sim:demo, which needs no key."
 
