@@ -50,7 +50,8 @@ def frames(deltas: list[dict[str, Any]]) -> list[str]:
     """A Chat Completions stream with these deltas."""
     reason = "tool_calls" if "tool_calls" in deltas[-1] else "stop"
     choices: list[dict[str, Any]] = [*({"delta": delta} for delta in deltas), {"delta": {}, "finish_reason": reason}]
-    return [*(json.dumps({"id": "x", "choices": [{"index": 0, **choice}]}) for choice in choices), "[DONE]"]
+    chunks = [{"id": "x", "model": "m", "choices": [{"index": 0, **choice}]} for choice in choices]
+    return [*map(json.dumps, chunks), "[DONE]"]
 
 
 @dataclass

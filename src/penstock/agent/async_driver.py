@@ -17,6 +17,7 @@ from typing import Any
 from penstock.agent.config import AgentConfig
 from penstock.agent.driver import FOLD_SIZE, MAX_CHECKS, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
 from penstock.agent.mailbox import Mailbox, mailbox_of
+from penstock.agent.records import LOGGED
 from penstock.agent.timers import Timers
 from penstock.agent.tool_execution import ToolExecution, in_own_thread
 from penstock.errors import UsageError
@@ -223,7 +224,7 @@ class AsyncDriver(Driver):
         try:
             while True:
                 while not outbox.items:
-                    if self._is_over_alone:
+                    if self._is_alone and self._is_logged_to_its_end:
                         return
                     if self._should_pause:
                         self._carry_out(self.run.pause())
@@ -295,7 +296,8 @@ class AsyncDriver(Driver):
         for command in () if self._is_left else commands:
             match command:
                 case Emit():
-                    self.records.add(command.events)
+                    if not LOGGED.isdisjoint(map(type, command.events)):
+                        self.records.add(command.events)
                     if self._outbox.put(command.events, command.log):
                         self._arrived.set()
                     if command.events and isinstance(last := command.events[-1], Done):

@@ -173,9 +173,9 @@ class Driver:
         return is_possible and not self._is_alone and not self._is_left
 
     @property
-    def _is_over_alone(self) -> bool:
-        """Whether a run without a reader has ended, and its log has everything."""
-        return self._is_alone and self.done is not None and self._outbox.is_idle
+    def _is_logged_to_its_end(self) -> bool:
+        """Whether the run has ended, and its log has everything: nobody reads the rest of a run without a reader."""
+        return self.done is not None and self._outbox.is_idle
 
     def _input_commands(self, input: Input) -> list[Command]:
         """The commands for an input from another process; none if it came too late, or is not valid."""

@@ -15,7 +15,8 @@ from penstock.model.logs import RUN
 from penstock.run.events import Done, StreamEvent, ToolEnd, ToolStart
 
 _logger = logging.getLogger("penstock.agent")
-_LOGGED = frozenset({Done, Retry, ToolCall, ToolEnd, ToolStart})
+LOGGED = frozenset({Done, Retry, ToolCall, ToolEnd, ToolStart})
+"""The events that may be logged. Drivers look at these first: most of what a run emits is text."""
 
 
 class RunRecords:
@@ -33,7 +34,7 @@ class RunRecords:
     def add(self, events: Iterable[StreamEvent]) -> None:
         """Log those of the events that are unusual."""
         for event in events:
-            if type(event) in _LOGGED:
+            if type(event) in LOGGED:
                 self._add(event)
 
     def _add(self, event: StreamEvent) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from penstock.agent.config import AgentConfig
 from penstock.agent.detached import give_back_at_exit
 from penstock.agent.driver import FOLD_SIZE, MAX_CHECKS, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
+from penstock.agent.records import LOGGED
 from penstock.agent.sync_tools import SyncTools
 from penstock.agent.timers import ThreadTimers
 from penstock.agent.tool_execution import ToolExecution, in_thread
@@ -176,7 +177,7 @@ class SyncDriver(Driver):
             while True:
                 if run.phase == "tools":
                     self._pause_if_waiting()
-                if self._is_over_alone:
+                if self._is_alone and self._is_logged_to_its_end:
                     return
                 try:
                     arrivals.get(timeout=_MAX_BLOCKED)
@@ -253,7 +254,8 @@ class SyncDriver(Driver):
         while due:
             match command := due.popleft():
                 case Emit():
-                    self.records.add(command.events)
+                    if not LOGGED.isdisjoint(map(type, command.events)):
+                        self.records.add(command.events)
                     if self._outbox.put(command.events, command.log):
                         self._arrivals.put(None)
                     if command.events and isinstance(last := command.events[-1], Done):

@@ -50,7 +50,8 @@ class HTTPConnection:
             "POST", sent.url, headers=dict(sent.headers), content=sent.body, extensions=extensions
         )
         self._is_expired = False
-        self._set_deadline(first)  # the timeouts of the client are for each of its reads
+        if first is not None:  # the timeouts of the client are for each of its reads
+            self.deadline = time.monotonic() + first
         watchdog.watch(self)
         try:
             with hold.sending(), redacted_logs(sent):
@@ -69,7 +70,10 @@ class HTTPConnection:
 
     def read(self, seconds: float | None) -> bytes:
         """The next bytes of the body, empty at its end."""
-        self._set_deadline(seconds)
+        if seconds is not None:
+            self.deadline = deadline = time.monotonic() + seconds
+            if deadline < watchdog.next_check:
+                watchdog.wake()
         data = b""
         try:
             data = next(self._pieces, b"")
@@ -105,12 +109,6 @@ class HTTPConnection:
         lease, self._lease = self._lease, None
         if lease is not None:
             sync_pools.release(lease)
-
-    def _set_deadline(self, seconds: float | None) -> None:
-        if seconds is not None:
-            self.deadline = deadline = time.monotonic() + seconds
-            if deadline < watchdog.next_check:
-                watchdog.wake()
 
     def _new_hold(self) -> SocketHold:
         self._hold = SocketHold()
