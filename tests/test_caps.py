@@ -616,6 +616,7 @@ ELSEWHERE = {
     "log.MAX_BYTES": "test_log_open.py",
     "log.MAX_DELAY": "test_flusher.py",
     "log.MAX_GATHERED": "test_flusher.py",
+    "log.MAX_WAIT": "test_log_follow.py",
     "run.MAX_AHEAD": "test_progress.py",
     "transport.MAX_NAMES": "test_secrets.py",
     "transport.MAX_DELAY": "test_transport.py",

@@ -13,11 +13,14 @@ import pytest
 from penstock.events import Usage
 from penstock.log.bodies import body_of
 from penstock.log.follow import afollow, follow
+from penstock.log.follower import Follower, Settings, stored_start
+from penstock.log.in_memory import MemoryStore
 from penstock.log.postgres import PostgresStore
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import Batch, RunRow, Store, UnknownRunError
 from penstock.messages import user
 from penstock.run.events import Done, LogEvent, RunStart, Said
+from tests.log_stores import Clock
 from tests.postgres import drop, new_schema
 
 LONG = 3600.0
@@ -116,6 +119,28 @@ def test_waiting_ends_after_some_seconds_or_if_the_run_is_deleted(store: Store) 
     store.prune(before=time.time())
     with pytest.raises(UnknownRunError):
         next(follow(store, "r", 3))
+
+
+def test_a_reader_takes_over_a_run_whose_owner_is_gone_although_no_event_comes() -> None:
+    clock = Clock()
+    store = MemoryStore(lease=0.4, clock=clock)
+    store.poll = LONG
+    start(store)
+    follower = Follower(stored_start(store, "r"), Settings({}))
+    follower.open()
+    assert follower.owned is None
+    clock.now += 1.0
+
+    def take_over() -> None:
+        while follower.owned is None:
+            follower.next_events()
+            follower.wait()  # at most MAX_WAIT
+
+    thread = threading.Thread(target=take_over, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert follower.owned is not None
+    store.close()
 
 
 def test_many_async_readers_wait_without_blocking_threads(store: Store) -> None:

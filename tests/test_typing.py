@@ -164,7 +164,8 @@ def test_a_misspelt_option_of_a_model_is_an_error() -> None:
         model.complete("Hello.", system="Be brief.")  # type: ignore[call-arg]
     with pytest.raises(UnknownWireError):
         Model("openai:gpt-5", wire="openai_chat")  # type: ignore[arg-type]
-    Model("openai:gpt-5", temperature="hot")  # type: ignore[arg-type]
+    with pytest.raises(penstock.UsageError, match="temperature"):
+        Model("openai:gpt-5", temperature="hot")  # type: ignore[arg-type]
 
 
 def test_an_agent() -> None:
