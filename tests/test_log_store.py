@@ -109,6 +109,15 @@ def test_runs_are_listed_by_what_they_are(store: Store) -> None:
     assert store.find("nowhere") is None
 
 
+def test_runs_are_listed_by_the_beginning_of_their_ids(store: Store) -> None:
+    for id in ("order-1", "order-17", "order%", "ordeal", "ö-1"):
+        store.create(row(id), b"start")
+    assert sorted(found.id for found in store.list(prefix="order-1")) == ["order-1", "order-17"]
+    assert [found.id for found in store.list(prefix="order%")] == ["order%"]
+    assert [found.id for found in store.list(prefix="ö")] == ["ö-1"]
+    assert len(store.list(prefix="")) == 5
+
+
 def test_pruning_deletes_old_runs_that_are_over(store: Store, clock: Clock) -> None:
     for id in ("old", "new", "open"):
         store.create(row(id), b"start")

@@ -35,21 +35,25 @@ def new_owner() -> str:
 
 
 class LoggedStart(Struct, frozen=True):
-    """A run to be started in a store, or to be followed if it exists; the reader has its events until `after`."""
+    """A run to be started in a store, or to be followed if it exists; the reader has its events until `after`.
+
+    One that `outlives_reader` is given back to the store if its reader leaves; any other is cancelled.
+    """
 
     store: Store
     row: RunRow
     start: RunStart
     after: int = 1
+    outlives_reader: bool = False
 
 
-def stored_start(store: Store, run_id: str) -> LoggedStart:
+def stored_start(store: Store, run_id: str, after: int = 1, *, outlives_reader: bool = False) -> LoggedStart:
     """The start of a run that exists."""
     row = store.find(run_id)
     first = next(read_log(store, run_id), None)
     if row is None or first is None or not isinstance(first[2], RunStart):
         raise UnknownRunError(f"there is no run with the id {run_id!r}")
-    return LoggedStart(store, row, first[2])
+    return LoggedStart(store, row, first[2], after, outlives_reader)
 
 
 class Settings(Struct, frozen=True):
@@ -133,8 +137,8 @@ class Follower:
         claim = self.store.claim(self._owner, run_id=self.run_id)
         if claim is not None:
             settings = self._settings
-            taken = take_up(self.store, claim, settings.policies, settings.limits, settings.run_repaired)
-            self.run, self.owned = taken
+            run, owned = take_up(self.store, claim, settings.policies, settings.limits, settings.run_repaired)
+            self.run, self.owned = run, replace(owned, outlives_reader=self._start.outlives_reader)
         return claim is not None
 
     def _catch_up(self) -> None:

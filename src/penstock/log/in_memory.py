@@ -157,12 +157,12 @@ class MemoryStore:
 
     def list(
         self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
-        tenant: str | None = None, limit: int = 100,
+        tenant: str | None = None, prefix: str = "", limit: int = 100,
     ) -> list[RunRow]:  # fmt: skip
         values = {"state": state, "agent": agent, "thread": thread, "tenant": tenant}
         values = {name: value for name, value in values.items() if value is not None}
         with self._open():
-            rows = [run.row for run in self._runs.values()]
+            rows = [run.row for run in self._runs.values() if run.row.id.startswith(prefix)]
         rows = [row for row in rows if all(getattr(row, name) == value for name, value in values.items())]
         return sorted(rows, key=lambda row: (-row.created, row.id))[:limit]
 

@@ -128,9 +128,11 @@ class PostgresStore:
 
     def list(
         self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
-        tenant: str | None = None, limit: int = 100,
+        tenant: str | None = None, prefix: str = "", limit: int = 100,
     ) -> list[RunRow]:  # fmt: skip
-        rows = self._execute(statements.LIST, state=state, agent=agent, thread=thread, tenant=tenant, limit=limit)
+        rows = self._execute(
+            statements.LIST, state=state, agent=agent, thread=thread, tenant=tenant, prefix=prefix, limit=limit
+        )
         return [_row(row) for row in rows]
 
     def prune(self, *, before: float, limit: int = 1000) -> int:

@@ -143,6 +143,7 @@ LIST = f"""
 SELECT {FIELDS} FROM {{schema}}.runs
 WHERE (%(state)s::text IS NULL OR state = %(state)s) AND (%(agent)s::text IS NULL OR agent = %(agent)s)
     AND (%(thread)s::text IS NULL OR thread = %(thread)s) AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+    AND starts_with(id, %(prefix)s)
 ORDER BY created DESC, id LIMIT %(limit)s
 """
 

@@ -213,15 +213,15 @@ class SQLiteStore:
 
     def list(
         self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
-        tenant: str | None = None, limit: int = 100,
+        tenant: str | None = None, prefix: str = "", limit: int = 100,
     ) -> list[RunRow]:  # fmt: skip
         values = {"state": state, "agent": agent, "thread": thread, "tenant": tenant}
         values = {name: value for name, value in values.items() if value is not None}
-        where = " AND ".join(f"{name} = ?" for name in values) or "1"
+        where = "".join(f" AND {name} = ?" for name in values)
         with self._failing("read"):
             rows = self._connection.execute(
-                f"SELECT {_FIELDS} FROM runs WHERE {where} ORDER BY created DESC, id LIMIT ?",
-                (*values.values(), limit),
+                f"SELECT {_FIELDS} FROM runs WHERE id >= ? AND id < ?{where} ORDER BY created DESC, id LIMIT ?",
+                (prefix, f"{prefix}\U0010ffff", *values.values(), limit),
             )
             return [_row(values) for values in rows]
 

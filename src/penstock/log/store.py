@@ -180,9 +180,9 @@ class Store(Protocol):
 
     def list(
         self, *, state: RunPhase | None = None, agent: str | None = None, thread: str | None = None,
-        tenant: str | None = None, limit: int = 100,
+        tenant: str | None = None, prefix: str = "", limit: int = 100,
     ) -> list[RunRow]:  # fmt: skip
-        """The rows of runs with these properties, the newest first."""
+        """The rows of runs with these properties, whose ids begin with `prefix`, the newest first."""
         ...
 
     def prune(self, *, before: float, limit: int = 1000) -> int:

@@ -1,0 +1,30 @@
+"""Cancels a run that nobody owns, without an agent: nothing is started for it."""
+
+from __future__ import annotations
+
+from penstock.log.bodies import body_of
+from penstock.log.store import Batch, Claim, Store
+from penstock.log.take_up import take_up
+from penstock.run.commands import Emit
+from penstock.run.events import ToolResults
+
+
+def cancel_claimed(store: Store, claim: Claim, why: str) -> bool:
+    """End a run that was claimed: its calls get results that say so. False if another worker owns it by now."""
+    run, owned = take_up(store, claim, {})
+    events = [
+        event
+        for command in run.cancel(why)
+        if isinstance(command, Emit)
+        for event in (command.events if command.log is None else command.log)
+        if not isinstance(event, ToolResults)
+    ]
+    bodies = [body_of(event) for event in events]
+    inputs = [input.number for input in owned.inputs]
+    [is_owner] = store.append([Batch(claim.run_id, claim.epoch, claim.seq, bodies, "over", inputs)], durable=True)
+    return is_owner
+
+
+def release_claimed(store: Store, claim: Claim) -> None:
+    """Give a run that was claimed back, so that another worker can continue it at once."""
+    store.append([Batch(claim.run_id, claim.epoch, claim.seq, (), "ready")], durable=True)
