@@ -37,6 +37,7 @@ from penstock.run.events import ApprovalRequest, EndReason
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.tools.policy import StartPolicy
+from penstock.tools.source import split_sources
 from penstock.tools.tool import tool_table
 from penstock.transport.policy import Retries, Timeouts
 from penstock.wires.shared.request import OPTIONS
@@ -134,10 +135,12 @@ class Agent(Generic[Deps]):
         check_order(model, tools)
         check_types(name=(name, str), instructions=(instructions, str), limits=(limits, Limits),
                     timeouts=(timeouts, Timeouts), retries=(retries, Retries))  # fmt: skip
+        own, sources = split_sources(tools)
         self.config = AgentConfig(
             name=name,
             model=checked_model(model).with_timeouts(timeouts, retries),
-            tools=tool_table(tools),
+            tools=tool_table(own),
+            sources=sources,
             instructions=instructions,
             start=checked_start(start),
             limits=limits or Limits(),
@@ -193,7 +196,7 @@ class Agent(Generic[Deps]):
         from penstock.agent.agent_run import AgentRun
 
         warn_if_blocking("agent.run()", "await agent.arun()")
-        with AgentRun(self._pausing_config, self._new_run(prompt, messages, log), deps) as run:
+        with AgentRun(self._unread_config, self._new_run(prompt, messages, log), deps) as run:
             for _ in run:
                 pass
         return _result(run)
@@ -204,7 +207,7 @@ class Agent(Generic[Deps]):
         """Run to the end in async code. A call that needs approval or is deferred pauses the run."""
         from penstock.agent.agent_run import AsyncAgentRun
 
-        async with AsyncAgentRun(self._pausing_config, self._new_run(prompt, messages, log), deps) as run:
+        async with AsyncAgentRun(self._unread_config, self._new_run(prompt, messages, log), deps) as run:
             async for _ in run:
                 pass
         return _result(run)
@@ -222,8 +225,8 @@ class Agent(Generic[Deps]):
         return AsyncAgentRun(self.config, self._stored_run(stored, key), deps)
 
     @property
-    def _pausing_config(self) -> AgentConfig:
-        return replace(self.config, approvals="pause")
+    def _unread_config(self) -> AgentConfig:
+        return replace(self.config, approvals="pause", is_read=False)
 
     def _stored_run(self, stored: bytes | str, key: Key | None) -> Run:
         from penstock.agent.stored_run import load_run
@@ -290,10 +293,12 @@ class AgentStreamer(Agent[Deps]):
         Returns the history to continue with: `messages`, the response, and the results of its calls. If there are
         results and the agent has a model, it continues with them until the model makes no more calls.
         """
+        from penstock.agent.step_tools import StepTools
         from penstock.agent.token_stream import TokenStream, with_executor
 
         history = [] if messages is None else as_messages(messages)
-        history += await TokenStream(self.config, history, executor, deps).read(tokens)
+        config = await StepTools(self.config).alisted()
+        history += await TokenStream(config, history, executor, deps).read(tokens)
         if isinstance(self.config.model, NoModel) or not history or not history[-1].results:
             return history
         other = copy(self)

@@ -131,7 +131,10 @@ class RunReader(Generic[D]):
         self._driver.decide(call_id, approved, arguments, reason)
 
     def provide(self, call_id: str, value: Any, is_error: bool = False) -> None:
-        """Give the result of a deferred call, from any thread: anything that a tool may return."""
+        """Give the result of a deferred call, or the answer to a question of a tool, from any thread.
+
+        A result is anything that a tool may return. With `is_error` there is none: a question is declined.
+        """
         self._driver.provide(call_id, value, is_error)
 
 

@@ -26,7 +26,7 @@ from penstock.log.store import Input, LostRunError, OwnedRun, StoreError
 from penstock.messages import Message
 from penstock.model.stream import AsyncStream
 from penstock.results import Outcome, failure
-from penstock.run.commands import AskModel, CancelTool, CheckApproval, Command, Emit, StartTool, StopAsking
+from penstock.run.commands import AnswerTool, AskModel, CancelTool, CheckApproval, Command, Emit, StartTool, StopAsking
 from penstock.run.events import Done, RequestKind, StreamEvent
 from penstock.run.machine import Run
 from penstock.run.outbox import MAX_AHEAD, Gate
@@ -55,11 +55,18 @@ class AsyncDriver(Driver):
 
     async def enter(self) -> None:
         """Begin, in async code."""
+        if self._needs_listing and not self._has_begun:
+            try:
+                self._use(await self._step_tools.alisted())
+            except Exception as error:  # noqa: BLE001  # a source of tools may fail in any way
+                self.begin(partial(self._failed, error))
         self.begin()
 
-    def begin(self) -> None:
+    def begin(self, first: Callable[[], list[Command]] | None = None) -> None:
         if self._has_begun:
             return
+        if first is None and self._needs_listing and not self._step_tools.are_listed:
+            raise UsageError("the tools of the run are not listed yet: enter it first, with `async with`")
         try:
             self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
             self._mailbox = mailbox_of(self._loop)
@@ -69,7 +76,7 @@ class AsyncDriver(Driver):
         self._variables = copy_context()
         self._variables.run(self.records.enter)
         self._open_log()
-        self._carry_out(self.run.begin())
+        self._carry_out((first or self.run.begin)())
         self._take_inputs()
         if (seconds := self._seconds_left) is not None:
             self._timers.start("", seconds, partial(self._happened, self._expired))
@@ -98,8 +105,9 @@ class AsyncDriver(Driver):
         self._resolve(call_id, "approval", check, decide)
 
     def provide(self, call_id: str, value: Any, is_error: bool) -> None:
-        check = partial(self.run.expect, call_id, "deferred")
-        self._resolve(call_id, "deferred", check, lambda: self.run.provide(call_id, provided(value, is_error)))
+        kind: RequestKind = "input" if self.run.waits_for(call_id, "input") else "deferred"
+        check = partial(self.run.expect, call_id, kind)
+        self._resolve(call_id, kind, check, lambda: self.run.provide(call_id, provided(value, is_error)))
 
     def say(self, message: Message) -> None:
         self.begin()
@@ -217,7 +225,7 @@ class AsyncDriver(Driver):
         return self._events(reader)
 
     async def _events(self, reader: object) -> AsyncIterator[StreamEvent]:
-        self.begin()
+        await self.enter()
         outbox, line_breaks, callbacks = self._outbox, self.line_breaks, self._config.callbacks
         is_alone = self._is_alone
         has_callbacks = callbacks.are_set and not is_alone
@@ -307,6 +315,8 @@ class AsyncDriver(Driver):
                 case StartTool():
                     if not self._is_cancelled:  # else the loop was too busy yet to cancel the run
                         self._start_tool(command)
+                case AnswerTool():
+                    self._answer_tool(command)
                 case CheckApproval():
                     task = asyncio.create_task(self._check_approval(command), context=self._variables.copy())
                     self._checks.add(task)
@@ -352,6 +362,8 @@ class AsyncDriver(Driver):
         if self._is_cancelled:
             return
         try:
+            if self._config.sources:
+                self._use(await self._step_tools.alisted())
             self._stream = self._config.model.astream(list(messages), **self._request())
             async with self._stream as stream:
                 async for chunks in stream.batches():
@@ -437,6 +449,9 @@ class AsyncDriver(Driver):
             self._inbox.append((key, data))
             self._on_loop(self._take_in)
 
+    def _put_question(self, start: StartTool, question: dict[str, Any], seconds: float) -> None:
+        self._on_loop(partial(self._happened, partial(self._emit_question, start, question, seconds)))
+
     def _take_in(self) -> None:
         self._carry_out(self.run.tool_progress(*self._inbox.popleft()))
 
@@ -458,6 +473,7 @@ class AsyncDriver(Driver):
     def _stop_tool(self, key: str) -> None:
         """Forget a tool that has ended, or cancel it."""
         self._timers.cancel(key)
+        self._close_question(key, "the call has ended")
         if key in self._executions:
             self._executions.pop(key).cancel()
         if key in self._tools:

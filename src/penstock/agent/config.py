@@ -14,6 +14,7 @@ from penstock.model.model import Model
 from penstock.model.text_calls import refuse_rescue
 from penstock.run.limits import Limits
 from penstock.tools.policy import StartPolicy, ToolPolicy
+from penstock.tools.source import ToolSource
 from penstock.tools.tool import Tool
 from penstock.transport.policy import Retries, Timeouts
 
@@ -27,7 +28,10 @@ REPAIRABLE: frozenset[Fault] = frozenset(get_args(Fault)) - {"cut"}
 
 
 class AgentConfig(Struct, frozen=True, kw_only=True):
-    """A model, its tools, and the rules for a run."""
+    """A model, its tools, and the rules for a run.
+
+    `sources` list more tools before each request. A run that is not `is_read` has nobody who could answer a question.
+    """
 
     name: str
     model: Model
@@ -40,6 +44,8 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     separate_text: bool
     callbacks: Callbacks
     options: Mapping[str, Any]
+    sources: tuple[ToolSource, ...] = ()
+    is_read: bool = True
 
     @property
     def policies(self) -> dict[str, ToolPolicy]:

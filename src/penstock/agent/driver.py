@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from penstock.agent.config import AgentConfig
+from penstock.agent.questions import Questions, unanswered
 from penstock.agent.records import RunRecords
+from penstock.agent.step_tools import StepTools
+from penstock.agent.timers import Timers
 from penstock.errors import AlreadyReadError, ArgumentsError, ProviderError, UsageError
 from penstock.events import Error, Text, ToolCall, ToolCallInvalid, ToolCallStart
 from penstock.log import points
@@ -24,7 +29,7 @@ from penstock.log.flusher import RunCallbacks, RunWriter, flusher_of
 from penstock.log.outbox import LoggedOutbox
 from penstock.log.store import Input, LostRunError, OwnedRun, ProvidedResult
 from penstock.results import Outcome, as_outcome
-from penstock.run.commands import AskModel, CheckApproval, Command, StartTool
+from penstock.run.commands import AnswerTool, AskModel, CheckApproval, Command, StartTool
 from penstock.run.events import Decision, Done, Said, StepEnd, StepStart, StreamEvent, ToolEnd, is_chunk
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
@@ -49,6 +54,8 @@ FOLD_SIZE = 50
 class Driver:
     """The state of a run that both drivers share: `SyncDriver` for plain code, `AsyncDriver` for async code."""
 
+    _timers: Timers
+
     def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None = None) -> None:
         self.run = run
         self._owned = owned
@@ -61,6 +68,8 @@ class Driver:
         self._config = config
         self.records = RunRecords(config, "" if owned is None else owned.claim.run_id)
         self._policies = config.policies
+        self._step_tools = StepTools(config)
+        self._questions = Questions()
         self._deps = deps
         self._outbox = Outbox() if owned is None else LoggedOutbox()
         self._variables = copy_context()  # which tools see: those of the code that began the run
@@ -241,6 +250,17 @@ class Driver:
             del options["tool_choice"]  # a model that obeys would call the tool until a limit ends the run
         return {"tools": list(self._config.tools.values()), "system_prompt": self._config.instructions, **options}
 
+    @property
+    def _needs_listing(self) -> bool:
+        """Whether tools must be listed before the run continues: some of its calls are those of a source."""
+        return bool(self._config.sources) and self.run.phase in ("answer", "tools")
+
+    def _use(self, config: AgentConfig) -> None:
+        """Use the tools of this configuration from here on."""
+        if config is not self._config:
+            self._config, self._policies = config, config.policies
+            self.run.tools_listed(self._policies)
+
     def _requires_approval(self, check: CheckApproval) -> bool | Outcome | Awaitable[Any]:
         """Ask the predicate of a tool whether a person must approve a call."""
         policy = self._policies[check.name]
@@ -264,7 +284,43 @@ class Driver:
             step=self.run.step,
             report=report,
             key=f"{self._log.claim.run_id}:{start.key}" if self._log else start.key,
+            ask=partial(self._ask, start),
         )
+
+    def _ask(self, start: StartTool, question: dict[str, Any], seconds: float) -> Future[Outcome]:
+        """Ask the reader what a tool wants to know, from any thread; returns the answer, to wait for."""
+        if not self._config.is_read and self._owned is None:
+            return unanswered("nobody reads this run, so nobody can answer")
+        answer = self._questions.open(start.key)
+        self._put_question(start, question, seconds)
+        return answer
+
+    def _put_question(self, start: StartTool, question: dict[str, Any], seconds: float) -> None:
+        raise NotImplementedError
+
+    def _emit_question(self, start: StartTool, question: dict[str, Any], seconds: float) -> list[Command]:
+        """The commands for a question, and its timer."""
+        if not (commands := self.run.tool_asks(start.key, question)):
+            self._questions.refuse(start.key, "the call has ended, or asks another question")
+        else:
+            late = partial(self._question_late, start, seconds)
+            self._timers.start(f"ask {start.key}", seconds, late)
+        return commands
+
+    def _question_late(self, start: StartTool, seconds: float) -> None:
+        """The time for an answer is over."""
+        self.run.question_closed(start.key)
+        self._outbox.withdraw(start.call_id, "input")
+        self._close_question(start.key, f"no answer came within {seconds:g} seconds")
+
+    def _close_question(self, key: str, why: str) -> None:
+        """The question of a tool is not to be answered any more, if it has one."""
+        self._timers.cancel(f"ask {key}")
+        self._questions.refuse(key, why)
+
+    def _answer_tool(self, command: AnswerTool) -> None:
+        self._timers.cancel(f"ask {command.key}")
+        self._questions.answer(command.key, command.outcome)
 
 
 def _lease_error(log: RunWriter) -> LostRunError:

@@ -222,18 +222,18 @@ class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
             if not self._is_open:
                 await asyncio.to_thread(self._follower.open)
                 self._is_open = True
-                self._drive()
+                await self._drive()
 
     def _begin(self) -> None:
         if not self._is_open:
             raise UsageError("the run has not begun: enter it first, with `async with`, on its loop")
 
-    def _drive(self) -> None:
+    async def _drive(self) -> None:
         """Continue the run, if this process owns it by now."""
         if self.owner is None and self._follower.owned is not None:
             driver = AsyncDriver(self._config, self.run, self._deps, self._follower.owned)
             self.owner = self._prepare(driver)
-            driver.begin()
+            await driver.enter()
 
     def read_events(self, reader: object) -> AsyncIterator[StreamEvent]:
         """The events of the run; the iterator keeps `reader` alive."""
@@ -245,7 +245,7 @@ class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
         try:
             while self._follower.has_more and not self._is_closed:
                 events = await asyncio.to_thread(self._follower.next_events)
-                self._drive()
+                await self._drive()
                 for event in map(self._line_broken, events):
                     if isawaitable(result := self._config.callbacks.call(event)):
                         await result

@@ -27,7 +27,7 @@ from penstock.log.store import Input, LostRunError, OwnedRun, StoreError
 from penstock.messages import Message
 from penstock.model.stream import Stream
 from penstock.results import Outcome, failure
-from penstock.run.commands import AskModel, CancelTool, CheckApproval, Command, Emit, StartTool, StopAsking
+from penstock.run.commands import AnswerTool, AskModel, CancelTool, CheckApproval, Command, Emit, StartTool, StopAsking
 from penstock.run.events import Done, RequestKind, StreamEvent
 from penstock.run.machine import Run
 from penstock.run.outbox import Gate
@@ -58,11 +58,20 @@ class SyncDriver(Driver):
         self._variables.run(self.records.enter)
         self._tools.loop.attach()
         self._open_log()
+        begin = self._listed_begin() if self._needs_listing else self.run.begin
         with self.lock:
-            self._carry_out(self.run.begin())
+            self._carry_out(begin())
             self._take_inputs()
             if (seconds := self._seconds_left) is not None:
                 self._timers.start("", seconds, partial(self._happened, self._expired))
+
+    def _listed_begin(self) -> Callable[[], list[Command]]:
+        """List the tools of a run that continues; returns how it does."""
+        try:
+            self._use(self._step_tools.listed())
+        except Exception as error:  # noqa: BLE001  # a source of tools may fail in any way
+            return partial(self._failed, error)
+        return self.run.begin
 
     def cancel(self, why: str) -> None:
         with self.lock:
@@ -73,7 +82,8 @@ class SyncDriver(Driver):
         self._resolve(call_id, "approval", lambda: self.run.decide(call_id, approved, arguments, reason))
 
     def provide(self, call_id: str, value: Any, is_error: bool) -> None:
-        self._resolve(call_id, "deferred", lambda: self.run.provide(call_id, provided(value, is_error)))
+        kind: RequestKind = "input" if self.run.waits_for(call_id, "input") else "deferred"
+        self._resolve(call_id, kind, lambda: self.run.provide(call_id, provided(value, is_error)))
 
     def say(self, message: Message) -> None:
         self.begin()
@@ -264,6 +274,8 @@ class SyncDriver(Driver):
                     self._hold(partial(self._reached, command))
                 case StartTool():
                     due += self._start_tool(command)
+                case AnswerTool():
+                    self._answer_tool(command)
                 case CheckApproval():
                     due += self._check_approval(command)
                 case CancelTool():
@@ -304,6 +316,10 @@ class SyncDriver(Driver):
 
     def _read_response(self, messages: tuple[Message, ...]) -> None:
         run, outbox = self.run, self._outbox
+        if self._config.sources:
+            config = self._step_tools.listed()
+            with self.lock:
+                self._use(config)
         response = self._config.model.stream(list(messages), **self._request())
         with self.lock:
             if run.is_over or self._is_left:
@@ -386,6 +402,13 @@ class SyncDriver(Driver):
                     return
             time.sleep(PAUSE)
 
+    def _put_question(self, start: StartTool, question: dict[str, Any], seconds: float) -> None:
+        self._happened(partial(self._emit_question, start, question, seconds))
+
+    def _question_late(self, start: StartTool, seconds: float) -> None:
+        with self.lock:
+            super()._question_late(start, seconds)
+
     async def _room(self, key: str) -> None:
         """Wait until the reader has caught up, for an async tool."""
         while self._outbox.is_full and self._tools.is_running(key):  # noqa: ASYNC110  # another thread reads
@@ -403,6 +426,7 @@ class SyncDriver(Driver):
     def _stop_tool(self, key: str) -> None:
         """Forget a tool that has ended, or cancel it."""
         self._timers.cancel(key)
+        self._close_question(key, "the call has ended")
         self._tools.cancel(key)
 
 

@@ -13,6 +13,7 @@ from penstock.cli.kept_file import HistoryFile, KeptFile
 from penstock.cli.model_options import command_message, is_local_server_down
 from penstock.cli.questions import ask_approval, ask_result, call_text, print_title, prompt_lines
 from penstock.cli.screen.output import Format, run_output
+from penstock.cli.screen.run_log import NEEDS
 from penstock.cli.screen.terminal import escape
 from penstock.errors import UsageError
 from penstock.messages import Message
@@ -132,6 +133,8 @@ class AgentConversation:
         try:
             with run, run_output(self._format) as print_event:
                 for event in run:
+                    if isinstance(event, ApprovalRequest) and event.kind == "input":  # while its tool is running
+                        run.provide(event.call_id, "questions of tools cannot be answered here", is_error=True)
                     if not (self._has_person and isinstance(event, Done) and event.reason == "paused"):
                         print_event(event, time.monotonic())  # a pause is not shown if the person is asked next
         except KeyboardInterrupt:
@@ -166,7 +169,7 @@ def _apply(run: AgentRun, request: ApprovalRequest, answer: Answer) -> None:
 
 
 def _need(request: ApprovalRequest) -> str:
-    return "approval" if request.kind == "approval" else "its result"
+    return NEEDS[request.kind]
 
 
 def exit_code(done: Done | None, error: BaseException | None) -> int:

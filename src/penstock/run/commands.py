@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.messages import Message
+from penstock.results import Outcome
 from penstock.run.events import LogEvent, StreamEvent
 
 
@@ -49,6 +50,13 @@ class CheckApproval(Struct, frozen=True):
     is_in_text: bool = False
 
 
+class AnswerTool(Struct, frozen=True):
+    """Pass the answer to a tool that asked a question."""
+
+    key: str
+    outcome: Outcome
+
+
 class CancelTool(Struct, frozen=True):
     """Cancel a tool, if it is still running; its result is not needed any more."""
 
@@ -70,8 +78,8 @@ class Emit(Struct, frozen=True):
         return self.events if self.log is None else self.log
 
 
-Command = AskModel | StopAsking | StartTool | CheckApproval | CancelTool | Emit
-Output = StreamEvent | AskModel | StopAsking | StartTool | CheckApproval | CancelTool
+Command = AskModel | StopAsking | StartTool | CheckApproval | AnswerTool | CancelTool | Emit
+Output = StreamEvent | AskModel | StopAsking | StartTool | CheckApproval | AnswerTool | CancelTool
 """What an input to the run leads to: an event, or a command."""
 
 
@@ -87,7 +95,7 @@ def sort_outputs(outputs: list[Output], events: list[StreamEvent], commands: lis
     """Append the events and the commands to their lists."""
     for output in outputs:
         match output:
-            case AskModel() | StopAsking() | StartTool() | CheckApproval() | CancelTool():
+            case AskModel() | StopAsking() | StartTool() | CheckApproval() | AnswerTool() | CancelTool():
                 commands.append(output)
             case _:
                 events.append(output)

@@ -12,7 +12,7 @@ from penstock.messages import Message, ToolResult
 
 EndReason = Literal["answered", "length", "refused", "cut", "error", "limit", "cancelled", "paused"]
 ToolEnding = Literal["done", "failed", "declined", "cancelled", "discarded"]
-RequestKind = Literal["approval", "deferred"]
+RequestKind = Literal["approval", "deferred", "input"]
 
 
 class StepStart(Event, frozen=True, tag="step_start"):
@@ -94,8 +94,11 @@ class ToolResults(Event, frozen=True, tag="tool_results"):
 
 
 class ApprovalRequest(Event, frozen=True, tag="approval_request"):
-    """A call waits: for a decision (`approval`, see `run.decide`) or for its result from elsewhere (`deferred`, see
-    `run.provide`)."""
+    """A call waits: for a decision (`approval`, see `run.decide`), for its result from elsewhere (`deferred`, see
+    `run.provide`), or, while its tool runs, for the answer to a question (`input`, see `run.provide`).
+
+    Of a question, `arguments` is the question itself: for an MCP server its `message` and the `schema` of the answer.
+    """
 
     call_id: str
     name: str

@@ -45,12 +45,20 @@ class Execution(Struct):
     result: ToolResult | None = None
     ending: ToolEnding = "done"
     data: Any = None  # for the program; not stored
+    question: dict[str, Any] | None = None  # that its tool asks while it runs; not stored
+
+    @property
+    def request_kind(self) -> RequestKind:
+        """What a call that waits is waiting for."""
+        if self.question is not None:
+            return "input"
+        return "deferred" if self.state == "deferred" else "approval"
 
     @property
     def request(self) -> ApprovalRequest:
         """The event for a call that waits."""
-        kind: RequestKind = "deferred" if self.state == "deferred" else "approval"
-        return ApprovalRequest(self.call_id, self.name, deep_copy(self.arguments), kind)
+        content = self.arguments if self.question is None else self.question
+        return ApprovalRequest(self.call_id, self.name, deep_copy(content), self.request_kind)
 
     @property
     def end(self) -> ToolEnd:

@@ -6,6 +6,7 @@ Executions are added, removed and change their state here and nowhere else, so t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from penstock.results import Outcome
 from penstock.run.events import ToolEnd, ToolEnding
@@ -37,7 +38,7 @@ class ExecutionTable:
 
     @property
     def waiting(self) -> Mapping[str, Execution]:
-        """The calls that wait for a decision or for their result from elsewhere, by call id."""
+        """The calls that wait for a decision, a result from elsewhere or the answer to a question, by call id."""
         return self._waiting
 
     @property
@@ -80,7 +81,13 @@ class ExecutionTable:
         self._unindex(execution)
         self._counts[execution.state] -= 1
         self._counts[state] += 1
-        execution.state = state
+        execution.state, execution.question = state, None
+        self._index(execution)
+
+    def ask(self, execution: Execution, question: dict[str, Any] | None) -> None:
+        """The tool of a running execution asks this; None if the question was answered or withdrawn."""
+        self._unindex(execution)
+        execution.question = question
         self._index(execution)
 
     def finish(self, execution: Execution, outcome: Outcome, ending: ToolEnding | None = None) -> ToolEnd:
@@ -90,7 +97,7 @@ class ExecutionTable:
         return execution.end
 
     def _index(self, execution: Execution) -> None:
-        if execution.state in ("approval", "deferred"):
+        if execution.state in ("approval", "deferred") or execution.question is not None:
             self._waiting[execution.call_id] = execution
 
     def _unindex(self, execution: Execution) -> None:

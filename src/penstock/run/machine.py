@@ -21,7 +21,7 @@ repaired arguments for its fault, and then only after the turn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from penstock.errors import UsageError
@@ -39,6 +39,7 @@ from penstock.jsontext.values import deep_copy
 from penstock.messages import Message
 from penstock.results import Outcome
 from penstock.run.commands import (
+    AnswerTool,
     AskModel,
     CancelTool,
     Command,
@@ -64,6 +65,7 @@ from penstock.run.events import (
     is_chunk,
 )
 from penstock.run.state import RunState, calls_of, discarded_result
+from penstock.tools.policy import ToolPolicy
 from penstock.turn import Turn
 
 ENDS: dict[str, tuple[EndReason, str]] = {
@@ -101,6 +103,11 @@ class Run(RunState):
                 return as_commands(outputs + self._after(self.executions.release()))
             case "over":
                 return [Emit([self.done(*self.ending)], [])]
+
+    def tools_listed(self, policies: Mapping[str, ToolPolicy]) -> None:
+        """The tools for the next request are known; no tool of an earlier step is running."""
+        self.rules.policies.clear()
+        self.rules.policies.update(policies)
 
     def chunks(self, chunks: list[StreamChunk]) -> list[Command]:
         """The model sent these chunks: all that one read of the network has brought."""
@@ -163,6 +170,20 @@ class Run(RunState):
         execution = self.executions.table.running(key)
         return [Emit([ToolProgress(key, execution.call_id, execution.name, data)])] if execution else []
 
+    def tool_asks(self, key: str, question: dict[str, Any]) -> list[Command]:
+        """A tool asks a question, and waits for the answer (`provide`)."""
+        execution = self.executions.table.running(key)
+        if execution is None or execution.question is not None:
+            return []
+        self.executions.table.ask(execution, question)
+        return [Emit([execution.request])]
+
+    def question_closed(self, key: str) -> None:
+        """A tool no longer waits for an answer."""
+        execution = self.executions.table.running(key)
+        if execution is not None and execution.question is not None:
+            self.executions.table.ask(execution, None)
+
     def tool_done(self, key: str, outcome: Outcome) -> list[Command]:
         """An execution ended."""
         return as_commands(self._after(self.executions.done(key, outcome))) if self.phase != "over" else []
@@ -180,7 +201,11 @@ class Run(RunState):
         return as_commands(self._after([decision, *self.executions.decide(call_id, approved, arguments, reason)]))
 
     def provide(self, call_id: str, outcome: Outcome) -> list[Command]:
-        """The result of a deferred call has come."""
+        """The result of a deferred call has come, or the answer to the question of a tool."""
+        if self.waits_for(call_id, "input"):
+            key = self.executions.table.waiting[call_id].key
+            self.question_closed(key)
+            return [AnswerTool(key, outcome)]
         self.expect(call_id, "deferred")
         return as_commands(self._after(self.executions.provide(call_id, outcome)))
 

@@ -151,6 +151,8 @@ class Replay:
 
     def _wait(self, request: ApprovalRequest) -> None:
         run = self._run
+        if request.kind == "input":
+            return  # a question of a tool ends with its process
         for execution in run.executions.table:
             if execution.call_id == request.call_id and execution.state == "held":
                 run.executions.table.set_state(execution, request.kind)

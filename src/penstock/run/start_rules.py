@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -19,9 +18,12 @@ from penstock.tools.policy import ToolPolicy
 
 
 class RunRules(Struct, frozen=True):
-    """The rules of a run: the policies of its tools, its limits, and the faults with which a call still runs."""
+    """The rules of a run: the policies of its tools, its limits, and the faults with which a call still runs.
 
-    policies: Mapping[str, ToolPolicy]
+    The policies may change between steps, with the tools.
+    """
+
+    policies: dict[str, ToolPolicy]
     limits: Limits = Limits()
     run_repaired: frozenset[Fault] = frozenset()
 

@@ -47,7 +47,7 @@ class RunState:
         self.output = ""
         self.error: Error | None = None
         self.ending: tuple[EndReason, str] = ("answered", "")
-        self.rules = RunRules(policies, limits or Limits(), frozenset(run_repaired))
+        self.rules = RunRules(dict(policies), limits or Limits(), frozenset(run_repaired))
         self.tally = Tally()
         self.numbering = RunNumbering(self.messages)
         self.builder = TurnBuilder()
@@ -93,7 +93,7 @@ class RunState:
 
     @property
     def waiting(self) -> list[ApprovalRequest]:
-        """The calls that wait for a decision or for their result from elsewhere."""
+        """The calls that wait for a decision, for their result from elsewhere or for the answer to a question."""
         return [execution.request for execution in list(self.executions.table.waiting.values())]
 
     @property
@@ -107,14 +107,14 @@ class RunState:
         )
 
     def waits_for(self, call_id: str, kind: RequestKind) -> bool:
-        """Whether the call with this id waits for a decision, or for its result from elsewhere."""
+        """Whether the call with this id waits for that."""
         execution = self.executions.table.waiting.get(call_id)
-        return execution is not None and execution.state == kind
+        return execution is not None and execution.request_kind == kind
 
     def expect(self, call_id: str, kind: RequestKind) -> None:
         """Raise a `UsageError` unless the call with this id waits for that."""
         if not self.waits_for(call_id, kind):
-            missing = "a decision" if kind == "approval" else "a result from elsewhere"
+            missing = "a decision" if kind == "approval" else "a result or an answer"
             waiting = ", ".join(f"{request.call_id} ({request.kind})" for request in self.waiting) or "none"
             raise UsageError(f"no call with the id {call_id!r} waits for {missing}; waiting: {waiting}")
 
@@ -236,7 +236,7 @@ class RunState:
 def _to_store(execution: Execution) -> Execution:
     """A copy for `dump`: without the program's data, and as not started if its start was not read."""
     state = "ready" if execution.state in ("checking", "starting") else execution.state
-    return msgspec.structs.replace(execution, data=None, state=state)
+    return msgspec.structs.replace(execution, data=None, question=None, state=state)
 
 
 def _calls(messages: list[Message]) -> list[ToolCall | ToolCallInvalid]:

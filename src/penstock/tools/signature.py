@@ -45,6 +45,11 @@ def _never() -> bool:
     return False
 
 
+def _no_answer(question: dict[str, Any], seconds: float) -> Any:
+    """The default of `Context.ask`."""
+    raise UsageError("nobody can be asked here: the tool is not called by a run")
+
+
 class Context(Struct, Generic[Deps], frozen=True, eq=False):
     """The run that a tool is called in. A parameter with this annotation gets it; the model does not see it.
 
@@ -53,6 +58,10 @@ class Context(Struct, Generic[Deps], frozen=True, eq=False):
     call. `key` identifies the execution: it is the same if the tool runs again after its process ended, so that a
     service can recognize a request that it has had. A plain function cannot be stopped from outside: one that takes
     long asks `is_cancelled` now and then.
+
+    `ask` asks whoever reads the run, in an `approval_request` of the kind `input`, and returns a
+    `concurrent.futures.Future` of the answer (`run.provide`), an `Outcome`. It raises if no answer comes within the
+    seconds, or nobody reads the run. A call asks one question at a time.
     """
 
     deps: Deps
@@ -62,6 +71,7 @@ class Context(Struct, Generic[Deps], frozen=True, eq=False):
     report: Callable[[Any], None] = _ignore
     cancelled: Callable[[], bool] = _never
     key: str = ""
+    ask: Callable[[dict[str, Any], float], Any] = _no_answer
 
     @property
     def is_cancelled(self) -> bool:

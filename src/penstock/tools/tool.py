@@ -343,7 +343,7 @@ def tool_table(tools: Iterable[Any] | None) -> dict[str, Tool[..., Any]]:
         name = f"hosted:{len(table)}" if one.is_hosted else one.name
         if name in table:
             raise UsageError(
-                f"two tools have the name {name!r}: {_origin(table[name])} and {_origin(one)}; rename one of them"
+                f"two tools have the name {name!r}: {origin_of(table[name])} and {origin_of(one)}; rename one of them"
             )
         table[name] = one
     return table
@@ -351,7 +351,7 @@ def tool_table(tools: Iterable[Any] | None) -> dict[str, Tool[..., Any]]:
 
 def _bound_method(method: Tool[..., Any]) -> Tool[..., Any]:
     if method.is_method:
-        raise UsageError(f"{_origin(method)} is an unbound method: pass the method of an object")
+        raise UsageError(f"{origin_of(method)} is an unbound method: pass the method of an object")
     return method
 
 
@@ -362,5 +362,6 @@ def _instance(kind: type) -> Any:
         raise UsageError(f"{kind.__qualname__} cannot be created without arguments: pass an instance") from error
 
 
-def _origin(one: Tool[..., Any]) -> str:
+def origin_of(one: Tool[..., Any]) -> str:
+    """Where a tool comes from, for a message."""
     return f"the declaration of {one.name!r}" if one.is_deferred else label_of(one.__wrapped__)

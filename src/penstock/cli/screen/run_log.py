@@ -29,6 +29,7 @@ from penstock.run.events import (
     ApprovalRequest,
     Decision,
     Done,
+    RequestKind,
     Said,
     StepEnd,
     StepStart,
@@ -41,6 +42,8 @@ from penstock.run.events import (
 
 _LIMIT = 2000
 _INDENT = " " * 19
+NEEDS: dict[RequestKind, str] = {"approval": "approval", "deferred": "its result", "input": "an answer"}
+"""What a call waits for, by the kind of its request."""
 
 
 class RunLog:
@@ -95,7 +98,7 @@ def _run_line(event: StreamEvent) -> tuple[str, str] | None:
             label = "result" if event.ending == "done" else event.ending
             return label, f"{event.result.name}: {event.result.text}"
         case ApprovalRequest():
-            return "waits", f"{event.name} for {'approval' if event.kind == 'approval' else 'its result'}"
+            return "waits", f"{event.name} for {NEEDS[event.kind]}"
         case Decision():
             return "decided", f"{'approved' if event.approved else 'declined'} {event.call_id}"
         case Said():

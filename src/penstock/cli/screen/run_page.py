@@ -14,6 +14,7 @@ from penstock.run.events import (
     ApprovalRequest,
     Decision,
     Done,
+    RequestKind,
     Said,
     StepEnd,
     StepStart,
@@ -28,6 +29,11 @@ from penstock.run.events import (
 PHASES: dict[ToolEnding, Phase] = {
     "done": "done", "failed": "failed", "declined": "failed", "cancelled": "void", "discarded": "void",
 }  # fmt: skip
+WAITS: dict[RequestKind, str] = {
+    "approval": "waits for your approval",
+    "deferred": "waits for its result from elsewhere",
+    "input": "asks a question",
+}
 
 
 class RunPage(Page[StreamEvent]):
@@ -61,9 +67,7 @@ class RunPage(Page[StreamEvent]):
                 self._tool_end(event, now)
             case ApprovalRequest():
                 card = self._card_by_id(event.call_id, event.name, event.arguments)
-                is_approval = event.kind == "approval"
-                message = "waits for your approval" if is_approval else "waits for its result from elsewhere"
-                card.progress = Progress("asking", message=message)
+                card.progress = Progress("asking", message=WAITS[event.kind])
             case Done():
                 self._done(event)
             case Decision() | Said() | ToolResults():

@@ -1,0 +1,129 @@
+"""Tools that ask questions while they run: requests of the kind `input`, answered with `run.provide`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import penstock.log
+from penstock.errors import UsageError
+from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd, decode, encode
+from penstock.runs.runs import Runs
+from penstock.testing import Reply, call
+from penstock.tools.tool import Context, tool
+from tests.leaks import nothing_is_left  # noqa: F401
+from tests.runs import SOON, check_history, drive, made, streaming, sync_and_async, texts_of
+
+REPLIES = (Reply(call("book", {})), Reply("Done."))
+
+
+def text_of(answer: Any) -> str:
+    return f"{'declined' if answer.is_error else 'booked'} {answer.data}"
+
+
+@tool
+async def book(context: Context, seconds: float = SOON) -> str:
+    """Book a seat."""
+    return text_of(await asyncio.wrap_future(context.ask({"message": "Which seat?"}, seconds)))
+
+
+@tool(name="book")
+def plain_book(context: Context, seconds: float = SOON) -> str:
+    """Book a seat."""
+    return text_of(context.ask({"message": "Which seat?"}, seconds).result())
+
+
+both_tools = pytest.mark.parametrize("booking", [book, plain_book], ids=["async tool", "plain tool"])
+
+
+@sync_and_async
+@both_tools
+def test_a_tool_gets_the_answer_of_the_reader(mode: str, booking: Any) -> None:
+    requests: list[ApprovalRequest] = []
+
+    def answer(running: Any, event: StreamEvent) -> None:
+        if isinstance(event, ApprovalRequest):
+            requests.append(event)
+            assert running.waiting == [event]
+            running.provide(event.call_id, {"seat": 4})
+            with pytest.raises(UsageError, match="waits for a result or an answer"):
+                running.provide(event.call_id, {"seat": 5})
+
+    events, running = drive(streaming(made(REPLIES, booking)), mode, answer)
+    assert [(one.kind, one.name, one.arguments) for one in requests] == [("input", "book", {"message": "Which seat?"})]
+    assert texts_of(running.messages) == ["booked {'seat': 4}"]
+    check_history(running.messages)
+    assert all(decode(encode(event)) == event for event in events)
+
+
+@sync_and_async
+def test_a_question_that_is_declined_is_an_error_for_the_tool(mode: str) -> None:
+    def decline(running: Any, event: StreamEvent) -> None:
+        if isinstance(event, ApprovalRequest):
+            running.provide(event.call_id, "no", is_error=True)
+
+    _, running = drive(streaming(made(REPLIES, book)), mode, decline)
+    assert texts_of(running.messages) == ["declined no"]
+
+
+@sync_and_async
+@both_tools
+def test_a_question_without_an_answer_ends_after_its_time(mode: str, booking: Any) -> None:
+    requests: list[ApprovalRequest] = []
+
+    def keep(running: Any, event: StreamEvent) -> None:
+        requests.extend([event] if isinstance(event, ApprovalRequest) else [])
+        if isinstance(event, ToolEnd):
+            assert running.waiting == []
+            with pytest.raises(UsageError):
+                running.provide(requests[0].call_id, "too late")
+
+    replies = (Reply(call("book", {"seconds": 0.01})), Reply("Done."))
+    _, running = drive(streaming(made(replies, booking)), mode, keep)
+    assert texts_of(running.messages) == ["no answer came within 0.01 seconds"]
+
+
+@sync_and_async
+@both_tools
+def test_a_run_that_nobody_reads_refuses_the_question_at_once(mode: str, booking: Any) -> None:
+    agent = made((Reply(call("book", {"seconds": 1000})), Reply("Done.")), booking)
+    result = agent.run("Go.") if mode == "sync" else asyncio.run(agent.arun("Go."))
+    assert texts_of(result.messages) == ["nobody reads this run, so nobody can answer"]
+
+
+@sync_and_async
+@both_tools
+def test_cancel_ends_a_question(mode: str, booking: Any) -> None:
+    def cancel(running: Any, event: StreamEvent) -> None:
+        if isinstance(event, ApprovalRequest):
+            running.cancel()
+
+    _, running = drive(streaming(made(REPLIES, booking)), mode, cancel)
+    assert running.finish_reason == "cancelled"
+    check_history(running.messages)
+
+
+def test_another_process_answers_through_the_log() -> None:
+    store = penstock.log.memory()
+    agent = made(REPLIES, book, name="travel")
+    runs = Runs(store, {"travel": agent})
+    run_id = runs.start("travel", "Go.")
+
+    async def main() -> None:
+        driving = asyncio.create_task(runs.adrive(run_id))
+        async for _, event in runs.afollow(run_id):
+            if isinstance(event, ApprovalRequest):
+                assert event.kind == "input"
+                runs.provide(run_id, event.call_id, {"seat": 7})
+        await driving
+
+    asyncio.run(asyncio.wait_for(main(), SOON))
+    ends = [event for _, event in runs.follow(run_id) if isinstance(event, ToolEnd)]
+    assert [end.result.text for end in ends] == ["booked {'seat': 7}"]
+
+
+def test_a_context_without_a_run_has_nobody_to_ask() -> None:
+    with pytest.raises(UsageError, match="nobody can be asked"):
+        Context(deps=None).ask({}, 1.0)
