@@ -72,3 +72,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(
             f"{streams} damaged streams on every wire tried, and {counts['fuzzed runs']} random runs"
         )
+    if boundaries := counts["boundaries"]:
+        terminalreporter.write_line(
+            f"runs rebuilt from their logs at {boundaries} boundaries between two inputs, and crashed at "
+            f"{counts['crashes']} of them"
+        )

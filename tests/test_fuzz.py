@@ -31,8 +31,11 @@ def test_the_laws_hold_for_damaged_streams(wire: str, record_property: Any) -> N
 
 
 def test_the_laws_hold_for_random_runs(record_property: Any) -> None:
-    found, count = runs.first_failures(range(RUNS))
-    record_property("fuzzed runs", count)
+    found, counts = runs.first_failures(range(RUNS))
+    record_property("fuzzed runs", counts["runs"])
+    record_property("boundaries", counts["boundaries"])
+    record_property("crashes", counts["crashes"])
+    assert counts["crashes"] > RUNS / 2
     new = [runs.explain(script, name) for name, script in found.items() if name not in KNOWN_OF_RUNS]
     assert not new, "\n".join(new)
     mended = [name for name, known in KNOWN_OF_RUNS.items() if known.wires and name not in found]

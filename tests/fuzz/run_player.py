@@ -42,6 +42,7 @@ class Player:
         self.run.is_logged = script.is_logged
         self.log: list[LogEvent] = [RunStart((user("Go."),), "agent"), Taken(1, "first")]
         self.boundaries = 0  # at which the run was rebuilt
+        self.crashes = 0  # at which it died, and was continued to its end
         self.watch = Watch(script)
         self.inputs: list[str] = []
         self.outbox = Outbox()
@@ -57,6 +58,11 @@ class Player:
             if self.watch.is_over:
                 break
             self.step(move)
+        self.end()
+        self.after_the_end()
+
+    def end(self) -> None:
+        """Brings the run to its end, and checks it."""
         for _ in range(2_000):
             if self.watch.is_over:
                 break
@@ -64,7 +70,6 @@ class Player:
         else:
             raise Broken("a run ends", self.run.phase)
         self.watch.over(self.run)
-        self.after_the_end()
 
     def step(self, move: Move) -> None:
         """One input: a legal one, which the move picks."""
@@ -101,7 +106,7 @@ class Player:
         if self.outbox.items or self.outbox.unread_events:
             self.read(100)
         elif self.chunks is not None:
-            self.feed(100)
+            self.feed(self.script.read_size)
         elif self.running:
             self.end_tool(next(iter(self.running)), 0)
         elif self.run.waiting:
@@ -232,20 +237,29 @@ class Player:
 
     def die(self) -> None:
         """The process dies; another one continues with what was stored."""
+        if self.script.is_logged:
+            self.take_over()
+            return
         self.fold()
         stored = self.run.dump()
-        self.watch.die()
-        self.outbox = Outbox()
-        self.chunks, self.running, self.unit = None, {}, iter(())
-        if self.script.is_logged:
-            self.log.append(Taken(self.watch.deaths + 1, "another"))
-            self.run = self.rebuilt()
-            self.take("taken over", self.run.begin())
-            return
+        self.forget()
         self.run = Run.load(stored, self.script.policies, self.script.limits, self.script.run_repaired)
         if _state(self.run.dump()) != _state(stored):
             raise Broken("a stored run is the same when it is loaded", stored)
         self.take("stored, loaded, begin", self.run.begin())
+
+    def take_over(self) -> None:
+        """The process dies; another one continues with the log."""
+        self.forget()
+        self.log.append(Taken(self.watch.deaths + 1, "another"))
+        self.run = self.rebuilt()
+        self.take("taken over", self.run.begin())
+
+    def forget(self) -> None:
+        """What dies with the process."""
+        self.watch.die()
+        self.outbox = Outbox()
+        self.chunks, self.running, self.unit = None, {}, iter(())
 
     def rebuilt(self) -> Run:
         """The run as another process rebuilds it from the log."""

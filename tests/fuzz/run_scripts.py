@@ -59,6 +59,8 @@ class Script(Struct, frozen=True):
     run_repaired: list[Fault] = []
     is_prompt: bool = True  # the reader reads each event at once
     is_logged: bool = False  # the run has a log, from which it is rebuilt
+    has_crashes: bool = False  # at each boundary between two inputs, a copy of the run dies and is continued
+    read_size: int = 100  # how many chunks come at once after the last move
 
 
 def make_script(seed: int) -> Script:
@@ -80,6 +82,7 @@ def make_script(seed: int) -> Script:
         repaired,
         is_prompt=seed % 2 == 0,
         is_logged=seed % 4 >= 2,
+        has_crashes=seed % 16 in (2, 3),
     )
 
 

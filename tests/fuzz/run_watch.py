@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import penstock
@@ -61,6 +62,12 @@ class Watch:
         self.closed: set[tuple[int, str, str]] = set()  # block, name and arguments of calls whose arguments have closed
         self.dead: dict[int, ToolCallInvalid] = {}  # by block
         self.steps: dict[int, str] = {}  # how the answer of each step ended
+
+    def fork(self) -> Watch:
+        """A copy, which sees something else from now on."""
+        other = Watch(self.script)
+        vars(other).update({name: copy(value) for name, value in vars(self).items() if name != "script"})
+        return other
 
     @property
     def is_over(self) -> bool:

@@ -18,20 +18,26 @@ import msgspec
 
 from penstock.events import StreamChunk, ToolCall, ToolCallClosed, ToolCallDelta, ToolCallStart
 from tests.fuzz.known import KNOWN_OF_RUNS
+from tests.fuzz.run_crashes import CrashingPlayer
 from tests.fuzz.run_player import Player
 from tests.fuzz.run_scripts import Script, make_script
 from tests.fuzz.run_watch import Broken
 
 
-def broken_property(script: Script) -> tuple[str, str, list[str]] | None:
+def broken_property(script: Script, counts: Counter[str] | None = None) -> tuple[str, str, list[str]] | None:
     """The property that does not hold for a script, what was seen, and the inputs up to there."""
-    player = Player(script)
+    player = CrashingPlayer(script) if script.has_crashes else Player(script)
     try:
         player.play()
     except Broken as broken:
         return broken.name, broken.seen, player.inputs
     except Exception:  # noqa: BLE001  # that is what is looked for
         return "never raises", traceback.format_exc(limit=-5), player.inputs
+    finally:
+        if counts is not None:
+            counts["runs"] += 1
+            counts["boundaries"] += player.boundaries
+            counts["crashes"] += player.crashes
     return None
 
 
@@ -78,16 +84,18 @@ def _is_orderly(chunks: list[StreamChunk]) -> bool:
 # Many scripts.
 
 
-def first_failures(seeds: Iterable[int]) -> tuple[dict[str, Script], int]:
-    """The first script for each property that does not hold, and how many scripts were tried."""
+def first_failures(seeds: Iterable[int]) -> tuple[dict[str, Script], Counter[str]]:
+    """The first script for each property that does not hold.
+
+    And how many runs were tried, how many boundaries between two inputs, and how many crashes.
+    """
     found: dict[str, Script] = {}
-    count = 0
+    counts = Counter[str]()
     for seed in seeds:
         script = make_script(seed)
-        count += 1
-        if broken := broken_property(script):
+        if broken := broken_property(script, counts):
             found.setdefault(broken[0], script)
-    return found, count
+    return found, counts
 
 
 def explain(script: Script, name: str) -> str:
@@ -117,11 +125,11 @@ def main() -> None:
 
 def fuzz(seconds: float) -> bool:
     """Tries runs until the time is over; returns whether a property did not hold that is not known to be broken."""
-    start, seed, count = time.monotonic(), random.randrange(2**40), 0
+    start, seed, counts = time.monotonic(), random.randrange(2**40), Counter[str]()
     known, reported = Counter[str](), set[str]()
     while time.monotonic() - start < seconds:
-        count += 1
-        found, _ = first_failures([seed])
+        found, tried = first_failures([seed])
+        counts += tried
         for name, script in found.items():
             if name in KNOWN_OF_RUNS:
                 known[name] += 1
@@ -131,7 +139,10 @@ def fuzz(seconds: float) -> bool:
                 sys.stdout.flush()
         seed += 1
     sys.stdout.writelines(f"known: {name} ({times} times)\n" for name, times in sorted(known.items()))
-    sys.stdout.write(f"{count} runs tried, {len(reported)} new faults\n")
+    sys.stdout.write(
+        f"{counts['runs']} runs tried, rebuilt at {counts['boundaries']} boundaries between two inputs, "
+        f"crashed and continued at {counts['crashes']}, {len(reported)} new faults\n"
+    )
     return bool(reported)
 
 
