@@ -4,6 +4,7 @@
 # names one.
 PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
 FUZZ_SECONDS ?= 60
+CHAOS_SECONDS ?= 600
 PORT ?= 8000
 PYTEST_ARGS ?=
 
@@ -24,7 +25,7 @@ say = @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo picture site site-serve test quick test-all pytest check format fuzz soak walk bench clean
+.PHONY: help demo picture site site-serve test quick test-all pytest check format fuzz chaos soak walk bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -91,6 +92,9 @@ fuzz: $(FUZZ) ## damaged streams, random runs, changed states, and the atheris t
 	    $(BIN)/python $$target -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=.fuzz/$$name/ .fuzz/$$name/corpus \
 	        || exit 1; \
 	done
+
+chaos: $(DEV) ## kill and freeze workers of runs on SQLite and PostgreSQL for CHAOS_SECONDS (600), and print what was seen
+	@$(BIN)/python -m tests.chaos --seconds $(CHAOS_SECONDS)
 
 soak: $(DEV) ## 10,000 runs in one process, a tenth of them interrupted: nothing grows, nothing is left
 	@$(BIN)/python -m tests.soak

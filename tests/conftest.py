@@ -11,6 +11,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -71,6 +72,15 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if streams := counts["fuzzed streams"]:
         terminalreporter.write_line(
             f"{streams} damaged streams on every wire tried, and {counts['fuzzed runs']} random runs"
+        )
+    times = [
+        seconds for report in reports for name, values in report.user_properties if name == "takeover times"
+        for seconds in values
+    ]  # fmt: skip
+    if times:
+        terminalreporter.write_line(
+            f"{counts['hits']} processes killed or frozen, {counts['hit starts']} tools with side effects started; "
+            f"taken over after {min(times):.2f} to {max(times):.2f} seconds, median {median(times):.2f}"
         )
     if boundaries := counts["boundaries"]:
         terminalreporter.write_line(

@@ -1,0 +1,68 @@
+"""Kills and freezes workers until the time is over, and prints a table of what was seen.
+
+python -m tests.chaos --seconds 600
+python -m tests.chaos --seconds 60 --only sqlite --how stop
+python -m tests.chaos --only postgres --how kill --mode work --seed 17    # one round again
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from itertools import cycle, product
+
+from tests.chaos.points import points_for
+from tests.chaos.round import How, Mode
+from tests.chaos.trials import Trial
+from tests.chaos.verdict import HEADER
+from tests.postgres import NoServer, server
+
+STORES = ("sqlite", "postgres")
+HOW: tuple[How, ...] = ("kill", "stop")
+MODES: tuple[Mode, ...] = ("work", "inline")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--only", choices=STORES)
+    parser.add_argument("--how", choices=HOW)
+    parser.add_argument("--mode", choices=MODES)
+    parser.add_argument("--seed", type=int)
+    options = parser.parse_args()
+    try:
+        with server("chaos") as url:
+            sys.exit(chaos(url, options))
+    except NoServer as error:
+        sys.exit(str(error))
+
+
+def chaos(url: str, options: argparse.Namespace) -> bool:
+    """Play rounds until the time is over; returns whether anything was wrong."""
+    stores, hows, modes = ([one] if one else every for one, every in
+                           ((options.only, STORES), (options.how, HOW), (options.mode, MODES)))  # fmt: skip
+    trials = {
+        (store, how, mode): Trial(url if store == "postgres" else "", how, mode)
+        for store, how, mode in product(stores, hows, modes)
+    }
+    end = time.monotonic() + options.seconds
+    seed = random.randrange(2**32) if options.seed is None else options.seed
+    for (store, how, mode), trial in cycle(trials.items()):
+        count = len(trial.verdict.problems)
+        points = points_for(store, how, mode)
+        picked = random.Random(seed).sample(points, 3)
+        trial.play(hits=random.Random(seed).randrange(1, 6), seed=seed, points=picked)
+        for problem in trial.verdict.problems[count:]:
+            sys.stdout.write(f"--only {store} --how {how} --mode {mode} --seed {seed}: {problem}\n")
+        seed += 1
+        if time.monotonic() > end or options.seed is not None:
+            break
+    sys.stdout.write(f"{HEADER}\n")
+    sys.stdout.writelines(f"{trial.verdict.row(' '.join(names))}\n" for names, trial in trials.items())
+    return any(trial.verdict.problems for trial in trials.values())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""The processes of a trial: workers, programs that drive runs inline, and readers that reconnect."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+import penstock.log
+from penstock.agent.driver import Driver
+from penstock.log import points
+from penstock.log.bodies import body_of
+from penstock.log.flusher import Flusher, RunWriter
+from penstock.log.follow import follow
+from penstock.log.store import Batch, LostRunError, Store, StoreError
+from penstock.run.events import ApprovalRequest, Done, LogEvent
+from penstock.runs.runs import Runs
+from penstock.tools.policy import ToolPolicy
+from tests.chaos.agents import make_agent
+from tests.chaos.ledger import Ledger, Note
+
+POLL = 0.05
+"""How many seconds pass between two looks of a worker for runs."""
+
+
+class Setup(Struct, frozen=True):
+    """Where a trial takes place; `mutation` names what is broken in its workers on purpose."""
+
+    address: str
+    schema: str
+    ledger: str
+    lease: float
+    mutation: str = ""
+
+    def open(self) -> Store:
+        """The store."""
+        return penstock.log.open(self.address, lease=self.lease, schema=self.schema)
+
+
+class Plan(Struct, frozen=True):
+    """The point at which a process kills or freezes itself, such as `after_append:tool_end:2`."""
+
+    point: str
+    signal: int
+
+
+def digest(event: LogEvent) -> str:
+    """A short name of the content of an event."""
+    return hashlib.sha256(body_of(event)).hexdigest()[:16]
+
+
+def work(setup: Setup, plan: Plan | None) -> None:
+    """A worker."""
+    ledger, store = _prepare(setup, plan)
+    asyncio.run(Runs(store, {"agent": make_agent(ledger)}).awork(poll=POLL))
+
+
+def drive_inline(setup: Setup, plan: Plan | None, run_ids: Sequence[str]) -> None:
+    """A program that drives its runs itself, each in a thread, and shows what comes of them."""
+    ledger, store = _prepare(setup, plan)
+    agent = make_agent(ledger)
+
+    def read(run_id: str) -> None:
+        while True:
+            reader = f"{os.getpid()}.{random.getrandbits(32)}"
+            try:
+                with agent.stream(run_id, log=store, run_id=run_id) as run:
+                    for event in run:
+                        if event.type != "tool_results" and not (isinstance(event, Done) and event.reason == "paused"):
+                            ledger.add(Note("shown", run_id, digest(event), reader))
+                if run.finish_reason != "paused":
+                    return
+                time.sleep(POLL)
+            except (LostRunError, StoreError):
+                pass  # another process drives it now: follow it
+
+    threads = [threading.Thread(target=read, args=(run_id,)) for run_id in run_ids]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def read_logs(setup: Setup, run_ids: Sequence[str], seed: int) -> None:
+    """A reader of several runs, which disconnects now and then, and approves what waits for approval."""
+    ledger = Ledger(setup.ledger)
+    chance = random.Random(seed)
+
+    def read(run_id: str) -> None:
+        last = 0
+        while True:
+            store = setup.open()
+            for number, event in follow(store, run_id, last):
+                last = number
+                ledger.add(Note("read", run_id, digest(event), seq=number))
+                if isinstance(event, ApprovalRequest):
+                    Runs(store, {}).decide(run_id, event.call_id, True)
+                if isinstance(event, Done):
+                    store.close()
+                    return
+                if chance.random() < 0.05:
+                    break
+            store.close()
+
+    threads = [threading.Thread(target=read, args=(run_id,)) for run_id in run_ids]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+# -- inside ------------------------------------------------------------------------------------------------------------
+
+
+def _prepare(setup: Setup, plan: Plan | None) -> tuple[Ledger, Store]:
+    MUTATIONS[setup.mutation]()
+    ledger, store = Ledger(setup.ledger), setup.open()
+    _watch_appends(store, ledger)
+    if plan is not None:
+        points.hook = _hook(plan, ledger)
+    return ledger, store
+
+
+def _watch_appends(store: Store, ledger: Ledger) -> None:
+    """Write down what the store takes, so that a process which is not the owner any more is found out."""
+    append = store.append
+
+    def watched(batches: Sequence[Batch], *, durable: bool) -> list[bool]:
+        owned = append(batches, durable=durable)
+        for batch, is_owner in zip(batches, owned, strict=True):
+            if is_owner and batch.bodies:
+                note = Note("append", batch.run_id, seq=batch.seq, epoch=batch.epoch, count=len(batch.bodies))
+                ledger.add(note)
+        return owned
+
+    store.append = watched  # type: ignore[method-assign]
+
+
+def _hook(plan: Plan, ledger: Ledger) -> points.Hook:
+    name, _, rest = plan.point.partition(":")
+    detail, _, number = rest.partition(":")
+    countdown = points.Countdown(name, detail, int(number or 1))
+
+    def hit(point: points.Point, details: Iterable[str], writer: RunWriter | None) -> None:
+        if countdown.is_reached(point, details):
+            if plan.signal == signal.SIGSTOP:
+                ledger.add(Note("frozen", "", plan.point))
+            os.kill(os.getpid(), plan.signal)
+
+    return hit
+
+
+def _run_again() -> None:
+    """Every interrupted tool runs again."""
+    _replace(ToolPolicy, "may_run_again", property(lambda policy: True))
+
+
+def _ignore_lease() -> None:
+    """A process neither checks the deadline of its lease, nor reacts when it is told that it was replaced."""
+    _replace(Driver, "_check_lease", lambda driver: None)
+    _replace(Driver, "_may_start", lambda driver: True)
+    _replace(Flusher, "lose", lambda flusher, writer, error: None)
+
+
+def _replace(owner: type, name: str, value: Any) -> None:
+    assert hasattr(owner, name)
+    setattr(owner, name, value)
+
+
+MUTATIONS: dict[str, Callable[[], Any]] = {
+    "": lambda: None,
+    "interrupted tools run again": _run_again,
+    "leases are not checked": _ignore_lease,
+}
+"""What can be broken in the workers of a trial, to see that the checks notice it."""
