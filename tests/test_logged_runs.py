@@ -324,3 +324,37 @@ def test_a_worker_that_was_replaced_adds_nothing(store: Store) -> None:
         asyncio.run(scenario())
     types = [event.type for event in log_of(store, run_id)]
     assert (types[-1], types.count("taken")) == ("taken", 2)
+
+
+WORK = """
+import sys, threading
+import penstock
+import penstock.log
+from penstock.testing import Scripted
+
+store = penstock.log.open(sys.argv[1])
+agent = penstock.Agent(penstock.Model("openai:gpt-5", via=Scripted(["Hello."])))
+runs = penstock.Runs(store, {"support": agent})
+run_id = runs.start("support", "Hi.")
+
+
+def stop_when_over():
+    for _ in runs.follow(run_id):
+        pass
+    import os, signal
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+threading.Thread(target=stop_when_over).start()
+try:
+    runs.work(poll=0.01)
+except KeyboardInterrupt:
+    print(runs.find(run_id).state)
+"""
+
+
+def test_a_worker_of_plain_code_works_until_it_is_interrupted(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WORK, str(tmp_path / "runs.db")], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("over\n", "")

@@ -260,6 +260,7 @@ def test_every_input_of_the_machine_leaves_an_event() -> None:
         "begin": "step_start", "chunks": "the chunks", "ended": "step_end", "failed": "error",
         "tool_progress": "itself",
         "tool_done": "tool_end", "tool_late": "tool_end", "decide": "decision", "provide": "tool_end", "say": "said",
+            "call_expired": "tool_end",
         "cancel": "done", "expire": "done", "pause": "waiting",
         "tool_asks": "approval_request", "question_closed": "",  # a question ends with the process of its tool
         "reached": "", "approval_checked": "", "tools_listed": "",  # which a new owner finds out again

@@ -191,7 +191,10 @@ class Player:
 
     def answer_request(self, request: ApprovalRequest, detail: int) -> None:
         id = request.call_id
-        if request.kind == "deferred":
+        if detail % 7 == 6:
+            (self.watch.provided if request.kind == "deferred" else self.watch.declined).add(id)
+            what, commands = f"expired {id}", self.run.call_expired(id)
+        elif request.kind == "deferred":
             self.watch.provided.add(id)
             what, commands = f"provide {id}", self.run.provide(id, Outcome((Text(0, "it is done"),)))
         elif detail % 3 == 0:
@@ -282,7 +285,8 @@ class Player:
     def after_the_end(self) -> None:
         inputs = [
             self.run.chunks([Text(0, "more")]), self.run.ended(), self.run.cancel(), self.run.expire("late"),
-            self.run.failed(Error("late")), *(self.run.tool_done(key, Outcome(())) for key in self.stale),
+            self.run.failed(Error("late")), self.run.call_expired("c1"),
+            *(self.run.tool_done(key, Outcome(())) for key in self.stale),
             *(self.run.tool_late(key) for key in self.running),
         ]  # fmt: skip
         if any(inputs):

@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.agent.config import AgentConfig
 from penstock.agent.driver import FOLD_SIZE, MAX_CHECKS, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
+from penstock.agent.expiries import Expiries
 from penstock.agent.mailbox import Mailbox, mailbox_of
 from penstock.agent.records import LOGGED
 from penstock.agent.timers import Timers
@@ -26,7 +27,17 @@ from penstock.log.store import Input, LostRunError, OwnedRun, StoreError
 from penstock.messages import Message
 from penstock.model.stream import AsyncStream
 from penstock.results import Outcome, failure
-from penstock.run.commands import AnswerTool, AskModel, CancelTool, CheckApproval, Command, Emit, StartTool, StopAsking
+from penstock.run.commands import (
+    AnswerTool,
+    AskModel,
+    CancelTool,
+    CheckApproval,
+    Command,
+    Emit,
+    ExpireLater,
+    StartTool,
+    StopAsking,
+)
 from penstock.run.events import Done, RequestKind, StreamEvent
 from penstock.run.machine import Run
 from penstock.run.outbox import MAX_AHEAD, Gate
@@ -45,6 +56,7 @@ class AsyncDriver(Driver):
         self._tools: dict[str, asyncio.Task[Outcome]] = {}
         self._executions: dict[str, ToolExecution] = {}
         self._timers = Timers()
+        self._expiries = Expiries(run, self._timers)
         self._checks: set[asyncio.Task[None]] = set()
         self._may_check = asyncio.Semaphore(MAX_CHECKS)
         self._stream: AsyncStream | None = None
@@ -210,6 +222,7 @@ class AsyncDriver(Driver):
             commands = answer()
             self._outbox.withdraw(call_id, kind)
             self._carry_out(commands)
+            self._expiries.settle()
 
         if self._is_here:
             resolve()
@@ -235,7 +248,7 @@ class AsyncDriver(Driver):
                     if self._is_alone and self._is_logged_to_its_end:
                         return
                     if self._should_pause:
-                        self._carry_out(self.run.pause())
+                        self._carry_out(self.run.pause(self._expiries.pause))
                     else:
                         self._arrived.clear()
                         await self._arrived.wait()
@@ -280,6 +293,7 @@ class AsyncDriver(Driver):
         self._is_cancelled |= input.kind == "cancel"
         self._happened(partial(self._input_commands, input))
         self._outbox.acknowledge()
+        self._expiries.settle()
 
     def _can_go_on(self) -> bool:
         return self._loop is None or not self._loop.is_closed()
@@ -321,6 +335,10 @@ class AsyncDriver(Driver):
                     task = asyncio.create_task(self._check_approval(command), context=self._variables.copy())
                     self._checks.add(task)
                     task.add_done_callback(self._approval_was_checked)
+                case ExpireLater():
+                    self._expiries.start(
+                        command, partial(self._happened, partial(self.run.call_expired, command.call_id))
+                    )
                 case CancelTool():
                     self._stop_tool(command.key)
                 case StopAsking():

@@ -66,6 +66,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
             start=tool.start or wanted or usual,
             needs_approval=needs,
             timeout=tool.timeout,
+            expires=tool.expires,
             retries=tool.retries,
             is_parallel=tool.parallel,
             is_deferred=tool.is_deferred,

@@ -18,6 +18,7 @@ from typing import Any
 from penstock.agent.config import AgentConfig
 from penstock.agent.detached import give_back_at_exit
 from penstock.agent.driver import FOLD_SIZE, MAX_CHECKS, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
+from penstock.agent.expiries import Expiries
 from penstock.agent.records import LOGGED
 from penstock.agent.sync_tools import SyncTools
 from penstock.agent.timers import ThreadTimers
@@ -27,7 +28,17 @@ from penstock.log.store import Input, LostRunError, OwnedRun, StoreError
 from penstock.messages import Message
 from penstock.model.stream import Stream
 from penstock.results import Outcome, failure
-from penstock.run.commands import AnswerTool, AskModel, CancelTool, CheckApproval, Command, Emit, StartTool, StopAsking
+from penstock.run.commands import (
+    AnswerTool,
+    AskModel,
+    CancelTool,
+    CheckApproval,
+    Command,
+    Emit,
+    ExpireLater,
+    StartTool,
+    StopAsking,
+)
 from penstock.run.events import Done, RequestKind, StreamEvent
 from penstock.run.machine import Run
 from penstock.run.outbox import Gate
@@ -47,6 +58,7 @@ class SyncDriver(Driver):
         self._model_thread: threading.Thread | None = None
         self._tools = SyncTools(self.lock, self._tool_ended)
         self._timers = ThreadTimers()
+        self._expiries = Expiries(run, self._timers)
         self._checks: deque[CheckApproval] = deque()
         self._checkers = 0  # threads that call approval predicates
 
@@ -170,6 +182,7 @@ class SyncDriver(Driver):
             commands = answer()
             self._outbox.withdraw(call_id, kind)
             self._carry_out(commands)
+            self._expiries.settle()
 
     # -- the reader ------------------------------------------------------------------------------------------------
 
@@ -214,7 +227,7 @@ class SyncDriver(Driver):
     def _pause_if_waiting(self) -> None:
         with self.lock:
             if self._should_pause:
-                self._carry_out(self.run.pause())
+                self._carry_out(self.run.pause(self._expiries.pause))
 
     def call_back(self, event: StreamEvent) -> None:
         """Pass an event to the callbacks of the agent."""
@@ -242,6 +255,7 @@ class SyncDriver(Driver):
             self._is_cancelled |= input.kind == "cancel"
             self._carry_out(self._guarded(partial(self._input_commands, input)))
             self._outbox.acknowledge()
+            self._expiries.settle()
 
     def _on_lost(self, error: Exception) -> None:
         with self.lock:
@@ -278,6 +292,10 @@ class SyncDriver(Driver):
                     self._answer_tool(command)
                 case CheckApproval():
                     due += self._check_approval(command)
+                case ExpireLater():
+                    self._expiries.start(
+                        command, partial(self._happened, partial(self.run.call_expired, command.call_id))
+                    )
                 case CancelTool():
                     self._stop_tool(command.key)
                 case StopAsking():

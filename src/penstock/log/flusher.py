@@ -267,7 +267,8 @@ def _batch(writer: RunWriter, units: list[_Unit]) -> Batch:
     events = [event for unit in units for event in unit.events if type(event) is not ToolResults]  # which repeats ends
     inputs = [number for unit in units for number in unit.inputs]
     bodies = [body_of(event) for event in events]
-    return Batch(writer.claim.run_id, writer.claim.epoch, writer.seq, bodies, _state(units), inputs)
+    wake_in = events[-1].seconds if events and isinstance(events[-1], Waiting) else None
+    return Batch(writer.claim.run_id, writer.claim.epoch, writer.seq, bodies, _state(units), inputs, wake_in)
 
 
 def _visit(point: points.Point, due: list[tuple[RunWriter, list[_Unit]]]) -> None:

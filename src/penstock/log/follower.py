@@ -127,7 +127,7 @@ class Follower:
             assert isinstance(done, Done)
             self.done = done
             return [done]
-        if row.state == "ready" or (row.state == "running" and time.monotonic() >= self._next_claim):
+        if row.state == "ready" or (row.state != "over" and time.monotonic() >= self._next_claim):
             self._claim()
         return []
 

@@ -80,21 +80,29 @@ class MemoryStore:
             free = [
                 run
                 for run in self._runs.values()
-                if (run.row.state == "ready" or (run.row.state == "running" and run.row.lease_until < now))
-                and run.row.version <= VERSION
-                and (run_id is None or run.row.id == run_id)
-                and (agents is None or run.row.agent in agents)
+                if _is_claimable(run.row, now, agents) and (run_id is None or run.row.id == run_id)
             ]
             if not free:
                 return None
             run = min(free, key=lambda run: run.row.updated)
             run.row = replace(
-                run.row, state="running", epoch=run.row.epoch + 1, owner=owner, lease_until=now + self.lease
+                run.row,
+                state="running",
+                epoch=run.row.epoch + 1,
+                owner=owner,
+                lease_until=now + self.lease,
+                wake_at=0.0,
             )
             self._add(run, [encode(Taken(run.row.epoch, owner))], now)
             claim = Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq)
         self._doorbell.ring([claim.run_id])
         return claim
+
+    def claimable(self, *, agents: Sequence[str] | None = None, limit: int = 100) -> Sequence[str]:
+        now = self._clock()
+        with self._open():
+            rows = [run.row for run in self._runs.values() if _is_claimable(run.row, now, agents)]
+        return [row.id for row in sorted(rows, key=lambda row: row.updated)[:limit]]
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()
@@ -137,7 +145,7 @@ class MemoryStore:
                 return False
             self._make_room([input.body])
             self._inputs += 1
-            run.inputs[input.kind, input.key] = replace(input, number=self._inputs)
+            run.inputs[input.kind, input.key] = replace(input, number=self._inputs, at=self._clock())
             run.open_inputs.add(self._inputs)
             self._grow(run, len(input.body))
             if run.row.state == "waiting":
@@ -199,7 +207,8 @@ class MemoryStore:
                 self._grow(run, -len(one.body))
         state: RunPhase = "ready" if batch.state == "waiting" and run.open_inputs else batch.state
         lease = now + self.lease if batch.state == "running" else 0.0
-        run.row = replace(run.row, state=state, lease_until=lease)
+        wake_at = 0.0 if batch.wake_in is None else now + batch.wake_in
+        run.row = replace(run.row, state=state, lease_until=lease, wake_at=wake_at)
         self._add(run, batch.bodies, now)
         return True
 
@@ -239,3 +248,16 @@ class MemoryStore:
         for digest in run.media:
             if not any(digest in other.media for other in self._runs.values()):
                 self._size -= len(self._media.pop(digest))
+
+
+def _is_claimable(row: RunRow, now: float, agents: Sequence[str] | None) -> bool:
+    match row.state:
+        case "ready":
+            is_free = True
+        case "running":
+            is_free = row.lease_until < now
+        case "waiting":
+            is_free = 0 < row.wake_at <= now
+        case _:
+            is_free = False
+    return is_free and row.version <= VERSION and (agents is None or row.agent in agents)

@@ -86,6 +86,12 @@ class PostgresStore:
         self._doorbell.ring([id])
         return Claim(id, agent, epoch, seq)
 
+    def claimable(self, *, agents: Sequence[str] | None = None, limit: int = 100) -> Sequence[str]:
+        rows = self._execute(
+            statements.CLAIMABLE, agents=None if agents is None else [*agents], version=VERSION, limit=limit
+        )
+        return [run_id for (run_id,) in rows]
+
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         statement = statements.APPEND_DURABLE if durable else statements.APPEND_FAST
         rows = self._execute(statement, **_append_values(batches))
@@ -173,6 +179,7 @@ def _append_values(batches: Sequence[Batch]) -> dict[str, Any]:
         "last_seqs": [batch.seq + len(batch.bodies) for batch in batches],
         "states": [batch.state for batch in batches],
         "last_hashes": last_hashes,
+        "wakes_in": [batch.wake_in for batch in batches],
         "event_runs": [run_id for run_id, _, _, _ in events],
         "event_seqs": [seq for _, seq, _, _ in events],
         "bodies": [body for _, _, body, _ in events],

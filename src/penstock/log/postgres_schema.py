@@ -27,7 +27,13 @@ CREATE INDEX media_uses_by_hash ON {schema}.media_uses (hash);
 CREATE TABLE {schema}.penstock_log (version int NOT NULL);
 INSERT INTO {schema}.penstock_log VALUES (0);
 """
-_MIGRATIONS = (_SCHEMA_1,)  # from each version of the tables to the next one
+_SCHEMA_2 = """
+ALTER TABLE {schema}.runs ADD COLUMN wake_at float8 NOT NULL DEFAULT 0;
+ALTER TABLE {schema}.inputs ADD COLUMN at float8 NOT NULL DEFAULT 0;
+DROP INDEX {schema}.runs_open;
+CREATE INDEX runs_open ON {schema}.runs (created) WHERE state IN ('ready', 'running') OR wake_at > 0;
+"""
+_MIGRATIONS = (_SCHEMA_1, _SCHEMA_2)  # from each version of the tables to the next one
 SCHEMA_VERSION = len(_MIGRATIONS)
 
 _LOCK = 0x50454E53  # of PostgreSQL's advisory locks

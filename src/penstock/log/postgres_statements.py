@@ -28,7 +28,7 @@ _MEDIA = f"""
 CREATE = f"""
 WITH changed AS (
         INSERT INTO {{schema}}.runs
-        SELECT %(id)s, %(agent)s, %(thread)s, %(tenant)s, %(version)s, %(state)s, 0, '', 0, 1, at, at, 0
+        SELECT %(id)s, %(agent)s, %(thread)s, %(tenant)s, %(version)s, %(state)s, 0, '', 0, 1, at, at, 0, 0
         FROM (SELECT {NOW} AS at) AS clock
         ON CONFLICT DO NOTHING RETURNING id, created
     ),
@@ -37,18 +37,25 @@ WITH changed AS (
 SELECT id FROM changed
 """
 
+# The first line is the condition of the index.
+_IS_CLAIMABLE = f"""
+            (state IN ('ready', 'running') OR wake_at > 0)
+            AND CASE state WHEN 'ready' THEN true WHEN 'running' THEN lease_until < {NOW}
+                WHEN 'waiting' THEN wake_at > 0 AND wake_at <= {NOW} ELSE false END
+            AND version <= %(version)s AND (%(agents)s::text[] IS NULL OR agent = ANY (%(agents)s))
+"""
+CLAIMABLE = f"SELECT id FROM {{schema}}.runs WHERE {_IS_CLAIMABLE} ORDER BY updated LIMIT %(limit)s"
+
 CLAIM = f"""
 WITH picked AS (
         SELECT id, {NOW} AS at FROM {{schema}}.runs
-        WHERE state IN ('ready', 'running') AND (state = 'ready' OR lease_until < {NOW}) AND version <= %(version)s
-            AND (%(run_id)s::text IS NULL OR id = %(run_id)s)
-            AND (%(agents)s::text[] IS NULL OR agent = ANY (%(agents)s))
+        WHERE {_IS_CLAIMABLE} AND (%(run_id)s::text IS NULL OR id = %(run_id)s)
         ORDER BY updated LIMIT 1 FOR UPDATE SKIP LOCKED
     ),
     changed AS (
         UPDATE {{schema}}.runs AS run
         SET state = 'running', epoch = epoch + 1, owner = %(owner)s, lease_until = at + %(lease)s, seq = seq + 1,
-            updated = at
+            updated = at, wake_at = 0
         FROM picked WHERE run.id = picked.id RETURNING run.id, run.agent, run.epoch, run.seq, run.updated
     ),
     added AS (
@@ -67,12 +74,13 @@ WITH batch AS (
         ) AS taken_inputs
         FROM unnest(
             %(run_ids)b::text[], %(epochs)b::int8[], %(seqs)b::int8[], %(last_seqs)b::int8[], %(states)b::text[],
-            %(last_hashes)b::bytea[]
-        ) WITH ORDINALITY AS given (run_id, epoch, seq, last_seq, state, last_hash, place)
+            %(last_hashes)b::bytea[], %(wakes_in)b::float8[]
+        ) WITH ORDINALITY AS given (run_id, epoch, seq, last_seq, state, last_hash, wake_in, place)
     ),
     changed AS (
         UPDATE {{schema}}.runs AS run
         SET seq = batch.last_seq, updated = {NOW}, open_inputs = run.open_inputs - batch.taken_inputs,
+            wake_at = coalesce({NOW} + batch.wake_in, 0),
             lease_until = CASE WHEN batch.state = 'running' THEN {NOW} + %(lease)s ELSE 0 END,
             state = CASE WHEN batch.state = 'waiting' AND run.open_inputs > batch.taken_inputs
                 THEN 'ready' ELSE batch.state END  -- an input that came before the run waited must not wait with it
@@ -119,25 +127,25 @@ FIRST = "SELECT body FROM {schema}.events WHERE run_id = %(id)s AND seq = 1"
 MEDIA = "SELECT hash, body FROM {schema}.media WHERE hash = ANY (%(hashes)s)"
 
 # The number of open inputs is in the row of the run, so that an `APPEND` which waited for this sees it.
-PUT = """
+PUT = f"""
 WITH added AS (
-        INSERT INTO {schema}.inputs (run_id, kind, key, body)
-        SELECT id, %(kind)s, %(key)s, %(body)b FROM {schema}.runs WHERE id = %(run_id)s
+        INSERT INTO {{schema}}.inputs (run_id, kind, key, body, at)
+        SELECT id, %(kind)s, %(key)s, %(body)b, {NOW} FROM {{schema}}.runs WHERE id = %(run_id)s
         ON CONFLICT DO NOTHING RETURNING run_id
     ),
     changed AS (
-        UPDATE {schema}.runs AS run
+        UPDATE {{schema}}.runs AS run
         SET open_inputs = open_inputs + 1, state = CASE WHEN state = 'waiting' THEN 'ready' ELSE state END
         FROM added WHERE run.id = added.run_id
     )
-SELECT (SELECT count(*) FROM added), (SELECT count(*) FROM {schema}.runs WHERE id = %(run_id)s)
+SELECT (SELECT count(*) FROM added), (SELECT count(*) FROM {{schema}}.runs WHERE id = %(run_id)s)
 """
 INPUTS = """
-SELECT run_id, kind, key, body, number FROM {schema}.inputs
+SELECT run_id, kind, key, body, number, at FROM {schema}.inputs
 WHERE taken_seq IS NULL AND run_id = ANY (%(run_ids)s) ORDER BY number
 """
 
-FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated"
+FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated, wake_at"
 FIND = f"SELECT {FIELDS} FROM {{schema}}.runs WHERE id = %(id)s"
 LIST = f"""
 SELECT {FIELDS} FROM {{schema}}.runs

@@ -61,13 +61,17 @@ _SCHEMA_2 = """
 CREATE TABLE media_uses (run_id TEXT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (run_id, hash)) WITHOUT ROWID;
 CREATE INDEX media_uses_by_hash ON media_uses (hash);
 """
-_MIGRATIONS = (_SCHEMA_1, _SCHEMA_2)  # from each version of the tables to the next one
+_SCHEMA_3 = """
+ALTER TABLE runs ADD COLUMN wake_at REAL NOT NULL DEFAULT 0;
+ALTER TABLE inputs ADD COLUMN at REAL NOT NULL DEFAULT 0;
+"""
+_MIGRATIONS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3)  # from each version of the tables to the next one
 SCHEMA_VERSION = len(_MIGRATIONS)
 
 _TEMPORARY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
               sqlite3.SQLITE_CANTOPEN}  # fmt: skip
 
-_FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated"
+_FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated, wake_at"
 
 
 class SQLiteStore:
@@ -101,7 +105,7 @@ class SQLiteStore:
         with self._writing(durable=True) as connection:
             values = (row.id, row.agent, row.thread, row.tenant, row.version, row.state, now, now)
             added = connection.execute(
-                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, 0, '', 0, 1, ?, ?) ON CONFLICT DO NOTHING", values
+                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, 0, '', 0, 1, ?, ?, 0) ON CONFLICT DO NOTHING", values
             )
             if added.rowcount:
                 connection.execute("INSERT INTO events VALUES (?, 1, ?, ?)", (row.id, now, start))
@@ -114,13 +118,7 @@ class SQLiteStore:
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
         now = self._clock()
-        found = "state = 'ready' OR (state = 'running' AND lease_until < ?)"
-        values: list[Any] = [now, VERSION]
-        where = f"({found}) AND version <= ?"
-        if run_id is not None:
-            where, values = f"{where} AND id = ?", [*values, run_id]
-        if agents is not None:
-            where, values = f"{where} AND agent IN ({', '.join('?' * len(agents))})", [*values, *agents]
+        where, values = _claimable(now, run_id, agents)
         with self._writing(durable=True) as connection:
             picked = connection.execute(
                 f"SELECT id, agent, epoch, seq FROM runs WHERE {where} ORDER BY updated LIMIT 1",
@@ -131,14 +129,22 @@ class SQLiteStore:
             id, agent, epoch, seq = picked
             claim = Claim(id, agent, epoch + 1, seq + 1)
             connection.execute(
-                "UPDATE runs SET state = 'running', epoch = ?, owner = ?, lease_until = ?, seq = ?, updated = ? "
-                "WHERE id = ?",
+                "UPDATE runs SET state = 'running', epoch = ?, owner = ?, lease_until = ?, seq = ?, updated = ?, "
+                "wake_at = 0 WHERE id = ?",
                 (claim.epoch, owner, now + self.lease, claim.seq, now, id),
             )
             body = encode(Taken(claim.epoch, owner))
             connection.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (id, claim.seq, now, body))
         self._doorbell.ring([id])
         return claim
+
+    def claimable(self, *, agents: Sequence[str] | None = None, limit: int = 100) -> Sequence[str]:
+        where, values = _claimable(self._clock(), None, agents)
+        with self._failing("read"):
+            rows = self._connection.execute(
+                f"SELECT id FROM runs WHERE {where} ORDER BY updated LIMIT ?", [*values, limit]
+            )
+            return [run_id for (run_id,) in rows]
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()
@@ -185,8 +191,8 @@ class SQLiteStore:
             if connection.execute("SELECT 1 FROM runs WHERE id = ?", (input.run_id,)).fetchone() is None:
                 raise UnknownRunError(f"there is no run with the id {input.run_id!r}")
             added = connection.execute(
-                "INSERT INTO inputs (run_id, kind, key, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (input.run_id, input.kind, input.key, input.body),
+                "INSERT INTO inputs (run_id, kind, key, body, at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (input.run_id, input.kind, input.key, input.body, self._clock()),
             )
             if added.rowcount:
                 connection.execute(
@@ -200,7 +206,7 @@ class SQLiteStore:
         places = ", ".join("?" * len(run_ids))
         with self._failing("read"):
             rows = self._connection.execute(
-                "SELECT run_id, kind, key, body, number FROM inputs "
+                "SELECT run_id, kind, key, body, number, at FROM inputs "
                 f"WHERE taken_seq IS NULL AND run_id IN ({places}) ORDER BY number",
                 tuple(run_ids),
             )
@@ -247,10 +253,12 @@ class SQLiteStore:
     def _update(self, connection: sqlite3.Connection, batch: Batch, now: float) -> bool:
         """Update the row of a run; False if another worker owns it."""
         lease = now + self.lease if batch.state == "running" else 0.0
+        wake_at = 0.0 if batch.wake_in is None else now + batch.wake_in
         seq = batch.seq + len(batch.bodies)
         changed = connection.execute(
-            "UPDATE runs SET seq = ?, state = ?, lease_until = ?, updated = ? WHERE id = ? AND epoch = ? AND seq = ?",
-            (seq, batch.state, lease, now, batch.run_id, batch.epoch, batch.seq),
+            "UPDATE runs SET seq = ?, state = ?, lease_until = ?, updated = ?, wake_at = ? "
+            "WHERE id = ? AND epoch = ? AND seq = ?",
+            (seq, batch.state, lease, now, wake_at, batch.run_id, batch.epoch, batch.seq),
         )
         return changed.rowcount == 1
 
@@ -343,6 +351,20 @@ class SQLiteStore:
         if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
             raise StoreError(f"{self.path} is a database of another program, not a log: choose another file")
         return 0
+
+
+def _claimable(now: float, run_id: str | None, agents: Sequence[str] | None) -> tuple[str, list[Any]]:
+    """The condition for a run that a worker may claim now, and its values."""
+    where = (
+        "(state = 'ready' OR (state = 'running' AND lease_until < ?) "
+        "OR (state = 'waiting' AND wake_at > 0 AND wake_at <= ?)) AND version <= ?"
+    )
+    values: list[Any] = [now, now, VERSION]
+    if run_id is not None:
+        where, values = f"{where} AND id = ?", [*values, run_id]
+    if agents is not None:
+        where, values = f"{where} AND agent IN ({', '.join('?' * len(agents))})", [*values, *agents]
+    return where, values
 
 
 def _add_media(connection: sqlite3.Connection, run_id: str, media: dict[str, bytes]) -> None:

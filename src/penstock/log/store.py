@@ -55,7 +55,8 @@ class RunRow(Struct, frozen=True, kw_only=True):
     """What a store knows of a run besides its events.
 
     `state` is `ready` for any worker, `running` while a worker owns it, `waiting` for a decision or a result, or
-    `over`. `epoch` counts the owners, `lease_until` is in seconds since 1970, `seq` the number of the last event.
+    `over`. `epoch` counts the owners, `lease_until` is in seconds since 1970, `seq` the number of the last event. A run
+    that waits can be claimed from `wake_at` on, if that is not 0: then a call that waits expires.
     """
 
     id: str
@@ -70,6 +71,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
     seq: int = 0
     created: float = 0.0
     updated: float = 0.0
+    wake_at: float = 0.0
 
 
 class Claim(Struct, frozen=True):
@@ -84,7 +86,8 @@ class Claim(Struct, frozen=True):
 class Batch(Struct, frozen=True):
     """Events to append to a run: whole units, numbered from `seq` + 1, with the state that the run has afterwards.
 
-    `inputs` are the numbers of those that the events come from, or that were refused.
+    `inputs` are the numbers of those that the events come from, or that were refused. A run that waits from now on can
+    be claimed after `wake_in` seconds.
     """
 
     run_id: str
@@ -93,12 +96,13 @@ class Batch(Struct, frozen=True):
     bodies: Sequence[bytes]
     state: RunPhase = "running"
     inputs: Sequence[int] = ()
+    wake_in: float | None = None
 
 
 class Input(Struct, frozen=True):
     """A decision, a result, a message or a cancel from any process, which the owner of the run takes.
 
-    Of several inputs with the same kind and `key` only the first counts. The store sets the `number`.
+    Of several inputs with the same kind and `key` only the first counts. The store sets the `number` and the time.
     """
 
     run_id: str
@@ -106,6 +110,7 @@ class Input(Struct, frozen=True):
     key: str
     body: bytes = b""
     number: int = 0
+    at: float = 0.0
 
 
 class ProvidedResult(Struct, frozen=True):
@@ -131,10 +136,14 @@ class Store(Protocol):
         ...
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
-        """Take a run that is ready, or whose owner's lease has expired, and log it: in one step.
+        """Take a run that is ready, whose owner's lease has expired, or one of whose calls expires, and log it.
 
         With `run_id` only that run, with `agents` only runs of these agents. None if there is none.
         """
+        ...
+
+    def claimable(self, *, agents: Sequence[str] | None = None, limit: int = 100) -> Sequence[str]:
+        """The ids of runs that `claim` would take, those that were changed first before others."""
         ...
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:

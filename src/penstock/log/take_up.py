@@ -1,14 +1,18 @@
-"""Rebuilds a run that was claimed from its log, and adds up the time that earlier owners used."""
+"""Rebuilds a run that was claimed from its log, and adds up the time that earlier owners used.
+
+Times are those of the store: they say how long a run has worked, and how long its calls have waited.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from penstock.events import Fault
 from penstock.log.bodies import event_of
-from penstock.log.store import Claim, OwnedRun, Store, StoreError
-from penstock.run.events import LogEvent, RunStart, Taken
+from penstock.log.store import Claim, Input, OwnedRun, Store, StoreError
+from penstock.run.events import ApprovalRequest, LogEvent, RunStart, Taken
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild
@@ -16,6 +20,11 @@ from penstock.tools.policy import ToolPolicy
 
 PAGE = 1000
 """How many events are read at a time."""
+
+GRACE = 0.05
+"""How many seconds more a call waits that was answered in time: the answer may turn out not to be valid."""
+
+_ANSWERS = ("decide", "provide")
 
 
 def read_log(
@@ -44,6 +53,7 @@ def take_up(
     seconds = taken = last = 0.0
     seq = 0
     meta: Any = None
+    deadlines: dict[str, float] = {}
 
     def events() -> Iterator[LogEvent]:
         nonlocal seconds, taken, last, meta, seq
@@ -52,10 +62,22 @@ def take_up(
                 meta = event.meta
             elif isinstance(event, Taken):
                 seconds, taken = seconds + (last - taken if taken else 0.0), at
+            elif isinstance(event, ApprovalRequest) and event.expires is not None:
+                deadlines[event.call_id] = at + event.expires
             seq, last = number, at
             yield event
 
     run = rebuild(events(), policies, limits, run_repaired)
     if seq < claim.seq:
         raise StoreError(f"the log of the run {claim.run_id} has no event {seq + 1}: it was damaged")
-    return run, OwnedRun(store, claim, max(0.0, seconds), meta, store.inputs([claim.run_id]))
+    inputs = [input for input in store.inputs([claim.run_id]) if not _is_late(input, deadlines)]
+    answered = {input.key for input in inputs if input.kind in _ANSWERS}
+    run.seconds_left = {
+        call_id: max(deadline - taken, GRACE if call_id in answered else 0.0) for call_id, deadline in deadlines.items()
+    }
+    return run, OwnedRun(store, claim, max(0.0, seconds), meta, inputs)
+
+
+def _is_late(input: Input, deadlines: Mapping[str, float]) -> bool:
+    """Whether an answer came after its call had expired. It stays in the store until the run has taken the expiry."""
+    return input.kind in _ANSWERS and input.at > deadlines.get(input.key, math.inf)

@@ -57,6 +57,13 @@ class AnswerTool(Struct, frozen=True):
     outcome: Outcome
 
 
+class ExpireLater(Struct, frozen=True):
+    """Call `Run.call_expired` after this many seconds: the call waits no longer for a decision or a result."""
+
+    call_id: str
+    seconds: float
+
+
 class CancelTool(Struct, frozen=True):
     """Cancel a tool, if it is still running; its result is not needed any more."""
 
@@ -78,8 +85,8 @@ class Emit(Struct, frozen=True):
         return self.events if self.log is None else self.log
 
 
-Command = AskModel | StopAsking | StartTool | CheckApproval | AnswerTool | CancelTool | Emit
-Output = StreamEvent | AskModel | StopAsking | StartTool | CheckApproval | AnswerTool | CancelTool
+Command = AskModel | StopAsking | StartTool | CheckApproval | AnswerTool | ExpireLater | CancelTool | Emit
+Output = StreamEvent | AskModel | StopAsking | StartTool | CheckApproval | AnswerTool | ExpireLater | CancelTool
 """What an input to the run leads to: an event, or a command."""
 
 
@@ -95,7 +102,9 @@ def sort_outputs(outputs: list[Output], events: list[StreamEvent], commands: lis
     """Append the events and the commands to their lists."""
     for output in outputs:
         match output:
-            case AskModel() | StopAsking() | StartTool() | CheckApproval() | AnswerTool() | CancelTool():
+            case (
+                AskModel() | StopAsking() | StartTool() | CheckApproval() | AnswerTool() | ExpireLater() | CancelTool()
+            ):
                 commands.append(output)
             case _:
                 events.append(output)

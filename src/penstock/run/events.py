@@ -98,12 +98,14 @@ class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     `run.provide`), or, while its tool runs, for the answer to a question (`input`, see `run.provide`).
 
     Of a question, `arguments` is the question itself: for an MCP server its `message` and the `schema` of the answer.
+    A decision or a result may take `expires` seconds.
     """
 
     call_id: str
     name: str
     arguments: dict[str, Any]
     kind: RequestKind = "approval"
+    expires: float | None = None
     type: ClassVar[Literal["approval_request"]] = "approval_request"
 
 
@@ -161,8 +163,12 @@ class Taken(Event, frozen=True, tag="taken"):
 
 
 class Waiting(Event, frozen=True, tag="waiting"):
-    """In a log: the run waits for approvals or for results from elsewhere, and no worker is needed until they come."""
+    """In a log: the run waits for approvals or for results from elsewhere, and no worker is needed until they come.
 
+    One is needed after `seconds`, when the first of these calls expires.
+    """
+
+    seconds: float | None = None
     type: ClassVar[Literal["waiting"]] = "waiting"
 
 

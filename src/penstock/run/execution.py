@@ -28,6 +28,7 @@ class Execution(Struct):
     `fingerprint` is equal for calls with the same name and arguments, and empty if the call cannot run.
     `needs_approval` is None until it is known. `note` stands before the result if the arguments were changed; `fault`
     is that of a damaged call that runs with repaired arguments. `is_in_text`: the model wrote the call into its text.
+    `expires` is how many seconds a call that waits may wait.
     """
 
     key: str
@@ -45,6 +46,7 @@ class Execution(Struct):
     result: ToolResult | None = None
     ending: ToolEnding = "done"
     data: Any = None  # for the program; not stored
+    expires: float | None = None
     question: dict[str, Any] | None = None  # that its tool asks while it runs; not stored
 
     @property
@@ -55,10 +57,16 @@ class Execution(Struct):
         return "deferred" if self.state == "deferred" else "approval"
 
     @property
+    def can_expire(self) -> bool:
+        """Whether it waits for a decision or a result, and not for ever."""
+        return self.expires is not None and self.state in ("approval", "deferred")
+
+    @property
     def request(self) -> ApprovalRequest:
         """The event for a call that waits."""
         content = self.arguments if self.question is None else self.question
-        return ApprovalRequest(self.call_id, self.name, deep_copy(content), self.request_kind)
+        expires = self.expires if self.can_expire else None
+        return ApprovalRequest(self.call_id, self.name, deep_copy(content), self.request_kind, expires)
 
     @property
     def end(self) -> ToolEnd:
@@ -110,6 +118,15 @@ def no_such_tool(name: str, known: Iterable[str]) -> Outcome:
 def effect_warning(policy: ToolPolicy | None) -> str:
     """The end of a sentence about a tool that was started: it may have had a side effect."""
     return ", so it may have had an effect" if policy is None or policy.may_have_effect else ""
+
+
+def expired_outcome(execution: Execution) -> tuple[Outcome, ToolEnding]:
+    """The outcome of a call that has waited too long."""
+    seconds = f"{execution.expires or 0:g} seconds"
+    if execution.state == "approval":
+        return error_outcome(f"Not run: nobody approved this call within {seconds}."), "declined"
+    text = f"It was handed on to run elsewhere, so it may have an effect; no result came within {seconds}."
+    return error_outcome(text), "failed"
 
 
 def abandoned_outcome(execution: Execution, policy: ToolPolicy | None, why: str) -> tuple[Outcome, ToolEnding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from penstock.errors import ArgumentsError, UsageError
@@ -11,8 +11,15 @@ from penstock.events import ToolCall, ToolCallClosed, ToolCallInvalid
 from penstock.jsontext.values import canonical_json
 from penstock.messages import ToolResult
 from penstock.results import Outcome, invalid_call_text
-from penstock.run.commands import CancelTool, Output, StartTool
-from penstock.run.execution import Execution, abandoned_outcome, effect_warning, error_outcome, result_so_far
+from penstock.run.commands import CancelTool, ExpireLater, Output, StartTool
+from penstock.run.execution import (
+    Execution,
+    abandoned_outcome,
+    effect_warning,
+    error_outcome,
+    expired_outcome,
+    result_so_far,
+)
 from penstock.run.limits import Tally
 from penstock.run.start_rules import RunRules, StartRules, Starts
 from penstock.run.step_calls import StepCalls
@@ -109,6 +116,22 @@ class Executions:
     def provide(self, call_id: str, outcome: Outcome) -> list[Output]:
         """The result of a deferred call has come."""
         return [self.table.finish(self.table.waiting[call_id], outcome)]
+
+    def expired(self, call_id: str) -> list[Output]:
+        """A call has waited for a decision or a result as long as it may; one that was answered is ignored."""
+        execution = self.table.waiting.get(call_id)
+        if execution is None or not execution.can_expire:
+            return []
+        return [self.table.finish(execution, *expired_outcome(execution))]
+
+    def wait_on(self, left: Mapping[str, float]) -> list[Output]:
+        """Calls that waited when another process stored the run wait as long as is left, in seconds by call id."""
+        outputs: list[Output] = []
+        for call_id, execution in [*self.table.waiting.items()]:
+            if execution.can_expire:
+                seconds = left.get(call_id, execution.expires or 0.0)
+                outputs += [ExpireLater(call_id, seconds)] if seconds > 0 else self.expired(call_id)
+        return outputs
 
     def checked(self, key: str, answer: bool | Outcome) -> list[Output]:
         """It is known whether a call needs approval; the answer for a call that was voided is ignored."""

@@ -98,8 +98,9 @@ class Run(RunState):
             case "answer":
                 return self._ask_again()
             case "tools":
+                expiries = self.executions.wait_on(self.seconds_left)
                 requests = [] if self.is_logged else self.waiting
-                outputs = [*self.executions.interrupt(), *requests]
+                outputs = [*self.executions.interrupt(), *requests, *expiries]
                 return as_commands(outputs + self._after(self.executions.release()))
             case "over":
                 return [Emit([self.done(*self.ending)], [])]
@@ -209,6 +210,10 @@ class Run(RunState):
         self.expect(call_id, "deferred")
         return as_commands(self._after(self.executions.provide(call_id, outcome)))
 
+    def call_expired(self, call_id: str) -> list[Command]:
+        """A call has waited for a decision or for its result as long as it may."""
+        return as_commands(self._after(self.executions.expired(call_id))) if self.phase != "over" else []
+
     def say(self, message: Message) -> list[Command]:
         """Add a message: the model gets it with the next step, also if it has just answered."""
         self.expect_open()
@@ -243,16 +248,17 @@ class Run(RunState):
         self.fold(0)
         return as_commands(self._stop("limit", why))
 
-    def pause(self) -> list[Command]:
+    def pause(self, seconds: float | None = None) -> list[Command]:
         """The run ends here for now; stored, it can continue later. Only a run that waits for others can be paused.
 
-        The messages of its `Done` say of each open call that it waits; in what `dump` returns it is still open.
+        After this many seconds it has to continue, because a call expires. The messages of its `Done` say of each open
+        call that it waits; in what `dump` returns it is still open.
         """
         if not self.is_waiting:
             raise UsageError("only a run that waits for approvals or for results from elsewhere can be paused")
         kinds = {request.kind for request in self.waiting}
         why = "a call waits for approval" if "approval" in kinds else "a call waits for its result from elsewhere"
-        return [Emit([self.done("paused", why)], [Waiting()])]
+        return [Emit([self.done("paused", why)], [Waiting(seconds)])]
 
     # -- how it continues ------------------------------------------------------------------------------------------
 
@@ -287,7 +293,7 @@ class Run(RunState):
             return [*withdrawn, AskModel(tuple(self.messages))]
         turn = self.take_turn(self.builder.build())
         self.phase = "tools"
-        restarted = self.executions.interrupt()
+        restarted = [*self.executions.interrupt(), *self.executions.wait_on(self.seconds_left)]
         ends = self.abandon_calls("the run was interrupted", except_started=True)
         return as_commands(self._after([StepEnd(self.step, "cut", turn.usage), *restarted, *ends]))
 

@@ -155,6 +155,7 @@ class Replay:
             return  # a question of a tool ends with its process
         for execution in run.executions.table:
             if execution.call_id == request.call_id and execution.state == "held":
+                execution.expires = request.expires
                 run.executions.table.set_state(execution, request.kind)
                 if request.kind == "deferred":
                     run.starts.began.add(execution.key)

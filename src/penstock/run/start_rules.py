@@ -9,9 +9,9 @@ from msgspec import Struct
 from penstock.events import Fault
 from penstock.jsontext.values import deep_copy
 from penstock.results import Outcome
-from penstock.run.commands import CheckApproval, Output, StartTool
+from penstock.run.commands import CheckApproval, ExpireLater, Output, StartTool
 from penstock.run.events import ToolStart
-from penstock.run.execution import Execution, no_such_tool
+from penstock.run.execution import Execution, State, no_such_tool
 from penstock.run.execution_table import ExecutionTable
 from penstock.run.limits import Limits, Tally
 from penstock.tools.policy import ToolPolicy
@@ -118,10 +118,7 @@ class StartRules:
             return self._check(execution)
         if isinstance(approval, Outcome):
             return [self._table.finish(execution, approval)]
-        if not approval:
-            return self.queue(execution)
-        self._table.set_state(execution, "approval")
-        return [execution.request]
+        return self._wait(execution, policy, "approval") if policy and approval else self.queue(execution)
 
     def checked(self, execution: Execution, answer: bool | Outcome) -> list[Output]:
         """It is known whether a person must approve it, or why it cannot run: continue from there."""
@@ -141,7 +138,7 @@ class StartRules:
         if policy is None:
             return [self._end_unknown(execution)]
         if policy.is_deferred:
-            return [self._defer(execution, policy)]
+            return self._defer(execution, policy)
         self._table.set_state(execution, "ready")
         self._ready.add(execution, policy.is_parallel)
         return []
@@ -183,14 +180,20 @@ class StartRules:
         self._starts.began.add(key)
         return True
 
-    def _defer(self, execution: Execution, policy: ToolPolicy) -> Output:
+    def _defer(self, execution: Execution, policy: ToolPolicy) -> list[Output]:
         arguments = policy.check_arguments(execution.arguments)
         if isinstance(arguments, Outcome):
-            return self._table.finish(execution, arguments)
-        self._table.set_state(execution, "deferred")
+            return [self._table.finish(execution, arguments)]
         self._starts.began.add(execution.key)  # elsewhere
         self._tally.calls += 1
-        return execution.request
+        return self._wait(execution, policy, "deferred")
+
+    def _wait(self, execution: Execution, policy: ToolPolicy, state: State) -> list[Output]:
+        """Let a call wait for a decision, or for its result from elsewhere, as long as its tool allows."""
+        self._table.set_state(execution, state)
+        execution.expires = policy.expires
+        expiry = [] if policy.expires is None else [ExpireLater(execution.call_id, policy.expires)]
+        return [execution.request, *expiry]
 
     def _end_unknown(self, execution: Execution) -> Output:
         return self._table.finish(execution, no_such_tool(execution.name, self._rules.policies))

@@ -32,7 +32,8 @@ class RunState:
 
     `messages` are without the step under way (see `history`), `output` is the text of the last response, `error` the
     last one that the model or the driver reported, `ending` how and why the run ended. `said` are messages for the next
-    step. A run that `is_logged` has a log, which keeps also what its reader has not read.
+    step. A run that `is_logged` has a log, which keeps also what its reader has not read. `seconds_left` is how long
+    calls that waited already when the run was stored may still wait, by call id.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class RunState:
         self.executions = self.new_executions()
         self.said: list[Message] = []
         self.is_logged = False
+        self.seconds_left: Mapping[str, float] = {}
 
     # -- what can be asked -----------------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ class Runs:
         run_id = runs.start("support", "Where is my parcel?")
         for number, event in runs.follow(run_id): ...
 
-    Runs are driven by a worker (`awork`, or `penstock worker`), or by a job engine that calls `drive`. `deps` is called
+    Runs are driven by a worker (`work`, or `penstock worker`), or by a job engine that calls `drive`. `deps` is called
     with the `meta` of a run and returns what its tools get as `Context.deps`. `on_waiting` is called with the id of a
     run that starts to wait for approvals or results. Methods that begin with `a` are for async code.
     """
@@ -158,6 +158,10 @@ class Runs:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def work(self, *, parallel: int = 100, poll: float = 0.5) -> None:
+        """Drive runs, this many at once, until Ctrl-C: see `awork`."""
+        asyncio.run(self.awork(parallel=parallel, poll=poll))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

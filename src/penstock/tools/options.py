@@ -19,6 +19,7 @@ class RunOptions(TypedDict, total=False):
     idempotent: bool
     start: StartPolicy | None
     approval: Approval
+    expires: float | None
     timeout: float | None
     retries: int | None
     parallel: bool
@@ -33,10 +34,11 @@ class ToolOptions(RunOptions, total=False):
     when a call starts: when its arguments are `closed`, when the `call` is confirmed, or after the `turn`. `approval`
     asks a person first: always (True), or if a function of the arguments returns True; the function gets a copy of the
     converted arguments with their defaults, and may be async. Without it (None), a person is asked only about calls
-    with side effects that `rescue` found in the text; False never asks. `timeout` is in seconds. `retries` limits how
-    often the model may retry after consecutive failures; None means no limit. With `parallel=False` the tool does not
-    run beside others. A `deferred` tool runs elsewhere: its function only declares it, and the run waits for a result
-    passed to `provide`. `strict` asks the provider to enforce the schema.
+    with side effects that `rescue` found in the text; False never asks. `expires` is how many seconds a call waits for
+    the person, or a deferred one for its result: then it counts as declined, or as failed. `timeout` is in seconds.
+    `retries` limits how often the model may retry after consecutive failures; None means no limit. With
+    `parallel=False` the tool does not run beside others. A `deferred` tool runs elsewhere: its function only declares
+    it, and the run waits for a result passed to `provide`. `strict` asks the provider to enforce the schema.
     """
 
     name: str
@@ -71,6 +73,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def _is_duration(value: Any) -> bool:
+    return value is None or (_is_number(value) and value > 0)
+
+
 def _is_approval(value: Any) -> bool:
     return value is None or isinstance(value, bool) or callable(value)
 
@@ -84,10 +90,8 @@ _RULES: dict[str, _Rule] = {
     "idempotent": (_is_bool, "True or False"),
     "start": (lambda value: value in (None, "closed", "call", "turn"), "'closed', 'call' or 'turn'"),
     "approval": (_is_approval, "True, False or a function of the arguments"),
-    "timeout": (
-        lambda value: value is None or (_is_number(value) and value > 0),
-        "a positive number of seconds or None",
-    ),
+    "expires": (_is_duration, "a positive number of seconds or None"),
+    "timeout": (_is_duration, "a positive number of seconds or None"),
     "retries": (
         lambda value: value is None or (_is_number(value) and isinstance(value, int) and value >= 0),
         "a non-negative integer or None",

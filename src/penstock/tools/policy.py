@@ -24,13 +24,14 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     is called with its result, and may be async.
     Calls of a tool that `is_deferred` run elsewhere. A tool with the start policy `closed` is read-only. One that
     `is_idempotent` may run twice for one call, with the same effect as once. With `asks_if_in_text`, a call that was
-    found in the text needs approval.
+    found in the text needs approval. `expires` is how many seconds a call waits for approval, or for its result.
     """
 
     start: StartPolicy = "turn"
     needs_approval: Callable[[dict[str, Any]], Any] | bool = False
     check: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     timeout: float | None = None
+    expires: float | None = None
     retries: int | None = None
     is_parallel: bool = True
     is_deferred: bool = False

@@ -93,6 +93,7 @@ class Tool(Generic[P, R]):
         idempotent: bool = False,
         start: StartPolicy | None = None,
         approval: Approval = None,
+        expires: float | None = None,
         timeout: float | None = None,
         retries: int | None = DEFAULT_RETRIES,
         parallel: bool = True,
@@ -116,6 +117,7 @@ class Tool(Generic[P, R]):
         self.idempotent = idempotent
         self.start: StartPolicy | None = start
         self.approval = approval
+        self.expires = expires
         self.timeout = timeout
         self.retries = retries
         self.parallel = parallel
@@ -139,7 +141,9 @@ class Tool(Generic[P, R]):
         if self.start == "closed" and self.is_deferred:
             return "a deferred tool cannot have start='closed'; use 'call' or 'turn'"
         if self.timeout is not None and self.is_deferred:
-            return "a deferred tool cannot have a timeout; limit the run with Limits(seconds=…)"
+            return "a deferred tool cannot have a timeout; use expires=…, the seconds that its result may take"
+        if self.expires is not None and not self.approval and not self.is_deferred:
+            return "expires is for calls that wait: add approval=…, or deferred=True"
         return "" if is_json(self.parameters) else "its schema cannot be written as JSON"
 
     @staticmethod

@@ -1,0 +1,52 @@
+"""The expiries of calls that wait for a decision or for a result from elsewhere (`@tool(expires=…)`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from penstock.agent.timers import Timers
+from penstock.run.commands import ExpireLater
+from penstock.run.machine import Run
+
+SLACK = 0.05
+"""How many seconds after its expiry a stored run is woken: its log counts from when it had the request."""
+
+
+class Expiries:
+    """The timers of the calls that wait, by call id."""
+
+    def __init__(self, run: Run, timers: Timers) -> None:
+        self._run = run
+        self._timers = timers
+        self._deadlines: dict[str, float] = {}
+
+    def start(self, command: ExpireLater, callback: Callable[[], None]) -> None:
+        self._deadlines[command.call_id] = time.monotonic() + command.seconds
+        self._timers.start(_key(command.call_id), command.seconds, callback)
+
+    def settle(self) -> None:
+        """Cancel the timers of calls that do not wait any more."""
+        waiting = self._run.executions.table.waiting
+        can_expire = {call_id for call_id, execution in waiting.items() if execution.can_expire}
+        for call_id in self._deadlines.keys() - can_expire:
+            del self._deadlines[call_id]
+            self._timers.cancel(_key(call_id))
+
+    @property
+    def seconds_left(self) -> dict[str, float]:
+        """How many seconds each call that waits may still wait."""
+        self.settle()
+        now = time.monotonic()
+        return {call_id: deadline - now for call_id, deadline in self._deadlines.items()}
+
+    @property
+    def pause(self) -> float | None:
+        """The seconds after which a run that is paused has to continue, because a call expires; None if none does."""
+        left = self.seconds_left
+        return max(0.0, min(left.values())) + SLACK if left else None
+
+
+def _key(call_id: str) -> str:
+    """The key of a timer; those of tools are numbers."""
+    return f"call {call_id}"
