@@ -28,7 +28,7 @@ ALLOWED = {
     "redaction": "",
     "framing": "errors jsontext",
     "calls": "events jsontext",
-    "wires": "errors events messages declarations jsontext framing calls",
+    "wires": "errors events messages turn declarations jsontext framing calls",
     "tools": "errors events results messages declarations jsontext",
     "dialects": "errors events messages declarations jsontext calls tools",
     "decoder": "errors events declarations framing wires",

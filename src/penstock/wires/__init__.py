@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from penstock.wires.shared.facts import WireFacts
     from penstock.wires.shared.message_reader import RequestReader
     from penstock.wires.shared.request import Encode
+    from penstock.wires.shared.response_encoder import ResponseEncoder
     from penstock.wires.shared.wire import Wire
 
 WireName = Literal["anthropic", "bedrock", "cohere", "gemini", "mistral", "ollama", "openai-chat", "openai-responses"]
@@ -27,6 +28,13 @@ WIRES = {
     "openai-responses": "OpenAIResponses",
 }
 """The wires by name, and the class in the `decode_response` of each."""
+
+RESPONSE_ENCODERS = {
+    "anthropic": ("anthropic", "AnthropicEncoder"),
+    "openai-chat": ("openai-chat", "OpenAIChatEncoder"),
+    "openai-responses": ("openai-responses", "OpenAIResponsesEncoder"),
+}
+"""The protocols in which responses are written: the wire of each, and the class in its `encode_response`."""
 
 READING_ORDER = ("gemini", "bedrock", "openai-responses", "cohere", "anthropic", "ollama", "openai-chat")
 """The order in which wires are asked whether a message of a history is theirs, the most general wire last."""
@@ -56,6 +64,15 @@ def find_encoder(wire: str) -> Encode:
     return encode
 
 
+def find_response_encoder(protocol: str) -> type[ResponseEncoder]:
+    """The class that encodes responses of a protocol."""
+    if protocol not in RESPONSE_ENCODERS:
+        raise UnknownWireError(protocol, RESPONSE_ENCODERS)
+    wire, name = RESPONSE_ENCODERS[protocol]
+    encoder: type[ResponseEncoder] = getattr(_module(wire, "encode_response"), name)
+    return encoder
+
+
 @cache
 def all_readers() -> dict[str, RequestReader]:
     """The readers of requests of every wire, by its name, in the order in which they are asked."""
@@ -80,6 +97,6 @@ def _module(wire: str, name: str) -> Any:
 
 
 __all__ = [
-    "ALIASES", "READING_ORDER", "WIRES", "WireName", "all_facts", "all_readers", "find_encoder", "find_facts",
-    "find_wire", "wire_name",
+    "ALIASES", "READING_ORDER", "RESPONSE_ENCODERS", "WIRES", "WireName", "all_facts", "all_readers", "find_encoder",
+    "find_facts", "find_response_encoder", "find_wire", "wire_name",
 ]  # fmt: skip

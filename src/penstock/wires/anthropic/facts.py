@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from penstock.wires.shared.facts import WORD, HostedTool, IdRules, StateFacts, WireFacts
+from penstock.wires.shared.facts import (
+    CHANGED_ARGUMENTS,
+    CHANGED_NAMES,
+    CHOICES,
+    CUSTOM_CALLS,
+    LATE_IDS,
+    REFUSALS,
+    SEEMING_CALLS,
+    WORD,
+    HostedTool,
+    IdRules,
+    Loss,
+    StateFacts,
+    WireFacts,
+)
 from penstock.wires.shared.token_counts import UsageTable
 
 STATE_BLOCKS = {
@@ -33,6 +47,16 @@ FACTS = WireFacts(
     caller=("caller", "tool_id"),
     takes_blank=False,
     takes_message_fields=False,
+    losses=(
+        CHANGED_ARGUMENTS,
+        CHANGED_NAMES,
+        CHOICES,
+        CUSTOM_CALLS,
+        LATE_IDS,
+        REFUSALS,
+        SEEMING_CALLS,
+        Loss("explanations", "dropped", "only a refusal and a stop sequence have one"),
+    ),
 )
 
 USAGE = UsageTable(

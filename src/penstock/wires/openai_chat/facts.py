@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from penstock.wires.shared.facts import LETTERS_AND_DIGITS, IdRules, StateFacts, WireFacts
+from penstock.wires.shared.facts import (
+    BLOCK_BORDERS,
+    CHANGED_ARGUMENTS,
+    CHANGED_NAMES,
+    FINISH_MESSAGES,
+    LATE_IDS,
+    LETTERS_AND_DIGITS,
+    SEEMING_CALLS,
+    IdRules,
+    Loss,
+    StateFacts,
+    WireFacts,
+)
 from penstock.wires.shared.token_counts import UsageTable
 
 NINE_LETTER_IDS = "nine-letter-ids"
@@ -20,6 +32,17 @@ FACTS = WireFacts(
     results_are_text=True,
     needs_answers=True,
     has_chat_parts=True,
+    losses=(
+        BLOCK_BORDERS,
+        CHANGED_ARGUMENTS,
+        CHANGED_NAMES,
+        FINISH_MESSAGES,
+        LATE_IDS,
+        SEEMING_CALLS,
+        Loss("calls_before_errors", "changed", "only a finish reason confirms calls: an error after them cuts them"),
+        Loss("failed_choices", "ends", "an error is one of the whole response"),
+        Loss("reasoning_details", "dropped", "in a stream they would repeat the text; those without text are kept"),
+    ),
 )
 
 USAGE = UsageTable(

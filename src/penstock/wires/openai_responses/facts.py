@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from penstock.wires.shared.facts import HostedTool, IdRules, StateFacts, WireFacts
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.wires.shared.facts import (
+    CHANGED_NAMES,
+    CHOICES,
+    FINISH_MESSAGES,
+    LATE_IDS,
+    HostedTool,
+    IdRules,
+    Loss,
+    StateFacts,
+    WireFacts,
+)
 from penstock.wires.shared.token_counts import UsageTable
 
 _CALLS_WITH_OUTPUT_ITEMS = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
@@ -27,7 +40,25 @@ FACTS = WireFacts(
     item_id="id",
     results_may_come_late=True,
     export_extra={"store": True},  # items that the provider stores are written by their id
+    losses=(
+        CHANGED_NAMES,
+        CHOICES,
+        FINISH_MESSAGES,
+        LATE_IDS,
+        Loss("call_reasons", "changed", "the status of a response does not say whether there are calls"),
+        Loss("item_ids", "changed", "an item keeps the id that it was added with, before its vendor state is known"),
+        Loss("reasoning_text", "changed", "reasoning is streamed as a summary, which its item then has"),
+    ),
 )
+
+ECHOED: Mapping[str, Any] = {
+    "instructions": None, "max_output_tokens": None, "max_tool_calls": None, "metadata": {},
+    "parallel_tool_calls": True, "previous_response_id": None, "prompt_cache_key": None,
+    "reasoning": {"effort": None, "summary": None}, "safety_identifier": None, "service_tier": "default", "store": True,
+    "temperature": 1.0, "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [], "top_logprobs": 0,
+    "top_p": 1.0, "truncation": "disabled", "user": None,
+}  # fmt: skip
+"""The fields of a request that a response repeats, with their defaults."""
 
 USAGE = UsageTable(
     input=("input_tokens", "prompt_tokens"),

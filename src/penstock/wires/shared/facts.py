@@ -43,6 +43,38 @@ class HostedTool(Struct, frozen=True, kw_only=True):
     result_id: str
 
 
+LossName = Literal[
+    "block_borders", "call_reasons", "calls_before_errors", "changed_arguments", "changed_names", "choices",
+    "custom_calls", "explanations", "failed_choices", "finish_messages", "item_ids", "late_ids", "reasoning_details",
+    "reasoning_text", "refusals", "seeming_calls",
+]  # fmt: skip
+
+
+class Loss(Struct, frozen=True):
+    """Something in events that a response of a wire cannot express: what becomes of it, and why.
+
+    It is `dropped`, `changed` into something else, or it `ends` the response with an error.
+    """
+
+    what: LossName
+    effect: Literal["dropped", "changed", "ends"]
+    why: str
+
+
+BLOCK_BORDERS = Loss("block_borders", "changed", "texts of one kind in a row are one text")
+CHANGED_ARGUMENTS = Loss("changed_arguments", "ends", "what was sent of the arguments cannot change")
+CHANGED_NAMES = Loss("changed_names", "ends", "the name of a call cannot change after it was sent")
+CHOICES = Loss("choices", "dropped", "a response is one answer")
+CUSTOM_CALLS = Loss("custom_calls", "changed", "free text is the argument `input` of a function")
+FINISH_MESSAGES = Loss("finish_messages", "dropped", "an end has no explanation")
+LATE_IDS = Loss("late_ids", "changed", "the id of a call is the one that it was started with")
+REFUSALS = Loss("refusals", "changed", "a refusal is text")
+SEEMING_CALLS = Loss(
+    "seeming_calls", "ends", "the end of the response would confirm an invalid call that looks complete"
+)
+"""Losses of several wires."""
+
+
 class WireFacts(Struct, frozen=True, kw_only=True):
     """What the rules for histories and requests have to know about a wire."""
 
@@ -81,5 +113,7 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     """Whether a message may have other fields than its role and content."""
     export_extra: Mapping[str, Any] = {}
     """Request fields with which the whole history is written when only the history is exported."""
+    losses: tuple[Loss, ...] = ()
+    """What `encode_response` cannot express; `ResponseEncoder` says what holds for every wire."""
     has_chat_parts: bool = False
     """Whether images and files are written as in Chat Completions."""

@@ -1,0 +1,40 @@
+"""JSON that is written in pieces: strings by themselves, and objects around text that is JSON already."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+encode_json = msgspec.json.Encoder().encode
+"""Encodes a value; raises for what `as_json_value` would replace."""
+
+
+def quote(text: str) -> bytes:
+    """A JSON string. A lone surrogate, which UTF-8 does not have, is escaped."""
+    try:
+        return encode_json(text)
+    except UnicodeEncodeError:
+        return json.dumps(text).encode()
+
+
+def raw_json(text: str) -> msgspec.Raw:
+    """Text that is JSON already, to be written as a value with its own spelling."""
+    return msgspec.Raw(text.encode("utf-8", "replace"))
+
+
+def split_around(frame: Any, mark: str = "\x00") -> tuple[bytes, bytes]:
+    """The JSON before and after the string `mark` in a frame: a template into which quoted text is put."""
+    before, _, after = encode_json(frame).partition(quote(mark))
+    return before, after
+
+
+def sse(frame: Any) -> bytes:
+    """A frame of a stream of server-sent events without names."""
+    return b"data: " + encode_json(frame) + b"\n\n"
+
+
+def named_sse(frame: dict[str, Any]) -> bytes:
+    """A frame whose event is named after its type."""
+    return b"event: " + str(frame["type"]).encode() + b"\ndata: " + encode_json(frame) + b"\n\n"

@@ -1,0 +1,361 @@
+"""The base of all response encoders: events to the stream of a protocol, or to its whole body.
+
+An encoder is the inverse of the wire's decoder. `feed` returns the bytes of the events of one network read, so that a
+server makes one write per read. Nearly all events add a piece to the text or call of the event before: for these,
+`feed` remembers where to write (the lane), and only quotes the piece.
+
+What the protocols have in common is here. The response ends with the first error: nothing follows it. A response that
+the provider cut or failed ends with an error, so that no client takes it for complete. A call is written while its
+arguments come, and confirmed by `ToolCall` alone; one that must not run is written as it came, without its end. What a
+wire cannot express is listed in its facts (`WireFacts.losses`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+import msgspec
+
+from penstock.events import (
+    Error,
+    Finish,
+    Opaque,
+    Reasoning,
+    Refusal,
+    Retry,
+    StreamChunk,
+    Text,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallDelta,
+    ToolCallInvalid,
+    ToolCallStart,
+    Unknown,
+    Usage,
+)
+from penstock.turn import Turn
+from penstock.wires.shared.json_writing import encode_json
+from penstock.wires.shared.response_errors import (
+    changed_call,
+    error_status,
+    incomplete,
+    quoted_call,
+    seeming_call,
+    withdrawn,
+)
+from penstock.wires.shared.response_frames import Content, ResponseFrames
+from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
+from penstock.wires.shared.response_turns import collect_choices, find_seeming_call
+from penstock.wires.shared.written_call import Write, WrittenCall, final_text
+
+Lane = tuple[type[StreamChunk] | None, int, Write | None, WrittenCall | None]
+"""Where the next piece probably goes: type and block of its event, how it is written, and its call if it has one."""
+NO_LANE: Lane = (None, -1, None, None)
+
+
+class ResponseEncoder(ResponseFrames):
+    """Encodes one response. The class of a wire implements `ResponseFrames`."""
+
+    def __init__(self, head: ResponseHead) -> None:
+        super().__init__(head)
+        self.calls: dict[int, WrittenCall] = {}
+        self.is_open = False  # the first frames have been written
+        self.is_over = False  # an error has ended the response
+        self._content: tuple[type[Content], int] | None = None  # the open text, by kind and block
+        self._write_content: Write = _write_nothing
+        self._beginning: WrittenCall | None = None  # a call whose start waits for the state that belongs to it
+        self._counts: dict[int, int] = {}  # calls by choice
+        self._invalid_calls: list[ToolCallInvalid] = []
+        self._finished: set[int] = set()  # choices
+        self._lane = NO_LANE
+
+    # The stream.
+
+    def open(self) -> bytes:
+        """The frames before the first part, for a server that sends them before the model answers."""
+        self._open()
+        return self._take()
+
+    def feed(self, events: Iterable[StreamChunk]) -> bytes:
+        """The bytes for these events."""
+        kind, block, write, call = self._lane
+        for event in events:
+            if type(event) is kind and event.block == block and write is not None:  # type: ignore[union-attr]
+                if call is None:
+                    write(event.text)  # type: ignore[union-attr]
+                else:
+                    piece: str = event.piece  # type: ignore[union-attr]
+                    call.add(piece)
+                    write(piece)
+            elif not self.is_over:
+                self._write(event)
+                kind, block, write, call = self._lane
+        if not self.waits_for_call_state:
+            self._begin()
+        return self._take()
+
+    def close(self) -> bytes:
+        """The end of the stream; an error if the response has not ended."""
+        if not self.is_over and not self._finished:
+            self.fail(incomplete(None))
+        if not self.is_over:
+            self.closing()
+        return self._take()
+
+    def _take(self) -> bytes:
+        data = b"".join(self.out)
+        self.out.clear()
+        return data
+
+    def _open(self) -> None:
+        if not self.is_open:
+            self.is_open = True
+            self.opening()
+
+    def _write(self, event: StreamChunk) -> None:
+        """Writes an event that is not the next piece of the one before."""
+        match event:
+            case Usage():
+                self.usage = event
+            case Finish():
+                self._finish(event)
+            case Error():
+                self.fail(event)
+            case Retry():
+                if self._content is not None or self._counts:
+                    self.fail(withdrawn(event))
+            case Unknown():
+                pass
+            case _ if event.choice and not self.has_choices:
+                pass
+            case Text() | Reasoning() | Refusal():
+                self._add_content(event)
+            case Opaque():
+                self._add_state(event)
+            case ToolCallStart() | ToolCallDelta() | ToolCallClosed() | ToolCall() | ToolCallInvalid():
+                self._add_call(event)
+            case _:
+                assert_never(event)
+
+    def _finish(self, event: Finish) -> None:
+        if event.choice in self._finished or (event.choice and not self.has_choices):
+            return
+        if event.reason in ("error", "cut"):
+            self.fail(incomplete(event))
+        else:
+            self._end_open()
+            if not self.marks_cut_calls and (call := find_seeming_call(self._invalid_calls, event.reason)) is not None:
+                self.fail(seeming_call(call.name))
+                return
+            self._finished.add(event.choice)
+            self._lane = NO_LANE
+            self.finish(event if not event.client_work or self.expresses_work(event.client_work) else unfinished(event))
+
+    def fail(self, error: Error) -> None:
+        """Ends the response by an error."""
+        if self.is_over:
+            return
+        self._open()
+        self._begin()
+        self.is_over = True
+        self._lane = NO_LANE
+        self.failure(error)
+
+    # Texts.
+
+    def _add_content(self, event: Content) -> None:
+        place = (type(event), event.block)
+        if self._content != place:
+            self._end_open()
+            self._content = place
+            self._write_content = self.begin_content(event)
+        self._lane = (*place, self._write_content, None)
+        self._write_content(event.text)
+
+    def _end_open(self) -> None:
+        """Ends what is open before something else begins."""
+        self._open()
+        if self._beginning is not None:
+            self._begin()
+        if self._content is not None:
+            self.end_content()
+            self._content = None
+
+    def forget_content(self) -> None:
+        """Records that a subclass has ended the open text by itself."""
+        self._content = None
+
+    def _add_state(self, event: Opaque) -> None:
+        call = self.calls.get(event.block)
+        if event.wire != self.wire:
+            return
+        if call is not None and not call.is_ended:
+            call.states[event.kind] = event.data
+            if call is not self._beginning:
+                self.call_state(call, event)
+            return
+        is_open = self._content is not None and self._content[1] == event.block
+        if not is_open:
+            self._end_open()
+        self._lane = NO_LANE
+        self.state(event, is_open)
+
+    # Calls.
+
+    def _add_call(self, event: ToolCallStart | ToolCallDelta | ToolCallClosed | ToolCall | ToolCallInvalid) -> None:
+        if isinstance(event, ToolCallStart):
+            self._start(event.block, event.id, event.name, event.choice)
+            return
+        call = self.calls.get(event.block)
+        match event:
+            case ToolCallDelta():
+                if call is not None and not call.is_ended:
+                    self._add_piece(call, event)
+            case ToolCallClosed():
+                if call is not None:
+                    call.is_closed = True
+            case ToolCall() | ToolCallInvalid():
+                call = call or self._start(event.block, event.id, event.name, event.choice)
+                if not call.is_ended:
+                    self._end_call(call, event)
+            case _:
+                assert_never(event)
+
+    def _start(self, block: int, id: str, name: str, choice: int) -> WrittenCall:
+        self._end_open()
+        index = self._counts.get(choice, 0)
+        self._counts[choice] = index + 1
+        call = self.calls[block] = WrittenCall(id, name, index, choice)
+        if name in self.head.custom_tools or name in self.head.unwrapped_tools:
+            call.kind = "custom"
+        self._lane = NO_LANE
+        self._beginning = call if self._may_begin(call) else None
+        return call
+
+    def _may_begin(self, call: WrittenCall) -> bool:
+        """Whether a call is written while its arguments come; one that comes in another form has to be whole."""
+        is_same = call.kind == "function" or (self.has_custom_calls and call.name not in self.head.unwrapped_tools)
+        return self.streams_arguments and is_same
+
+    def _begin(self) -> None:
+        """Writes the start of the call that waits for it."""
+        call, self._beginning = self._beginning, None
+        if call is not None:
+            call.write = self.begin_call(call)
+
+    def _add_piece(self, call: WrittenCall, event: ToolCallDelta) -> None:
+        self._begin()
+        call.add(event.piece)
+        if call.write is not None:
+            self._end_content_only()
+            self._lane = ToolCallDelta, event.block, call.write, call
+            call.write(event.piece)
+
+    def _end_content_only(self) -> None:
+        if self._content is not None:
+            self.end_content()
+            self._content = None
+
+    def _end_call(self, call: WrittenCall, event: ToolCall | ToolCallInvalid) -> None:
+        if event.type == "tool_call_invalid" and event.why == "withdrawn":
+            return  # a `Retry` follows
+        self._lane = NO_LANE
+        self._end_content_only()
+        if event.type == "tool_call_invalid" and event.why == "quoted":
+            call.is_ended = True
+            self.fail(quoted_call(event))
+            return
+        self._begin()
+        has_pieces = call.write is not None
+        if not has_pieces:
+            call.kind = event.kind if event.kind == "custom" else call.kind
+        text = final_text(event, call.kind, self.has_custom_calls)
+        if has_pieces and not self._complete(call, event, text):
+            return
+        call.is_ended = True
+        if isinstance(event, ToolCall):
+            if not has_pieces:
+                self._write_whole(call, text)
+            self.end_call(call, text)
+        else:
+            if not has_pieces:
+                self._write_unfinished(call, text)
+            self._invalid_calls.append(event)
+            self.leave_call(call, event)
+
+    def _complete(self, call: WrittenCall, event: ToolCall | ToolCallInvalid, text: str) -> bool:
+        """Writes what is missing of the arguments; a contradiction ends the response. Returns whether there is none."""
+        sent = call.arguments()
+        if event.name != call.name:
+            self.fail(changed_call(call.name))
+            return False
+        rest = text[len(sent) :] if text.startswith(sent) else None
+        if isinstance(event, ToolCall) and sent and rest is None and event.arguments_raw == sent:
+            rest = ""  # `null` instead of arguments
+        if rest and call.write is not None:
+            call.add(rest)
+            call.write(rest)
+        if rest is None and not self.states_final_arguments:
+            self.fail(changed_call(call.name))
+            return False
+        return True
+
+    def _write_whole(self, call: WrittenCall, text: str) -> None:
+        """Writes a call of which nothing has been written."""
+        call.write = self.begin_call(call)
+        call.write(text)
+
+    def _write_unfinished(self, call: WrittenCall, text: str) -> None:
+        """Writes a call that must not run and of which nothing has been written."""
+        self._write_whole(call, text)
+
+    # Responses that are not streamed.
+
+    @classmethod
+    def encode_body(cls, source: Turn | Iterable[StreamChunk], head: ResponseHead) -> EncodedResponse:
+        """The whole response; an HTTP error if it failed or was cut."""
+        encoder = cls(head)
+        turns = [source] if isinstance(source, Turn) else collect_choices(source)
+        turns = turns if cls.has_choices else turns[:1]
+        for turn in turns:
+            if (error := encoder.problem_of(turn)) is not None:
+                return encoder._error(error, error_status(error, cls.ERRORS))
+        return EncodedResponse(200, encode_json(encoder.whole_body(turns)))
+
+    def finish_of(self, turn: Turn) -> Finish:
+        """The end of a turn as the wire expresses it."""
+        reason, work = turn.finish_reason or "cut", turn.client_work
+        finish = Finish(reason, turn.raw_finish_reason, turn.finish_message, client_work=work)
+        return finish if not work or self.expresses_work(work) else unfinished(finish)
+
+    def problem_of(self, turn: Turn) -> Error | None:
+        """Why a turn cannot be written as a whole response."""
+        reason = turn.finish_reason or "cut"
+        if turn.error is not None or reason in ("error", "cut"):
+            return turn.error or incomplete(Finish(reason, turn.raw_finish_reason, turn.finish_message))
+        for call in turn.invalid_calls:
+            if call.why == "quoted":
+                return quoted_call(call)
+        seeming = None if self.marks_cut_calls else find_seeming_call(turn.invalid_calls, reason)
+        return None if seeming is None else seeming_call(seeming.name)
+
+    @classmethod
+    def encode_error(
+        cls, status: int, message: str, code: str = "", head: ResponseHead | None = None
+    ) -> EncodedResponse:
+        """An HTTP error; without a code, it has the provider's code for the status."""
+        return cls(head or ResponseHead())._error(Error(message, code), status)
+
+    def _error(self, error: Error, status: int) -> EncodedResponse:
+        return EncodedResponse(status, encode_json(self.error_body(error, status)), self.error_headers(error, status))
+
+
+def unfinished(finish: Finish) -> Finish:
+    """The end of a response with work for the client that the wire cannot express: not that of a final answer."""
+    reason = "other" if finish.reason == "stop" else finish.reason
+    return msgspec.structs.replace(finish, reason=reason, raw_reason=None, client_work="")
+
+
+def _write_nothing(piece: str) -> None:
+    """Stands for the writer of a text while there is none."""

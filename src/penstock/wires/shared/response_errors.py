@@ -1,0 +1,44 @@
+"""Errors that end a response: those that encoders write themselves, and the HTTP status of an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.events import Error, Finish, Retry, ToolCallInvalid
+
+BAD_GATEWAY = 502
+UNAVAILABLE = 503
+
+
+def incomplete(finish: Finish | None) -> Error:
+    """The error of a response that has no proper end, or that failed without an error of its own."""
+    if finish is None or finish.reason == "cut":
+        return Error("the response ended before it was complete", "incomplete_response", True)
+    reason = f" ({finish.raw_reason})" if finish.raw_reason else ""
+    return Error(finish.message or f"the response failed{reason}", finish.raw_reason or "failed_response")
+
+
+def withdrawn(retry: Retry) -> Error:
+    """The error of a response that starts again after some of it was sent."""
+    return Error(f"the response was interrupted and cannot be continued: {retry.reason}", "withdrawn_response", True)
+
+
+def error_status(error: Error, codes: Mapping[int, str]) -> int:
+    """The HTTP status of an error: that of its code, else one that says whether a retry may help."""
+    known = next((status for status, code in codes.items() if code == error.code), 0)
+    return known or (UNAVAILABLE if error.retryable else BAD_GATEWAY)
+
+
+def changed_call(name: str) -> Error:
+    """The error of a call whose arguments turned out to be others after some had been sent."""
+    return Error(f"the arguments of the call of {name} changed while they were sent", "changed_call")
+
+
+def seeming_call(name: str) -> Error:
+    """The error of an invalid call that looks complete, so that a client would run it."""
+    return Error(f"a part of the call of {name} may be missing", "invalid_call")
+
+
+def quoted_call(call: ToolCallInvalid) -> Error:
+    """The error of a call that only repeats its input: it must not run, and clients would take it for complete."""
+    return Error(f"the call of {call.name} must not run: {call.message or call.why}", "quoted_call")

@@ -1,0 +1,99 @@
+"""What the wires write differently: the frames of a stream, whole bodies and errors. Each wire implements them once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCallInvalid, Usage
+from penstock.turn import Turn
+from penstock.wires.shared.response_head import ResponseHead
+from penstock.wires.shared.written_call import Write, WrittenCall
+
+Content = Text | Reasoning | Refusal
+
+
+class ResponseFrames:
+    """The frames of one response; written to `out`, in the order of the events."""
+
+    wire: ClassVar[str]
+    content_type: ClassVar[str] = "text/event-stream"
+    KEEP_ALIVE: ClassVar[bytes] = b": keep-alive\n\n"
+    """Bytes that clients ignore, to be sent while the model is silent; empty if the protocol has none."""
+    FINISH: ClassVar[Mapping[str, str]]
+    """The provider's finish reasons by ours."""
+    ERRORS: ClassVar[Mapping[int, str]]
+    """The provider's error codes by HTTP status."""
+    has_choices: ClassVar[bool] = False
+    has_custom_calls: ClassVar[bool] = False
+    streams_arguments: ClassVar[bool] = True
+    """Whether arguments are sent in pieces; if not, a call is sent when it is whole."""
+    waits_for_call_state: ClassVar[bool] = False
+    """Whether the start of a call contains vendor state, which comes after it."""
+    states_final_arguments: ClassVar[bool] = False
+    """Whether the end of a call states its arguments, which may differ from the pieces."""
+    marks_cut_calls: ClassVar[bool] = False
+    """Whether a cut call is written as such, so that the end of the response does not confirm it."""
+
+    def __init__(self, head: ResponseHead) -> None:
+        self.head = head
+        self.out: list[bytes] = []
+        self.usage: Usage | None = None
+
+    def opening(self) -> None:
+        """Writes the frames before the first part."""
+
+    def begin_content(self, event: Content) -> Write:
+        """Begins a text, reasoning or refusal; returns how its pieces are written."""
+        raise NotImplementedError
+
+    def end_content(self) -> None:
+        """Ends the open text, reasoning or refusal."""
+
+    def begin_call(self, call: WrittenCall) -> Write:
+        """Begins a call; returns how pieces of its arguments are written."""
+        raise NotImplementedError
+
+    def end_call(self, call: WrittenCall, arguments: str) -> None:
+        """Confirms a call."""
+
+    def leave_call(self, call: WrittenCall, event: ToolCallInvalid) -> None:
+        """Leaves a call that must not run; what came of it has been written."""
+
+    def call_state(self, call: WrittenCall, event: Opaque) -> None:
+        """Writes vendor state of a call that has begun; `call.states` has it as well."""
+
+    def state(self, event: Opaque, is_open: bool) -> None:
+        """Writes vendor state of this wire; `is_open` if its block is the open text."""
+
+    def failure(self, error: Error) -> None:
+        """Writes an error in band; nothing follows it."""
+        raise NotImplementedError
+
+    def finish(self, event: Finish) -> None:
+        """Writes the end of a choice."""
+        raise NotImplementedError
+
+    def expresses_work(self, client_work: str) -> bool:
+        """Whether the response says that this work waits for the client."""
+        return False
+
+    def closing(self) -> None:
+        """Writes the end of the stream."""
+
+    def whole_body(self, turns: Sequence[Turn]) -> dict[str, Any]:
+        """The body of a response that is not streamed; one turn per choice."""
+        raise NotImplementedError
+
+    def error_body(self, error: Error, status: int) -> dict[str, Any]:
+        """The body of an HTTP error."""
+        raise NotImplementedError
+
+    def error_headers(self, error: Error, status: int) -> dict[str, str]:
+        """The headers that the protocol has for an HTTP error."""
+        return {}
+
+    @classmethod
+    def code_of(cls, error: Error, status: int) -> str:
+        """The provider's code of an error: its own, if the provider has it, else that of the status."""
+        return error.code or cls.ERRORS.get(status) or cls.ERRORS[500 if status >= 500 else 400]

@@ -1,0 +1,43 @@
+"""What a response says about itself beside its content, and the forms in which a response leaves a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+
+class ToolPath(Struct, frozen=True):
+    """The name of a tool inside a namespace of tools, as the client declared it."""
+
+    namespace: str
+    name: str
+
+
+class ResponseHead(Struct, frozen=True, kw_only=True):
+    """The id, model and time of a response, and what of its request decides how it is written.
+
+    Encoders have neither a clock nor random numbers: the caller chooses `id` (letters and digits; the wire adds its
+    prefix) and `created` (seconds since 1970). `has_usage` is False if a stream must not contain token counts. The
+    arguments of `custom_tools` are free text; `unwrapped_tools` are custom tools that the model calls as functions with
+    an argument `input`. `namespaces` maps flat tool names to the client's own. `echo` are fields of the request that
+    the response repeats.
+    """
+
+    id: str = "0"
+    model: str = ""
+    created: int = 0
+    has_usage: bool = True
+    custom_tools: frozenset[str] = frozenset()
+    unwrapped_tools: frozenset[str] = frozenset()
+    namespaces: Mapping[str, ToolPath] = {}
+    echo: Mapping[str, Any] = {}
+
+
+class EncodedResponse(Struct, frozen=True):
+    """A response that is not streamed: its HTTP status, its JSON body, and headers that the protocol needs."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = {}

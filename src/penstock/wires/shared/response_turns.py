@@ -1,0 +1,55 @@
+"""Turns as responses: those of several choices, the events of one, and calls that only seem to be complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from penstock.calls.arguments import WITHOUT_ARGUMENTS, strict_object
+from penstock.events import (
+    Error,
+    FinishReason,
+    Retry,
+    StreamChunk,
+    ToolCall,
+    ToolCallInvalid,
+    ToolCallStart,
+    Unknown,
+    Usage,
+)
+from penstock.turn import Turn, TurnBuilder, TurnPart
+
+
+def find_seeming_call(calls: list[ToolCallInvalid], reason: FinishReason) -> ToolCallInvalid | None:
+    """An invalid call that this finish reason would confirm, because its arguments look complete.
+
+    A call without arguments is confirmed only by a normal end.
+    """
+    is_normal = reason not in ("length", "content_filter")
+    for call in calls:
+        is_complete = bool(call.name) and call.kind == "function" and strict_object(call.arguments_raw) is not None
+        if is_complete and (is_normal or call.arguments_raw.strip() not in WITHOUT_ARGUMENTS):
+            return call
+    return None
+
+
+def collect_choices(events: Iterable[StreamChunk]) -> list[Turn]:
+    """The turns of all choices of a response."""
+    listed = list(events)
+    choices = {event.choice for event in listed if not isinstance(event, Usage | Error | Retry | Unknown)}
+    turns: list[Turn] = []
+    for choice in sorted(choices | {0}):
+        builder = TurnBuilder(choice)
+        for event in listed:
+            builder.add(event)
+        turns.append(builder.build())
+    return turns
+
+
+def with_starts(parts: Iterable[TurnPart]) -> Iterator[StreamChunk]:
+    """The parts of a turn as events, with the start of each call before the vendor state that belongs to it."""
+    listed = list(parts)
+    calls = {part.block: part for part in listed if isinstance(part, ToolCall | ToolCallInvalid)}
+    for part in listed:
+        if (call := calls.pop(part.block, None)) is not None:
+            yield ToolCallStart(call.block, call.id, call.name, call.choice)
+        yield part

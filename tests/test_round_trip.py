@@ -1,0 +1,120 @@
+"""Law 9: a response that is decoded and encoded, for its own wire or another, decodes to the same events again.
+
+The responses are all vectors and recordings. What may differ is in `tests/round_trip.py` and in the facts of the wires.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.events import Finish, StreamChunk
+from penstock.wires import RESPONSE_ENCODERS, find_facts, find_response_encoder
+from penstock.wires.shared.facts import LossName
+from tests.round_trip import AFTER, BEFORE, Record, across_wires, compared, encode_stream, expected, head_for
+from tests.support import decode_pieces, vectors
+from tests.test_corpus import SPOKEN
+
+Response = tuple[str, str, bytes, list[Any]]
+"""Its name, its protocol, its body, and its tools."""
+
+
+def _responses() -> list[Response]:
+    responses = [(f"{vector.wire}-{vector.name}", vector.wire, vector.body(), vector.tools) for vector in vectors()]
+    for case in SPOKEN:
+        protocol = case.meta["wire"] if case.meta["wire"] in RESPONSE_ENCODERS else case.wire
+        responses.append((case.meta["id"], protocol, case.body(), []))
+    return responses
+
+
+RESPONSES = _responses()
+OWN = [place for place, response in enumerate(RESPONSES) if response[1] in RESPONSE_ENCODERS]
+every_response = pytest.mark.parametrize("place", OWN, ids=[RESPONSES[place][0] for place in OWN])
+
+
+@cache
+def events_of(place: int) -> list[StreamChunk]:
+    _, wire, body, tools = RESPONSES[place]
+    return decode_pieces(wire, [body], tools)
+
+
+def losses_of(protocol: str) -> frozenset[LossName]:
+    return frozenset(loss.what for loss in find_facts(RESPONSE_ENCODERS[protocol][0]).losses)
+
+
+def sides(place: int, protocol: str, losses: frozenset[LossName], size: int = 7) -> tuple[list[Record], list[Record]]:
+    """The records of a response after a round trip through a protocol, and those that are expected."""
+    _, wire, _, tools = RESPONSES[place]
+    events = events_of(place)
+    again = decode_pieces(protocol, [encode_stream(protocol, events, size)], tools)
+    if wire != protocol:
+        events, again = across_wires(events), across_wires(again)
+    return compared(again, losses), expected(events, losses)
+
+
+@every_response
+def test_a_response_that_is_streamed_again_has_the_same_events(place: int) -> None:
+    protocol = RESPONSES[place][1]
+    for size in (1, len(events_of(place)) + 1):
+        actual, wanted = sides(place, protocol, losses_of(protocol), size)
+        assert actual == wanted
+
+
+@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+def test_responses_of_every_wire_keep_their_content_on_another(protocol: str) -> None:
+    losses = losses_of(protocol)
+    others = [place for place, response in enumerate(RESPONSES) if response[1] != protocol]
+    failed = [RESPONSES[place][0] for place in others if len({*map(str, sides(place, protocol, losses))}) == 2]
+    sys.stdout.write(f"{protocol}: {len(others) - len(failed)} of {len(others)} responses of other wires are the same")
+    assert failed == []
+
+
+@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+def test_every_loss_in_the_facts_is_needed(protocol: str) -> None:
+    losses = losses_of(protocol)
+    for loss in losses:
+        others = losses - {loss}
+        needing = (place for place in range(len(RESPONSES)) if _matters(place, losses, others))
+        differing = (place for place in needing if len({*map(str, sides(place, protocol, others))}) == 2)
+        assert next(differing, None) is not None, f"{loss} is not needed"
+
+
+def _matters(place: int, losses: frozenset[LossName], others: frozenset[LossName]) -> bool:
+    """Whether a response has what only the larger set of losses allows to be lost."""
+    return expected(events_of(place), losses) != expected(events_of(place), others)
+
+
+def test_every_rule_belongs_to_a_loss() -> None:
+    assert BEFORE.keys() | AFTER.keys() == frozenset().union(*map(losses_of, RESPONSE_ENCODERS))
+
+
+@every_response
+def test_a_response_that_is_written_whole_has_the_same_content(place: int) -> None:
+    """Texts, calls, counts and the end are the same; the order of texts and calls is not, on wires with fields."""
+    _, protocol, _, tools = RESPONSES[place]
+    events = events_of(place)
+    turn = penstock.collect(events)
+    encoded = find_response_encoder(protocol).encode_body(events, head_for(events))
+    again = penstock.collect(decode_pieces(protocol, [encoded.body], tools))
+    has_failed = turn.error or not {"error", "cut"}.isdisjoint(finish_reasons(events))
+    if encoded.status != 200 or has_failed:
+        assert has_failed or turn.invalid_calls
+        assert encoded.status >= 400
+        assert again.error is not None
+        assert again.error.message == (turn.error.message if turn.error else again.error.message)
+        return
+    assert (again.text, again.reasoning, again.refusal) == (turn.text, turn.reasoning, turn.refusal)
+    assert calls_of(again) == calls_of(turn)
+    assert again.finish_reason == turn.finish_reason
+
+
+def calls_of(turn: penstock.Turn) -> list[tuple[str, str, object]]:
+    return [(call.id, call.name, call.arguments) for call in turn.tool_calls]
+
+
+def finish_reasons(events: list[StreamChunk]) -> list[str]:
+    return [event.reason for event in events if isinstance(event, Finish)]
