@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import logging
 import math
 import uuid
@@ -115,6 +116,15 @@ class Runs:
     ) -> list[RunRow]:  # fmt: skip
         """The runs with these properties, the newest first."""
         return self._store.list(state=state, agent=agent, thread=thread, tenant=tenant, limit=limit)
+
+    def claimable(self, limit: int = 100) -> builtins.list[str]:
+        """The ids of runs that can continue and that nobody owns: for a job engine that drives them."""
+        return [*self._store.claimable(agents=[*self._agents], limit=limit)]
+
+    @property
+    def lease(self) -> float:
+        """How many seconds after its last sign of life a worker loses its runs."""
+        return self._store.lease
 
     # -- of a worker ---------------------------------------------------------------------------------------------------
 

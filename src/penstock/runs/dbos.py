@@ -1,0 +1,103 @@
+"""Runs as workflows of DBOS: its queues with their limits, and its dashboard.
+
+    DBOS(config={"name": "support", "system_database_url": url, "executor_id": executor_id()})
+    register(runs)
+    DBOS.launch()
+    DBOS.register_queue(QUEUE, global_concurrency=50)
+    work(runs)
+
+DBOS alone does not take over the workflows of a process that died: it waits for a process with the same executor id. So
+`work` looks for runs whose lease has expired, and starts another workflow for them. What the old process still does is
+refused by the log of the run. Every process needs its own executor id: two processes with one name would start each
+other's workflows again. Needs the extra `dbos`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+
+from penstock.errors import UsageError
+from penstock.log.follower import new_owner
+from penstock.log.store import StoreError
+from penstock.runs.runs import Runs
+
+try:
+    from dbos import DBOS, EnqueueOptions
+except ImportError as error:
+    raise UsageError(f"this needs dbos ({error}): pip install 'penstock-llm[dbos]'") from error
+
+QUEUE = "penstock"
+"""The name of the queue and of its workflow, unless another is named."""
+
+SWEEP = 5.0
+"""How many seconds pass between two looks for runs without a workflow."""
+
+logger = logging.getLogger("penstock.runs")
+
+
+def executor_id() -> str:
+    """A name for this process that no other one has, for the configuration of DBOS."""
+    return new_owner()
+
+
+def register(runs: Runs, *, queue: str = QUEUE) -> None:
+    """Declare the workflow that drives a run: before `DBOS.launch()`."""
+
+    @DBOS.workflow(name=queue)
+    async def drive(run_id: str) -> str:
+        return (await runs.adrive(run_id)).state
+
+    del drive  # DBOS knows it by its name
+
+
+def enqueue(run_id: str, *, queue: str = QUEUE, priority: int = 0) -> str:
+    """Add a workflow for a run; returns its id, or that of the workflow that the run has already."""
+    options: EnqueueOptions = {
+        "workflow_name": queue, "queue_name": queue, "workflow_id": f"{run_id}:{uuid.uuid4().hex}",
+        "deduplication_id": run_id, "duplication_policy": "return-existing",
+    }  # fmt: skip
+    if priority:
+        options["priority"] = priority
+    return DBOS.enqueue_workflow_with_options(options, run_id).workflow_id
+
+
+def sweep(runs: Runs, *, queue: str = QUEUE) -> list[str]:
+    """Add workflows for the runs that can continue; returns their ids.
+
+    These are runs that were started or decided without `enqueue`, those with an approval that has expired, and those
+    whose process has died. The workflow of a dead process is cancelled, because it would count for the limits of the
+    queue.
+    """
+    run_ids = runs.claimable()
+    for run_id in run_ids:
+        if abandoned := _abandoned(run_id, queue, runs.lease):
+            DBOS.cancel_workflows(abandoned)
+        enqueue(run_id, queue=queue)
+    return run_ids
+
+
+def work(runs: Runs, *, queue: str = QUEUE, every: float = SWEEP, stop: threading.Event | None = None) -> None:
+    """Sweep until `stop` is set, or for ever. DBOS drives the runs in its own threads."""
+    stop = stop or threading.Event()
+    while not stop.is_set():
+        try:
+            sweep(runs, queue=queue)
+        except StoreError as error:
+            logger.warning("cannot look for runs: %s", error)
+        stop.wait(every)
+
+
+def _abandoned(run_id: str, queue: str, lease: float) -> list[str]:
+    """The workflows of a run that nobody owns, and that began before its lease could expire."""
+    begun = DBOS.list_workflows(
+        workflow_id_prefix=f"{run_id}:", status="PENDING", queue_name=queue, load_input=False, load_output=False
+    )
+    before = (time.time() - lease) * 1000
+    return [
+        workflow.workflow_id
+        for workflow in begun
+        if workflow.deduplication_id == run_id and (workflow.updated_at or 0) < before
+    ]

@@ -1,0 +1,87 @@
+"""Runs as jobs of pgqueuer: its queue, its concurrency limits and its dashboard, on the same PostgreSQL server.
+
+    queuer = PgQueuer.from_psycopg_connection(connection)
+    register(queuer, runs)
+    await work(queuer, runs)
+
+pgqueuer gives the job of a worker that died to another worker. If the first one was only slow and still owns the run,
+the other one waits: a run has one owner, whatever the queue believes. Needs the extra `pgqueuer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.errors import UsageError
+from penstock.log.store import StoreError
+from penstock.runs.runs import Runs
+
+try:
+    from pgqueuer import PgQueuer
+    from pgqueuer.models import Job
+    from pgqueuer.ports import RepositoryPort
+except ImportError as error:
+    raise UsageError(f"this needs pgqueuer ({error}): pip install 'penstock-llm[pgqueuer]'") from error
+
+ENTRYPOINT = "penstock"
+"""The entrypoint of the jobs, unless another is named."""
+
+SWEEP = 5.0
+"""How many seconds pass between two looks for runs without a job."""
+
+logger = logging.getLogger("penstock.runs")
+
+
+def register(queuer: PgQueuer, runs: Runs, *, entrypoint: str = ENTRYPOINT, concurrency_limit: int = 0) -> None:
+    """Let jobs drive runs: over all workers at most `concurrency_limit` at once, or any number if it is 0."""
+
+    @queuer.entrypoint(entrypoint, concurrency_limit=concurrency_limit)
+    async def drive(job: Job) -> None:
+        await runs.adrive((job.payload or b"").decode())
+
+
+async def enqueue(
+    queries: RepositoryPort, run_ids: Iterable[str], *, entrypoint: str = ENTRYPOINT, priority: int = 0
+) -> list[str]:
+    """Add jobs for runs; returns the ids of the runs that had none."""
+    added: list[str] = []
+    for run_id in run_ids:
+        job_ids = await queries.enqueue(
+            entrypoint, run_id.encode(), priority, dedupe_key=f"{entrypoint}:{run_id}", on_conflict="skip"
+        )
+        if job_ids != [None]:
+            added.append(run_id)
+    return added
+
+
+async def sweep(queries: RepositoryPort, runs: Runs, *, entrypoint: str = ENTRYPOINT) -> list[str]:
+    """Add jobs for the runs that can continue and have none; returns their ids.
+
+    These are runs that were started or decided without `enqueue`, those with an approval that has expired, and those
+    whose job has failed.
+    """
+    return await enqueue(queries, await asyncio.to_thread(runs.claimable), entrypoint=entrypoint)
+
+
+async def work(
+    queuer: PgQueuer, runs: Runs, *, entrypoint: str = ENTRYPOINT, every: float = SWEEP, **options: Any
+) -> None:
+    """Do the jobs of a queue, and sweep, until the queuer is shut down; `options` are those of `PgQueuer.run`."""
+    sweeping = asyncio.create_task(_keep_sweeping(queuer.qm.queries, runs, entrypoint, every))
+    try:
+        await queuer.run(**options)
+    finally:
+        sweeping.cancel()
+        await asyncio.gather(sweeping, return_exceptions=True)
+
+
+async def _keep_sweeping(queries: RepositoryPort, runs: Runs, entrypoint: str, every: float) -> None:
+    while True:
+        try:
+            await sweep(queries, runs, entrypoint=entrypoint)
+        except StoreError as error:
+            logger.warning("cannot look for runs: %s", error)
+        await asyncio.sleep(every)
