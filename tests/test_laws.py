@@ -107,9 +107,8 @@ NARROW_ONLY = {
     "gemini-a-call-without-arguments",
     "gemini-arguments-keep-their-spelling",
     "ollama-arguments-in-a-string-or-missing",
-    "openai-chat-a-piece-that-could-belong-to-either-call-is-not-guessed-about",
 }
-"""Vectors with a spelling (of arguments, of nothing) that the loose path does not keep."""
+"""Vectors with a spelling of arguments that the loose path does not keep."""
 
 
 @every_vector

@@ -18,11 +18,12 @@ class Known(Struct, frozen=True):
 
 KNOWN: dict[str, Known] = {
     "a cut call without arguments is not whole": Known(
-        "as with arguments: pieces after a finish reason, or after the final arguments of a Responses call", ["bedrock"]
+        "as with arguments: arguments after the finish reason of a Chat response, or after the final arguments of a "
+        "Responses call"
     ),
     "calls of a prefix are calls of the whole": Known(
-        "pieces after a finish reason, or after the end of a call's block, change a call that a prefix has whole; so "
-        "does the item of a Responses call after its final arguments"
+        "arguments after the finish reason of a Chat response, for a call that had none; the item of a Responses call "
+        "after its final arguments"
     ),
     "the history is valid": Known(
         "a hosted result without its call, an item of Responses that begins again after its end, state for the block "

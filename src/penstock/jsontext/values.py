@@ -1,4 +1,4 @@
-"""Functions on JSON values: copy, canonical form, readable form."""
+"""Functions on JSON values: copy, comparison, canonical form, readable form."""
 
 from __future__ import annotations
 
@@ -26,6 +26,22 @@ def deep_copy(value: Any) -> Any:
 def canonical_json(value: Any) -> str:
     """JSON text that is equal for equal values, whatever the order of their keys; 1, 1.0 and true differ."""
     return _encoder.encode(value)
+
+
+def equal_values(left: Any, right: Any) -> bool:
+    """Whether two JSON values are equal, without recursion; in Python 1 and true are equal, here they are not."""
+    if left != right:
+        return False
+    pending = [(left, right)]
+    while pending:
+        one, other = pending.pop()
+        if isinstance(one, dict):
+            pending.extend((value, other[key]) for key, value in one.items())
+        elif isinstance(one, list):
+            pending.extend(zip(one, other, strict=True))
+        elif isinstance(one, bool) != isinstance(other, bool):
+            return False
+    return True
 
 
 def readable_json(arguments: dict[str, Any]) -> str:

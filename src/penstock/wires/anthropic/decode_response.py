@@ -127,7 +127,7 @@ class Anthropic(NumberedWire):
                 return label, TextDelta, block, None
             case OpenReasoning(block=block) if block >= 0:
                 return label, ThinkingDelta, block, None
-            case OpenTool(call=call) if not call.is_ended and self.answer.raw_reason is None:
+            case OpenTool(call=call, is_stopped=False) if not call.is_ended and self.answer.raw_reason is None:
                 return label, InputDelta, -1, call
         return NO_TARGET
 

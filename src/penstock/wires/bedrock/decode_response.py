@@ -108,6 +108,10 @@ class Bedrock(NumberedWire):
         for value in values:
             self._typed_delta(value.contentBlockIndex, value.delta)
 
+    def end(self, by_mark: bool = False) -> None:
+        """Ends the answer; after the reason, the metadata is its last event."""
+        super().end(by_mark or (self._has_metadata and self.answer.raw_reason is not None))
+
     def end_mark(self) -> None:
         """Does nothing: this protocol has no end mark."""
 

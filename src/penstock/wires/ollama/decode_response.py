@@ -21,6 +21,7 @@ from penstock.jsontext.portable import as_json_value
 from penstock.wires.ollama.facts import USAGE
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, is_retryable
+from penstock.wires.shared.keep_alive import is_keep_alive
 from penstock.wires.shared.loose import is_empty, items, raw_of, take, text_of, whole_number
 from penstock.wires.shared.wire import UNREADABLE, Wire
 
@@ -129,6 +130,8 @@ class Ollama(Wire):
         match value:
             case None:
                 pass
+            case str() if is_keep_alive(value):
+                self.unknown(value, "a keep-alive sent as data")
             case str():
                 self.error(Error(value, retryable=is_retryable("", value), raw=value))
             case dict():

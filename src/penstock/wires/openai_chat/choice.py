@@ -69,7 +69,7 @@ class ChatChoice:
     def report_orphans(self, orphans: list[Fragment]) -> None:
         """Reports fragments that belong to no known call."""
         for orphan in orphans:
-            self._unknown(msgspec.to_builtins(orphan), "a piece of an unknown call")
+            self._unknown(_content_of(msgspec.to_builtins(orphan)), "a piece of an unknown call")
 
     def _reasoning(self, details: list[Any], text: str) -> None:
         """Takes one source per chunk: some servers send the same text under two names (QUIRKS 82)."""
@@ -217,6 +217,12 @@ class ChatChoice:
             answer.opaque("thinking", {"signature": signature}, block)
             answer.open_kind = ""  # the next piece begins another thought (QUIRKS 87)
         self._report_rest("content", unread_fields(part, key, "signature" if isinstance(signature, str) else None))
+
+
+def _content_of(fragment: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a fragment that have content: some servers send the others as null, some as empty text."""
+    fields = {key: _content_of(field) if isinstance(field, dict) else field for key, field in fragment.items()}
+    return {key: field for key, field in fields.items() if not is_empty(field)}
 
 
 def _is_same(call: Any, entry: Any) -> bool:

@@ -134,9 +134,13 @@ class AnswerWriter:
         Its arguments may have been cut off, as those of a call are that was being written when the tokens ran out.
         """
         if call.has_arguments:
-            self.whole_calls += self._copies.seal(call, sealed_by)
+            self.seal_confirmed(call, sealed_by)
         elif not call.is_ended:
             self._ends.setdefault(call, sealed_by)
+
+    def seal_confirmed(self, call: OpenCall, sealed_by: SealedBy) -> None:
+        """Ends a call that the protocol has confirmed, so that later frames cannot change it."""
+        self.whole_calls += self._copies.seal(call, sealed_by)
 
     def finish(self, raw_reason: str, message: str = "") -> None:
         """Records the provider's reason for the end; the first one counts (QUIRKS 59)."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from penstock.events import SealedBy, StreamChunk, Unknown
 from penstock.jsontext.portable import as_json_value
+from penstock.jsontext.values import equal_values
 from penstock.wires.shared.open_call import OpenCall
 
 Content = tuple[str, dict[str, Any]]
@@ -33,6 +34,10 @@ class SharedId:
         self.content: Content | None = None  # of the first call that ended
         self.identifies = True  # no two calls with this id had different contents
         self.held: dict[OpenCall, SealedBy | None] = {}  # calls that are held back, and what ended them
+
+    def is_open_for(self, content: Content) -> bool:
+        """Whether no call with this id has ended with another content."""
+        return self.content is None or _is_same(self.content, content)
 
 
 class Copies:
@@ -75,11 +80,11 @@ class Copies:
             return call.seal(sealed_by)
         if call.is_held and call.name != id:
             shared.held[call] = sealed_by
-            return 0 if shared.content in (None, content) else self._release(shared)
-        if content == shared.content and shared.identifies and call.name != id:
+            return 0 if shared.is_open_for(content) else self._release(shared)
+        if shared.content and shared.is_open_for(content) and shared.identifies and call.name != id:
             call.fail("duplicated", "the same call, with the same id, was sent before")
             return 0
-        shared.identifies = shared.identifies and call.name != id and shared.content in (None, content)
+        shared.identifies = shared.identifies and call.name != id and shared.is_open_for(content)
         shared.content = shared.content or content
         return call.seal(sealed_by) + (0 if shared.identifies else self._release(shared))
 
@@ -103,7 +108,9 @@ class Copies:
         for call in calls:
             id, _ = self._by_call.get(call, ("", None))
             same = contents.get(id, [])
-            is_copy = bool(id) and id != call.name and id in seen and all(content == same[0] for content in same)
+            is_copy = (
+                bool(id) and id != call.name and id in seen and all(_is_same(content, same[0]) for content in same)
+            )
             if not is_copy:
                 kept.append(call)
             seen.add(id)
@@ -116,7 +123,7 @@ class Copies:
             if call.is_ended or sealed_by is None:
                 continue
             content = _content(call)
-            if content is not None and content == shared.content:
+            if content is not None and shared.content and shared.is_open_for(content):
                 dropped = call
                 call.drop()
             elif is_cut:  # the first call with this id may be the same: its end is not known
@@ -149,3 +156,7 @@ def _content(call: OpenCall) -> Content | None:
         return None if call.has_unknown_pieces else (call.name, {})
     arguments = call.whole_arguments()
     return None if arguments is None else (call.name, arguments)
+
+
+def _is_same(left: Content, right: Content) -> bool:
+    return left[0] == right[0] and equal_values(left[1], right[1])

@@ -65,6 +65,9 @@ class NumberedWire(Wire):
         part = OpenTool(self.answer.call(provider_id, name), provider_id, input)
         self.begin(number, part)
         self._tools[part] = None
+        if self.answer.raw_reason is not None:
+            part.use_start_input()
+            self._seal_late(part)
         return part
 
     def begin_vendor(self, number: Any, kind: str, body: dict[str, Any], is_state: bool, wrap: str = "") -> None:
@@ -91,8 +94,6 @@ class NumberedWire(Wire):
         part = self.parts.get(label)
         if isinstance(part, OpenVendor):
             self.add_state(label, "input", piece)
-        elif piece and self.answer.raw_reason is not None:  # a stream that was cut here has its calls already
-            self.unknown({"index": label, "input": piece}, "a piece of a call after the end of the response")
         elif piece:
             tool = part if isinstance(part, OpenTool) else self._only_open_tool()
             if tool is not part and self.answer.has_loss:  # the start of its call may be what was lost
@@ -102,6 +103,7 @@ class NumberedWire(Wire):
                 self.unknown({"index": label, "input": piece}, "a piece of a call that is not open")
             else:
                 tool.call.add(piece)
+                self._seal_late(tool)
 
     def unknown_delta(self, label: Label, delta: dict[str, Any], note: str) -> None:
         """Reports a delta of an unknown kind, which damages no call."""
@@ -144,12 +146,18 @@ class NumberedWire(Wire):
             self._finish_block(part)
 
     def finish(self, raw_reason: Any, message: Any = "") -> None:
-        """Records the provider's reason for the end."""
+        """Records the provider's reason for the end. It confirms the calls that are whole; others may get more."""
+        is_first = self.answer.raw_reason is None
         self.answer.finish(
             join_surrogates(str(raw_reason)), join_surrogates(message) if isinstance(message, str) else ""
         )
-        if not self._is_interrupted_by(self.answer.raw_reason):
+        if self._has_good_end():
             self._decide_doubtful(is_end=True)
+        for label, part in list(self.parts.items()) if is_first else ():
+            if isinstance(part, OpenTool):
+                part.use_start_input()
+                if part.has_whole_arguments():
+                    self.stop(label, "finish")
 
     def withdraw(self, why: str) -> None:
         """Withdraws everything so far: the provider started the response again (QUIRKS 123)."""
@@ -163,14 +171,16 @@ class NumberedWire(Wire):
         is_whole = self.is_finished(self.answer)
         if self._is_interrupted():
             self._cut_calls()
-        has_end = (is_whole or by_mark) and not self._errors and not self._is_interrupted_by(self.answer.raw_reason)
+        has_end = self._has_good_end() or (by_mark and not is_whole and not self._errors)
         self._decide_doubtful(is_end=has_end)  # not those that are stopped below: a mark does not confirm these
         for label, part in list(self.parts.items()):
             if is_whole or (by_mark and not self._errors):
                 self.stop(label, "finish" if is_whole else "done")
             else:
                 self._cut(part)
-        self._decide_doubtful(is_end=has_end and is_whole)
+        self._decide_doubtful(is_end=has_end and is_whole and by_mark)
+        for part, _ in self._doubtful:
+            part.call.fail("cut", NO_ARGUMENTS)
         super().end(by_mark)
 
     def report_fields(self, value: Mapping[Any, Any], known: Collection[str], note: str) -> None:
@@ -248,7 +258,20 @@ class NumberedWire(Wire):
             self.answer.seal(part.call, sealed_by)
         elif not part.is_stopped:
             self._doubtful.append((part, sealed_by))
+            if sealed_by == "call_end" and self._has_good_end():
+                self._decide_doubtful(is_end=True)
         part.is_stopped = True
+
+    def _seal_late(self, part: OpenTool) -> None:
+        """Seals a call when its arguments close after its own end, or after the reason for the end."""
+        if part.call.is_closed and (part.is_stopped or self.answer.raw_reason is not None):
+            self._emit_state(part)
+            self.answer.seal(part.call, "call_end" if part.is_stopped else "finish")
+
+    def _has_good_end(self) -> bool:
+        """Whether the response has the reason of a normal end, and no error."""
+        reason = self.answer.raw_reason
+        return reason is not None and not self._errors and not self._is_interrupted_by(reason)
 
     def _decide_doubtful(self, is_end: bool = False) -> None:
         """Seals the stopped calls; those without arguments only at the normal end of the response (QUIRKS 33)."""
@@ -262,7 +285,7 @@ class NumberedWire(Wire):
                 part.call.fail("cut", NO_ARGUMENTS)
             else:
                 part.use_start_input(even_empty=True)
-                self.answer.seal(part.call, sealed_by)
+                self.answer.seal_confirmed(part.call, sealed_by)
         self._doubtful = without_arguments
 
     def _is_interrupted(self) -> bool:
