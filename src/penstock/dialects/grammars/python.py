@@ -127,7 +127,8 @@ def is_followed(source: Source, follow: Follow, guessed_quote: str) -> Reading[b
     elif not (yield from source.peek()):
         is_end = not (guessed_quote and source.is_cut)
     elif not guessed_quote:
-        is_end = bool(mark) or (not follow.is_list and ("\n" in text or bool(_NAME.match((yield from source.peek())))))
+        is_end = bool(mark) or (not follow.is_list and "\n" in text)
+        is_end = is_end or (not follow.is_list and text != "" and (yield from is_call(source)))
     elif mark == "]":
         is_end = yield from is_list_end(source, follow, guessed_quote)
     else:
