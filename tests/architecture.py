@@ -42,6 +42,8 @@ ALLOWED = {
     "runs": "errors events messages history run log agent",
     "adapters": f"{VOCABULARY} jsontext framing calls wires dialects tools decoder run model agent",
     "testing": "errors events declarations redaction providers log transport model",
+    "asgi": "errors jsontext",
+    "serve": "errors events content results messages run log agent runs asgi",
     "cli": "*",
     "__main__": "cli",
 }

@@ -12,6 +12,7 @@ __version__: str
 
 if TYPE_CHECKING:
     from penstock import log as log
+    from penstock import serve as serve
     from penstock.adapters.accumulator import StreamingToolCallAccumulator
     from penstock.adapters.consume import aconsume, consume
     from penstock.adapters.partial_calls import PartialToolCall
@@ -148,7 +149,7 @@ _HOMES = {
     "wires": ("WireName",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_PACKAGES = ("log",)  # which have public names of their own
+_PACKAGES = ("log", "serve")  # which have public names of their own
 
 
 if not TYPE_CHECKING:  # type checkers see only the names above

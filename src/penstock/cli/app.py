@@ -20,6 +20,7 @@ COMMANDS = {
     "demo": ("demo", "Watch an agent at work: a model calls three tools while it is still talking."),
     "chat": ("chat", "Chat with a model and watch its response stream."),
     "run": ("run", "Run your own agent and watch it work."),
+    "serve": ("serve", "Serve your agents over HTTP, with runs that outlast their connection."),
     "decode": ("decode", "Decode a provider's response and show its events."),
     "check": ("check", "Find what a provider would refuse in a history."),
     "record": ("record", "Ask a model once, and record the exact bytes of its response with their timing."),

@@ -14,15 +14,15 @@ SPACE = re.compile(r"[ \t\r\n]*")
 SCALAR = re.compile(r'[^\s,:"{}\[\]]*')
 
 
-def is_too_deep(text: str) -> bool:
-    """Whether JSON text is nested deeper than MAX_DEPTH."""
-    if len(text) <= 2 * MAX_DEPTH or text.count("{") + text.count("[") <= MAX_DEPTH:
+def is_too_deep(text: str, most: int = MAX_DEPTH) -> bool:
+    """Whether JSON text is nested deeper than this."""
+    if len(text) <= 2 * most or text.count("{") + text.count("[") <= most:
         return False
     depth = 0
     for token in _BRACKET.finditer(text):
         bracket = text[token.start()]
         depth += 1 if bracket in "{[" else -1 if bracket in "}]" else 0
-        if depth > MAX_DEPTH:
+        if depth > most:
             return True
     return False
 

@@ -1,0 +1,147 @@
+"""Who may use a server: this machine only, holders of a token, or whoever a function of the program lets in."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import inspect
+import ipaddress
+import time
+from collections.abc import Awaitable, Callable, Collection
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from penstock.asgi.request import HTTPRequest, RejectedRequest, Scope
+from penstock.errors import UsageError
+
+Authenticate = Callable[[Scope], "str | Awaitable[str | None] | None"]
+"""Returns the tenant of a request, given its ASGI scope; None refuses it. It may be async."""
+
+COOKIE = "penstock_session"
+SESSION_SECONDS = 12 * 3600
+MIN_TOKEN = 16
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+class Access(Struct, frozen=True, kw_only=True):
+    """The rules for requests.
+
+    Without a `token` and without `auth`, only clients on this machine are served, under the names of this machine.
+    `hosts` are the names under which the server may be addressed (`*`: any). `origins` are the web pages of other hosts
+    that may use it (CORS); there are none by default.
+    """
+
+    token: str = ""
+    auth: Authenticate | None = None
+    hosts: Collection[str] = ()
+    origins: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.token and self.auth is not None:
+            raise UsageError("pass a token or auth, not both")
+        if self.token and len(self.token) < MIN_TOKEN:
+            raise UsageError(f"a token must have at least {MIN_TOKEN} characters, so that nobody guesses it")
+        if isinstance(self.hosts, str) or isinstance(self.origins, str):
+            raise UsageError("hosts and origins are lists of names, not a string")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only clients on this machine are served."""
+        return not self.token and self.auth is None
+
+    async def tenant_of(self, request: HTTPRequest) -> str:
+        """The tenant of a request; raises a `RejectedRequest` if it is not allowed."""
+        self.check_place(request)
+        if self.auth is not None:
+            tenant = self.auth(request.scope)
+            if inspect.isawaitable(tenant):
+                tenant = await tenant
+            if tenant is None:
+                raise _unauthorized("the request is not authenticated")
+            return tenant
+        if self.token and not self._has_token(request) and not self._has_session(request):
+            raise _unauthorized("send the token of the server as Authorization: Bearer …")
+        return ""
+
+    def check_place(self, request: HTTPRequest) -> None:
+        """Refuse clients from elsewhere, other names of the server, and pages of other hosts."""
+        if self.is_local and request.client and not is_loopback(request.client):
+            raise RejectedRequest(
+                403, "local_only", "without a token, this server answers only clients on its own machine"
+            )
+        host = request.headers.get("host", "")
+        if not self._is_own_host(_host_name(host)):
+            raise RejectedRequest(421, "wrong_host", f"this server is not called {host or 'nothing'}: see hosts")
+        origin = request.headers.get("origin", "")
+        if origin and origin not in self.origins and urlsplit(origin).netloc.lower() != host.lower():
+            raise RejectedRequest(403, "foreign_origin", "pages of other hosts may not use this server: see origins")
+        site = request.headers.get("sec-fetch-site", "")
+        if not origin and site in ("cross-site", "same-site") and request.method not in _SAFE_METHODS:
+            raise RejectedRequest(403, "foreign_origin", "pages of other hosts may not use this server: see origins")
+
+    def cors_headers(self, request: HTTPRequest) -> dict[str, str]:
+        """The headers that let a page of an allowed origin read the response."""
+        origin = request.headers.get("origin", "")
+        if origin not in self.origins:
+            return {}
+        return {
+            "access-control-allow-origin": origin,
+            "access-control-allow-credentials": "true",
+            "access-control-expose-headers": "x-request-id, x-run-id",
+            "vary": "origin",
+        }
+
+    def session_cookie(self, request: HTTPRequest) -> str:
+        """A cookie for a browser that has shown the token, so that the page need not keep it."""
+        expires = int(time.time()) + SESSION_SECONDS
+        secure = "; Secure" if request.scope.get("scheme") == "https" else ""
+        value = f"{expires}.{self._signature(expires)}"
+        path = request.scope.get("root_path") or "/"
+        return f"{COOKIE}={value}; Path={path}; Max-Age={SESSION_SECONDS}; HttpOnly; SameSite=Strict{secure}"
+
+    def _has_token(self, request: HTTPRequest) -> bool:
+        kind, _, shown = request.headers.get("authorization", "").partition(" ")
+        shown = shown.strip() if kind.lower() == "bearer" else request.headers.get("x-api-key", "")
+        return hmac.compare_digest(shown.encode("utf-8", "replace"), self.token.encode())
+
+    def _has_session(self, request: HTTPRequest) -> bool:
+        try:
+            cookie = SimpleCookie(request.headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            return False
+        expires, _, signature = cookie.value.partition(".") if cookie else ("", "", "")
+        if not expires.isascii() or not expires.isdigit() or len(expires) > len(str(2**40)):
+            return False
+        is_signed = hmac.compare_digest(signature.encode(), self._signature(int(expires)).encode())
+        return is_signed and int(expires) > time.time()
+
+    def _signature(self, expires: int) -> str:
+        return hmac.new(self.token.encode(), f"session:{expires}".encode(), hashlib.sha256).hexdigest()
+
+    def _is_own_host(self, name: str) -> bool:
+        if name in _LOOPBACK_NAMES or "*" in self.hosts or name in {host.lower() for host in self.hosts}:
+            return True
+        return not self.is_local and not self.hosts
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address is one of this machine."""
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def _host_name(host: str) -> str:
+    """The name in a `Host` header, without its port."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _unauthorized(message: str) -> RejectedRequest:
+    return RejectedRequest(401, "unauthorized", message, {"www-authenticate": "Bearer"})

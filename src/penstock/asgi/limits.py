@@ -1,0 +1,39 @@
+"""The limits of a server: what one client may send, and how long anything may take."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+MEGABYTE = 1024 * 1024
+
+
+class ServerLimits(Struct, frozen=True, kw_only=True):
+    """The caps of a server; sizes are in bytes, times in seconds.
+
+    | limit | of |
+    |---|---|
+    | `body` | the body of a request |
+    | `depth` | the nesting of JSON in a body |
+    | `messages`, `tools` | the messages and the tools in one request |
+    | `event` | one event that is sent to a client; a larger one is shortened |
+    | `answer` | everything that is sent in one response |
+    | `head_seconds`, `body_seconds` | how long a client may take for the head and for the body of a request |
+    | `write_seconds` | how long a client may read nothing before its connection is closed |
+    | `keep_alive_seconds` | how long a stream is silent before a comment is sent |
+    | `connections` | open connections of the server |
+    | `runs`, `tenant_runs` | runs at once: in all, and of one tenant |
+    """
+
+    body: int = 4 * MEGABYTE
+    depth: int = 64
+    messages: int = 2_000
+    tools: int = 256
+    event: int = MEGABYTE
+    answer: int = 64 * MEGABYTE
+    head_seconds: float = 5.0
+    body_seconds: float = 10.0
+    write_seconds: float = 30.0
+    keep_alive_seconds: float = 15.0
+    connections: int = 2_000
+    runs: int = 1_000
+    tenant_runs: int = 100

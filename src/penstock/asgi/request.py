@@ -1,0 +1,121 @@
+"""A request to a server: its head, and its body within the limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from penstock.asgi.limits import ServerLimits
+from penstock.jsontext.scan import is_too_deep
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class RejectedRequest(Exception):
+    """A request that is answered with an error: its status, a code for programs, and what to do about it."""
+
+    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.headers = dict(headers or {})
+
+
+class ClientGone(Exception):
+    """The client closed the connection before it had sent its request, or while it was answered."""
+
+
+class HTTPRequest:
+    """One request. `id` identifies it in responses, log records and metrics."""
+
+    def __init__(self, scope: Scope, receive: Receive, limits: ServerLimits, id: str) -> None:
+        self.scope = scope
+        self.id = id
+        self.method: str = scope["method"]
+        self.path = _path(scope)
+        self.headers: dict[str, str] = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        self._receive = receive
+        self._limits = limits
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The parameters of the query; the last value of each."""
+        return dict(parse_qsl(self.scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True))
+
+    @property
+    def client(self) -> str:
+        """The address of the client; empty if the server listens on a Unix socket."""
+        client = self.scope.get("client")
+        return str(client[0]) if client else ""
+
+    async def body(self) -> bytes:
+        """The body, if it is small enough and comes in time."""
+        if int(self._length) > self._limits.body:
+            raise self._too_large()
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                return await self._read()
+        except TimeoutError:
+            raise RejectedRequest(
+                408, "body_timeout", f"the body took longer than {self._limits.body_seconds:g} seconds"
+            ) from None
+
+    async def json(self) -> Any:
+        """The JSON in the body."""
+        kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise RejectedRequest(
+                415, "json_required", "the body must be JSON: send the header Content-Type: application/json"
+            )
+        body = await self.body()
+        try:
+            if is_too_deep(body.decode(), self._limits.depth):
+                raise RejectedRequest(400, "too_deep", f"the JSON is nested deeper than {self._limits.depth} levels")
+            return msgspec.json.decode(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise RejectedRequest(400, "not_json", f"the body is not JSON: {error}") from None
+
+    async def gone(self) -> None:
+        """Wait until the client closes the connection."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    @property
+    def _length(self) -> str:
+        length = self.headers.get("content-length", "")
+        return length if length.isascii() and length.isdigit() else "0"
+
+    async def _read(self) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > self._limits.body:
+                raise self._too_large()
+            pieces.append(piece)
+            if not message.get("more_body"):
+                return b"".join(pieces)
+
+    def _too_large(self) -> RejectedRequest:
+        return RejectedRequest(413, "body_too_large", f"the body is larger than {self._limits.body} bytes")
+
+
+def _path(scope: Scope) -> str:
+    """The path below the place where the app is mounted."""
+    path: str = scope["path"]
+    root = scope.get("root_path", "")
+    return path[len(root) :] or "/" if root and path.startswith(root) else path

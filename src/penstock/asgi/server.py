@@ -1,0 +1,104 @@
+"""Runs an ASGI app with uvicorn: time limits for the heads of requests, a cap on connections, a stop that is clean."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from penstock.asgi.limits import ServerLimits
+from penstock.errors import UsageError
+
+GRACE_SECONDS = 5.0
+"""How many seconds responses may take to end when the server stops, after their streams were asked to end."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket on this address; a `UsageError` says why there is none."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(1024)  # clients that come before the app is ready wait
+        except BaseException:
+            listener.close()
+            raise
+    except (OSError, UnicodeError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot listen on {host}, port {port}: {why}; use another --port") from None
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """The address of a socket as a URL."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run_server(
+    app: Any, listener: socket.socket, limits: ServerLimits, *, on_stop: Callable[[], None] = lambda: None
+) -> None:
+    """Serve an app until the process is told to stop. `on_stop` ends the streams that would never end by themselves."""
+    try:
+        import uvicorn
+    except ImportError:
+        raise UsageError("this needs a web server: pip install 'penstock-llm[serve]'") from None
+
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="on", server_header=False, date_header=False,
+        timeout_graceful_shutdown=int(GRACE_SECONDS), limit_concurrency=limits.connections, proxy_headers=False,
+    )  # fmt: skip
+    config.load()
+    config.http_protocol_class = _timed(config.http_protocol_class, limits.head_seconds)
+
+    class Server(uvicorn.Server):
+        async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+            self.loop = asyncio.get_running_loop()
+            await super().serve(sockets)
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            super().handle_exit(sig, frame)
+            self.loop.call_soon_threadsafe(on_stop)
+
+    with suppress(KeyboardInterrupt):  # which uvicorn raises again when it has stopped
+        Server(config).run(sockets=[listener])
+
+
+def _timed(protocol: Any, seconds: float) -> Any:
+    """A protocol of uvicorn that closes a connection whose client takes longer than this for the head of a request."""
+
+    class TimedProtocol(protocol):  # type: ignore[misc]
+        head_timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self.start_head_timer()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            is_answering = self.cycle is not None and not self.cycle.response_complete
+            if is_answering and self.head_timer is not None:
+                self.head_timer.cancel()
+                self.head_timer = None
+            elif not is_answering and self.head_timer is None:
+                self.start_head_timer()
+
+        def start_head_timer(self) -> None:
+            self.head_timer = asyncio.get_running_loop().call_later(seconds, self.head_is_late)
+
+        def head_is_late(self) -> None:
+            self.head_timer = None
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self.head_timer is not None:
+                self.head_timer.cancel()
+            super().connection_lost(exc)
+
+    return TimedProtocol

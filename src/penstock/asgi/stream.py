@@ -1,0 +1,100 @@
+"""Streams to a client: one write per piece, comments while it is silent, and an end when the client has left.
+
+A server's `send` does not tell that the client is gone, so a task waits for the message that says so. A timer, and not
+a timeout per write, sends comments and ends the stream of a client that does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from penstock.asgi.limits import ServerLimits
+from penstock.asgi.request import HTTPRequest, Send
+from penstock.asgi.response import Headers, raw_headers
+
+SSE_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache, no-transform",
+    "x-accel-buffering": "no",
+}
+COMMENT = b": keep-alive\n\n"
+
+
+class ResponseStream:
+    """One response that is sent in pieces. The first piece sends the head; an empty one sends nothing but the head."""
+
+    def __init__(
+        self, request: HTTPRequest, send: Send, limits: ServerLimits, headers: Headers = SSE_HEADERS,
+        comment: bytes = COMMENT,
+    ) -> None:  # fmt: skip
+        self.is_open = False  # whether the head was sent
+        self.sent = 0
+        self._request = request
+        self._send = send
+        self._limits = limits
+        self._headers = headers
+        self._comment = comment
+        self._lock = asyncio.Lock()  # pieces and comments do not mix
+        self._writing_since = 0.0  # the time at which the write under way began
+        self._last_write = time.monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._comments: asyncio.Task[None] | None = None
+
+    async def send_all(self, pieces: AsyncIterator[bytes]) -> bool:
+        """Send the pieces as they come; returns whether the client got all of them.
+
+        If the client leaves, does not read, or was sent more than the limit, the iterator is closed. An exception of
+        the iterator is raised here.
+        """
+        self._task = asyncio.create_task(self._write_all(pieces))
+        watcher = asyncio.create_task(self._request.gone())
+        self._tick()
+        try:
+            await asyncio.wait({self._task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            for task in filter(None, (self._task, watcher, self._comments)):
+                task.cancel()
+            await asyncio.gather(self._task, watcher, return_exceptions=True)
+        if self._task.cancelled():
+            return False
+        self._task.result()
+        return True
+
+    async def _write_all(self, pieces: AsyncIterator[bytes]) -> None:
+        async with aclosing(pieces) as source:  # type: ignore[type-var]  # it is a generator
+            async for piece in source:
+                await self._write(piece)
+                if self.sent > self._limits.answer:
+                    break
+        if not self.is_open:
+            await self._write(b"")
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _write(self, piece: bytes) -> None:
+        async with self._lock:
+            self._writing_since = time.monotonic()
+            if not self.is_open:
+                self.is_open = True
+                headers = raw_headers(self._request, self._headers)
+                await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+            if piece:
+                self.sent += len(piece)
+                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+            self._last_write, self._writing_since = time.monotonic(), 0.0
+
+    def _tick(self) -> None:
+        """Look after the stream, and again before anything can be due."""
+        now, limits = time.monotonic(), self._limits
+        if self._writing_since and now - self._writing_since > limits.write_seconds and self._task is not None:
+            self._task.cancel()
+            return
+        if not self._writing_since and now - self._last_write >= limits.keep_alive_seconds:
+            self._comments = asyncio.create_task(self._write(self._comment))
+        pause = min(limits.keep_alive_seconds, limits.write_seconds) / 4
+        self._timer = asyncio.get_running_loop().call_later(max(pause, 0.01), self._tick)

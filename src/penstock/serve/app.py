@@ -1,0 +1,233 @@
+"""The ASGI app that serves agents."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from penstock.agent.agent import Agent
+from penstock.asgi.access import Access, Authenticate
+from penstock.asgi.limits import ServerLimits
+from penstock.asgi.metrics import Metrics
+from penstock.asgi.request import ClientGone, HTTPRequest, Message, Receive, RejectedRequest, Scope, Send
+from penstock.asgi.response import respond, respond_error, respond_json
+from penstock.asgi.routes import Route, Routes
+from penstock.errors import UsageError
+from penstock.log.in_memory import MemoryStore
+from penstock.log.store import Store, StoreError, UnknownRunError
+from penstock.serve import runs_api
+from penstock.serve.context import Call, Endpoint, ServeContext
+from penstock.serve.feeds import Feeds
+from penstock.serve.hosting import Host
+from penstock.serve.public_events import EventFrames
+
+logger = logging.getLogger("penstock.serve")
+
+SHUTDOWN_SECONDS = 10.0
+"""How many seconds runs may take to end when the server stops; then they are left to another worker."""
+
+PUBLIC_PATHS = ("/healthz",)
+"""What anybody may ask who reaches the server."""
+
+
+def app(
+    agents: Agent[Any] | Iterable[Agent[Any]] | Mapping[str, Agent[Any]],
+    *,
+    log: Store | None = None,
+    token: str = "",
+    auth: Authenticate | None = None,
+    hosts: Collection[str] = (),
+    origins: Collection[str] = (),
+    limits: ServerLimits | None = None,
+    deps: Callable[[Any], Any] | None = None,
+    shutdown_seconds: float = SHUTDOWN_SECONDS,
+) -> ServeApp:
+    """An ASGI app that serves agents by their names. It can be mounted into other apps.
+
+    Runs are kept in `log` (`penstock.log.open`); without one they are kept in memory, and end with the process.
+
+    Without a `token` and without `auth`, the app answers only clients on its own machine. `auth(scope)` returns the
+    tenant of a request, or None to refuse it; a tenant sees its own runs only. `hosts` are the names of the server,
+    `origins` the pages of other hosts that may use it. `deps` is called with `{"tenant": …}` and returns what tools get
+    as `Context.deps`.
+    """
+    store = MemoryStore() if log is None else log
+    access = Access(token=token, auth=auth, hosts=tuple(hosts), origins=tuple(origins))
+    limits = limits or ServerLimits()
+    host = Host(store, _by_name(agents), limits, deps)
+    feeds = Feeds(store, EventFrames(limits.event).frame)
+    context = ServeContext(host=host, feeds=feeds, access=access, limits=limits, metrics=_metrics(host, feeds))
+    return ServeApp(context, ROUTES, shutdown_seconds)
+
+
+class ServeApp:
+    """Agents as an ASGI app: see `app`."""
+
+    def __init__(self, context: ServeContext, routes: Routes[Endpoint], shutdown_seconds: float) -> None:
+        self.context = context
+        self.routes = routes
+        self._shutdown_seconds = shutdown_seconds
+        self._is_open = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match scope["type"]:
+            case "http":
+                self.open()
+                await self._answer(HTTPRequest(scope, receive, self.context.limits, _request_id(scope)), send)
+            case "lifespan":
+                await self._live(receive, send)
+            case "websocket":
+                await send({"type": "websocket.close", "code": 1003})
+            case other:
+                raise UsageError(f"this app answers HTTP requests, not {other!r}")
+
+    def open(self) -> None:
+        """Begin to take over runs; the first request does it where the server has no lifespan (a mounted app)."""
+        if not self._is_open:
+            self._is_open = True
+            self.context.host.open()
+
+    async def close(self) -> None:
+        """End all streams, let runs end for a while, and leave the others to another worker."""
+        self.context.feeds.close()
+        await self.context.host.close(self._shutdown_seconds)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self.open()
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _answer(self, request: HTTPRequest, send: Send) -> None:
+        sender = _Sender(send)
+        try:
+            await self._route(request, sender)
+        except ClientGone:
+            pass
+        except Exception as error:  # noqa: BLE001  # of an endpoint: the client gets a code, the log the rest
+            rejection = _rejection(request, error)
+            if not sender.has_begun:
+                await respond_error(request, sender, rejection)
+        finally:
+            self.context.metrics.add("requests", status=str(sender.status or 499), method=request.method)
+
+    async def _route(self, request: HTTPRequest, send: Send) -> None:
+        access = self.context.access
+        request.scope["penstock.headers"] = access.cors_headers(request)
+        if request.method == "OPTIONS" and request.headers.get("origin") in access.origins:
+            await respond(request, send, 204, b"", headers=_PREFLIGHT)
+            return
+        route, parts = self.routes.find(request)
+        if route.path in PUBLIC_PATHS:
+            access.check_place(request)
+            tenant = ""
+        else:
+            tenant = await access.tenant_of(request)
+        await route.endpoint(self.context, Call(request, send, tenant, parts))
+
+
+class _Sender:
+    """Sends the messages of a response, and remembers its status."""
+
+    def __init__(self, send: Send) -> None:
+        self.status = 0
+        self._send = send
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self.status)
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        await self._send(message)
+
+
+_PREFLIGHT = {
+    "access-control-allow-methods": "GET, POST",
+    "access-control-allow-headers": "authorization, content-type, last-event-id, x-api-key",
+    "access-control-max-age": "600",
+}
+
+
+async def _health(context: ServeContext, call: Call) -> None:
+    """`GET /healthz`: whether the server answers."""
+    await respond_json(call.request, call.send, {"status": "ok"})
+
+
+async def _metrics_text(context: ServeContext, call: Call) -> None:
+    """`GET /metrics`: counters and gauges for Prometheus."""
+    await respond(call.request, call.send, 200, context.metrics.text(), "text/plain; version=0.0.4")
+
+
+async def _open_session(context: ServeContext, call: Call) -> None:
+    """`POST /session`: a cookie for a browser that has shown the token."""
+    cookie = {"set-cookie": context.access.session_cookie(call.request)} if context.access.token else {}
+    await respond_json(call.request, call.send, {"status": "ok"}, headers=cookie)
+
+
+ROUTES: Routes[Endpoint] = Routes(
+    Route("POST", "/runs", runs_api.start_run),
+    Route("GET", "/runs", runs_api.list_runs),
+    Route("GET", "/runs/{id}", runs_api.show_run),
+    Route("GET", "/runs/{id}/events", runs_api.follow_run),
+    Route("POST", "/runs/{id}/cancel", runs_api.cancel_run),
+    Route("POST", "/runs/{id}/decide", runs_api.decide),
+    Route("POST", "/runs/{id}/provide", runs_api.provide),
+    Route("POST", "/runs/{id}/say", runs_api.say),
+    Route("GET", "/threads/{id}", runs_api.show_thread),
+    Route("POST", "/session", _open_session),
+    Route("GET", "/healthz", _health),
+    Route("GET", "/metrics", _metrics_text),
+)
+"""The paths of the app."""
+
+
+def _rejection(request: HTTPRequest, error: Exception) -> RejectedRequest:
+    """The answer to a request that failed. Only what the client did wrong is explained to it."""
+    match error:
+        case RejectedRequest():
+            return error
+        case UnknownRunError():
+            return RejectedRequest(404, "unknown_run", "there is no such run")
+        case StoreError():
+            logger.error("request %s: the log of runs failed: %s", request.id, error)
+            return RejectedRequest(503, "store_failed", "the log of runs cannot be reached", {"retry-after": "5"})
+        case _:
+            logger.exception("request %s failed", request.id, exc_info=error)
+            return RejectedRequest(500, "internal_error", "the server failed; its log has the reason")
+
+
+def _by_name(agents: Agent[Any] | Iterable[Agent[Any]] | Mapping[str, Agent[Any]]) -> dict[str, Agent[Any]]:
+    """The agents by their names."""
+    if isinstance(agents, Mapping):
+        named = dict(agents)
+    else:
+        each = [agents] if isinstance(agents, Agent) else [*agents]
+        if any(not agent.name for agent in each):
+            raise UsageError("an agent that is served needs a name: add one, as in Agent(..., name='support')")
+        named = {agent.name: agent for agent in each}
+        if len(named) < len(each):
+            raise UsageError("two agents that are served have the same name")
+    if not named or not all(isinstance(agent, Agent) for agent in named.values()):
+        raise UsageError("pass an agent, a list of agents, or a dict of agents by name")
+    return named
+
+
+def _metrics(host: Host, feeds: Feeds) -> Metrics:
+    metrics = Metrics("penstock_serve")
+    metrics.counter("requests", "Requests by method and status")
+    metrics.gauge("runs", "Runs that this process drives", lambda: host.driven)
+    metrics.gauge("readers", "Open streams of events", lambda: feeds.readers)
+    return metrics
+
+
+def _request_id(scope: Scope) -> str:
+    return secrets.token_hex(8)

@@ -1,0 +1,107 @@
+"""The JSON bodies of our own protocol, and how their mistakes are reported."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from penstock.asgi.limits import ServerLimits
+from penstock.asgi.request import HTTPRequest, RejectedRequest
+from penstock.messages import File, Image, Message, user
+
+T = TypeVar("T", bound=Struct)
+
+MAX_ID = 200
+"""How long the ids of runs and threads may be."""
+
+
+class TextPart(Struct, frozen=True, tag_field="type", tag="text", forbid_unknown_fields=True):
+    """Text that a user wrote."""
+
+    text: str
+
+
+class MediaPart(Struct, frozen=True, tag_field="type", tag="file", forbid_unknown_fields=True):
+    """An image or a file that a user sends, as a data URL; other addresses are never fetched."""
+
+    url: str
+    media_type: str = ""
+    name: str = ""
+
+
+Prompt = str | list[TextPart | MediaPart]
+
+
+class StartBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Starts a run; `agent` may be left out if there is one."""
+
+    prompt: Prompt
+    agent: str = ""
+    thread: str = ""
+
+
+class DecideBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Approves or declines a call; `shown` is that of the request which the person has seen."""
+
+    call_id: str
+    approved: bool
+    shown: str
+    arguments: dict[str, Any] | None = None
+    reason: str = ""
+
+
+class ProvideBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Gives the result of a call that runs elsewhere."""
+
+    call_id: str
+    value: Any
+    is_error: bool = False
+
+
+class SayBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Adds a user message; with a `key`, it counts once."""
+
+    message: Prompt
+    key: str = ""
+
+
+class CancelBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Ends a run."""
+
+    why: str = ""
+
+
+async def read_body(request: HTTPRequest, type: type[T]) -> T:
+    """The body of a request as this struct; a `RejectedRequest` says what is wrong and where."""
+    return convert(await request.json(), type)
+
+
+def convert(value: Any, type: type[T]) -> T:
+    """A JSON value as this struct."""
+    try:
+        return msgspec.convert(value, type)
+    except msgspec.ValidationError as error:
+        raise RejectedRequest(400, "invalid_body", str(error)) from None
+
+
+def user_message(prompt: Prompt, limits: ServerLimits) -> Message:
+    """What a user wrote, as a message."""
+    if isinstance(prompt, str):
+        prompt = [TextPart(prompt)]
+    if not prompt or not any(not isinstance(part, TextPart) or part.text.strip() for part in prompt):
+        raise RejectedRequest(400, "empty_prompt", "the prompt is empty")
+    if len(prompt) > limits.messages:
+        raise RejectedRequest(400, "too_many_parts", f"a prompt may have {limits.messages} parts")
+    return user(*(part.text if isinstance(part, TextPart) else _media(part) for part in prompt))
+
+
+def _media(part: MediaPart) -> Image | File:
+    kind, comma, _ = part.url.partition(",")
+    if not comma or not kind.startswith("data:"):
+        raise RejectedRequest(400, "url_refused", "files must be sent as data URLs: addresses are not fetched")
+    media_type = part.media_type or kind[5:].partition(";")[0]
+    if media_type.startswith("image/"):
+        return Image(part.url, media_type)
+    return File(part.url, media_type or "application/octet-stream", part.name)

@@ -1,0 +1,36 @@
+"""What the endpoints of the app share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from msgspec import Struct
+
+from penstock.asgi.access import Access
+from penstock.asgi.limits import ServerLimits
+from penstock.asgi.metrics import Metrics
+from penstock.asgi.request import HTTPRequest, Send
+from penstock.serve.feeds import Feeds
+from penstock.serve.hosting import Host
+
+
+class ServeContext(Struct, frozen=True, kw_only=True):
+    """The runs, their readers and the rules of one app."""
+
+    host: Host
+    feeds: Feeds
+    access: Access
+    limits: ServerLimits
+    metrics: Metrics
+
+
+class Call(Struct, frozen=True):
+    """One request to an endpoint, and who sent it."""
+
+    request: HTTPRequest
+    send: Send
+    tenant: str
+    parts: Mapping[str, str]  # the parts of the path that vary
+
+
+Endpoint = Callable[[ServeContext, Call], Awaitable[None]]

@@ -1,0 +1,183 @@
+"""Runs on a server: it starts and drives them in this process, and takes over those of others that have died."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from penstock.agent.agent import Agent
+from penstock.asgi.limits import ServerLimits
+from penstock.asgi.request import RejectedRequest
+from penstock.errors import UsageError
+from penstock.log.patience import apatiently
+from penstock.log.store import RunExistsError, RunRow, Store
+from penstock.log.take_up import read_log
+from penstock.messages import Message
+from penstock.run.machine import Run
+from penstock.run.rebuild import rebuild
+from penstock.runs.runs import Runs
+
+logger = logging.getLogger("penstock.serve")
+
+TAKEOVER_POLL = 1.0
+"""How many seconds pass between two looks for runs whose worker has died."""
+
+
+class Host:
+    """The runs of a server. A run belongs to its log: it goes on when the request that started it ends."""
+
+    def __init__(
+        self, store: Store, agents: Mapping[str, Agent[Any]], limits: ServerLimits,
+        deps: Callable[[Any], Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.store = store
+        self.agents = agents
+        self.runs = Runs(store, agents, deps=deps)
+        self._limits = limits
+        self._driven: dict[str, asyncio.Task[None]] = {}
+        self._tenants: dict[str, str] = {}  # of the runs that are driven here
+        self._worker: asyncio.Task[None] | None = None
+
+    @property
+    def driven(self) -> int:
+        """How many runs this process drives, apart from those that it took over."""
+        return len(self._driven)
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    async def start(
+        self, agent: str, messages: Sequence[Message], *, tenant: str, run_id: str | None = None, thread: str = ""
+    ) -> str:
+        """Start a run and drive it; returns its id."""
+        self._check_room(tenant)
+        name = self.agent_name(agent)
+        start = partial(
+            self.runs.start, name, messages=list(messages), run_id=run_id, thread=thread, tenant=tenant,
+            meta={"tenant": tenant},
+        )  # fmt: skip
+        try:
+            id = await apatiently(start)
+        except RunExistsError as error:
+            raise RejectedRequest(409, "run_exists", str(error)) from None
+        except UsageError as error:
+            raise RejectedRequest(400, "invalid_request", str(error)) from None
+        self.drive(id, tenant)
+        return id
+
+    async def start_in_thread(self, agent: str, new: Sequence[Message], *, tenant: str, thread: str) -> str:
+        """Continue a conversation with new messages; a thread has one run at a time."""
+        history: Sequence[Message] = ()
+        last = ""
+        for row in await self.thread(thread, tenant, limit=1):
+            if row.state != "over":
+                raise busy(row.id)
+            history, last = (await self.rebuilt(row)).history, row.id
+        id = _next_id(tenant, thread, last)
+        try:
+            return await self.start(agent, [*history, *new], tenant=tenant, run_id=id, thread=thread)
+        except RejectedRequest as error:
+            raise busy(id) if error.code == "run_exists" else error from None
+
+    def drive(self, run_id: str, tenant: str) -> None:
+        """Drive a run in the background, unless this process does so already."""
+        if run_id in self._driven:
+            return
+        task = asyncio.create_task(self._drive(run_id))
+        self._driven[run_id] = task
+        self._tenants[run_id] = tenant
+        task.add_done_callback(partial(self._ended, run_id))
+
+    async def find(self, run_id: str, tenant: str) -> RunRow:
+        """The row of a run of this tenant."""
+        row = await apatiently(partial(self.store.find, run_id)) if 0 < len(run_id) <= 200 else None
+        if row is None or row.tenant != tenant:
+            raise RejectedRequest(404, "unknown_run", "there is no such run")
+        return row
+
+    async def steer(self, row: RunRow, put: Callable[[], bool]) -> bool:
+        """Put an input into the log of a run, and continue the run if it waited; False if the input was there."""
+        if row.state == "over":
+            raise RejectedRequest(409, "run_over", "the run is over")
+        is_new = await apatiently(put)
+        if row.state in ("waiting", "ready"):
+            self.drive(row.id, row.tenant)
+        return is_new
+
+    async def rebuilt(self, row: RunRow) -> Run:
+        """The run as its log has it."""
+        config = self.agent(row.agent).config
+
+        def read() -> Run:
+            events = (event for _, _, event in read_log(self.store, row.id))
+            return rebuild(events, config.policies, config.limits, config.run_repaired)
+
+        return await apatiently(read)
+
+    async def thread(self, thread: str, tenant: str, limit: int = 100) -> list[RunRow]:
+        """The runs of a conversation, the newest first."""
+        return await apatiently(partial(self.store.list, thread=thread, tenant=tenant, limit=limit))
+
+    async def history(self, thread: str, tenant: str) -> tuple[Message, ...]:
+        """The messages of a conversation: those with which its last run ended."""
+        rows = await self.thread(thread, tenant, limit=1)
+        return tuple((await self.rebuilt(rows[0])).history) if rows else ()
+
+    def agent(self, name: str) -> Agent[Any]:
+        """The agent with this name; the only one if the name is empty."""
+        return self.agents[self.agent_name(name)]
+
+    def agent_name(self, name: str) -> str:
+        """The name of an agent that is served; that of the only one if the name is empty."""
+        if not name and len(self.agents) == 1:
+            return next(iter(self.agents))
+        if name not in self.agents:
+            known = ", ".join(self.agents)
+            raise RejectedRequest(404, "unknown_agent", f"there is no agent {name!r} here; there are: {known}")
+        return name
+
+    # -- of the server -------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Take over runs whose worker has died, from now on."""
+        self._worker = asyncio.create_task(self.runs.awork(parallel=self._limits.runs, poll=TAKEOVER_POLL))
+
+    async def close(self, seconds: float) -> None:
+        """Let runs end, so many seconds; those that are left are given back to the log, for another worker."""
+        if self._driven:
+            await asyncio.wait(self._driven.values(), timeout=seconds)
+        tasks = [task for task in (*self._driven.values(), self._worker) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _drive(self, run_id: str) -> None:
+        await self.runs.adrive(run_id)
+
+    def _ended(self, run_id: str, task: asyncio.Task[None]) -> None:
+        self._driven.pop(run_id, None)
+        self._tenants.pop(run_id, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("the run %s could not be continued: %s", run_id, error)
+
+    def _check_room(self, tenant: str) -> None:
+        of_tenant = sum(other == tenant for other in self._tenants.values())
+        if len(self._driven) >= self._limits.runs or of_tenant >= self._limits.tenant_runs:
+            raise RejectedRequest(429, "too_many_runs", "too many runs at once; try again later", {"retry-after": "5"})
+
+
+def busy(run_id: str) -> RejectedRequest:
+    """The rejection of a run in a thread that has one under way."""
+    why = "the thread has a run under way: wait for its end, answer what it waits for, or cancel it"
+    return RejectedRequest(409, "thread_busy", why, {"x-run-id": run_id})
+
+
+def _next_id(tenant: str, thread: str, last: str) -> str:
+    """The id of the run after the last one of a thread: of two that are started at once, the log takes one."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (tenant, thread, last):
+        digest.update(len(part.encode()).to_bytes(8, "big") + part.encode())
+    return digest.hexdigest()

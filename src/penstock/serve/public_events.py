@@ -1,0 +1,170 @@
+"""What leaves the server of a run: an allow-list of fields per event.
+
+A tool's private `data`, vendor state, provider bodies, histories and the names of workers stay in the log. An event
+that is not listed is not sent. Events keep their numbers, so a client may see gaps between them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.events import (
+    Error,
+    Finish,
+    Reasoning,
+    Refusal,
+    Retry,
+    Text,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallInvalid,
+    ToolCallStart,
+    Usage,
+)
+from penstock.messages import File, Image, Message, ToolResult
+from penstock.run.events import (
+    ApprovalRequest,
+    Decision,
+    Done,
+    LogEvent,
+    RunStart,
+    Said,
+    StepEnd,
+    StepStart,
+    Taken,
+    ToolEnd,
+    ToolProgress,
+    ToolStart,
+    Waiting,
+)
+
+PUBLIC_FIELDS: Mapping[type, tuple[str, ...]] = {
+    Text: ("block", "text"),
+    Reasoning: ("block", "text"),
+    Refusal: ("block", "text"),
+    ToolCallStart: ("block", "id", "name"),
+    ToolCallDelta: ("block", "piece"),
+    ToolCall: ("block", "id", "name", "arguments"),
+    ToolCallInvalid: ("block", "id", "name", "why", "message"),
+    Usage: ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens"),
+    Finish: ("reason", "model"),
+    Error: ("code", "retryable"),
+    Retry: (),
+    StepStart: ("step",),
+    StepEnd: ("step", "finish_reason"),
+    ToolStart: ("call_id", "name", "arguments", "is_early"),
+    ToolProgress: ("call_id", "name", "data"),
+    ToolEnd: ("call_id", "name", "ending"),
+    ApprovalRequest: ("call_id", "name", "arguments", "kind"),
+    Decision: ("call_id", "approved", "reason"),
+    Said: (),
+    Done: ("reason", "output"),
+    RunStart: ("agent",),
+    Taken: ("epoch",),
+    Waiting: (),
+}
+"""The fields of each event that a client may see; what is added to them is in `_MORE`."""
+
+SHORTENED = "… (shortened)"
+
+
+def public_event(event: LogEvent) -> dict[str, Any] | None:
+    """What a client sees of an event; None if it sees nothing."""
+    fields = PUBLIC_FIELDS.get(type(event))
+    if fields is None:
+        return None
+    public: dict[str, Any] = {"type": event.type}
+    for name in fields:
+        public[name] = getattr(event, name)
+    if (more := _MORE.get(type(event))) is not None:
+        public |= more(event)
+    return public
+
+
+def approval_hash(request: ApprovalRequest) -> str:
+    """Identifies what a person was shown: a decision must name it, so that nobody approves something else."""
+    shown = msgspec.json.encode([request.call_id, request.name, request.arguments, request.kind], order="sorted")
+    return hashlib.sha256(shown).hexdigest()[:32]
+
+
+def public_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """What a client sees of a history: texts, media, calls and results, without instructions and vendor state."""
+    return [
+        {"role": message.role, "parts": [part for part in map(_public_part, message.parts) if part is not None]}
+        for message in messages
+        if message.role != "system"
+    ]
+
+
+def _public_part(part: object) -> dict[str, Any] | None:
+    match part:
+        case ToolResult():
+            return {"type": "tool_result", "call_id": part.call_id, "name": part.name, **public_result(part)}
+        case Image() | File():
+            return {"type": part.type, "url": part.url, "media_type": part.media_type}
+        case Text() | Reasoning() | Refusal() | ToolCall() | ToolCallInvalid():
+            return public_event(part)
+        case _:
+            return None
+
+
+def public_result(result: ToolResult) -> dict[str, Any]:
+    """The content of a result, as the model reads it."""
+    media = [
+        {"type": part.type, "url": part.url, "media_type": part.media_type}
+        for part in result.content
+        if isinstance(part, Image | File)
+    ]
+    return {"text": result.text, "is_error": result.is_error} | ({"media": media} if media else {})
+
+
+def _public_error(event: Error) -> dict[str, Any]:
+    return {"message": "the provider reported an error; its words are in the log of the run"}
+
+
+def _public_end(event: Done) -> dict[str, Any]:
+    why = "the run failed; the reason is in its log" if event.reason == "error" else event.why
+    return {"usage": public_event(event.usage)} | ({"why": why} if why else {})
+
+
+_MORE: dict[type, Callable[[Any], dict[str, Any]]] = {
+    ToolEnd: lambda event: {"result": public_result(event.result)},
+    ApprovalRequest: lambda event: {"shown": approval_hash(event)},
+    Said: lambda event: {"text": event.message.text},
+    Error: _public_error,
+    Done: _public_end,
+}
+
+
+class EventFrames:
+    """Writes public events as frames of server-sent events, each with its number."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._encoder = msgspec.json.Encoder()
+
+    def frame(self, seq: int, event: LogEvent) -> bytes:
+        """The frame of an event; empty if clients do not see it."""
+        public = public_event(event)
+        if public is None:
+            return b""
+        body = self._encoder.encode(public)
+        if len(body) > self._most:
+            body = self._encoder.encode(shortened(public, self._most))
+        return b"id: %d\ndata: %b\n\n" % (seq, body)
+
+
+def shortened(value: Any, most: int) -> Any:
+    """An event that is too large, with its texts cut and its lists and other objects left out."""
+    if isinstance(value, str):
+        return value if len(value) <= most // 16 else value[: most // 16] + SHORTENED
+    if isinstance(value, dict):
+        kept = {key: item for key, item in value.items() if not isinstance(item, list) and len(str(key)) < 200}
+        if len(msgspec.json.encode(kept)) > most:
+            kept = {key: shortened(item, most // 4) for key, item in [*kept.items()][:16]}
+        return kept | {"is_shortened": True}
+    return value

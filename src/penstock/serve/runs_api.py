@@ -1,0 +1,181 @@
+"""Our own protocol: start runs, follow their events, steer them, and look at them and their threads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+from penstock.asgi.request import RejectedRequest
+from penstock.asgi.response import respond_json
+from penstock.asgi.stream import ResponseStream
+from penstock.log.patience import apatiently
+from penstock.log.store import RunPhase, RunRow
+from penstock.run.events import ApprovalRequest
+from penstock.run.machine import Run
+from penstock.serve.bodies import (
+    MAX_ID,
+    CancelBody,
+    DecideBody,
+    ProvideBody,
+    SayBody,
+    StartBody,
+    read_body,
+    user_message,
+)
+from penstock.serve.context import Call, ServeContext
+from penstock.serve.public_events import approval_hash, public_event, public_messages
+
+MAX_LISTED = 100
+_STATES: tuple[RunPhase, ...] = ("ready", "running", "waiting", "over")
+
+
+async def start_run(context: ServeContext, call: Call) -> None:
+    """`POST /runs`: start a run, in a thread or alone."""
+    body = await read_body(call.request, StartBody)
+    message = user_message(body.prompt, context.limits)
+    if body.thread:
+        _check_id(body.thread, "thread")
+        run_id = await context.host.start_in_thread(body.agent, [message], tenant=call.tenant, thread=body.thread)
+    else:
+        run_id = await context.host.start(body.agent, [message], tenant=call.tenant)
+    value = {"id": run_id, "thread": body.thread, "events": f"/runs/{run_id}/events"}
+    await respond_json(call.request, call.send, value, 201, {"x-run-id": run_id})
+
+
+async def list_runs(context: ServeContext, call: Call) -> None:
+    """`GET /runs`: the runs of the tenant, the newest first; `?state=`, `?thread=` and `?agent=` select."""
+    query = call.request.query
+    state = query.get("state")
+    if state is not None and state not in _STATES:
+        raise RejectedRequest(400, "invalid_query", f"state must be one of {', '.join(_STATES)}")
+    find = partial(context.host.store.list, tenant=call.tenant, limit=MAX_LISTED, state=state,
+                   thread=query.get("thread"), agent=query.get("agent"))  # fmt: skip
+    rows = await apatiently(find)
+    await respond_json(call.request, call.send, {"runs": [public_row(row) for row in rows]})
+
+
+async def show_run(context: ServeContext, call: Call) -> None:
+    """`GET /runs/{id}`: the state of a run."""
+    row = await context.host.find(call.parts["id"], call.tenant)
+    run = await context.host.rebuilt(row)
+    await respond_json(call.request, call.send, public_row(row) | _public_run(run))
+
+
+async def follow_run(context: ServeContext, call: Call) -> None:
+    """`GET /runs/{id}/events`: the events of a run as server-sent events, after `Last-Event-ID` or `?after=`."""
+    row = await context.host.find(call.parts["id"], call.tenant)
+    after = _position(call)
+    if after > row.seq:
+        after = 0  # of a log that no longer exists: nothing may be missing
+    stream = ResponseStream(call.request, call.send, context.limits)
+    await stream.send_all(_frames(context, row.id, after))
+
+
+async def cancel_run(context: ServeContext, call: Call) -> None:
+    """`POST /runs/{id}/cancel`: end a run."""
+    row = await context.host.find(call.parts["id"], call.tenant)
+    body = await read_body(call.request, CancelBody) if _has_body(call) else CancelBody()
+    if row.state == "over":
+        await respond_json(call.request, call.send, {"id": row.id, "is_new": False})
+        return
+    cancel = partial(context.host.runs.cancel, row.id, body.why or "the client cancelled the run")
+    await respond_json(call.request, call.send, {"id": row.id, "is_new": await context.host.steer(row, cancel)})
+
+
+async def decide(context: ServeContext, call: Call) -> None:
+    """`POST /runs/{id}/decide`: approve or decline a call."""
+    row = await context.host.find(call.parts["id"], call.tenant)
+    body = await read_body(call.request, DecideBody)
+    request = await waiting_request(context, row, body.call_id)
+    if request.kind != "approval":
+        raise RejectedRequest(409, "not_an_approval", "this call waits for its result: use provide")
+    if approval_hash(request) != body.shown:
+        raise RejectedRequest(409, "shown_something_else", "the call is another one than was shown: look at it again")
+    put = partial(context.host.runs.decide, row.id, body.call_id, body.approved, body.arguments, body.reason)
+    await respond_json(call.request, call.send, {"id": row.id, "is_new": await context.host.steer(row, put)})
+
+
+async def provide(context: ServeContext, call: Call) -> None:
+    """`POST /runs/{id}/provide`: give the result of a call that runs elsewhere."""
+    row = await context.host.find(call.parts["id"], call.tenant)
+    body = await read_body(call.request, ProvideBody)
+    request = await waiting_request(context, row, body.call_id)
+    if request.kind == "approval":
+        raise RejectedRequest(409, "not_deferred", "this call waits for a decision: use decide")
+    put = partial(context.host.runs.provide, row.id, body.call_id, body.value, body.is_error)
+    await respond_json(call.request, call.send, {"id": row.id, "is_new": await context.host.steer(row, put)})
+
+
+async def say(context: ServeContext, call: Call) -> None:
+    """`POST /runs/{id}/say`: add a message to a run under way."""
+    row = await context.host.find(call.parts["id"], call.tenant)
+    body = await read_body(call.request, SayBody)
+    message = user_message(body.message, context.limits)
+    put = partial(context.host.runs.say, row.id, message, key=body.key or None)
+    await respond_json(call.request, call.send, {"id": row.id, "is_new": await context.host.steer(row, put)})
+
+
+async def show_thread(context: ServeContext, call: Call) -> None:
+    """`GET /threads/{id}`: a conversation: its messages, its runs, and the one that is under way."""
+    thread = _check_id(call.parts["id"], "thread")
+    rows = await context.host.thread(thread, call.tenant, MAX_LISTED)
+    if not rows:
+        raise RejectedRequest(404, "unknown_thread", "there is no such thread")
+    run = await context.host.rebuilt(rows[0])
+    value = {
+        "id": thread,
+        "messages": public_messages(run.history),
+        "runs": [public_row(row) for row in rows],
+        "active": rows[0].id if rows[0].state != "over" else None,
+    }
+    await respond_json(call.request, call.send, value)
+
+
+async def waiting_request(context: ServeContext, row: RunRow, call_id: str) -> ApprovalRequest:
+    """The request of a run that waits for an answer about this call."""
+    run = await context.host.rebuilt(row)
+    for request in run.waiting:
+        if request.call_id == call_id:
+            return request
+    raise RejectedRequest(409, "not_waiting", "the run does not wait for an answer about this call")
+
+
+def public_row(row: RunRow) -> dict[str, Any]:
+    """What a client sees of a run besides its events."""
+    return {
+        "id": row.id, "agent": row.agent, "thread": row.thread, "state": row.state, "seq": row.seq,
+        "created": row.created, "updated": row.updated,
+    }  # fmt: skip
+
+
+def _public_run(run: Run) -> dict[str, Any]:
+    waiting = [public_event(request) for request in run.waiting]
+    done = public_event(run.done(*run.ending)) if run.is_over else None
+    return {"output": run.output, "usage": public_event(run.usage), "waiting": waiting, "done": done}
+
+
+async def _frames(context: ServeContext, run_id: str, after: int) -> AsyncIterator[bytes]:
+    """The frames of a run; the first piece is empty, so that the response begins at once."""
+    yield b""
+    async for items in context.feeds.follow(run_id, after):
+        yield b"".join([item.frame for item in items])
+
+
+def _position(call: Call) -> int:
+    """The number of the last event that the client has."""
+    text = call.request.headers.get("last-event-id") or call.request.query.get("after") or "0"
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise RejectedRequest(400, "invalid_position", "after and Last-Event-ID must be the number of an event")
+    return int(text)
+
+
+def _check_id(id: str, what: str) -> str:
+    if not id.isprintable() or len(id) > MAX_ID:
+        raise RejectedRequest(400, "invalid_id", f"the id of a {what} has at most {MAX_ID} printable characters")
+    return id
+
+
+def _has_body(call: Call) -> bool:
+    headers = call.request.headers
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
