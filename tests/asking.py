@@ -35,9 +35,9 @@ SOON = Retries(first_delay=0.001)
 PATIENCE = 20
 """Seconds until a test fails; it does not wait for them if all is well."""
 FOREVER = wait(3600)
-LONG = 8.0
+LONG = 15.0
 """Seconds that no test takes unless something fails to end."""
-AT_ONCE = 1.0
+AT_ONCE = 4.0
 """Seconds that cancelling may take; the cancelled wait would take far longer."""
 
 every_wire = pytest.mark.parametrize("wire", WIRES)

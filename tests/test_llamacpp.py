@@ -188,7 +188,7 @@ def test_streams_do_not_mix(model: Model) -> None:
 
 def test_a_bad_request_has_the_message_of_the_server(model: Model, read: Read) -> None:
     with pytest.raises(BadRequestError, match=r"'temperature'.*must be number") as caught:
-        read(model, temperature="warm")
+        read(model, extra={"temperature": "warm"})
     assert caught.value.status == 400
 
 
