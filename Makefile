@@ -25,7 +25,7 @@ say = @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo picture site site-serve test quick test-all pytest check format fuzz chaos soak walk bench clean
+.PHONY: help demo picture site site-serve test test-again quick test-all pytest check format fuzz chaos soak walk bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -64,6 +64,10 @@ pytest: $(DEV)
 test: check ## everything: the checks, then all tests
 	$(say) 'pytest'
 	@$(MAKE) --no-print-directory pytest
+
+test-again: check ## the checks, then the tests that failed last, one after the other
+	$(say) 'pytest, the tests that failed'
+	@$(BIN)/python -m pytest --quiet --last-failed --last-failed-no-failures none $(PYTEST_ARGS)
 
 check: $(DEV) ## format, lint and types (ruff, mypy, pyright)
 	$(say) 'ruff format'
