@@ -161,6 +161,35 @@ def _keywords(function: Any) -> set[str]:
     return {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD}
 
 
+HELD = (penstock.AgentRun, penstock.AsyncAgentRun, penstock.AsyncStream, penstock.Context, penstock.Decoder,
+        penstock.PartialJSON, penstock.RunResult, penstock.Runs, penstock.Stream, penstock.Turn)  # fmt: skip
+"""The classes whose objects users get and keep."""
+
+
+@pytest.mark.parametrize("kind", HELD, ids=lambda kind: kind.__name__)
+def test_the_reference_describes_each_member_of_what_users_get(kind: type) -> None:
+    sections = re.split(r"^(?=### )", REFERENCE, flags=re.MULTILINE)
+    [section] = [text for text in sections if text.startswith("###") and f"`{kind.__name__}`" in text.split("\n", 1)[0]]
+    own = [base for base in kind.__mro__ if base.__module__.startswith("penstock")]
+    members = {name for base in own for name in (*vars(base), *inspect.get_annotations(base)) if name[0] != "_"}
+    assert members - set(re.findall(r"\w+", section)) == set()
+
+
+TREE = re.compile(r"^([│ ]*)[├└]── (\w+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("text", [REFERENCE, errors.__doc__ or ""], ids=["reference", "errors.py"])
+def test_the_tree_of_errors_is_that_of_the_classes(text: str) -> None:
+    """Each line of the tree stands below the error that it is a kind of."""
+    path, drawn = ["PenstockError"], dict[str, str]()
+    for indent, name in TREE.findall(text):
+        path[len(indent) // 4 + 1 :] = [name]
+        drawn[name] = path[-2]
+    raised = {name: getattr(penstock, name) for name in penstock.__all__ if _is_error(getattr(penstock, name))}
+    del raised["PenstockError"]
+    assert drawn == {name: kind.__base__.__name__ for name, kind in raised.items()}
+
+
 SIGNATURE = re.compile(r"\*\*`(\w+)(\([^`…]*\))`\*\*")
 """How the reference writes a signature, unless it leaves something out of it."""
 

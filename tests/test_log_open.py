@@ -35,7 +35,7 @@ def test_a_path_is_a_sqlite_file_and_a_url_a_postgres_database(tmp_path: Path, p
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("mysql://host/db", "a path of a file or postgresql://…, not mysql://"),
+        ("mysql://host/db", "the path of a file or a postgresql:// URL, not mysql://"),
         (":memory:", r"use penstock\.log\.memory\(\)"),
         ("", r"use penstock\.log\.memory\(\)"),
         ("postgresql://host/db?nonsense=1", "not the URL of a PostgreSQL database"),

@@ -21,7 +21,7 @@ def row(id: str = "r", **fields: str) -> RunRow:
 def test_a_run_is_created_once_and_another_start_under_its_id_is_refused(store: Store) -> None:
     assert store.create(row(), b"start")
     assert not store.create(row(), b"start")
-    with pytest.raises(RunExistsError, match="'r' exists, and it started in another way"):
+    with pytest.raises(RunExistsError, match="'r' exists, with another agent, other messages"):
         store.create(row(), b"another")
     assert [body for _, _, body in store.read("r")] == [b"start"]
 

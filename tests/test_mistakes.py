@@ -84,6 +84,7 @@ def test_a_stream_says_what_it_is() -> None:
         ("max_tokens", "; pass it to the agent: Agent(..., max_tokens=...)"),
         ("system_prompt", "; pass it to the agent: Agent(..., instructions=...)"),
         ("message_history", ", did you mean 'messages'?"),
+        ("run_ids", ", did you mean 'run_id'?"),
         ("zzz", "; help(penstock.Agent.run) lists all"),
     ],
 )

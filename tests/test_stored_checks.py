@@ -150,7 +150,7 @@ CHANGES: list[Callable[[State], None]] = [
 def test_a_state_that_no_run_has_stored_is_refused(change: Callable[[State], None], mode: str) -> None:
     state, paid = stored_state(), list[int]()
     change(state)
-    with pytest.raises(UsageError, match="stored here"):
+    with pytest.raises(UsageError, match="the stored run is not valid"):
         resume(shop(paid), state, mode)
     assert paid == []
 

@@ -1,7 +1,7 @@
 """The exceptions that penstock raises, grouped by who can fix the cause. Stages report bad input as events instead.
 
 PenstockError
-├── UsageError                   the caller asked for something that cannot be done
+├── UsageError                   the caller asked for something that cannot be done; also a ValueError
 │   ├── UnknownNameError             a name that does not exist
 │   │   ├── UnknownWireError             ... of a wire
 │   │   ├── UnknownDialectError          ... of a dialect
@@ -9,9 +9,13 @@ PenstockError
 │   │   └── UnknownProviderError         ... of a provider
 │   ├── MissingKeyError              no API key is set for the provider
 │   ├── AlreadyReadError             a stream is read a second time
-│   └── ReplayMissError              a recording has no response for the request
+│   ├── ReplayMissError              a recording has no response for the request
+│   ├── RunExistsError               the id of a run is taken by a run that began with something else (log/store.py)
+│   └── UnknownRunError              there is no run with the id (log/store.py)
 ├── ToolError                    a tool failed; the model reads the message
-├── ArgumentsError               a model called a tool with arguments that do not fit it
+├── ArgumentsError               the arguments of a call do not fit the tool
+├── StoreError                   the store of a log failed (log/store.py)
+├── LostRunError                 another process has taken over the run (log/store.py)
 └── ProviderError                the provider or the connection failed before the response began
     ├── AuthenticationError          the key is wrong, or lacks permission
     ├── NotFoundError                no such model or address
@@ -149,7 +153,7 @@ _ELSEWHERE = {
 }
 """Options that a model does not have, because they belong to a request."""
 
-_RUN_OPTIONS = ("prompt", "messages", "deps")
+_RUN_OPTIONS = ("prompt", "messages", "deps", "log", "run_id", "thread", "tenant", "meta")
 """The options of a run; the others belong to its agent."""
 
 _SYNONYMS = {

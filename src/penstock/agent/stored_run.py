@@ -24,7 +24,7 @@ def load_run(stored: bytes | str, key: Key | None, config: AgentConfig) -> Run:
     run.messages[:] = [*earlier, *step]
     roles = [message.role for message in earlier]
     if not run.is_over and (not {"user", "assistant", "tool"} & {*roles} or roles[-1] == "assistant"):
-        raise UsageError("this is not a run that was stored here: it has no message to answer")
+        raise UsageError("the stored run is not valid: it has no message to answer")
     if problems := check(run.history):
-        raise UsageError(f"this is not a run that was stored here: {problems[0]}")
+        raise UsageError(f"the stored run is not valid: {problems[0]}")
     return run

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.log.store import UnknownRunError
+from penstock.log.store import unknown_run
 
 if TYPE_CHECKING:
     from penstock.log.store import Store
@@ -68,7 +68,7 @@ def wait_for_event(store: Store, run_id: str, after: int, seconds: float) -> Non
             bell.clear()
             row = store.find(run_id)
             if row is None:
-                raise UnknownRunError(f"there is no run with the id {run_id!r}")
+                raise unknown_run(run_id)
             left = end - time.monotonic()
             if row.seq > after or left <= 0:
                 return

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 
 from penstock.log.patience import apatiently, patiently
-from penstock.log.store import Store, StoreError, UnknownRunError
+from penstock.log.store import Store, StoreError, unknown_run
 from penstock.log.take_up import PAGE, read_log
 from penstock.run.events import Done, LogEvent
 
@@ -50,7 +50,7 @@ def _page(store: Store, run_id: str, after: int) -> list[tuple[int, LogEvent]]:
     """The next events of a run, not too many."""
     row = store.find(run_id)
     if row is None:
-        raise UnknownRunError(f"there is no run with the id {run_id!r}")
+        raise unknown_run(run_id)
     if row.seq <= after:
         return []
     events = [(number, event) for number, _, event in islice(read_log(store, run_id, after), PAGE)]

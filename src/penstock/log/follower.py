@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from penstock.events import Fault
 from penstock.log.bodies import body_of
-from penstock.log.store import OwnedRun, RunRow, Store, UnknownRunError
+from penstock.log.store import OwnedRun, RunRow, Store, UnknownRunError, unknown_run
 from penstock.log.take_up import read_log, take_up
 from penstock.run.commands import Emit
 from penstock.run.events import Done, LogEvent, RunStart, StreamEvent, Taken, Waiting
@@ -52,7 +52,7 @@ def stored_start(store: Store, run_id: str, after: int = 1, *, outlives_reader: 
     row = store.find(run_id)
     first = next(read_log(store, run_id), None)
     if row is None or first is None or not isinstance(first[2], RunStart):
-        raise UnknownRunError(f"there is no run with the id {run_id!r}")
+        raise unknown_run(run_id)
     return LoggedStart(store, row, first[2], after, outlives_reader)
 
 

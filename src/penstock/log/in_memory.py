@@ -18,11 +18,11 @@ from penstock.log.store import (
     Batch,
     Claim,
     Input,
-    RunExistsError,
     RunPhase,
     RunRow,
     StoreError,
-    UnknownRunError,
+    run_exists,
+    unknown_run,
 )
 from penstock.run.events import Taken, encode
 
@@ -66,7 +66,7 @@ class MemoryStore:
             known = self._runs.get(row.id)
             if known is not None:
                 if known.events[0][2] != take_out(start)[0]:
-                    raise RunExistsError(f"a run with the id {row.id!r} exists, and it started in another way")
+                    raise run_exists(row.id)
                 return False
             self._make_room([start])
             row = replace(row, epoch=0, owner="", lease_until=0.0, seq=0, created=now, updated=now)
@@ -140,7 +140,7 @@ class MemoryStore:
         with self._open():
             run = self._runs.get(input.run_id)
             if run is None:
-                raise UnknownRunError(f"there is no run with the id {input.run_id!r}")
+                raise unknown_run(input.run_id)
             if (input.kind, input.key) in run.inputs:
                 return False
             self._make_room([input.body])

@@ -25,7 +25,7 @@ def open(path_or_url: str | Path, *, lease: float = LEASE, schema: str = SCHEMA)
 
         return PostgresStore(address, schema=schema, lease=lease)
     if separator:
-        raise UsageError(f"a log is a path of a file or postgresql://…, not {scheme}://…")
+        raise UsageError(f"open takes the path of a file or a postgresql:// URL, not {scheme}://…")
     if address in ("", ":memory:"):
         raise UsageError("for a log in memory, use penstock.log.memory()")
     from penstock.log.sqlite import SQLiteStore

@@ -19,17 +19,7 @@ from penstock.log.media import put_back, take_out
 from penstock.log.postgres_connections import Connections
 from penstock.log.postgres_listener import Listener
 from penstock.log.postgres_schema import prepare
-from penstock.log.store import (
-    LEASE,
-    VERSION,
-    Batch,
-    Claim,
-    Input,
-    RunExistsError,
-    RunPhase,
-    RunRow,
-    UnknownRunError,
-)
+from penstock.log.store import LEASE, VERSION, Batch, Claim, Input, RunPhase, RunRow, run_exists, unknown_run
 from penstock.run.events import Taken, encode
 
 POLL = 0.5
@@ -71,7 +61,7 @@ class PostgresStore:
             return True
         first = self._execute(statements.FIRST, id=row.id)
         if not first or first[0][0] != start:
-            raise RunExistsError(f"a run with the id {row.id!r} exists, and it started in another way")
+            raise run_exists(row.id)
         return False
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
@@ -123,7 +113,7 @@ class PostgresStore:
             statements.PUT, run_id=input.run_id, kind=input.kind, key=input.key, body=input.body
         )
         if not runs:
-            raise UnknownRunError(f"there is no run with the id {input.run_id!r}")
+            raise unknown_run(input.run_id)
         return bool(added)
 
     def inputs(self, run_ids: Sequence[str]) -> list[Input]:

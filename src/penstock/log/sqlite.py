@@ -25,11 +25,11 @@ from penstock.log.store import (
     Batch,
     Claim,
     Input,
-    RunExistsError,
     RunPhase,
     RunRow,
     StoreError,
-    UnknownRunError,
+    run_exists,
+    unknown_run,
 )
 from penstock.run.events import Taken, encode
 
@@ -113,7 +113,7 @@ class SQLiteStore:
                 return True
             first = connection.execute("SELECT body FROM events WHERE run_id = ? AND seq = 1", (row.id,)).fetchone()
             if first is None or bytes(first[0]) != start:
-                raise RunExistsError(f"a run with the id {row.id!r} exists, and it started in another way")
+                raise run_exists(row.id)
             return False
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
@@ -189,7 +189,7 @@ class SQLiteStore:
     def put(self, input: Input) -> bool:
         with self._writing(durable=True) as connection:
             if connection.execute("SELECT 1 FROM runs WHERE id = ?", (input.run_id,)).fetchone() is None:
-                raise UnknownRunError(f"there is no run with the id {input.run_id!r}")
+                raise unknown_run(input.run_id)
             added = connection.execute(
                 "INSERT INTO inputs (run_id, kind, key, body, at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (input.run_id, input.kind, input.key, input.body, self._clock()),

@@ -40,11 +40,23 @@ class StoreError(PenstockError):
 
 
 class RunExistsError(UsageError):
-    """A run with this id exists, and it started in another way."""
+    """A run with this id exists, with another agent, other messages or another `meta`."""
+
+
+def run_exists(run_id: str) -> RunExistsError:
+    """The error of a run whose id is taken."""
+    return RunExistsError(
+        f"a run with the id {run_id!r} exists, with another agent, other messages or another meta; use another id"
+    )
 
 
 class UnknownRunError(UsageError):
     """There is no run with this id."""
+
+
+def unknown_run(run_id: str) -> UnknownRunError:
+    """The error of an id that no run of the store has."""
+    return UnknownRunError(f"there is no run with the id {run_id!r}")
 
 
 class LostRunError(PenstockError):

@@ -226,4 +226,4 @@ def _json(arguments: Any) -> str:
             return canonical_json(arguments)
     except (TypeError, ValueError, RecursionError):
         pass
-    raise UsageError(f"the arguments of a call are a dict that JSON can hold, and not {arguments!r}")
+    raise UsageError(f"the arguments of a call must be a dict that can be written as JSON, not {arguments!r}")

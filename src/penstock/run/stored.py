@@ -50,5 +50,5 @@ def decode(data: bytes | str) -> StoredRun:
     except RecursionError:
         raise UsageError("this is not a stored run: it is nested too deeply") from None
     if problem := next(problems_of(run), ""):
-        raise UsageError(f"this is not a run that was stored here: {problem}")
+        raise UsageError(f"the stored run is not valid: {problem}")
     return run

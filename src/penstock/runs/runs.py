@@ -23,15 +23,7 @@ from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
 from penstock.log.patience import apatiently
-from penstock.log.store import (
-    Claim,
-    LostRunError,
-    RunPhase,
-    RunRow,
-    Store,
-    StoreError,
-    UnknownRunError,
-)
+from penstock.log.store import Claim, LostRunError, RunPhase, RunRow, Store, StoreError, unknown_run
 from penstock.log.take_up import take_up
 from penstock.run.events import LogEvent, RunStart
 
@@ -107,7 +99,7 @@ class Runs:
         """What the store knows of a run."""
         row = self._store.find(run_id)
         if row is None:
-            raise UnknownRunError(f"there is no run with the id {run_id!r}")
+            raise unknown_run(run_id)
         return row
 
     def list(

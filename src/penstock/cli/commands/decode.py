@@ -44,14 +44,14 @@ def decode(wire: WireName | None, as_json: bool, tools: list[str], stream: Buffe
     \b
       curl -N https://… | penstock decode
 
-    Text and reasoning flow, a call grows until it is complete or must not run, and at the end is a list of what is odd
-    about the stream. In a pipe, a call is printed when it is complete. Colours need a terminal; NO_COLOR turns them
-    off, FORCE_COLOR=1 on.
+    Text, reasoning and the arguments of calls are shown as they arrive, and what is unusual about the stream is listed
+    at the end. In a pipe, a call is printed when it is complete. Colours need a terminal; NO_COLOR turns them off,
+    FORCE_COLOR=1 on.
 
     \b
     Exit code:
-      0  the response ended well
-      1  it was cut, has an error, or was not understood
+      0  the response is complete
+      1  it was cut, has an error, or cannot be decoded
       2  the command is wrong, or the file cannot be read
     """
     is_typed = stream.isatty()
