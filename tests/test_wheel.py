@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 import venv
 from pathlib import Path
 
@@ -56,7 +57,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("penstock_llm-*.whl"))
 
 
-@pytest.mark.parametrize("extra", ["", "cli", "aws", "all"])
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+FOR_CONTRIBUTORS = {"dev", "docs", "fuzz"}
+
+
+@pytest.mark.parametrize("extra", ["", *sorted(EXTRAS.keys() - FOR_CONTRIBUTORS)])
 def test_an_installed_wheel_imports_and_runs(extra: str, wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=False)
     scripts = tmp_path / "venv" / SCRIPTS
