@@ -263,7 +263,7 @@ def test_a_decision_may_come_from_any_thread(mode: str) -> None:
     assert running.finish_reason == "answered"
     assert running.messages[2].results[0].text == "paid here"
     assert "no call with the id 'nobody' waits for a decision" in errors[0]
-    assert "waits for a result from elsewhere" in errors[1]
+    assert "waits for a result or an answer" in errors[1]
     assert isinstance(events[-1], Done)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.agent.agent import Agent
-from penstock.agent.driver import MAX_CHECKS
+from penstock.agent.approval_checks import MAX_CHECKS
 from penstock.errors import UsageError
 from penstock.events import Finish, Text, ToolCall, ToolCallClosed, ToolCallDelta, ToolCallInvalid, ToolCallStart
 from penstock.history.check import check

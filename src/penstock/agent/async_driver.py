@@ -11,16 +11,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from inspect import iscoroutinefunction
 from typing import Any
 
+from penstock.agent.approval_checks import AsyncChecks
+from penstock.agent.async_tools import AsyncTools
 from penstock.agent.config import AgentConfig
-from penstock.agent.driver import FOLD_SIZE, MAX_CHECKS, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
+from penstock.agent.driver import FOLD_SIZE, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
 from penstock.agent.expiries import Expiries
 from penstock.agent.mailbox import Mailbox, mailbox_of
 from penstock.agent.records import LOGGED
 from penstock.agent.timers import Timers
-from penstock.agent.tool_execution import ToolExecution, in_own_thread
+from penstock.agent.tool_execution import ToolExecution
 from penstock.errors import UsageError
 from penstock.log.outbox import LoggedOutbox
 from penstock.log.store import Input, LostRunError, OwnedRun, StoreError
@@ -53,12 +54,10 @@ class AsyncDriver(Driver):
         self._arrived = asyncio.Event()
         self._has_room = asyncio.Event()
         self._inbox: deque[tuple[str, Any]] = deque()  # progress that threads have reported
-        self._tools: dict[str, asyncio.Task[Outcome]] = {}
-        self._executions: dict[str, ToolExecution] = {}
+        self._tools = AsyncTools(self._tool_ended)
+        self._checks = AsyncChecks(run, self._policy_of, self._approval_checked)
         self._timers = Timers()
         self._expiries = Expiries(run, self._timers)
-        self._checks: set[asyncio.Task[None]] = set()
-        self._may_check = asyncio.Semaphore(MAX_CHECKS)
         self._stream: AsyncStream | None = None
         self._model_task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -96,8 +95,7 @@ class AsyncDriver(Driver):
     def cancel(self, why: str) -> None:
         """Cancel the run. From another thread, this waits for the loop, at most `MAX_WAIT` seconds."""
         self._is_cancelled = True  # from here on nothing starts, even if the loop is busy
-        for execution in list(self._executions.values()):
-            execution.cancel()
+        self._tools.prevent()
         if self._is_here or self._loop is None or self._loop.is_closed():
             self._cancel(why)
             return
@@ -153,12 +151,9 @@ class AsyncDriver(Driver):
         end = time.monotonic() + MAX_WAIT
         while not self._outbox.is_written and time.monotonic() < end:  # noqa: ASYNC110  # another thread writes
             await asyncio.sleep(PAUSE)
-        for check in self._checks:
-            check.cancel()
-        tasks = (*self._checks, *self._tools.values(), self._model_task)
+        tasks = (*self._checks.cancel(), *self._tools.close(), self._model_task)
         left = {task for task in tasks if task is not None and not task.done()}
         left.discard(asyncio.current_task())
-        self._tools.clear()
         self._model_task = None
         if left:
             await asyncio.wait(left, timeout=MAX_WAIT)
@@ -187,7 +182,7 @@ class AsyncDriver(Driver):
         """Stop everything: this process does not continue the run."""
         self._is_cancelled = self._is_left = True
         self._stop_asking()
-        for key in list(self._tools):
+        for key in self._tools.running_keys():
             self._stop_tool(key)
 
     def _is_stopped_with_loop(self, task: asyncio.Task[Any]) -> bool:
@@ -332,9 +327,7 @@ class AsyncDriver(Driver):
                 case AnswerTool():
                     self._answer_tool(command)
                 case CheckApproval():
-                    task = asyncio.create_task(self._check_approval(command), context=self._variables.copy())
-                    self._checks.add(task)
-                    task.add_done_callback(self._approval_was_checked)
+                    self._checks.start(command, self._variables)
                 case ExpireLater():
                     self._expiries.start(
                         command, partial(self._happened, partial(self.run.call_expired, command.call_id))
@@ -417,43 +410,14 @@ class AsyncDriver(Driver):
             self._has_room.clear()
             await self._has_room.wait()
 
-    # -- approvals -------------------------------------------------------------------------------------------------
-
-    async def _check_approval(self, check: CheckApproval) -> None:
-        """Call an approval predicate: a plain one in a thread, because it may block."""
-        async with self._may_check:
-            if self.run.is_over:
-                return
-            call = partial(self._requires_approval, check)
-            is_async = iscoroutinefunction(self._policies[check.name].needs_approval)
-            answer = call() if is_async else await in_own_thread(call, "approval")
-            if not isinstance(answer, bool | Outcome):
-                try:
-                    answer = bool(await answer)
-                except (Exception, SystemExit):  # noqa: BLE001  # the predicate is user code
-                    answer = True
-            self._happened(partial(self.run.approval_checked, check.key, answer))
-
-    def _approval_was_checked(self, task: asyncio.Task[None]) -> None:
-        self._checks.discard(task)
-        if task.cancelled():  # by the predicate, if the run is not over
-            self._happened(partial(self._failed, asyncio.CancelledError("an approval predicate was cancelled")))
-        elif (error := task.exception()) is not None and not isinstance(error, KeyboardInterrupt):
-            self._happened(partial(self._failed, error))
-
     # -- the tools -------------------------------------------------------------------------------------------------
 
     def _start_tool(self, start: StartTool) -> None:
-        """Run a tool in a task of its own. One that is cancelled and does not end is left alone."""
         if start.timeout is not None:
             self._timers.start(start.key, start.timeout, partial(self._happened, partial(self._late, start.key)))
         context = self._context(start, partial(self._report, start.key))
-        execution = self._executions[start.key] = ToolExecution(
-            self._config.tools[start.name], start, context, self._may_start
-        )
-        running = execution.run_on_loop(self._room)
-        task = self._tools[start.key] = asyncio.create_task(running, context=self._variables.copy())
-        task.add_done_callback(partial(self._tool_ended, start.key))
+        execution = ToolExecution(self._config.tools[start.name], start, context, self._may_start)
+        self._tools.start(start.key, execution, self._room, self._variables)
         self._visit("after_tool_start", start.name)
 
     def _report(self, key: str, data: Any) -> None:
@@ -461,9 +425,11 @@ class AsyncDriver(Driver):
         if self._is_here:
             self._carry_out(self.run.tool_progress(key, data))
             return
-        while key in self._tools and (self._outbox.is_full or len(self._inbox) + self._outbox.unread > MAX_AHEAD):
+        while self._tools.is_running(key) and (
+            self._outbox.is_full or len(self._inbox) + self._outbox.unread > MAX_AHEAD
+        ):
             time.sleep(PAUSE)
-        if key in self._tools:
+        if self._tools.is_running(key):
             self._inbox.append((key, data))
             self._on_loop(self._take_in)
 
@@ -480,11 +446,11 @@ class AsyncDriver(Driver):
     def _tool_ended(self, key: str, task: asyncio.Task[Outcome]) -> None:
         if not task.cancelled() and isinstance(task.exception(), KeyboardInterrupt):
             return  # it has ended the loop already
-        if key in self._executions and self._is_stopped_with_loop(task):
+        if not self._tools.is_cancelled(key) and self._is_stopped_with_loop(task):
             self._give_back()
         self._visit_end(key)
         self._stop_tool(key)
-        self._tools.pop(key, None)
+        self._tools.forget(key)
         outcome = failure(asyncio.CancelledError()) if task.cancelled() else task.result()
         self._happened(partial(self.run.tool_done, key, outcome))
 
@@ -492,8 +458,4 @@ class AsyncDriver(Driver):
         """Forget a tool that has ended, or cancel it."""
         self._timers.cancel(key)
         self._close_question(key, "the call has ended")
-        if key in self._executions:
-            self._executions.pop(key).cancel()
-        if key in self._tools:
-            with suppress(RuntimeError):  # the loop is closed
-                self._tools[key].cancel()
+        self._tools.cancel(key)

@@ -8,7 +8,7 @@ A driver carries out the commands of the machine. Its threads and tasks refer to
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
@@ -33,6 +33,7 @@ from penstock.run.commands import AnswerTool, AskModel, CheckApproval, Command, 
 from penstock.run.events import Decision, Done, Said, StepEnd, StepStart, StreamEvent, ToolEnd, is_chunk
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
+from penstock.tools.policy import ToolPolicy
 from penstock.tools.tool import Context
 
 MAX_WAIT = 1.0
@@ -40,9 +41,6 @@ MAX_WAIT = 1.0
 
 PAUSE = 0.01
 """How many seconds a thread sleeps before it checks again whether the reader has caught up."""
-
-MAX_CHECKS = 8
-"""How many approval predicates of a run are called at once."""
 
 UNFORCED_CHOICES = ("", "auto", "none")
 """The tool choices that hold for every step; one that forces a call holds for the first."""
@@ -261,10 +259,19 @@ class Driver:
             self._config, self._policies = config, config.policies
             self.run.tools_listed(self._policies)
 
-    def _requires_approval(self, check: CheckApproval) -> bool | Outcome | Awaitable[Any]:
-        """Ask the predicate of a tool whether a person must approve a call."""
-        policy = self._policies[check.name]
-        return policy.requires_approval(check.arguments, is_in_text=check.is_in_text)
+    def _policy_of(self, name: str) -> ToolPolicy:
+        return self._policies[name]
+
+    def _approval_checked(self, check: CheckApproval, answer: bool | Outcome | BaseException) -> None:
+        """A predicate said whether a call needs approval, or something else ended it."""
+        if isinstance(answer, BaseException):
+            self._happened(partial(self._failed, answer))
+        else:
+            self._happened(partial(self.run.approval_checked, check.key, answer))
+
+    def _happened(self, step: Callable[[], list[Command]]) -> None:
+        """Tell the machine what happened, and carry out what follows."""
+        raise NotImplementedError
 
     def _may_start(self) -> bool:
         """Whether a tool may still begin: right before its function is called, in any thread.

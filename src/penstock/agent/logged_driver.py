@@ -16,7 +16,8 @@ from typing import Any, Generic, TypeVar
 from penstock.agent.async_driver import AsyncDriver
 from penstock.agent.config import AgentConfig
 from penstock.agent.driver import LineBreaks, provider_error
-from penstock.agent.sync_driver import SyncDriver, awaited
+from penstock.agent.sync_driver import SyncDriver
+from penstock.agent.tool_execution import awaited
 from penstock.errors import AlreadyReadError, UsageError
 from penstock.log.follower import Follower, LoggedStart, Settings
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input

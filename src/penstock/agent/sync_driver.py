@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -15,14 +15,15 @@ from inspect import isawaitable
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from penstock.agent.approval_checks import SyncChecks
 from penstock.agent.config import AgentConfig
 from penstock.agent.detached import give_back_at_exit
-from penstock.agent.driver import FOLD_SIZE, MAX_CHECKS, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
+from penstock.agent.driver import FOLD_SIZE, MAX_WAIT, PAUSE, Driver, is_due_after_cancel, provided
 from penstock.agent.expiries import Expiries
 from penstock.agent.records import LOGGED
 from penstock.agent.sync_tools import SyncTools
 from penstock.agent.timers import ThreadTimers
-from penstock.agent.tool_execution import ToolExecution, in_thread
+from penstock.agent.tool_execution import ToolExecution, awaited, in_thread
 from penstock.log.outbox import LoggedOutbox
 from penstock.log.store import Input, LostRunError, OwnedRun, StoreError
 from penstock.messages import Message
@@ -59,8 +60,7 @@ class SyncDriver(Driver):
         self._tools = SyncTools(self.lock, self._tool_ended)
         self._timers = ThreadTimers()
         self._expiries = Expiries(run, self._timers)
-        self._checks: deque[CheckApproval] = deque()
-        self._checkers = 0  # threads that call approval predicates
+        self._checks = SyncChecks(self.lock, run, self._policy_of, self._tools.loop, self._approval_checked)
 
     def begin(self) -> None:
         if self._has_begun:
@@ -323,6 +323,14 @@ class SyncDriver(Driver):
             return self._failed(error)
         return []
 
+    def _check_approval(self, check: CheckApproval) -> list[Command]:
+        """Have a predicate called; returns what is to be done if there is no thread for it."""
+        try:
+            self._checks.start(check, self._variables)
+        except RuntimeError as error:
+            return self._failed(error)
+        return []
+
     def _read_model(self, messages: tuple[Message, ...]) -> None:
         """Read a response; its end, or what ended this thread, waits for the reader."""
         try:
@@ -353,43 +361,6 @@ class SyncDriver(Driver):
                     time.sleep(PAUSE)
                 if run.phase == "over" or self._is_left:
                     return
-
-    # -- approvals -------------------------------------------------------------------------------------------------
-
-    def _check_approval(self, check: CheckApproval) -> list[Command]:
-        """Have a predicate called in a thread, without the lock; returns what is to be done if there is no thread."""
-        self._checks.append(check)
-        if self._checkers < min(len(self._checks), MAX_CHECKS):
-            try:
-                in_thread(self._check_approvals, "approval", self._variables)
-            except RuntimeError as error:
-                return self._failed(error)
-            self._checkers += 1
-        return []
-
-    def _check_approvals(self) -> None:
-        while (check := self._next_check()) is not None:
-            try:
-                answer = self._requires_approval(check)
-                if not isinstance(answer, bool | Outcome):
-                    answer = self._awaited_answer(answer)
-                checked = partial(self.run.approval_checked, check.key, answer)
-            except BaseException as error:  # noqa: BLE001  # the reader gets it
-                checked = partial(self._failed, error)
-            self._happened(checked)
-
-    def _next_check(self) -> CheckApproval | None:
-        with self.lock:
-            if self._checks and not self.run.is_over:
-                return self._checks.popleft()
-            self._checkers -= 1
-            return None
-
-    def _awaited_answer(self, answer: Awaitable[Any]) -> bool:
-        try:
-            return bool(self._tools.loop.begin(awaited(answer), copy_context()).result())
-        except (Exception, SystemExit):  # noqa: BLE001  # the predicate is user code
-            return True
 
     # -- the tools -------------------------------------------------------------------------------------------------
 
@@ -446,8 +417,3 @@ class SyncDriver(Driver):
         self._timers.cancel(key)
         self._close_question(key, "the call has ended")
         self._tools.cancel(key)
-
-
-async def awaited(value: Awaitable[Any]) -> Any:
-    """Await this."""
-    return await value

@@ -158,6 +158,11 @@ def in_thread(work: Callable[[], None], name: str, variables: Variables) -> thre
     return thread
 
 
+async def awaited(value: Awaitable[Any]) -> Any:
+    """Await this."""
+    return await value
+
+
 def _is_awaited(value: Any) -> TypeGuard[Awaited]:
     return isinstance(value, AsyncGenerator) or inspect.isawaitable(value)
 
