@@ -252,10 +252,10 @@ def test_schemas_that_refer_to_one_another_do_not_exhaust_the_stack() -> None:
 
 
 def test_a_pattern_takes_bounded_time() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     for pattern in ("^(a+)+$", "^(a|a)*$", r"^(a|a)*\1$", "^(?!b)(a+)+$"):
         assert problems({"properties": {"x": {"pattern": pattern}}}, {"x": "a" * 5_000 + "!"})
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
 
 
 def test_a_declared_tool_can_be_copied_and_pickled() -> None:

@@ -282,9 +282,9 @@ def test_deeply_nested_values_are_truncated() -> None:
 
 def test_long_text_is_truncated_in_the_middle() -> None:
     text = "a" * 50_000_000 + "é" + "b" * 50_000_000
-    began = time.perf_counter()
+    began = time.process_time()
     found = as_outcome(text)
-    assert time.perf_counter() - began < 1, "only the kept text is processed"
+    assert time.process_time() - began < 1, "only the kept text is processed"
     assert found.data is text
     assert len(found.text) <= MAX_RESULT
     assert found.text.startswith("aaa")
