@@ -46,7 +46,7 @@ from penstock.run.outbox import MAX_AHEAD, Gate
 _alone: set[asyncio.Task[None]] = set()  # the tasks of runs without a reader, which would be freed otherwise
 
 
-class AsyncDriver(Driver):
+class AsyncDriver(Driver[AsyncTools]):
     """Drives a run that is read in async code. All of it happens on one event loop."""
 
     def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None = None) -> None:
@@ -171,20 +171,6 @@ class AsyncDriver(Driver):
         _alone.add(task)
         task.add_done_callback(_alone.discard)
 
-    def _give_back(self) -> None:
-        """Stop everything here, so that another worker can continue the run."""
-        assert isinstance(self._outbox, LoggedOutbox)
-        self._leave()
-        self._outbox.drop()
-        self._outbox.release()
-
-    def _leave(self) -> None:
-        """Stop everything: this process does not continue the run."""
-        self._is_cancelled = self._is_left = True
-        self._stop_asking()
-        for key in self._tools.running_keys():
-            self._stop_tool(key)
-
     def _is_stopped_with_loop(self, task: asyncio.Task[Any]) -> bool:
         """Whether a task was cancelled by others because its loop ends, and the run continues elsewhere."""
         return task.cancelled() and task.cancelling() > 0 and self._is_given_back and not self._is_left
@@ -297,10 +283,7 @@ class AsyncDriver(Driver):
         self._on_loop(partial(self._lose, error))
 
     def _lose(self, error: Exception) -> None:
-        self._lost = error
-        self._leave()
-        self._outbox.drop()
-        self._outbox.items.append(self._raise_lost)
+        super()._lose(error)
         self._arrived.set()
 
     # -- the machine -----------------------------------------------------------------------------------------------
@@ -439,10 +422,6 @@ class AsyncDriver(Driver):
     def _take_in(self) -> None:
         self._carry_out(self.run.tool_progress(*self._inbox.popleft()))
 
-    def _late(self, key: str) -> list[Command]:
-        self._stop_tool(key)
-        return self.run.tool_late(key)
-
     def _tool_ended(self, key: str, task: asyncio.Task[Outcome]) -> None:
         if not task.cancelled() and isinstance(task.exception(), KeyboardInterrupt):
             return  # it has ended the loop already
@@ -453,9 +432,3 @@ class AsyncDriver(Driver):
         self._tools.forget(key)
         outcome = failure(asyncio.CancelledError()) if task.cancelled() else task.result()
         self._happened(partial(self.run.tool_done, key, outcome))
-
-    def _stop_tool(self, key: str) -> None:
-        """Forget a tool that has ended, or cancel it."""
-        self._timers.cancel(key)
-        self._close_question(key, "the call has ended")
-        self._tools.cancel(key)

@@ -12,15 +12,17 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from penstock.agent.async_tools import AsyncTools
 from penstock.agent.config import AgentConfig
 from penstock.agent.questions import Questions, unanswered
 from penstock.agent.records import RunRecords
 from penstock.agent.step_tools import StepTools
+from penstock.agent.sync_tools import SyncTools
 from penstock.agent.timers import Timers
 from penstock.errors import AlreadyReadError, ArgumentsError, ProviderError, UsageError
 from penstock.events import Error, Text, ToolCall, ToolCallInvalid, ToolCallStart
@@ -48,11 +50,14 @@ UNFORCED_CHOICES = ("", "auto", "none")
 FOLD_SIZE = 50
 """How many chunks that were read are added to the response at once, which is faster than one by one."""
 
+T = TypeVar("T", SyncTools, AsyncTools)
 
-class Driver:
+
+class Driver(Generic[T]):
     """The state of a run that both drivers share: `SyncDriver` for plain code, `AsyncDriver` for async code."""
 
     _timers: Timers
+    _tools: T
 
     def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None = None) -> None:
         self.run = run
@@ -121,6 +126,42 @@ class Driver:
         if (seconds := self._config.limits.seconds) is None:
             return None
         return max(0.0, seconds - (self._owned.seconds if self._owned else 0.0))
+
+    def _leave(self) -> None:
+        """Stop everything: this process does not continue the run."""
+        self._is_cancelled = self._is_left = True
+        self._stop_asking()
+        for key in self._tools.running_keys():
+            self._stop_tool(key)
+
+    def _give_back(self) -> None:
+        """Stop everything here, so that another worker can continue the run."""
+        assert isinstance(self._outbox, LoggedOutbox)
+        self._leave()
+        self._outbox.drop()
+        self._outbox.release()
+
+    def _lose(self, error: Exception) -> None:
+        """Stop everything, because another worker has the run; the reader gets the error."""
+        self._lost = error
+        self._leave()
+        self._outbox.drop()
+        self._outbox.items.append(self._raise_lost)
+
+    def _stop_asking(self) -> None:
+        """Break off the request to the model."""
+        raise NotImplementedError
+
+    def _stop_tool(self, key: str) -> None:
+        """Forget a tool that has ended, or cancel it."""
+        self._timers.cancel(key)
+        self._close_question(key, "the call has ended")
+        self._tools.cancel(key)
+
+    def _late(self, key: str) -> list[Command]:
+        """A tool exceeded its timeout."""
+        self._stop_tool(key)
+        return self.run.tool_late(key)
 
     def _on_committed(self, units: int) -> None:
         """This many more units are in the log. Called by the flusher, like the two below."""

@@ -48,7 +48,7 @@ _MAX_BLOCKED: float | None = 0.1 if os.name == "nt" else None
 """The seconds that the reader's thread waits at a time: on Windows, Ctrl-C does not interrupt a wait."""
 
 
-class SyncDriver(Driver):
+class SyncDriver(Driver[SyncTools]):
     """Drives a run that is read in plain code."""
 
     def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None = None) -> None:
@@ -150,20 +150,12 @@ class SyncDriver(Driver):
         in_thread(read, "detached", self._variables)
 
     def _give_back(self) -> None:
-        """Stop everything here, so that another worker can continue the run."""
         with self.lock:
-            assert isinstance(self._outbox, LoggedOutbox)
-            self._leave()
-            self._outbox.drop()
-            self._outbox.release()
+            super()._give_back()
 
-    def _leave(self) -> None:
-        """Stop everything: this process does not continue the run."""
-        self._is_cancelled = self._is_left = True
+    def _stop_asking(self) -> None:
         if self._stream is not None:
             self._stream.cancel()
-        for key in self._tools.running_keys():
-            self._stop_tool(key)
 
     def abandon(self) -> None:
         """The run can no longer be read: close it, without waiting.
@@ -259,10 +251,7 @@ class SyncDriver(Driver):
 
     def _on_lost(self, error: Exception) -> None:
         with self.lock:
-            self._lost = error
-            self._leave()
-            self._outbox.drop()
-            self._outbox.items.append(self._raise_lost)
+            self._lose(error)
             self._arrivals.put(None)
 
     # -- the machine -----------------------------------------------------------------------------------------------
@@ -299,8 +288,7 @@ class SyncDriver(Driver):
                 case CancelTool():
                     self._stop_tool(command.key)
                 case StopAsking():
-                    if self._stream is not None:
-                        self._stream.cancel()
+                    self._stop_asking()
 
     def _hold(self, gate: Gate) -> None:
         """Call this, under the lock, when the reader asks for the event after everything emitted so far."""
@@ -403,17 +391,7 @@ class SyncDriver(Driver):
         while self._outbox.is_full and self._tools.is_running(key):  # noqa: ASYNC110  # another thread reads
             await asyncio.sleep(PAUSE)
 
-    def _late(self, key: str) -> list[Command]:
-        self._stop_tool(key)
-        return self.run.tool_late(key)
-
     def _tool_ended(self, key: str, outcome: Outcome) -> None:
         self._visit_end(key)
         self._stop_tool(key)
         self._carry_out(self._guarded(partial(self.run.tool_done, key, outcome)))
-
-    def _stop_tool(self, key: str) -> None:
-        """Forget a tool that has ended, or cancel it."""
-        self._timers.cancel(key)
-        self._close_question(key, "the call has ended")
-        self._tools.cancel(key)

@@ -15,35 +15,20 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from penstock.transport.forks import after_fork, close_in_children
-from penstock.transport.pools import Address, AnyPool, Pools, address_of
+from penstock.transport.pools import Address, SharedPools
 from penstock.transport.proxies import is_socks
 
 _NEVER = 1e9
 """Seconds until the timer that holds the pools of a loop would fire."""
 
 
-class LoopPools:
+class LoopPools(SharedPools[Any]):
     """The pools of one event loop."""
 
     def __init__(self) -> None:
-        self._pools: Pools[Any] = Pools(self._new_session)
+        super().__init__(self._new_session)
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._closing: dict[asyncio.Task[None], Any] = {}  # the sessions that tasks close
-
-    def lease(self, url: str) -> AnyPool:
-        """The pool for a URL; call `release` when the response is closed."""
-        pool = self._pools.lease(address_of(url))
-        self._close_unused()
-        return pool
-
-    def release(self, pool: AnyPool) -> None:
-        self._pools.release(pool)
-        self._close_unused()
-
-    def close(self, origin: str = "") -> None:
-        """Begin to close the connections to an origin, or all; those of responses that are being read close later."""
-        self._pools.retire(origin)
-        self._close_unused()
 
     async def aclose(self, origin: str = "") -> None:
         """Close the connections to an origin, or all; those of responses that are being read close with these."""

@@ -107,3 +107,28 @@ class Pools(Generic[C]):
 
 
 AnyPool = Pool[Any]
+
+
+class SharedPools(Generic[C]):
+    """Pools that requests lease and release. A subclass closes the clients that are no longer used."""
+
+    def __init__(self, create: Callable[[Address], C]) -> None:
+        self._pools = Pools(create)
+
+    def lease(self, url: str) -> Pool[C]:
+        """The pool for a URL; call `release` when the response is closed."""
+        pool = self._pools.lease(address_of(url))
+        self._close_unused()
+        return pool
+
+    def release(self, pool: Pool[C]) -> None:
+        self._pools.release(pool)
+        self._close_unused()
+
+    def close(self, origin: str = "") -> None:
+        """Close the connections to an origin, or all; those of responses that are being read close with these."""
+        self._pools.retire(origin)
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        raise NotImplementedError

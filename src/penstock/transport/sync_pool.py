@@ -9,29 +9,14 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 from penstock.transport.forks import after_fork
-from penstock.transport.pools import Address, AnyPool, Pools, address_of
+from penstock.transport.pools import Address, Pools, SharedPools
 
 
-class SyncPools:
+class SyncPools(SharedPools[Any]):
     """The pools of this process. They keep connections open for later requests, until `close`."""
 
     def __init__(self) -> None:
-        self._pools: Pools[Any] = Pools(_new_client)
-
-    def lease(self, url: str) -> AnyPool:
-        """The pool for a URL; call `release` when the response is closed."""
-        pool = self._pools.lease(address_of(url))
-        self._close_unused()
-        return pool
-
-    def release(self, pool: AnyPool) -> None:
-        self._pools.release(pool)
-        self._close_unused()
-
-    def close(self, origin: str = "") -> None:
-        """Close the connections to an origin, or all; those of responses that are being read close with these."""
-        self._pools.retire(origin)
-        self._close_unused()
+        super().__init__(_new_client)
 
     def close_now(self) -> None:
         """Close all connections, also of responses that are being read."""
