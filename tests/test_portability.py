@@ -15,7 +15,12 @@ from pathlib import Path
 import pytest
 
 import penstock
+import penstock.log
 from penstock.cli.agent_target import _split  # pyright: ignore[reportPrivateUsage]
+from penstock.log.bodies import body_of
+from penstock.log.store import RunRow
+from penstock.messages import user
+from penstock.run.events import RunStart
 from penstock.testing import Reply, Scripted, call
 
 SOURCES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in Path(penstock.__file__).parent.rglob("*.py")}
@@ -69,7 +74,7 @@ def weather(city: str) -> str:
 def answer(request):
     return f"It is {request.results[-1].text}" if request.results else Reply("Hm.", call("weather", {"city": "Rome"}))
 
-agent = penstock.Agent(penstock.Model("openai-compatible:m", via=Scripted(answer)), [weather])
+agent = penstock.Agent(penstock.Model("openai-compatible:m", via=Scripted(answer)), [weather], name="desk")
 '''
 
 
@@ -80,6 +85,9 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "tools.json").write_text(json.dumps(tools, ensure_ascii=False), encoding="utf-8")
     body = 'data: {"choices": [{"index": 0, "delta": {"content": "a → b"}, "finish_reason": "stop"}]}\n\n'
     (tmp_path / "body.sse").write_text(body + "data: [DONE]\n\n", encoding="utf-8")
+    store = penstock.log.open(tmp_path / "runs.db")
+    store.create(RunRow(id="dead-1", agent="desk"), body_of(RunStart((user("Hi."),), "desk")))
+    store.close()
     (tmp_path / "history.json").write_text('[{"role": "user", "content": "→"}]', encoding="utf-8")
     return tmp_path
 
@@ -115,6 +123,9 @@ def run(folder: Path, *arguments: str, piped: bytes = b"", **env: str) -> str:
     (["record", "-m", "sim:fast", "-o", "kept.jsonl", "Hi."], "recorded in kept.jsonl"),
     (["run", "agent.py", "-q"], "It is sunny in Rome \\u2192 \\u2600"),
     (["run", "agent.py:agent", "--state", "run.json"], "It is sunny in Rome"),
+    (["run", "agent.py", "-q", "--log", "runs.db"], "It is sunny in Rome"),
+    (["runs", "--log", "runs.db"], "dead-1"),
+    (["runs", "--log", "runs.db", "cancel", "dead-1"], "cancelled dead-1"),
     (["check", "history.json"], "no problems found"),
     (["models"], "openai"),
     (["completion", "bash"], "_PENSTOCK_COMPLETE"),

@@ -34,6 +34,14 @@ def find_agent(target: str) -> Agent:
     return value
 
 
+def find_named_agent(target: str) -> Agent:
+    """The agent, which must have a name: runs in a log find it by that."""
+    agent = find_agent(target)
+    if not agent.name:
+        raise UsageError(f"the agent in {target} has no name, by which its runs find it: Agent(…, name='support')")
+    return agent
+
+
 def _split(target: str) -> tuple[str, str]:
     """The file or module, and the name in it, which may be empty."""
     if _is_file(Path(target)):

@@ -20,6 +20,8 @@ COMMANDS = {
     "demo": ("demo", "Watch an agent at work: a model calls three tools while it is still talking."),
     "chat": ("chat", "Chat with a model and watch its response stream."),
     "run": ("run", "Run your own agent and watch it work."),
+    "runs": ("runs", "List, show, follow and steer the runs of a log."),
+    "worker": ("worker", "Continue runs of a log: those that were started elsewhere, or whose process died."),
     "serve": ("serve", "Serve your agents over HTTP, with runs that outlast their connection."),
     "decode": ("decode", "Decode a provider's response and show its events."),
     "check": ("check", "Find what a provider would refuse in a history."),
@@ -53,7 +55,25 @@ def check_number(_context: click.Context, _option: click.Parameter, number: floa
     return number
 
 
-class Commands(click.Group):
+class SuggestingGroup(click.Group):
+    """A group whose error about an unknown command suggests a similar one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, names = args[0], self.list_commands(ctx)
+        if name not in names and not name.startswith("-"):
+            if name in ("help", "version"):
+                option = f"{ctx.command_path} --{name}"
+                ctx.fail(f"unknown command {name!r}, did you mean {option!r}?")
+            from difflib import get_close_matches
+
+            similar = get_close_matches(name.lower(), names, n=1)
+            ctx.fail(f"unknown command {name!r}{f', did you mean {similar[0]!r}?' if similar else '.'}")
+        return super().resolve_command(ctx, args)
+
+
+class Commands(SuggestingGroup):
     """The group of all commands. Each is imported when it is called, so that listing them costs nothing."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -64,19 +84,6 @@ class Commands(click.Group):
             return None
         command: click.Command = getattr(import_module(f"penstock.cli.commands.{COMMANDS[cmd_name][0]}"), cmd_name)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            if name in ("help", "version"):
-                ctx.fail(f"unknown command {name!r}, did you mean {f'{ctx.command_path} --{name}'!r}?")
-            from difflib import get_close_matches
-
-            similar = get_close_matches(name.lower(), COMMANDS, n=1)
-            ctx.fail(f"unknown command {name!r}{f', did you mean {similar[0]!r}?' if similar else '.'}")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

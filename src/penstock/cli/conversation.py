@@ -1,27 +1,37 @@
-"""A conversation with an agent: shows its runs, asks about calls that wait, and saves the history and the run."""
+"""A conversation with an agent: shows its runs, asks about calls that wait, and saves the history and the run.
+
+A run is kept in a log, in a file while it waits, or not at all.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
 
 from penstock.cli.exit_codes import INTERRUPTED, PROVIDER_FAILED, UNSUCCESSFUL, USAGE, WAITING
+from penstock.cli.interrupts import Interrupts
 from penstock.cli.kept_file import HistoryFile, KeptFile
 from penstock.cli.model_options import command_message, is_local_server_down
 from penstock.cli.questions import ask_approval, ask_result, call_text, print_title, prompt_lines
 from penstock.cli.screen.output import Format, run_output
+from penstock.cli.screen.remark import Remark, Shown
 from penstock.cli.screen.run_log import NEEDS
 from penstock.cli.screen.terminal import escape
 from penstock.errors import UsageError
 from penstock.messages import Message
-from penstock.run.events import ApprovalRequest, Done
+from penstock.run.events import ApprovalRequest, Done, StreamEvent
 
 if TYPE_CHECKING:
     from penstock.agent.agent import Agent
     from penstock.agent.agent_run import AgentRun
+    from penstock.cli.logged_runs import LoggedRuns
+    from penstock.cli.screen.call_card import Span
+    from penstock.log.follower import LoggedStart
 
 Answer = tuple[bool, str]
 """Whether a call may run and why not; or True and the result of a deferred call."""
@@ -30,8 +40,12 @@ Answer = tuple[bool, str]
 class AgentConversation:
     """A conversation with an agent in a terminal. `code` is the exit code so far."""
 
-    def __init__(self, agent: Agent, format: Format, history: HistoryFile | None, state: KeptFile | None) -> None:
+    def __init__(
+        self, agent: Agent, format: Format, history: HistoryFile | None, state: KeptFile | None,
+        log: LoggedRuns | None = None,
+    ) -> None:  # fmt: skip
         self.code = 0
+        self._log = log
         self._agent = agent.with_approvals("pause")  # the person at the terminal decides, in `_resolve`
         self._format: Format = format
         self._history = history
@@ -55,11 +69,28 @@ class AgentConversation:
             self.say(line)
             click.echo()
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, verdict: bool | None = None) -> None:
         """Sends a message, shows the run, and asks about calls that wait."""
-        run = self._agent.stream(text, messages=self._messages)
-        self._show(run)
-        self._resolve(run)
+        if self._log is not None:
+            self._continue_logged(self._log.start(self._agent, text, self._messages), verdict)
+        else:
+            run = self._agent.stream(text, messages=self._messages)
+            self._show(run)
+            self._resolve(run)
+
+    def resume_logged(self, id: str, verdict: bool | None) -> None:
+        """Continues a run in the log."""
+        assert self._log is not None
+        self._continue_logged(self._log.resume(self._agent, id), verdict)
+
+    def _continue_logged(self, start: LoggedStart, verdict: bool | None) -> None:
+        """Starts or continues a run in the log. `verdict` answers the calls that wait for approval now."""
+        assert self._log is not None
+        if verdict is not None and start.row.state != "waiting":
+            raise UsageError(f"--yes and --no are for a run that waits, and {start.row.id} does not")
+        run = self._log.open(self._agent, start)
+        self._show(run, self._log.heading(start), is_answered=verdict is not None)
+        self._resolve(run, verdict)
 
     def resume(self, stored: bytes, verdict: bool | None) -> None:
         """Continues a stored run. `verdict`, if not None, answers all calls that wait for approval now."""
@@ -93,11 +124,11 @@ class AgentConversation:
                 self.code = INTERRUPTED
                 return
             if not any(answer for _, answer in answers):
-                self._print_waiting(waiting)
+                self._print_waiting(run, waiting)
                 return
             if self._state and (problem := self._state.remove()):  # its calls run now, and must not run twice
                 raise UsageError(problem)
-            run = self._agent.resume(run.dump())
+            run = self._log.again(self._agent, run.id) if self._log else self._agent.resume(run.dump())
             for request, answer in answers:
                 if answer:
                     _apply(run, request, answer)
@@ -114,11 +145,13 @@ class AgentConversation:
             return True, ask_result(request.name, request.arguments)
         return ask_approval(request.name, request.arguments)
 
-    def _print_waiting(self, waiting: list[ApprovalRequest]) -> None:
+    def _print_waiting(self, run: AgentRun, waiting: list[ApprovalRequest]) -> None:
         """Prints which calls wait, and how to continue."""
         calls = ", ".join(f"{call_text(request.name, request.arguments)} waits for {_need(request)}"
                           for request in waiting)  # fmt: skip
-        if self._state is None:
+        if self._log is not None:
+            advice = self._log.waiting_advice(run.id)
+        elif self._state is None:
             advice = "the run is not saved: use --state FILE to continue it later"
         elif self.code != WAITING:
             advice = "the run is not saved"
@@ -128,15 +161,14 @@ class AgentConversation:
             advice = f"continue with --state {self._state.path} at a terminal"
         click.echo(escape(f"Error: nobody is there to ask: {calls}; {advice}"), err=True)
 
-    def _show(self, run: AgentRun) -> None:
-        """Shows a run to its end, and saves it."""
+    def _show(self, run: AgentRun, heading: Remark | None = None, *, is_answered: bool = False) -> None:
+        """Shows a run to its end, and saves it. A pause is not shown if it `is_answered`, or a person is asked next."""
+        events = _without_pause(run) if is_answered or self._has_person else run
         try:
-            with run, run_output(self._format) as print_event:
-                for event in run:
-                    if isinstance(event, ApprovalRequest) and event.kind == "input":  # while its tool is running
-                        run.provide(event.call_id, "questions of tools cannot be answered here", is_error=True)
-                    if not (self._has_person and isinstance(event, Done) and event.reason == "paused"):
-                        print_event(event, time.monotonic())  # a pause is not shown if the person is asked next
+            if self._log is None:
+                self._read(run, events)
+            else:
+                self._read_logged(run, events, self._log, heading)
         except KeyboardInterrupt:
             if not sys.stdin.isatty():
                 raise
@@ -149,6 +181,28 @@ class AgentConversation:
         code = exit_code(run.done, run.error)
         self.code = UNSUCCESSFUL if code in (0, WAITING) and not is_saved else code
 
+    def _read(self, run: AgentRun, events: Iterable[Shown], spans: Mapping[str, Span] | None = None) -> None:
+        """Reads a run and prints it."""
+        with run, run_output(self._format, spans) as print_event:
+            for event in events:
+                if isinstance(event, ApprovalRequest) and event.kind == "input":
+                    _refuse_question(run, event)
+                print_event(event, time.monotonic())
+
+    def _read_logged(self, run: AgentRun, events: Iterable[Shown], log: LoggedRuns, heading: Remark | None) -> None:
+        """Reads a run with a log and prints it; one that is interrupted is cancelled, or left for another process."""
+        with Interrupts() as interrupts:
+            try:
+                self._read(run, chain([heading] if heading else [], events), log.spans(run.id))
+            except KeyboardInterrupt:
+                if run.done is None and not log.stop(run.id, interrupts):
+                    raise SystemExit(INTERRUPTED) from None
+                raise
+            except SystemExit:  # SIGTERM
+                if run.done is None:
+                    log.print_resume(run.id)
+                raise
+
     def _save(self, run: AgentRun) -> bool:
         """Saves the history and the run; prints an error and returns False if that fails."""
         self._messages = run.messages
@@ -158,6 +212,18 @@ class AgentConversation:
         for problem in filter(None, problems):
             click.echo(escape(f"Error: {problem}"), err=True)
         return not any(problems)
+
+
+def _without_pause(run: AgentRun) -> Iterator[StreamEvent]:
+    for event in run:
+        if not (isinstance(event, Done) and event.reason == "paused"):
+            yield event
+
+
+def _refuse_question(run: AgentRun, request: ApprovalRequest) -> None:
+    """Answers the question of a tool, which runs meanwhile, unless the question is one of the past."""
+    if any(one.call_id == request.call_id and one.kind == "input" for one in run.waiting):
+        run.provide(request.call_id, "questions of tools cannot be answered here", is_error=True)
 
 
 def _apply(run: AgentRun, request: ApprovalRequest, answer: Answer) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import click
 
 from penstock.cli.commands.completion import complete_calls, complete_model
-from penstock.cli.exit_codes import PROVIDER_FAILED, USAGE
+from penstock.cli.exit_codes import PROVIDER_FAILED, UNSUCCESSFUL, USAGE
 from penstock.cli.screen.terminal import escape
 from penstock.errors import ConnectionFailed, MissingKeyError, PenstockError, UnknownWireError, UsageError
 from penstock.model.model import SCHEMES, Model
@@ -32,6 +32,12 @@ class CommandError(click.ClickException):
 
     def format_message(self) -> str:
         return escape(self.message)
+
+
+class FailureError(CommandError):
+    """What the command was asked to do did not work, and nothing was wrong with that; printed as one line."""
+
+    exit_code = UNSUCCESSFUL
 
 
 class ModelName(click.types.StringParamType):

@@ -16,7 +16,7 @@ def cancel_claimed(store: Store, claim: Claim, why: str) -> bool:
         event
         for command in run.cancel(why)
         if isinstance(command, Emit)
-        for event in (command.events if command.log is None else command.log)
+        for event in command.logged
         if not isinstance(event, ToolResults)
     ]
     bodies = [body_of(event) for event in events]

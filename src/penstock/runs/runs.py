@@ -177,12 +177,20 @@ class Runs:
             lambda: take_up(self._store, claim, config.policies, config.limits, config.run_repaired)
         )
         deps = self._deps(owned.meta) if self._deps else None
+        logger.info(
+            "run %s: took it over (%s)" if claim.epoch > 1 else "run %s: took it (%s)", claim.run_id, agent.name
+        )
         try:
             async with AsyncAgentRun(config, run, deps, replace(owned, outlives_reader=True)) as running:
                 async for _ in running:
                     pass
         except LostRunError:
+            logger.info("run %s: another worker has it", claim.run_id)
             return
+        except asyncio.CancelledError:
+            logger.info("run %s: gave it back", claim.run_id)
+            raise
+        logger.info("run %s: %s", claim.run_id, "waits" if running.finish_reason == "paused" else running.finish_reason)
         if self._on_waiting is not None and running.finish_reason == "paused":
             self._on_waiting(claim.run_id)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
+from click.core import ParameterSource
+from msgspec import Struct
 
 from penstock.cli.commands.completion import complete_file
 from penstock.cli.conversation import AgentConversation
 from penstock.cli.kept_file import HistoryFile, KeptFile
+from penstock.cli.log_options import log_option, opened_log
 from penstock.cli.model_options import CommandError, read_prompt
 from penstock.cli.screen.output import Format
 from penstock.errors import PenstockError, UsageError
@@ -22,14 +26,18 @@ from penstock.errors import PenstockError, UsageError
               help="Continue the conversation in this file, and save it there; created if missing.")  # fmt: skip
 @click.option("--state", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Save a run that waits for a person in this file; without PROMPT, continue that run.")  # fmt: skip
+@log_option("Keep the run in a log, so that the same command continues it if this process dies.")
+@click.option("--run-id", metavar="ID", help="The id of the run in the log; the same id is the same run.")
+@click.option("--resume", metavar="RUN", help="Continue this run of the log, by its id or the beginning of it.")
 @click.option("--yes/--no", "verdict", default=None,
-              help="Approve or decline the calls that wait in the --state file, without asking.")  # fmt: skip
+              help="Approve or decline the calls of a run that waits, without asking.")  # fmt: skip
 @click.option("--plain", "format", flag_value="plain", help="Print one line per event, without colours or redrawing.")
 @click.option("--json", "format", flag_value="json", help="Print one event per line as JSON, and nothing else.")
 @click.option("-q", "--quiet", "format", flag_value="quiet", help="Print the final answer, and nothing else.")
 def run(
-    target: str, prompt: str | None, history: Path | None, state: Path | None, verdict: bool | None, format: Format
-) -> None:
+    target: str, prompt: str | None, history: Path | None, state: Path | None, log: str | None, run_id: str | None,
+    resume: str | None, verdict: bool | None, format: Format,
+) -> None:  # fmt: skip
     """Run your own agent and watch it work.
 
     FILE_OR_MODULE is a Python file or module that has a penstock.Agent: the one named AGENT, the one called agent, or
@@ -44,6 +52,11 @@ def run(
       answer=$(penstock run agent.py --quiet "What is new?")
       penstock run agent.py "Pay the bill." --state run.json
       penstock run agent.py --state run.json --yes
+      penstock run agent.py "Pay the bill." --log runs.db
+
+    With --log, the run survives this process: the same command continues a run that is not over, and starts a new one
+    if the last one is. Ctrl-C cancels it; Ctrl-C twice leaves it, to be resumed with --resume, by `penstock worker` or
+    by the same command.
 
     \b
     Exit code:
@@ -53,6 +66,8 @@ def run(
       3  the provider failed
       4  a call waits for a person
     """
+    if (log := _checked_log(log, state, run_id, resume)) is not None:
+        _run_logged(LogOptions(target, log, run_id, resume, verdict), prompt, format, history)
     from penstock.cli.agent_target import find_agent
 
     try:
@@ -71,6 +86,53 @@ def run(
             conversation.say(read_prompt(prompt))
     except UsageError as error:
         raise CommandError(str(error)) from None
+    raise SystemExit(conversation.code)
+
+
+class LogOptions(Struct, frozen=True):
+    """The options of a run in a log."""
+
+    target: str
+    log: str
+    run_id: str | None
+    resume: str | None
+    verdict: bool | None
+
+
+def _checked_log(log: str | None, state: Path | None, run_id: str | None, resume: str | None) -> str | None:
+    """The log, if there is one: the environment names one for runs that are not kept in a file."""
+    if state is not None:
+        if click.get_current_context().get_parameter_source("log") is ParameterSource.COMMANDLINE:
+            raise CommandError("a run with --log is kept in the log: omit --state")
+        log = None
+    if (run_id or resume) and not log:
+        raise CommandError(f"{'--run-id' if run_id else '--resume'} is for a run in a log: name it with --log")
+    return log or None
+
+
+def _run_logged(options: LogOptions, prompt: str | None, format: Format, history: Path | None) -> NoReturn:
+    """Runs the agent with a log."""
+    from penstock.cli.agent_target import find_named_agent
+    from penstock.cli.logged_runs import LEASE, LoggedRuns
+
+    is_conversation = prompt is None and options.resume is None and sys.stdin.isatty()
+    if is_conversation and (options.run_id or options.verdict is not None):
+        raise CommandError("--run-id, --yes and --no are for one run: pass its prompt, or --resume")
+    if options.resume and (prompt is not None or options.run_id):
+        raise CommandError("--resume continues a run as it is: omit the prompt and --run-id")
+    try:
+        agent, file = find_named_agent(options.target), HistoryFile(history) if history else None
+    except PenstockError as error:
+        raise CommandError(str(error)) from None
+    with opened_log(options.log, lease=LEASE) as store:
+        logged = LoggedRuns(store, options.log, options.target, options.run_id)
+        conversation = AgentConversation(agent, format, file, None, logged)
+        if options.resume:
+            conversation.resume_logged(options.resume, options.verdict)
+        elif is_conversation:
+            conversation.converse()
+        else:
+            conversation.say(read_prompt(prompt), options.verdict)
     raise SystemExit(conversation.code)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from sysconfig import get_path
@@ -15,12 +15,12 @@ from rich.console import Console
 from penstock.agent.agent import Agent
 from penstock.cli.demo.script import INSTRUCTIONS, PACE, PROMPT, TOOLS, Watch, script
 from penstock.cli.demo.timeline import Timeline, chart, savings
-from penstock.cli.screen.output import PrintEvent, render_run, write_json
+from penstock.cli.screen.output import render_run, write_json
 from penstock.cli.screen.rows import paragraph, write_rows
 from penstock.cli.screen.terminal import MAX_WIDTH, open_console
 from penstock.model.model import Model
 from penstock.providers import ALIASES, PROVIDERS
-from penstock.run.events import Done
+from penstock.run.events import Done, StreamEvent
 from penstock.testing import Loopback
 from penstock.wires import ALIASES as WIRE_ALIASES
 from penstock.wires import wire_name
@@ -86,7 +86,7 @@ def _title(agent: Agent) -> str:
     return f"penstock demo · {wire} at {model.base_url}{in_text}"
 
 
-def _run(agent: Agent, watch: Watch, *outputs: PrintEvent) -> Done:
+def _run(agent: Agent, watch: Watch, *outputs: Callable[[StreamEvent, float], None]) -> Done:
     with agent.stream(PROMPT, deps=watch) as run:
         for event in run:
             now = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from penstock.cli.screen.call_card import Span
+from penstock.cli.screen.remark import Remark, Shown
 from penstock.cli.screen.renderer import Renderer
 from penstock.cli.screen.response_page import ResponsePage
 from penstock.cli.screen.run_log import RunLog
@@ -18,13 +20,13 @@ from penstock.cli.screen.run_page import RunPage
 from penstock.cli.screen.terminal import escape, open_console, write_lines
 from penstock.decoder import Decoder
 from penstock.events import Error, Finish, StreamChunk
-from penstock.run.events import Done, StreamEvent, encode
+from penstock.run.events import Done, encode
 
 Format = Literal["json", "plain", "quiet"] | None
 """The output of a run; None renders it, or prints a log if standard output is not a terminal."""
 
-PrintEvent = Callable[[StreamEvent, float], None]
-"""Prints an event of a run, which arrived at this time."""
+PrintEvent = Callable[[Shown, float], None]
+"""Prints an event of a run, which arrived at this time, or a remark about it."""
 
 
 # -- one response --------------------------------------------------------------------------------------------------
@@ -73,7 +75,7 @@ def _is_failure(event: StreamChunk) -> bool:
 
 
 @contextmanager
-def run_output(format: Format) -> Generator[PrintEvent]:
+def run_output(format: Format, spans: Mapping[str, Span] | None = None) -> Generator[PrintEvent]:
     """Opens the output of a run in this format."""
     match format:
         case "json":
@@ -82,18 +84,22 @@ def run_output(format: Format) -> Generator[PrintEvent]:
             yield print_answer
         case "plain" | None:
             is_plain = format == "plain"
-            with render_run(open_console(is_plain=is_plain), is_plain=is_plain) as print_event:
+            with render_run(open_console(is_plain=is_plain), spans, is_plain=is_plain) as print_event:
                 yield print_event
 
 
 @contextmanager
 def render_run(
-    console: Console, spans: Mapping[str, Span] | None = None, *, is_plain: bool = False
+    console: Console,
+    spans: Mapping[str, Span] | None = None,
+    *,
+    is_plain: bool = False,
+    is_past: bool = False,
 ) -> Generator[PrintEvent]:
-    """Renders a run on a terminal, or prints it as a log."""
+    """Renders a run on a terminal, or prints it as a log. If it `is_past`, nothing moves, and its times count."""
     last_error: str | None = None
 
-    def without_repetition(event: StreamEvent) -> StreamEvent:
+    def without_repetition(event: Shown) -> Shown:
         """The event; the end of the run without its reason, if that was already shown as an error."""
         nonlocal last_error
         if isinstance(event, Error):
@@ -108,16 +114,34 @@ def render_run(
         finally:
             log.close()
     else:
-        with Renderer(console, RunPage(spans)) as renderer:
-            yield lambda event, _: renderer.add(without_repetition(event))
+        clock = PastClock() if is_past else time.monotonic
+        left = "without an end" if is_past else "interrupted"
+        with Renderer(console, RunPage(spans), live=False if is_past else None, clock=clock, left=left) as renderer:
+
+            def add(event: Shown, at: float) -> None:
+                if isinstance(clock, PastClock):
+                    clock.now = at
+                renderer.add(without_repetition(event))
+
+            yield add
 
 
-def write_json(event: StreamEvent, _at: float) -> None:
+class PastClock:
+    """The time of the event that is shown."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def write_json(event: Shown, _at: float) -> None:
     """Writes an event as a line of JSON."""
-    write_lines([encode(event)])
+    if not isinstance(event, Remark):
+        write_lines([encode(event)])
 
 
-def print_answer(event: StreamEvent, _at: float) -> None:
+def print_answer(event: Shown, _at: float) -> None:
     """Prints the final text, and on standard error why it is not an answer.
 
     A run that is paused is reported by whoever leaves it waiting.

@@ -39,7 +39,9 @@ class Renderer(Generic[AnyEvent]):
         *,
         live: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
+        left: str = "interrupted",
     ) -> None:
+        self._left = left  # what became of calls without an end
         self._console = console
         self._page = page
         self._clock = clock
@@ -61,7 +63,7 @@ class Renderer(Generic[AnyEvent]):
             if kind is KeyboardInterrupt and self._console.is_terminal:
                 self._page.interrupt()
             else:
-                self._page.settle("interrupted")
+                self._page.settle(self._left)
             self._draw()
         finally:
             if self._ticker is not None:

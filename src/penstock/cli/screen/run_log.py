@@ -6,7 +6,10 @@ from typing import assert_never
 
 from rich.console import Console
 
+from penstock.cli.owners import parse_owner
+from penstock.cli.screen.remark import Remark, Shown
 from penstock.cli.screen.rows import write_rows
+from penstock.cli.screen.run_page import prompt_of
 from penstock.cli.screen.terminal import escape, one_line
 from penstock.events import (
     Error,
@@ -30,14 +33,16 @@ from penstock.run.events import (
     Decision,
     Done,
     RequestKind,
+    RunStart,
     Said,
     StepEnd,
     StepStart,
-    StreamEvent,
+    Taken,
     ToolEnd,
     ToolProgress,
     ToolResults,
     ToolStart,
+    Waiting,
 )
 
 _LIMIT = 2000
@@ -56,7 +61,7 @@ class RunLog:
         self._kind = ""
         self._since = 0.0
 
-    def add(self, event: StreamEvent, at: float) -> None:
+    def add(self, event: Shown, at: float) -> None:
         """Prints an event that arrived at this time."""
         self._zero = at if self._zero is None else self._zero
         now = at - self._zero
@@ -83,7 +88,7 @@ class RunLog:
         write_rows(self._console, [((f"{now:6.2f}  {label:<9}  {escape(message)}".rstrip(), ""),)])
 
 
-def _run_line(event: StreamEvent) -> tuple[str, str] | None:
+def _run_line(event: Shown) -> tuple[str, str] | None:
     """The label and the message of an event; None if it is not logged."""
     match event:
         case StepStart():
@@ -103,6 +108,14 @@ def _run_line(event: StreamEvent) -> tuple[str, str] | None:
             return "decided", f"{'approved' if event.approved else 'declined'} {event.call_id}"
         case Said():
             return "said", event.message.text
+        case RunStart():
+            return "prompt", prompt_of(event)
+        case Taken():
+            return "taken", f"by {parse_owner(event.owner).text}"
+        case Waiting():
+            return "waits", "no worker is needed until a decision or a result comes"
+        case Remark():
+            return "note", event.text
         case ToolResults():
             return None
         case Done():

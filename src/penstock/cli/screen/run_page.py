@@ -1,12 +1,14 @@
-"""The page of an agent's run, as `run` and `demo` show it: text, calls, and the tools that run."""
+"""The page of an agent's run, as `run`, `runs` and `demo` show it: text, calls, tools that run, and its workers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.cli.owners import parse_owner
 from penstock.cli.screen.call_card import CallCard, Phase, Progress, Span
 from penstock.cli.screen.page import Page
+from penstock.cli.screen.remark import Remark, Shown
 from penstock.cli.screen.rows import Row, Width
 from penstock.cli.screen.terminal import one_line
 from penstock.events import Finish, Opaque, ToolCall, ToolCallClosed, Unknown, Usage
@@ -15,15 +17,17 @@ from penstock.run.events import (
     Decision,
     Done,
     RequestKind,
+    RunStart,
     Said,
     StepEnd,
     StepStart,
-    StreamEvent,
+    Taken,
     ToolEnd,
     ToolEnding,
     ToolProgress,
     ToolResults,
     ToolStart,
+    Waiting,
 )
 
 PHASES: dict[ToolEnding, Phase] = {
@@ -36,7 +40,7 @@ WAITS: dict[RequestKind, str] = {
 }
 
 
-class RunPage(Page[StreamEvent]):
+class RunPage(Page[Shown]):
     """Shows a run. `spans` says when tools ran, by call id, where the caller knows it better than the events do.
 
     The end of a tool that started early is reported only when its call is confirmed.
@@ -47,9 +51,11 @@ class RunPage(Page[StreamEvent]):
         self._spans = {} if spans is None else spans
         self._running: dict[str, CallCard] = {}  # by execution key
 
-    def add(self, event: StreamEvent, now: float) -> None:
+    def add(self, event: Shown, now: float) -> None:
         self._waiting_since = None
         match event:
+            case RunStart() | Taken() | Waiting() | Said() | Remark():
+                self._remark(event)
             case StepStart():
                 self._waiting_since = now
                 self._settle_text()
@@ -70,7 +76,7 @@ class RunPage(Page[StreamEvent]):
                 card.progress = Progress("asking", message=WAITS[event.kind])
             case Done():
                 self._done(event)
-            case Decision() | Said() | ToolResults():
+            case Decision() | ToolResults():
                 pass
             case _:
                 self._add_chunk(event)
@@ -80,6 +86,21 @@ class RunPage(Page[StreamEvent]):
             if span := self._spans.get(card.progress.call_id):
                 card.progress.seconds = span.seconds
         return super().moving(width, now)
+
+    def _remark(self, event: RunStart | Taken | Waiting | Said | Remark) -> None:
+        match event:
+            case RunStart():
+                self._note("prompt", "› ", (prompt_of(event), "title"))
+            case Said():
+                self._note("prompt", "› ", (event.message.text, "title"))
+            case Taken(epoch=1):
+                self._note("worker", "· ", (f"{parse_owner(event.owner).text} runs it", "aside"))
+            case Taken():
+                self._note("worker", "↻ ", (f"{parse_owner(event.owner).text} has taken it over", "odd"))
+            case Waiting():
+                pass  # the cards of the calls show it
+            case Remark():
+                self._note("remark", event.mark, (event.text, event.style))
 
     def _add_detail(self, event: ToolCallClosed | ToolCall | Unknown | Opaque | Usage | Finish) -> None:
         match event:
@@ -118,3 +139,8 @@ class RunPage(Page[StreamEvent]):
         if event.reason != "answered":
             why = f": {one_line(event.why)}" if event.why else ""
             self._note("done", "■ ", (f"{event.reason}{why}", "bad" if event.reason == "error" else "odd"))
+
+
+def prompt_of(start: RunStart) -> str:
+    """The last message of a user with which a run starts."""
+    return next((message.text for message in reversed(start.messages) if message.role == "user"), "")

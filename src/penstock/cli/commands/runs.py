@@ -1,0 +1,270 @@
+"""`penstock runs`: lists, shows, follows and steers the runs of a log."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import get_args
+
+import click
+
+from penstock.cli.app import SuggestingGroup
+from penstock.cli.conversation import exit_code
+from penstock.cli.human_time import duration_text, parse_duration
+from penstock.cli.lock_holder import find_lock_holder
+from penstock.cli.log_options import Command, find_run, log_option, opened_log
+from penstock.cli.logged_events import follow_events, past_events, spans_of, waiting_calls
+from penstock.cli.model_options import CommandError, read_prompt
+from penstock.cli.owners import parse_owner
+from penstock.cli.questions import call_text
+from penstock.cli.run_table import as_json, details_of, print_details, print_table
+from penstock.cli.screen.output import render_run
+from penstock.cli.screen.terminal import escape, open_console, write_lines
+from penstock.cli.waiting import (
+    answer_commands,
+    check_open,
+    find_call,
+    put_answer,
+    read_arguments,
+    run_json,
+    waiting_text,
+)
+from penstock.log.ending import cancel_claimed
+from penstock.log.follower import new_owner
+from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
+from penstock.log.store import RunPhase, RunRow, Store
+from penstock.messages import user
+from penstock.run.events import Done, encode
+
+CANCELLED = "the run was cancelled"
+LEASE = 6.0
+"""The lease for a run that is cancelled here. A third of it is how long to wait for a SQLite file that is blocked."""
+
+
+@click.group(cls=SuggestingGroup, invoke_without_command=True)
+@log_option("The log.")
+@click.pass_context
+def runs(context: click.Context, log: str | None) -> None:
+    """List, show, follow and steer the runs of a log.
+
+    RUN is the id of a run, or the beginning of it. Without a command, the runs are listed.
+
+    \b
+      penstock runs --log runs.db
+      penstock runs --log runs.db list --state waiting
+      penstock runs --log runs.db follow order-17
+      penstock runs --log runs.db decide order-17 --yes
+      penstock runs --log runs.db prune --older-than 30d
+    """
+    context.obj = log
+    if context.invoked_subcommand is None:
+        context.invoke(list_runs, log=log)
+
+
+def of_log(command: Command) -> Command:
+    """Adds `--log`, which may also stand before the name of the command."""
+
+    def either(context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+        return value or context.obj
+
+    option: Callable[[Command], Command] = click.option(
+        "--log", metavar="FILE_OR_URL", callback=either, help="The log."
+    )
+    return option(command)
+
+
+json_option = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+
+
+@runs.command("list")
+@of_log
+@click.option("--state", type=click.Choice(get_args(RunPhase)), help="Only runs in this state.")
+@click.option("--agent", metavar="NAME", help="Only runs of this agent.")
+@click.option("--thread", metavar="TEXT", help="Only runs of this thread.")
+@click.option("--tenant", metavar="TEXT", help="Only runs of this tenant.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="The most runs to list.")
+@json_option
+@click.argument("prefix", metavar="[RUN]", default="")
+def list_runs(
+    log: str, state: RunPhase | None, agent: str | None, thread: str | None, tenant: str | None, limit: int,
+    is_json: bool, prefix: str,
+) -> None:  # fmt: skip
+    """List runs, the newest first, with the process that owns each.
+
+    A run is ready for any worker, running, waiting for a decision or a result, or over. With the beginning of an id,
+    only runs with it are listed. --json prints one run per line.
+    """
+    with opened_log(log, lease=LEASE, must_exist=True) as store:
+        rows = store.list(state=state, agent=agent, thread=thread, tenant=tenant, prefix=prefix, limit=limit + 1)
+        shown, now = rows[:limit], time.time()
+        if is_json:
+            write_lines(json.dumps(as_json(row)).encode() for row in shown)
+        elif shown:
+            print_table(open_console(), shown, now)
+        else:
+            click.echo("no such runs" if any((state, agent, thread, tenant, prefix)) else "no runs", err=True)
+        if len(rows) > limit:
+            click.echo(f"There are more runs: --limit {limit * 10} lists them.", err=True)
+        warn_if_blocked(log)
+
+
+def warn_if_blocked(log: str) -> None:
+    """Names the process that keeps all others from writing to a SQLite file, if it is frozen."""
+    if (holder := find_lock_holder(log)) is not None and holder.condition:
+        click.secho(escape(f"Warning: {holder.advice(log)}"), err=True, fg="yellow")
+
+
+@runs.command("show")
+@of_log
+@json_option
+@click.option("--plain", is_flag=True, help="Print one line per event, without colours.")
+@click.argument("run")
+def show_run(log: str, is_json: bool, plain: bool, run: str) -> None:
+    """Show a run: what the log knows of it, the calls that wait, and what has happened so far.
+
+    --json prints one object, with the calls that wait and how the run ended.
+    """
+    with opened_log(log, lease=LEASE, must_exist=True) as store:
+        row = find_run(store, run)
+        waiting = waiting_calls(store, row)
+        if is_json:
+            write_lines([json.dumps(run_json(store, row, waiting)).encode()])
+            return
+        console = open_console(is_plain=plain)
+        print_details(console, {**details_of(row, time.time()), "waits for": waiting_text(waiting)})
+        if commands := answer_commands(row, log, waiting):
+            print_details(console, {"continue": commands})
+        console.print()
+        with render_run(console, is_plain=plain, is_past=True) as print_event:
+            for _, at, event in past_events(store, row.id):
+                print_event(event, at)
+        warn_if_blocked(log)
+
+
+@runs.command("follow")
+@of_log
+@click.option("--after", type=click.IntRange(0), default=0, metavar="N", help="Begin after the event with this number.")
+@click.option("--plain", is_flag=True, help="Print one line per event, without colours or redrawing.")
+@click.option("--json", "is_json", is_flag=True, help="Print one event per line as JSON, with its number.")
+@click.argument("run")
+def follow_run(log: str, after: int, plain: bool, is_json: bool, run: str) -> None:
+    """Follow a run until it is over: first what the log has, then each event as it comes.
+
+    It only reads: Ctrl-C leaves the run alone. The exit code is that of the run, as for `penstock run`.
+    """
+    done: Done | None = None
+    with opened_log(log, lease=LEASE, must_exist=True) as store:
+        row = find_run(store, run)
+        console = open_console(is_plain=plain)
+        if is_json:
+            for number, _, event in follow_events(store, row.id, after):
+                write_lines([b'{"number":%d,"event":%b}' % (number, encode(event))])
+                done = event if isinstance(event, Done) else None
+        else:
+            with render_run(console, spans_of(store, row.id), is_plain=plain) as print_event:
+                for _, at, event in follow_events(store, row.id, after):
+                    print_event(event, at)
+                    done = event if isinstance(event, Done) else None
+    raise SystemExit(exit_code(done, None))
+
+
+@runs.command("cancel")
+@of_log
+@click.option("--why", default=CANCELLED, metavar="TEXT", help="The reason, which the run ends with.")
+@click.argument("run", nargs=-1, required=True)
+def cancel_run(log: str, why: str, run: tuple[str, ...]) -> None:
+    """Cancel runs. A run that nobody owns ends at once; otherwise its owner ends it."""
+    with opened_log(log, lease=LEASE, must_exist=True) as store:
+        for row in [find_run(store, id) for id in run]:
+            click.echo(escape(_cancel(store, row, why)))
+
+
+def _cancel(store: Store, row: RunRow, why: str) -> str:
+    """Cancels a run; returns what happens."""
+    check_open(row)
+    store.put(cancel_input(row.id, why))
+    claim = store.claim(new_owner(), run_id=row.id)
+    if claim is not None and cancel_claimed(store, claim, why):
+        return f"cancelled {row.id}"
+    row = find_run(store, row.id)
+    owner = parse_owner(row.owner)
+    if owner.condition:
+        left = duration_text(max(0.0, row.lease_until - time.time()) + 1)
+        return f"{owner.text} is {owner.condition}: cancel {row.id} again in {left}, or let a worker do it"
+    return f"{owner.text} cancels {row.id}"
+
+
+call_option = click.option("--call", metavar="ID", help="The call, if several wait.")
+
+
+@runs.command("decide")
+@of_log
+@click.option("--yes/--no", "is_approved", required=True, default=None, help="Approve or decline the call.")
+@click.option("--reason", default="", metavar="TEXT", help="The reason, which the model reads.")
+@click.option("--arguments", metavar="JSON", help="Run the call with these arguments instead of the model's.")
+@call_option
+@click.argument("run")
+def decide_run(log: str, is_approved: bool, reason: str, arguments: str | None, call: str | None, run: str) -> None:
+    """Approve or decline a call that waits. The first decision counts."""
+    replaced = read_arguments(arguments)
+    if replaced is not None and not is_approved:
+        raise CommandError("--arguments is for a call that is approved: use --yes")
+    with opened_log(log, lease=LEASE, must_exist=True) as store:
+        row = find_run(store, run)
+        request = find_call(store, row, call, "decide")
+        put_answer(store, decision_input(row.id, request.call_id, is_approved, replaced, reason))
+        verb = "approved" if is_approved else "declined"
+        click.echo(escape(f"{verb} {call_text(request.name, replaced or request.arguments)} of {row.id}"))
+
+
+@runs.command("provide")
+@of_log
+@click.option("--error", "is_error", is_flag=True, help="The call failed, and RESULT says why.")
+@call_option
+@click.argument("run")
+@click.argument("result", required=False)
+def provide_run(log: str, is_error: bool, call: str | None, run: str, result: str | None) -> None:
+    """Give the result of a call that comes from elsewhere. Without RESULT, it is read from standard input."""
+    text = read_prompt(result)
+    with opened_log(log, lease=LEASE, must_exist=True) as store:
+        row = find_run(store, run)
+        request = find_call(store, row, call, "provide")
+        put_answer(store, result_input(row.id, request.call_id, text, is_error))
+        click.echo(escape(f"{call_text(request.name, request.arguments)} of {row.id} has its result"))
+
+
+@runs.command("say")
+@of_log
+@click.argument("run")
+@click.argument("message", required=False)
+def say_to_run(log: str, run: str, message: str | None) -> None:
+    """Add a message to a run: the model gets it with its next request. Without MESSAGE, standard input is read."""
+    text = read_prompt(message)
+    with opened_log(log, lease=LEASE, must_exist=True) as store:
+        row = find_run(store, run)
+        check_open(row)
+        store.put(message_input(row.id, user(text)))
+        click.echo(escape(f"{row.id} gets it with its next request"))
+
+
+@runs.command("prune")
+@of_log
+@click.option("--older-than", "age", required=True, metavar="AGE", help="45m, 12h, 30d or 8w since the last event.")
+@click.option("--dry-run", is_flag=True, help="Only count the runs.")
+def prune_runs(log: str, age: str, dry_run: bool) -> None:
+    """Delete runs that are over, with their events and media. Others stay, however old they are."""
+    seconds = parse_duration(age)
+    if seconds is None:
+        raise CommandError(f"{age!r} is not an age: write a number and s, m, h, d or w, as in 30d")
+    with opened_log(log, lease=LEASE, must_exist=True) as store:
+        before = time.time() - seconds
+        if dry_run:
+            rows = store.list(state="over", limit=2**31 - 1)
+            count = sum(row.updated < before for row in rows)
+        else:
+            count = 0
+            while deleted := store.prune(before=before):
+                count += deleted
+        verb = "would be deleted" if dry_run else "deleted"
+        click.echo(f"{count:,} run{'' if count == 1 else 's'} {verb}")

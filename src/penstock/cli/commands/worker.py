@@ -1,0 +1,146 @@
+"""`penstock worker`: claims the runs of a log and drives them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.commands.completion import complete_file
+from penstock.cli.log_options import log_option, opened_log
+from penstock.cli.model_options import CommandError
+from penstock.cli.owners import parse_owner
+from penstock.cli.screen.terminal import escape
+from penstock.errors import PenstockError
+from penstock.log.follower import new_owner
+from penstock.log.store import LEASE
+from penstock.redaction import without_secrets
+
+if TYPE_CHECKING:
+    from penstock.agent.agent import Agent
+    from penstock.runs.runs import Runs
+
+LOGGER = "penstock"
+
+
+@click.command()
+@click.argument("targets", metavar="FILE_OR_MODULE[:AGENT] …", nargs=-1, required=True, shell_complete=complete_file)
+@log_option("The log with the runs.")
+@click.option("--parallel", type=click.IntRange(1), default=100, show_default=True, metavar="N",
+              help="How many runs to drive at the same time.")  # fmt: skip
+@click.option("--lease", type=click.FloatRange(1), default=LEASE, show_default=True, metavar="SECONDS",
+              help="How long after this process has died others wait until they take its runs over.")  # fmt: skip
+@click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
+def worker(targets: tuple[str, ...], log: str | None, parallel: int, lease: float, quiet: bool) -> None:
+    """Continue runs of a log: those that were started elsewhere, or whose process died.
+
+    Each agent needs a name, by which its runs find it: Agent(…, name="support"). Any number of workers may share a log,
+    on many machines if it is PostgreSQL. Each run is driven by one of them; if that dies, another takes it over.
+
+    \b
+      penstock worker agent.py --log runs.db
+      penstock worker agents.py:support agents.py:sales --log postgresql://db.example/runs --parallel 50
+
+    Ctrl-C and SIGTERM give the runs back, so that other workers continue them at once; a second Ctrl-C does not wait.
+    Each run that is taken, and each that ends, is a line on standard error.
+    """
+    agents = named_agents(targets)
+    with opened_log(log, lease=lease) as store:
+        from penstock.runs.runs import Runs
+
+        with printed_records(logging.WARNING if quiet else logging.INFO):
+            if not quiet:
+                _print_start(agents, log or "", parallel)
+            asyncio.run(_work(Runs(store, agents), parallel))
+        if not quiet:
+            click.echo("stopped; its runs were given back", err=True)
+
+
+def named_agents(targets: tuple[str, ...]) -> dict[str, Agent]:
+    """The agents by their names."""
+    from penstock.cli.agent_target import find_named_agent
+
+    agents: dict[str, Agent] = {}
+    for target in targets:
+        try:
+            agent = find_named_agent(target)
+        except PenstockError as error:
+            raise CommandError(str(error)) from None
+        if agent.name in agents and agents[agent.name] is not agent:
+            raise CommandError(f"two agents are called {agent.name!r}: a worker finds the agent of a run by its name")
+        agents[agent.name] = agent
+    return agents
+
+
+def _print_start(agents: dict[str, Agent], log: str, parallel: int) -> None:
+    names, here = ", ".join(agents), parse_owner(new_owner()).text
+    limit = "one run" if parallel == 1 else f"up to {parallel} runs"
+    click.echo(
+        escape(f"worker {here}: {names} on {without_secrets(log)}, {limit} at a time; Ctrl-C stops it"), err=True
+    )
+
+
+async def _work(runs: Runs, parallel: int) -> None:
+    """Drives runs until a signal ends it."""
+    task = asyncio.create_task(runs.awork(parallel=parallel))
+    with cancelled_by_signals(task):
+        try:
+            await task
+        except asyncio.CancelledError:
+            pass
+
+
+@contextmanager
+def cancelled_by_signals(task: asyncio.Task[None]) -> Generator[None]:
+    """Cancels a task on Ctrl-C and SIGTERM; the second one raises `KeyboardInterrupt`.
+
+    Without the signal handlers of the event loop, which Windows does not have.
+    """
+    loop = asyncio.get_running_loop()
+    is_cancelled = False
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        nonlocal is_cancelled
+        if is_cancelled:
+            raise KeyboardInterrupt
+        is_cancelled = True
+        loop.call_soon_threadsafe(task.cancel)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def printed_records(level: int) -> Generator[None]:
+    """Prints the log records of penstock to standard error: those about runs, and the warnings of the rest."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(SafeFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.addFilter(lambda record: record.levelno >= logging.WARNING or record.name.startswith(f"{LOGGER}.runs"))
+    logger = logging.getLogger(LOGGER)
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before
+
+
+class SafeFormatter(logging.Formatter):
+    """Escapes what could act on a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape(super().format(record))

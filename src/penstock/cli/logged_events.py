@@ -1,0 +1,53 @@
+"""The events of a run in a log, with their times, and what follows from them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from penstock.cli.screen.call_card import Span
+from penstock.log.follow import follow
+from penstock.log.store import RunRow, Store
+from penstock.log.take_up import read_log
+from penstock.run.events import ApprovalRequest, Done, LogEvent, ToolEnd, ToolStart
+from penstock.run.rebuild import rebuild
+
+Timed = tuple[int, float, LogEvent]
+"""An event with its number, and its time in seconds since 1970."""
+
+
+def past_events(store: Store, run_id: str, after: int = 0) -> Iterator[Timed]:
+    """The events that the log has after a number."""
+    return read_log(store, run_id, after)
+
+
+def follow_events(store: Store, run_id: str, after: int = 0) -> Iterator[Timed]:
+    """The events that the log has after a number, then those that come, until the run is over."""
+    for timed in read_log(store, run_id, after):
+        after = timed[0]
+        yield timed
+        if isinstance(timed[2], Done):
+            return
+    for number, event in follow(store, run_id, after):
+        yield number, time.time(), event
+
+
+def spans_of(store: Store, run_id: str) -> dict[str, Span]:
+    """When the tools of a run ran that have ended, by call id."""
+    starts: dict[str, float] = {}
+    spans: dict[str, Span] = {}
+    for _, at, event in read_log(store, run_id):
+        if isinstance(event, ToolStart):
+            starts[event.key] = at
+        elif isinstance(event, ToolEnd) and event.key in starts:
+            spans[event.call_id] = Span(starts[event.key], at)
+    return spans
+
+
+def waiting_calls(store: Store, row: RunRow) -> list[ApprovalRequest]:
+    """The calls of a run that wait for a decision or a result, and have no answer yet."""
+    if row.state == "over":
+        return []
+    answered = {input.key for input in store.inputs([row.id]) if input.kind in ("decide", "provide")}
+    waiting = rebuild((event for _, _, event in read_log(store, row.id)), {}).waiting
+    return [request for request in waiting if request.call_id not in answered]

@@ -1,0 +1,86 @@
+"""Runs that wait: their calls, who answers them, and how."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, Literal
+
+from penstock.cli.human_time import ago
+from penstock.cli.logged_events import past_events, waiting_calls
+from penstock.cli.model_options import CommandError, FailureError
+from penstock.cli.questions import call_text
+from penstock.cli.run_table import as_json
+from penstock.log.store import Input, RunRow, Store
+from penstock.redaction import without_secrets
+from penstock.run.events import ApprovalRequest, Done, RequestKind
+
+Answer = Literal["decide", "provide"]
+ANSWERS: dict[RequestKind, Answer] = {"approval": "decide", "deferred": "provide", "input": "provide"}
+"""The command that answers a call, by what it waits for."""
+NEEDS: dict[RequestKind, str] = {"approval": "approval", "deferred": "the result", "input": "an answer to the question"}
+
+
+def check_open(row: RunRow) -> None:
+    """Refuses a run that is over."""
+    if row.state == "over":
+        raise CommandError(f"the run {row.id} is over, since {ago(row.updated, time.time())}")
+
+
+def put_answer(store: Store, answer: Input) -> None:
+    """Stores the answer to a call, if there is none."""
+    if not store.put(answer):
+        raise FailureError("that call was answered before, and the first answer counts")
+
+
+def find_call(store: Store, row: RunRow, call: str | None, answer: Answer) -> ApprovalRequest:
+    """The call that waits for such an answer: the one that is named, or the only one."""
+    check_open(row)
+    waiting = waiting_calls(store, row)
+    fitting = [request for request in waiting if ANSWERS[request.kind] == answer]
+    chosen = [request for request in fitting if call is None or request.call_id.startswith(call)]
+    match chosen:
+        case [request]:
+            return request
+        case []:
+            other = "provide" if answer == "decide" else "decide"
+            hint = f"; `penstock runs {other}` answers the one that waits" if waiting and not fitting else ""
+            named, need = f" {call!r}" if call else "", "a decision" if answer == "decide" else "a result"
+            raise CommandError(f"no call{named} of {row.id} waits for {need}{hint}")
+        case _:
+            calls = ", ".join(f"--call {one.call_id} ({call_text(one.name, one.arguments)})" for one in chosen)
+            raise CommandError(f"several calls of {row.id} wait: name one of {calls}")
+
+
+def read_arguments(text: str | None) -> dict[str, Any] | None:
+    """The arguments that replace those of the model, from JSON."""
+    try:
+        value = None if text is None else json.loads(text)
+    except ValueError as error:
+        raise CommandError(f"--arguments is not JSON: {error}") from None
+    if value is not None and not isinstance(value, dict):
+        raise CommandError("--arguments must be a JSON object, as in '{\"amount\": 5}'")
+    return value
+
+
+def waiting_text(waiting: list[ApprovalRequest]) -> str:
+    """What the calls that wait need."""
+    return ", ".join(f"{NEEDS[one.kind]} of {call_text(one.name, one.arguments)}" for one in waiting)
+
+
+def answer_commands(row: RunRow, log: str, waiting: list[ApprovalRequest]) -> str:
+    """The commands that answer the calls which wait."""
+    head = f"penstock runs --log {without_secrets(log)}"
+    call = "" if len(waiting) == 1 else " --call ID"
+    endings: dict[Answer, str] = {"decide": "--yes", "provide": "RESULT"}
+    answers = {ANSWERS[one.kind] for one in waiting}
+    return " or ".join(f"{head} {answer} {row.id}{call} {end}" for answer, end in endings.items() if answer in answers)
+
+
+def run_json(store: Store, row: RunRow, waiting: list[ApprovalRequest]) -> dict[str, Any]:
+    """A run with the calls that wait, and its end, as JSON."""
+    done = next((event for _, _, event in past_events(store, row.id, row.seq - 1) if isinstance(event, Done)), None)
+    calls = [{"call_id": one.call_id, "name": one.name, "arguments": one.arguments, "kind": one.kind}
+             for one in waiting]  # fmt: skip
+    end = {"reason": done.reason, "why": done.why, "output": done.output} if done else None
+    return {**as_json(row), "waiting": calls, "end": end}
