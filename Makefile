@@ -33,7 +33,7 @@ help: ## list the targets
 demo: $(CLI) ## watch an agent at work with a simulated provider: no key, no network; ARGS="--wire gemini"
 	@$(BIN)/python -m penstock.cli demo $(ARGS)
 
-picture: $(CLI) ## draw docs/demo.svg, a picture for the README, from a run of the demo
+picture: $(CLI) ## draw docs/demo.svg and docs/crash.svg from runs of the demos
 	@$(BIN)/python docs/picture.py
 
 site: $(DOCS) ## build docs/ as a site; broken links are errors

@@ -1,10 +1,11 @@
-"""Makes the README's picture from a run of the demo: `make picture`, or `python docs/picture.py [FILE]`."""
+"""Makes the pictures of the demos from their runs: `make picture`, or `python docs/picture.py [demo|crash]`."""
 
 from __future__ import annotations
 
 import io
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from penstock.cli.commands.demo import WIRE
+from penstock.cli.demo.crash import show_crash
 from penstock.cli.demo.performance import open_demo, show_demo
 
 WIDTH = 86
@@ -24,19 +26,32 @@ THEME = TerminalTheme(
 _FONT = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)  # rich's fonts come from the network
 
 
-def main(path: Path) -> None:
-    """Runs the demo, and draws what the terminal shows at its end."""
-    output = io.StringIO()
-    console = Console(file=output, force_terminal=True, color_system="truecolor", width=WIDTH)
+def show_early_start(console: Console) -> bool:
+    """Runs the demo; returns whether it ended well."""
     with open_demo(WIRE) as (agent, watch):
-        done = show_demo(agent, watch, console)
-    if done.reason != "answered":
-        sys.exit(f"the run ended without an answer: {done.why}")
+        return show_demo(agent, watch, console).reason == "answered"
+
+
+DEMOS: dict[str, tuple[str, Callable[[Console], bool]]] = {
+    "demo": ("penstock demo", show_early_start),
+    "crash": ("penstock demo --crash", lambda console: show_crash(1.0, console)),
+}
+"""The title of each picture, and what it shows."""
+
+
+def draw(name: str) -> None:
+    """Draws what the terminal shows at the end of a demo."""
+    title, show = DEMOS[name]
+    output = io.StringIO()
+    if not show(Console(file=output, force_terminal=True, color_system="truecolor", width=WIDTH)):
+        sys.exit(f"the run of {title} did not end well")
     recorder = Console(file=io.StringIO(), record=True, width=WIDTH)
     recorder.print(Text.from_ansi(output.getvalue()), end="")
-    svg = _FONT.sub("", recorder.export_svg(title="penstock demo", theme=THEME, unique_id="demo"))
-    path.write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n", encoding="utf-8")
+    svg = _FONT.sub("", recorder.export_svg(title=title, theme=THEME, unique_id=name))
+    text = "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
+    Path(__file__).with_name(f"{name}.svg").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("demo.svg"))
+    for picture in sys.argv[1:] or DEMOS:
+        draw(picture)

@@ -118,6 +118,7 @@ def run(folder: Path, *arguments: str, piped: bytes = b"", **env: str) -> str:
     (["decode", "--help"], "Exit code"),
     (["demo", "--speed", "100"], "The early start"),
     (["demo", "--speed", "100", "--json"], '"type":"done"'),
+    (["demo", "--crash", "--speed", "10", "--json"], '"reason":"answered"'),
     (["decode", "--wire", "openai-chat", "body.sse"], "a \\u2192 b"),
     (["chat", "-m", "sim:fast", "--tools", "tools.json", "--history", "talk.json"], "Let me ask weather."),
     (["record", "-m", "sim:fast", "-o", "kept.jsonl", "Hi."], "recorded in kept.jsonl"),

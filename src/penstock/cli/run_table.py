@@ -28,9 +28,9 @@ def print_table(console: Console, rows: Sequence[RunRow], now: float) -> None:
     """Prints runs, one per line; in a pipe with whole ids, and nothing is truncated."""
     is_terminal = console.is_terminal
     ids = short_ids([row.id for row in rows]) if is_terminal else [row.id for row in rows]
-    columns = {
+    cells: dict[str, list[str]] = {
         "id": ids,
-        "state": [row.state for row in rows],
+        "state": [str(row.state) for row in rows],
         "agent": [row.agent for row in rows],
         "thread": [row.thread for row in rows],
         "tenant": [row.tenant for row in rows],
@@ -38,7 +38,7 @@ def print_table(console: Console, rows: Sequence[RunRow], now: float) -> None:
         "last event": [ago(row.updated, now) for row in rows],
         "owner": [owner_text(row, now) for row in rows],
     }
-    columns = {head: [*map(escape, cells)] for head, cells in columns.items() if any(cells)}
+    columns = {head: [*map(escape, column)] for head, column in cells.items() if any(column)}
     if is_terminal:
         _print_rich(console, columns, [row.state for row in rows])
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from click.core import ParameterSource
 
 from penstock.cli.app import check_number
 from penstock.cli.commands.completion import complete_dialect
@@ -25,6 +26,18 @@ def check_dialect(_context: click.Context, _option: click.Parameter, name: str |
     return name
 
 
+def _crash(speed: float, plain: bool, as_json: bool) -> None:
+    """Runs the demo of a crash."""
+    from penstock.cli.demo.crash import show_crash, write_crash
+
+    source = click.get_current_context().get_parameter_source
+    for option in ("wire", "dialect"):
+        if source(option) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--crash has a model of its own: omit --{option}.")
+    if not (write_crash(speed) if as_json else show_crash(speed, is_plain=plain)):
+        raise SystemExit(UNSUCCESSFUL)
+
+
 @click.command()
 @click.option("--wire", type=WireOption(), default=WIRE, show_default=True, help="The protocol of the provider.")
 @click.option("--dialect", metavar="NAME", callback=check_dialect, shell_complete=complete_dialect,
@@ -33,7 +46,8 @@ def check_dialect(_context: click.Context, _option: click.Parameter, name: str |
               metavar="FACTOR", help="Run this many times as fast.")  # fmt: skip
 @click.option("--plain", is_flag=True, help="Print one line per event, without colours or redrawing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one event per line as JSON, and nothing else.")
-def demo(wire: str, dialect: str | None, speed: float, plain: bool, as_json: bool) -> None:
+@click.option("--crash", is_flag=True, help="Kill the worker of a run while a tool runs, and watch another go on.")
+def demo(wire: str, dialect: str | None, speed: float, plain: bool, as_json: bool, crash: bool) -> None:
     """Watch an agent at work: a model calls three tools while it is still talking.
 
     It needs no key and no network: a simulated provider streams over a local connection. The tools are Python functions
@@ -44,9 +58,13 @@ def demo(wire: str, dialect: str | None, speed: float, plain: bool, as_json: boo
       penstock demo --wire gemini           the same with another protocol
       penstock demo --dialect hermes        a model that writes its calls into its text
       penstock demo --json | jq .type       every event
+      penstock demo --crash                 a run that survives kill -9
 
     If standard output is not a terminal, or TERM=dumb, the output is that of --plain. NO_COLOR turns colours off.
     """
+    if crash:
+        _crash(speed, plain, as_json)
+        return
     from penstock.cli.demo.performance import open_demo, show_demo, write_demo
 
     with open_demo(wire, dialect, speed) as (agent, watch):

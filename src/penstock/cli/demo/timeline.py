@@ -135,7 +135,7 @@ def chart(timeline: Timeline, width: int) -> list[Row]:
     longest = max((len(bar.name) for bar in timeline.bars), default=0)
     name = min(longest + 2, _NAME, max(width - _LEAST_PLOT, 2))
     has_numbers = width - name - 3 * _NUMBERS >= _WIDE_PLOT
-    plot = Plot(timeline, width - name - (3 * _NUMBERS if has_numbers else 0))
+    plot = Plot(timeline.end, width - name - (3 * _NUMBERS if has_numbers else 0))
     rows: list[Row] = [((" " * name, ""), (plot.axis(), "axis"), (_heads() if has_numbers else "", "axis"))]
     end: int | None = None  # the column of the end of the last response
     for bar in timeline.bars:
@@ -156,10 +156,10 @@ def _legend(rows: list[Row], indent: int, width: int) -> list[Row]:
 class Plot:
     """Converts seconds to columns."""
 
-    def __init__(self, timeline: Timeline, width: int) -> None:
-        self._width = max(width, 2)
-        self._scale = (self._width - 1) / (timeline.end or 1)
-        self._seconds = timeline.end
+    def __init__(self, seconds: float, width: int) -> None:
+        self.width = max(width, 2)
+        self._scale = (self.width - 1) / (seconds or 1)
+        self._seconds = seconds
 
     def axis(self) -> str:
         """The labels of the axis, in seconds."""
@@ -167,9 +167,9 @@ class Plot:
         line = ""
         for count in range(math.floor(self._seconds / step) + 1):
             label, column = f"{count * step:g} s", self.column(count * step)
-            if column + len(label) <= self._width:
+            if column + len(label) <= self.width:
                 line = line.ljust(column) + label
-        return line.ljust(self._width)
+        return line.ljust(self.width)
 
     def bar(self, bar: Bar, response_end: int | None, *, is_last: bool) -> Row:
         """A bar: dotted while the call waits, heavy while it runs; ◆ is where its arguments were complete.
@@ -177,7 +177,7 @@ class Plot:
         A line goes down from the end of a response, through the bars of its calls, to the next response.
         """
         style = LANES[bar.lane]
-        cells = [(" ", "")] * self._width
+        cells = [(" ", "")] * self.width
         begin, end = self.column(bar.begin), self.column(bar.end)
         cells[begin : end + 1] = [("━", style)] * (end + 1 - begin)
         closed = begin if bar.closed is None else min(self.column(bar.closed), begin)
@@ -193,7 +193,7 @@ class Plot:
         return tuple(cells)
 
     def column(self, seconds: float) -> int:
-        return min(max(round(seconds * self._scale), 0), self._width - 1)
+        return min(max(round(seconds * self._scale), 0), self.width - 1)
 
 
 def _crossed(cell: Styled) -> Styled:
