@@ -27,7 +27,7 @@ from penstock.cli.logged_runs import next_id
 from penstock.cli.owners import Owner, parse_owner, process_condition
 from penstock.cli.run_table import short_ids
 from penstock.log.bodies import body_of
-from penstock.log.store import Batch, RunRow, Store
+from penstock.log.store import Batch, LostRunError, RunRow, Store
 from penstock.log.take_up import read_log
 from penstock.messages import user
 from penstock.run.events import Done, RunStart, ToolEnd
@@ -245,6 +245,20 @@ def test_a_wrong_command_is_reported_in_one_line(folder: Path, arguments: list[s
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert not (folder / "none.db").exists()
+
+
+def test_a_run_that_was_lost_is_left_with_the_command_that_resumes_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(_driver: Any) -> None:
+        raise LostRunError("another worker has taken over the run")
+
+    monkeypatch.setattr("penstock.agent.driver.Driver._check_lease", lose)
+    result = click.testing.CliRunner().invoke(command, ["run", "agent.py", "pay", "--log", "runs.db"])
+    assert result.exit_code == 1
+    assert "another worker has taken over the run" in result.stderr
+    assert "to resume it: penstock run agent.py --log runs.db --resume" in result.stderr
+    assert ledger(folder) == []
 
 
 def test_the_run_of_another_agent_is_not_resumed(folder: Path, store: Store) -> None:

@@ -23,6 +23,7 @@ from penstock.cli.screen.remark import Remark, Shown
 from penstock.cli.screen.run_log import NEEDS
 from penstock.cli.screen.terminal import escape
 from penstock.errors import UsageError
+from penstock.log.store import LostRunError, StoreError
 from penstock.messages import Message
 from penstock.run.events import ApprovalRequest, Done, StreamEvent
 
@@ -202,6 +203,10 @@ class AgentConversation:
                 if run.done is None:
                     log.print_resume(run.id)
                 raise
+            except (LostRunError, StoreError) as error:  # the machine slept, or the store is away
+                click.echo(escape(f"Error: {error}"), err=True)
+                log.print_resume(run.id)
+                raise SystemExit(UNSUCCESSFUL) from None
 
     def _save(self, run: AgentRun) -> bool:
         """Saves the history and the run; prints an error and returns False if that fails."""

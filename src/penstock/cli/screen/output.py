@@ -115,7 +115,7 @@ def render_run(
             log.close()
     else:
         clock = PastClock() if is_past else time.monotonic
-        left = "without an end" if is_past else "interrupted"
+        left = "has not ended" if is_past else "interrupted"
         with Renderer(console, RunPage(spans), live=False if is_past else None, clock=clock, left=left) as renderer:
 
             def add(event: Shown, at: float) -> None:
