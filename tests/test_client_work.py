@@ -14,6 +14,7 @@ from penstock.history.check import check
 from penstock.messages import Message, answer_invalid, result, user
 from penstock.model.model import Model
 from penstock.run.events import Done
+from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.testing import Reply, Scripted, call, say
 from penstock.testing.faults import Raw
@@ -133,7 +134,7 @@ def test_a_stored_run_keeps_the_work_of_the_client() -> None:
     run.chunks([CALL, Opaque(2, "w", "k", {}), Finish("tool_calls", client_work="k")])
     run.ended()
     for _ in range(2):
-        run = Run.load(run.dump(), policies)
+        run = load(run.dump(), policies)[0]
         run.begin()
     run.decide("c1", approved=False)
     assert run.is_over

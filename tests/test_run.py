@@ -28,6 +28,7 @@ from penstock.results import Outcome
 from penstock.run.commands import AskModel, Command, StartTool
 from penstock.run.events import StreamEvent, ToolEnd
 from penstock.run.limits import Limits
+from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.tools.policy import ToolPolicy
 from penstock.tools.tool import tool
@@ -260,7 +261,7 @@ def play(store_at: int, policies: dict[str, ToolPolicy] = POLICIES) -> tuple[Run
     carry_out(machine.begin())
     while inputs:
         if fed == store_at:
-            machine = Run.load(machine.dump(), policies)
+            machine = load(machine.dump(), policies)[0]
             inputs.clear()
             carry_out(machine.begin())
             if machine.is_over:
@@ -307,7 +308,8 @@ def test_executions_of_a_response_that_is_requested_again_are_discarded() -> Non
     machine.begin()
     for chunk in (ToolCallStart(0, "c", "look"), ToolCallClosed(0, "c", "look", {})):
         machine.chunks([chunk])
-    begun = Run.load(machine.dump(), policies).begin()
+    machine.fold(0)
+    begun = load(machine.dump(), policies)[0].begin()
     ends = [event for event in emitted(begun) if isinstance(event, ToolEnd)]
     assert [(end.key, end.ending) for end in ends] == [("1.0", "discarded")]
 
@@ -317,7 +319,7 @@ def test_a_stored_run_knows_the_ids_that_were_used() -> None:
     written = ToolCall("c", "write", {}, "{}", sealed_by="call_end")
     machine.feed(written, Finish("tool_calls"))
     machine.ended()
-    machine.run = Run.load(machine.run.dump(), {"write": ToolPolicy()})
+    machine.run = load(machine.run.dump(), {"write": ToolPolicy()})[0]
     machine.commands += machine.run.begin()
     machine.feed(written, Finish("tool_calls"))
     machine.ended()
@@ -410,7 +412,7 @@ def test_the_blocks_of_a_withdrawn_response_are_not_used_again() -> None:
 def test_a_run_that_continues_elsewhere_continues_its_block_numbers() -> None:
     machine = Machine(look=LOOK)
     call_look(machine, "Rome")
-    machine.run = Run.load(machine.run.dump(), {"look": LOOK})
+    machine.run = load(machine.run.dump(), {"look": LOOK})[0]
     machine.take(machine.run.begin())
     machine.done(machine.starts[-1].key, "sunny")
     machine.feed(Text(0, "Done."), Finish("stop"))

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 import penstock
@@ -17,6 +18,7 @@ from penstock.history.export import export_messages
 from penstock.history.read import as_messages
 from penstock.messages import Message, assistant, result, tool_results, user
 from penstock.run.limits import Limits
+from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.testing import Reply, Scripted, call
 from penstock.tools.policy import ToolPolicy
@@ -39,7 +41,10 @@ def shop(paid: list[int]) -> Agent:
 
 
 def stored_state() -> State:
-    state: State = json.loads(shop([]).run("Pay.").state)
+    """A run that waits for two approvals, as version 1 stored it."""
+    agent = shop([])
+    run, _ = load(agent.run("Pay.").state, agent.config.policies)
+    state: State = json.loads(msgspec.json.encode(run.snapshot()))
     return state
 
 
@@ -300,7 +305,7 @@ def test_an_interrupted_answer_is_asked_for_again_if_no_call_of_it_was_read() ->
     run.begin()
     run.chunks([Text(0, "I send it."), ToolCallStart(1, "c1", "deliver"), ToolCall("c1", "deliver", {}, "{}", block=1)])
     run.fold(2)
-    again = Run.load(run.dump(), policies)
+    again = load(run.dump(), policies)[0]
     again.begin()
     again.chunks([Text(0, "Done."), Finish("stop")])
     again.fold(0)

@@ -110,6 +110,11 @@ class TurnBuilder:
         self._error: Error | None = None
 
     @property
+    def finish(self) -> Finish | None:
+        """The end of the response, if it has come."""
+        return self._finish if self.has_finish else None
+
+    @property
     def client_work(self) -> str:
         """The work that waits for the client, other than tool calls."""
         return self._finish.client_work

@@ -24,6 +24,7 @@ from penstock.run.events import (
     encode,
     is_chunk,
 )
+from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
 from penstock.run.rebuild import rebuild
@@ -245,10 +246,13 @@ class Player:
             return
         self.fold()
         stored = self.run.dump()
+        is_read = not self.run.unfolded and not self.run.executions.table.count("starting")
+        state = stored_state(self.run, is_read)
         self.forget()
-        self.run = Run.load(stored, self.script.policies, self.script.limits, self.script.run_repaired)
-        if _state(self.run.dump()) != _state(stored):
-            raise Broken("a stored run is the same when it is loaded", stored)
+        self.run = load(stored, self.script.policies, self.script.limits, self.script.run_repaired)[0]
+        loaded = stored_state(self.run, is_read)
+        if differences := {key: (state[key], loaded[key]) for key in state if state[key] != loaded[key]}:
+            raise Broken("a stored run is the same when it is loaded", differences)
         self.take("stored, loaded, begin", self.run.begin())
 
     def take_over(self) -> None:
@@ -361,7 +365,7 @@ class Player:
 
 def interrupted_state(run: Run) -> dict[str, Any]:
     """What a log says of a run: calls that were checked or may start are on hold, those that have started run."""
-    state: dict[str, Any] = msgspec.json.decode(run.dump())
+    state: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(run.snapshot()))
     if run.is_over:
         return {key: state[key] for key in ("messages", "phase", "output", "end")} | {"usage": state["tally"]["usage"]}
     for execution in state["executions"]:
@@ -374,9 +378,9 @@ def interrupted_state(run: Run) -> dict[str, Any]:
     return state | {"said": [message.text for message in run.said]}
 
 
-def _state(stored: bytes) -> dict[str, Any]:
-    """The state from which a run continues: without its interrupted answer, and with ready calls on hold."""
-    state = {key: value for key, value in msgspec.json.decode(stored).items() if key != "answer"}
-    for execution in state["executions"]:
-        execution["state"] = execution["state"].replace("ready", "held")
-    return state
+def stored_state(run: Run, is_read: bool) -> dict[str, Any]:
+    """What a stored run has: no tool whose start was not read, and no call of an answer that was not read."""
+    state: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(run.snapshot()))
+    if run.is_over or not is_read:
+        return {key: state[key] for key in ("messages", "phase", "output", "end")} | {"usage": state["tally"]["usage"]}
+    return interrupted_state(run) | {"answer": None}

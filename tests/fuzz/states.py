@@ -20,6 +20,8 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+
 import penstock
 from penstock.agent.stored_run import load_run
 from penstock.errors import UsageError
@@ -37,7 +39,8 @@ PER_SCRIPT = 40
 """How many changed states are tried of each run: playing it takes longer than changing its states."""
 WORDS: list[Any] = [
     "new", "answer", "tools", "over", "held", "checking", "approval", "ready", "starting", "deferred", "running",
-    "finished", "user", "assistant", "system", "tool", "paused", "look", "write", "ask", "elsewhere", "c1", "1.0",
+    "finished", "step_start", "step_end", "tool_start", "tool_end", "tool_call", "decision", "done",
+    "retry", "user", "assistant", "system", "tool", "paused", "look", "write", "ask", "elsewhere", "c1", "1.0",
 ]  # fmt: skip
 
 
@@ -51,7 +54,8 @@ class _Recorder(Player):
     def take(self, what: str, commands: list[Command]) -> None:
         super().take(what, commands)
         self.fold()
-        self.stored.append(self.run.dump())
+        is_old = len(self.stored) % 3 == 0  # as version 1 stored it
+        self.stored.append(msgspec.json.encode(self.run.snapshot()) if is_old else self.run.dump())
 
 
 # Changed states.

@@ -99,8 +99,7 @@ class RunReader(Generic[D]):
         With a `key` it is signed (HMAC-SHA256), and `resume` with the same key refuses what was changed. Sign what
         others could change, as it says which calls run and with which arguments. It is not encrypted.
         """
-        self._driver.fold()
-        return sign(self._driver.run.dump(), key)
+        return sign(self._driver.dump(), key)
 
     def cancel(self, why: str = "the run was cancelled") -> None:
         """End the run, from any thread; every call still gets a result.

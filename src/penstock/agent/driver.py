@@ -8,6 +8,7 @@ A driver carries out the commands of the machine. Its threads and tasks refer to
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 
 from penstock.agent.async_tools import AsyncTools
 from penstock.agent.config import AgentConfig
+from penstock.agent.expiries import Expiries
 from penstock.agent.questions import Questions, unanswered
 from penstock.agent.records import RunRecords
 from penstock.agent.step_tools import StepTools
@@ -56,6 +58,7 @@ T = TypeVar("T", SyncTools, AsyncTools)
 class Driver(Generic[T]):
     """The state of a run that both drivers share: `SyncDriver` for plain code, `AsyncDriver` for async code."""
 
+    _expiries: Expiries
     _timers: Timers
     _tools: T
 
@@ -100,6 +103,12 @@ class Driver(Generic[T]):
             raise UsageError("only a run with a log can continue without its reader: start it with log=")
         self._owned = replace(self._owned, outlives_reader=True)
         self._is_detached = True
+
+    def dump(self) -> bytes:
+        """The run as JSON, with the times at which its calls expire."""
+        self.fold()
+        now = time.time()
+        return self.run.dump({call_id: now + left for call_id, left in self._expiries.seconds_left.items()})
 
     def fold(self) -> None:
         """Bring the history up to what the reader has read."""

@@ -69,6 +69,10 @@ class LoggedDriver(Generic[D]):
         done, error = self._follower.done, self.run.error
         return provider_error(error) if done and done.reason == "error" and error else None
 
+    def dump(self) -> bytes:
+        """The run as JSON."""
+        return self.run.dump() if self.owner is None else self.owner.dump()
+
     def fold(self) -> None:
         """Bring the history up to what the reader has read."""
         if self.owner is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 from penstock.agent.config import AgentConfig
 from penstock.errors import UsageError
 from penstock.history.check import check
 from penstock.history.read import read
 from penstock.history.repair import repair
 from penstock.run.envelope import Key, verify
+from penstock.run.load import load
 from penstock.run.machine import Run
 
 
@@ -17,7 +20,9 @@ def load_run(stored: bytes | str, key: Key | None, config: AgentConfig) -> Run:
     A run may have begun with a history that providers refuse, so the history before the step under way is repaired. If
     what the step adds is not valid after it, no run has stored this.
     """
-    run = Run.load(verify(stored, key), config.policies, config.limits, config.run_repaired)
+    run, deadlines = load(verify(stored, key), config.policies, config.limits, config.run_repaired)
+    now = time.time()
+    run.seconds_left = {call_id: deadline - now for call_id, deadline in deadlines.items()}
     at = len(run.messages) - (run.phase == "tools")
     step = read(run.messages[at:]).messages  # without malformed vendor state
     earlier = repair(run.messages[:at])

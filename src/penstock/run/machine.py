@@ -64,6 +64,7 @@ from penstock.run.events import (
     Waiting,
     is_chunk,
 )
+from penstock.run.record import CONSEQUENTIAL
 from penstock.run.state import RunState, calls_of, discarded_result
 from penstock.tools.policy import ToolPolicy
 from penstock.turn import Turn
@@ -74,9 +75,6 @@ ENDS: dict[str, tuple[EndReason, str]] = {
     "error": ("error", "the provider reported an error"),
 }
 """Finish reasons of a response after which no tool may start, and why."""
-
-_CONSEQUENTIAL = frozenset({ToolCallClosed, ToolCall, ToolCallInvalid, Retry, Usage, Error})
-"""The chunks that a run does not only pass on."""
 
 
 class Run(RunState):
@@ -92,16 +90,16 @@ class Run(RunState):
         match self.phase:
             case "new":
                 why = self.rules.limits.no_run
-                return as_commands(self._end("limit", why) if why else self._ask())
+                return self._commands(self._end("limit", why) if why else self._ask())
             case "answer" | "tools" if why := self.tally.stuck(self.rules.limits):
-                return as_commands(self._stop("error", why, "error"))
+                return self._commands(self._stop("error", why, "error"))
             case "answer":
                 return self._ask_again()
             case "tools":
                 expiries = self.executions.wait_on(self.seconds_left)
                 requests = [] if self.is_logged else self.waiting
                 outputs = [*self.executions.interrupt(), *requests, *expiries]
-                return as_commands(outputs + self._after(self.executions.release()))
+                return self._commands(outputs + self._after(self.executions.release()))
             case "over":
                 return [Emit([self.done(*self.ending)], [])]
 
@@ -120,8 +118,11 @@ class Run(RunState):
         self.unfolded.extend(numbered)
         for chunk in numbered:
             events.append(chunk)
-            if type(chunk) in _CONSEQUENTIAL:
-                sort_outputs(self._consequences(chunk), events, commands)
+            if type(chunk) in CONSEQUENTIAL:
+                self.record.add(chunk)
+                outputs = self._consequences(chunk)
+                self._keep(outputs)
+                sort_outputs(outputs, events, commands)
         return [Emit(events), *commands]
 
     def reached(self, command: AskModel | StartTool) -> bool:
@@ -143,15 +144,15 @@ class Run(RunState):
         end = "content_filter" if turn.refusal else turn.finish_reason
         if end in ENDS:
             reason, why = ENDS[end]
-            return as_commands(outputs + self._end(reason, turn.error.message if turn.error else why))
+            return self._commands(outputs + self._end(reason, turn.error.message if turn.error else why))
         if not turn.tool_calls and not turn.invalid_calls and not self.said:
-            return as_commands(outputs + self._end_without_calls(turn))
+            return self._commands(outputs + self._end_without_calls(turn))
         repeats = max((self.tally.seen.get(fingerprint, 0) for fingerprint in executions.table.repeats), default=0)
         waiting = executions.table.count("held", "checking", "ready")
         if over := self.tally.over(self.rules.limits, waiting, repeats):
-            return as_commands(outputs + self._end("limit", over))
+            return self._commands(outputs + self._end("limit", over))
         self.phase = "tools"
-        return as_commands(outputs + self._after(executions.release()))
+        return self._commands(outputs + self._after(executions.release()))
 
     def failed(self, error: Error) -> list[Command]:
         """The request to the model failed, or the driver did."""
@@ -160,11 +161,11 @@ class Run(RunState):
         self.error = error
         self.fold(0)
         self.builder.add(error)
-        return as_commands([error, *self._stop("error", error.message, "error")])
+        return self._commands([error, *self._stop("error", error.message, "error")])
 
     def approval_checked(self, key: str, answer: bool | Outcome) -> list[Command]:
         """It is known whether a call needs approval, or why its arguments do not fit."""
-        return as_commands(self._after(self.executions.checked(key, answer))) if self.phase != "over" else []
+        return self._commands(self._after(self.executions.checked(key, answer))) if self.phase != "over" else []
 
     def tool_progress(self, key: str, data: Any) -> list[Command]:
         """A tool reports its progress."""
@@ -187,11 +188,11 @@ class Run(RunState):
 
     def tool_done(self, key: str, outcome: Outcome) -> list[Command]:
         """An execution ended."""
-        return as_commands(self._after(self.executions.done(key, outcome))) if self.phase != "over" else []
+        return self._commands(self._after(self.executions.done(key, outcome))) if self.phase != "over" else []
 
     def tool_late(self, key: str) -> list[Command]:
         """The timeout of an execution expired."""
-        return as_commands(self._after(self.executions.late(key))) if self.phase != "over" else []
+        return self._commands(self._after(self.executions.late(key))) if self.phase != "over" else []
 
     def decide(
         self, call_id: str, approved: bool, arguments: dict[str, Any] | None = None, reason: str = ""
@@ -199,7 +200,7 @@ class Run(RunState):
         """A person approved or declined a call."""
         self.expect_decision(call_id, approved, arguments)
         decision = Decision(call_id, approved, deep_copy(arguments), reason)
-        return as_commands(self._after([decision, *self.executions.decide(call_id, approved, arguments, reason)]))
+        return self._commands(self._after([decision, *self.executions.decide(call_id, approved, arguments, reason)]))
 
     def provide(self, call_id: str, outcome: Outcome) -> list[Command]:
         """The result of a deferred call has come, or the answer to the question of a tool."""
@@ -208,17 +209,17 @@ class Run(RunState):
             self.question_closed(key)
             return [AnswerTool(key, outcome)]
         self.expect(call_id, "deferred")
-        return as_commands(self._after(self.executions.provide(call_id, outcome)))
+        return self._commands(self._after(self.executions.provide(call_id, outcome)))
 
     def call_expired(self, call_id: str) -> list[Command]:
         """A call has waited for a decision or for its result as long as it may."""
-        return as_commands(self._after(self.executions.expired(call_id))) if self.phase != "over" else []
+        return self._commands(self._after(self.executions.expired(call_id))) if self.phase != "over" else []
 
     def say(self, message: Message) -> list[Command]:
         """Add a message: the model gets it with the next step, also if it has just answered."""
         self.expect_open()
         self.said.append(message)
-        return [Emit([Said(message)])]
+        return self._commands([Said(message)])
 
     def cancel(self, why: str = "the run was cancelled", unread: Sequence[StreamEvent] = ()) -> list[Command]:
         """The reader cancelled the run, or went away, and will not read these events.
@@ -241,12 +242,12 @@ class Run(RunState):
             return []
         hidden = {event.key for event in unread if isinstance(event, ToolStart)}
         due = [output for output in [*unread, *outputs] if self._is_due(output, hidden)]
-        return as_commands([self._as_read(output) if isinstance(output, ToolEnd) else output for output in due])
+        return self._commands([self._as_read(output) if isinstance(output, ToolEnd) else output for output in due])
 
     def expire(self, why: str) -> list[Command]:
         """The time limit of the run is over."""
         self.fold(0)
-        return as_commands(self._stop("limit", why))
+        return self._commands(self._stop("limit", why))
 
     def pause(self, seconds: float | None = None) -> list[Command]:
         """The run ends here for now; stored, it can continue later. Only a run that waits for others can be paused.
@@ -261,6 +262,16 @@ class Run(RunState):
         return [Emit([self.done("paused", why)], [Waiting(seconds)])]
 
     # -- how it continues ------------------------------------------------------------------------------------------
+
+    def _commands(self, outputs: list[Output]) -> list[Command]:
+        """The commands of an input to the run."""
+        self._keep(outputs)
+        return as_commands(outputs)
+
+    def _keep(self, outputs: list[Output]) -> None:
+        """Keep the events among the outputs in the record of the run."""
+        for output in outputs:
+            self.record.add(output)
 
     def _consequences(self, chunk: StreamChunk) -> list[Output]:
         """What follows from a chunk besides passing it on."""
@@ -295,7 +306,7 @@ class Run(RunState):
         self.phase = "tools"
         restarted = [*self.executions.interrupt(), *self.executions.wait_on(self.seconds_left)]
         ends = self.abandon_calls("the run was interrupted", except_started=True)
-        return as_commands(self._after([StepEnd(self.step, "cut", turn.usage), *restarted, *ends]))
+        return self._commands(self._after([StepEnd(self.step, "cut", turn.usage), *restarted, *ends]))
 
     def _cancel_logged(self, why: str, unread: Sequence[StreamEvent]) -> list[Command]:
         """Cancel a run with a log: what the reader has not read is in the log, and stays."""

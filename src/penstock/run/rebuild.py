@@ -45,6 +45,7 @@ def rebuild(
         raise UsageError("the log of a run begins with run_start, and this one does not")
     run = Run(start.messages, policies, limits, run_repaired)
     run.is_logged = True
+    run.record.events[0] = start
     replay = Replay(run)
     for event in rest:
         replay.apply(event)
@@ -61,9 +62,11 @@ class Replay:
     def apply(self, event: LogEvent) -> None:
         """Bring the run to where it was after this event."""
         run = self._run
+        if run.phase == "over" and not isinstance(event, Taken):
+            raise UsageError(f"the log of a run has {event.type} after its end")
         match event:
             case StepStart():
-                self._begin_step()
+                self._begin_step(event)
             case StepEnd():
                 run.take_turn(run.builder.build())
                 run.phase, run.tally.takeovers = "tools", 0
@@ -85,15 +88,19 @@ class Replay:
             case Done():
                 run.settle("")
                 run.finish(event.reason, event.why)
+                run.output, run.tally.usage = event.output, event.usage
             case RunStart():
                 raise UsageError("the log of a run has a second run_start")
             case ToolProgress() | ToolResults():
                 pass
             case _:
                 self._add_chunk(event)
+        run.record.add(event)
 
-    def _begin_step(self) -> None:
+    def _begin_step(self, start: StepStart) -> None:
         run = self._run
+        if run.phase == "answer" or start.step != run.step + 1:
+            raise UsageError(f"the log of a run has step {start.step} after step {run.step}")
         if run.phase == "tools":
             run.tally.tried(run.executions.table, run.rules.policies)
             run.settle("")
@@ -124,6 +131,8 @@ class Replay:
     def _start(self, start: ToolStart) -> None:
         run, table = self._run, self._run.executions.table
         execution = table.find(start.key)
+        if not start.key.startswith(f"{run.step}."):
+            raise UsageError(f"the log of a run has a tool with the key {start.key!r} in step {run.step}")
         if execution is None:  # its policy was another one then
             execution = Execution(start.key, _block(start.key), start.call_id, start.name, start.arguments)
             table.add(execution)

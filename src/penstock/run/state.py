@@ -7,22 +7,31 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
 from penstock.errors import UsageError
-from penstock.events import Error, Fault, Finish, StreamChunk, Text, ToolCall, ToolCallInvalid, Usage
+from penstock.events import Error, Fault, StreamChunk, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.messages import Message, Part, ToolResult, join_messages, result, tool_results
 from penstock.run.commands import Output
-from penstock.run.events import ApprovalRequest, Done, EndReason, RequestKind, ToolResults
+from penstock.run.events import (
+    ApprovalRequest,
+    Done,
+    EndReason,
+    LogEvent,
+    RequestKind,
+    RunStart,
+    ToolResults,
+    ToolStart,
+)
 from penstock.run.execution import Execution
 from penstock.run.executions import Executions
 from penstock.run.limits import Limits, Tally
 from penstock.run.numbering import RunNumbering
+from penstock.run.record import Record
 from penstock.run.start_rules import RunRules, Starts
-from penstock.run.stored import VERSION, Phase, StoredRun, decode
-from penstock.run.stored_checks import open_calls
+from penstock.run.stored import Phase, RunSnapshot, encode_events
 from penstock.tools.policy import ToolPolicy
 from penstock.turn import Turn, TurnBuilder
 
@@ -33,7 +42,8 @@ class RunState:
     `messages` are without the step under way (see `history`), `output` is the text of the last response, `error` the
     last one that the model or the driver reported, `ending` how and why the run ended. `said` are messages for the next
     step. A run that `is_logged` has a log, which keeps also what its reader has not read. `seconds_left` is how long
-    calls that waited already when the run was stored may still wait, by call id.
+    calls that waited already when the run was stored may still wait, by call id. `record` has its events; those before
+    them are in `base`, if version 1 has stored the run.
     """
 
     def __init__(
@@ -58,6 +68,8 @@ class RunState:
         self.said: list[Message] = []
         self.is_logged = False
         self.seconds_left: Mapping[str, float] = {}
+        self.record = Record(self.messages, self.numbering)
+        self.base: bytes | None = None
 
     # -- what can be asked -----------------------------------------------------------------------------------------
 
@@ -155,6 +167,7 @@ class RunState:
 
     def take_turn(self, turn: Turn) -> Turn:
         """Add the response to the history."""
+        self.record.add_response(self.builder)
         if turn.parts:
             self.messages.append(Message("assistant", turn.parts))
         self.tally.answered(self.executions.table.repeats)
@@ -186,36 +199,28 @@ class RunState:
 
     # -- as JSON ---------------------------------------------------------------------------------------------------
 
-    def dump(self) -> bytes:
-        """The run as JSON, to be loaded and continued elsewhere."""
+    def dump(self, deadlines: Mapping[str, float] | None = None) -> bytes:
+        """The run as JSON, to be loaded and continued elsewhere; `deadlines` are those of calls that expire."""
+        if self.phase == "over":
+            end = Done(self.ending[0], self.output, (), self.usage, self.ending[1])
+            return encode_events([RunStart(tuple(self.messages)), end], None, {})
+        events = self.record.events
+        if self.phase == "answer":
+            events = self.record.to_store(self.builder, self.unfolded)
+        return encode_events([e for e in events if not self._is_unread_start(e)], self.base, deadlines or {})
+
+    def snapshot(self) -> RunSnapshot:
+        """The state of the run as data, to be checked and compared."""
         executions = [_to_store(execution) for execution in self.executions.table]
-        stored = StoredRun(
-            VERSION, self.messages, self.phase, self.builder.build(), executions, self.tally,
+        return RunSnapshot(
+            1, self.messages, self.phase, self.builder.build(), executions, self.tally,
             self.output, self.ending, self.numbering.next_block,
         )  # fmt: skip
-        return msgspec.json.encode(stored)
 
-    @classmethod
-    def load(
-        cls,
-        data: bytes | str,
-        policies: Mapping[str, ToolPolicy],
-        limits: Limits | None = None,
-        run_repaired: Collection[Fault] = (),
-    ) -> Self:
-        """The run that was stored. A tool that was running then is not started again: it may have had an effect."""
-        stored = decode(data)
-        run = cls(stored.messages, policies, limits, run_repaired)
-        run.phase, run.tally, run.output, run.ending = stored.phase, stored.tally, stored.output, stored.end
-        for part in stored.answer.parts:
-            run.builder.add(part)
-        if stored.answer.client_work:
-            run.builder.add(Finish(stored.answer.finish_reason or "other", client_work=stored.answer.client_work))
-        blocks = [call.block for call in open_calls(stored)] + [execution.block for execution in stored.executions]
-        run.numbering = RunNumbering(stored.messages, max([stored.next_block, *(block + 1 for block in blocks)]))
-        run.executions = run.new_executions()
-        run.executions.load(stored.executions)
-        return run
+    def _is_unread_start(self, event: LogEvent) -> bool:
+        """Whether this is the start of a tool that waits for the reader: it has not started."""
+        execution = self.executions.table.find(event.key) if isinstance(event, ToolStart) else None
+        return execution is not None and execution.state == "starting"
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -236,7 +241,7 @@ class RunState:
 
 
 def _to_store(execution: Execution) -> Execution:
-    """A copy for `dump`: without the program's data, and as not started if its start was not read."""
+    """A copy for a snapshot: without the program's data, and as not started if its start was not read."""
     state = "ready" if execution.state in ("checking", "starting") else execution.state
     return msgspec.structs.replace(execution, data=None, question=None, state=state)
 

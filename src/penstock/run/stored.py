@@ -1,21 +1,24 @@
-"""A run as it is stored: JSON that another process can load and continue."""
+"""A run as it is stored: JSON that another process can load and continue.
+
+Version 2 has the events of the run. Version 1, which users may have stored, had its state.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from penstock.errors import UsageError
 from penstock.messages import Message
-from penstock.run.events import EndReason
+from penstock.run.events import EndReason, LogEvent, encode
 from penstock.run.execution import Execution
 from penstock.run.limits import Tally
-from penstock.run.stored_checks import problems_of
 from penstock.turn import Turn
 
-VERSION = 1
+VERSION = 2
 Phase = Literal["new", "answer", "tools", "over"]
 
 
@@ -25,8 +28,8 @@ class Version(Struct, frozen=True):
     penstock_run: Annotated[int, Meta(ge=1)]
 
 
-class StoredRun(Version, frozen=True):
-    """The state of a run. `data` of its executions is the program's own, and not stored."""
+class RunSnapshot(Version, frozen=True):
+    """The state of a run, as version 1 stored it. `data` of its executions is the program's own, and not in it."""
 
     messages: list[Message]
     phase: Phase
@@ -38,17 +41,39 @@ class StoredRun(Version, frozen=True):
     next_block: int = 0
 
 
-def decode(data: bytes | str) -> StoredRun:
-    """Read a stored run; a `UsageError` if it is not one, was changed so that it is none, or is of a later version."""
+class StoredEvents(Version, frozen=True):
+    """The events of a run; after `base`, if it was stored by version 1 before.
+
+    `deadlines` are the times at which calls that wait expire, in seconds since 1970.
+    """
+
+    events: list[LogEvent]
+    base: RunSnapshot | None = None
+    deadlines: dict[str, float] = {}
+
+
+class _Written(Version, frozen=True):
+    events: Sequence[Raw]
+    base: Raw | None
+    deadlines: Mapping[str, float]
+
+
+def encode_events(events: Sequence[LogEvent], base: bytes | None, deadlines: Mapping[str, float]) -> bytes:
+    """The events of a run as JSON, after a run that version 1 stored."""
+    bodies = [Raw(encode(event)) for event in events]
+    return msgspec.json.encode(_Written(VERSION, bodies, None if base is None else Raw(base), deadlines))
+
+
+def decode(data: bytes | str) -> StoredEvents | RunSnapshot:
+    """Read a stored run; a `UsageError` if it is not one, or is of a later version."""
     try:
         version = msgspec.json.decode(data, type=Version).penstock_run
         if version > VERSION:
             raise UsageError(f"the run was stored by a later version ({version}; this one reads {VERSION})")
-        run = msgspec.json.decode(data, type=StoredRun)
+        if version == 1:
+            return msgspec.json.decode(data, type=RunSnapshot)
+        return msgspec.json.decode(data, type=StoredEvents)
     except (TypeError, msgspec.MsgspecError) as error:
         raise UsageError(f"this is not a stored run: {error}") from None
     except RecursionError:
         raise UsageError("this is not a stored run: it is nested too deeply") from None
-    if problem := next(problems_of(run), ""):
-        raise UsageError(f"the stored run is not valid: {problem}")
-    return run

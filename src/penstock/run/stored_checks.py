@@ -11,7 +11,7 @@ from penstock.messages import Message
 from penstock.run.execution import Execution, changed_note, fingerprint_of
 
 if TYPE_CHECKING:
-    from penstock.run.stored import StoredRun
+    from penstock.run.stored import RunSnapshot
 
 Call = ToolCall | ToolCallInvalid
 
@@ -19,7 +19,7 @@ MAX_BLOCK = 2**53
 """The highest number of a block; JSON parsers of other languages read no higher number exactly."""
 
 
-def problems_of(run: StoredRun) -> Iterator[str]:
+def problems_of(run: RunSnapshot) -> Iterator[str]:
     """Everything that is wrong with a stored run."""
     if not run.messages and run.phase != "over":
         yield "it has no messages"
@@ -49,7 +49,7 @@ def problems_of(run: StoredRun) -> Iterator[str]:
             yield "its phase is 'tools', and its last message has no calls"
 
 
-def open_calls(run: StoredRun) -> list[Call]:
+def open_calls(run: RunSnapshot) -> list[Call]:
     """The calls of the step under way."""
     last = run.messages[-1] if run.messages else Message("user")
     parts: Iterable[Any] = run.answer.parts if run.phase == "answer" else ()
@@ -66,7 +66,7 @@ def _repeated(what: str, values: Iterable[Any]) -> Iterator[str]:
         seen.add(value)
 
 
-def _problems_of_execution(execution: Execution, call: Call | None, run: StoredRun) -> Iterator[str]:
+def _problems_of_execution(execution: Execution, call: Call | None, run: RunSnapshot) -> Iterator[str]:
     key = f"{run.tally.step}.{execution.block}"
     if execution.key != key and not execution.key.startswith(f"{key}."):
         yield f"is not of step {run.tally.step} and block {execution.block}"

@@ -1,0 +1,85 @@
+"""Loads a stored run. What no run would have stored is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from penstock.errors import UsageError
+from penstock.events import Fault, Finish
+from penstock.run.limits import Limits
+from penstock.run.machine import Run
+from penstock.run.rebuild import Replay, rebuild
+from penstock.run.stored import RunSnapshot, StoredEvents, decode
+from penstock.run.stored_checks import open_calls, problems_of
+from penstock.tools.policy import ToolPolicy
+
+
+def load(
+    data: bytes | str,
+    policies: Mapping[str, ToolPolicy],
+    limits: Limits | None = None,
+    run_repaired: Collection[Fault] = (),
+) -> tuple[Run, Mapping[str, float]]:
+    """The run that was stored, and the times at which calls of it expire.
+
+    A tool that was running then is not started again, unless it may run twice: it may have had an effect.
+    """
+    stored = decode(data)
+    if isinstance(stored, RunSnapshot):
+        _refuse(stored)
+        return _from_snapshot(stored, policies, limits, run_repaired), {}
+    try:
+        run = _from_events(stored, policies, limits, run_repaired)
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"the stored run is not valid: {error!r}") from None
+    _refuse(run.snapshot())
+    return run, stored.deadlines
+
+
+def _refuse(state: RunSnapshot) -> None:
+    if problem := next(problems_of(state), ""):
+        raise UsageError(f"the stored run is not valid: {problem}")
+
+
+def _from_events(
+    stored: StoredEvents,
+    policies: Mapping[str, ToolPolicy],
+    limits: Limits | None,
+    run_repaired: Collection[Fault],
+) -> Run:
+    if stored.base is None:
+        run = rebuild(stored.events, policies, limits, run_repaired)
+    else:
+        _refuse(stored.base)
+        run = _from_snapshot(stored.base, policies, limits, run_repaired)
+        replay = Replay(run)
+        for event in stored.events:
+            replay.apply(event)
+        run.numbering.next_response()
+    run.is_logged = False
+    return run
+
+
+def _from_snapshot(
+    state: RunSnapshot,
+    policies: Mapping[str, ToolPolicy],
+    limits: Limits | None,
+    run_repaired: Collection[Fault],
+) -> Run:
+    base = msgspec.json.encode(state)
+    run = Run(state.messages, policies, limits, run_repaired)
+    run.phase, run.tally, run.output, run.ending = state.phase, state.tally, state.output, state.end
+    for part in state.answer.parts:
+        run.builder.add(part)
+    if state.answer.client_work:
+        run.builder.add(Finish(state.answer.finish_reason or "other", client_work=state.answer.client_work))
+    blocks = [call.block for call in open_calls(state)] + [execution.block for execution in state.executions]
+    run.numbering.next_block = max([state.next_block, *(block + 1 for block in blocks)])
+    run.numbering.next_response()
+    run.executions = run.new_executions()
+    run.executions.load(state.executions)
+    run.record.begin_after({part.block for part in state.answer.parts} if state.phase == "answer" else ())
+    run.base = base
+    return run

@@ -1,0 +1,126 @@
+"""The record of a run: the events from which it is rebuilt, so that it can be stored without a log.
+
+It has what a log has, with the pieces of each response joined, so it grows as the history does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import cast
+
+from msgspec.structs import replace
+
+from penstock.events import (
+    Error,
+    Opaque,
+    Retry,
+    StreamChunk,
+    Text,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallDelta,
+    ToolCallInvalid,
+    ToolCallStart,
+    Usage,
+)
+from penstock.messages import Message
+from penstock.run.events import (
+    ApprovalRequest,
+    Decision,
+    LogEvent,
+    RunStart,
+    Said,
+    StepEnd,
+    StepStart,
+    ToolEnd,
+    ToolStart,
+)
+from penstock.run.numbering import RunNumbering
+from penstock.turn import TurnBuilder
+
+CONSEQUENTIAL = frozenset({ToolCallClosed, ToolCall, ToolCallInvalid, Opaque, Retry, Usage, Error})
+"""The chunks that a run does not only pass on, or whose order matters."""
+
+_CALLS = ToolCallClosed | ToolCall | ToolCallInvalid
+_OF_CALLS = ToolStart | ToolEnd | ApprovalRequest
+_KEPT = CONSEQUENTIAL | {StepStart, StepEnd, ToolStart, ToolEnd, ApprovalRequest, Decision, Said}
+
+
+class Record:
+    """The events of a run so far. The content of a response is added when it has ended."""
+
+    def __init__(self, messages: Iterable[Message], numbering: RunNumbering) -> None:
+        self.events: list[LogEvent] = [RunStart(tuple(messages))]
+        self._numbering = numbering
+        self._earlier: Collection[int] = ()
+
+    def begin_after(self, blocks: Collection[int]) -> None:
+        """The run was stored by version 1: keep only what follows, and nothing of these blocks."""
+        self.events.clear()
+        self._earlier = blocks
+
+    def add(self, event: object) -> None:
+        """Keep an event, if it is needed; the private data of a tool is not."""
+        if type(event) not in _KEPT:
+            return
+        kept = cast(LogEvent, event)
+        if isinstance(kept, ToolEnd):
+            kept = replace(kept, data=None)
+        elif isinstance(kept, Retry):
+            self._earlier = ()
+            if self._numbering.next_block:  # what is withdrawn has used these blocks
+                self.events.append(Text(self._numbering.next_block - 1, ""))
+        self.events.append(kept)
+
+    def add_response(self, builder: TurnBuilder) -> None:
+        """A response has ended: keep its content."""
+        self.events += self._content(builder, self.events)
+        self._earlier = ()
+
+    def to_store(self, builder: TurnBuilder, unread: Iterable[StreamChunk]) -> list[LogEvent]:
+        """The events while a response comes, with what was read of it, and without the calls that were not."""
+        last = [*unread]
+        is_withdrawn = False
+        for place in reversed(range(len(last))):
+            if isinstance(last[place], Retry):
+                last, is_withdrawn = last[place + 1 :], True
+                break
+        events = self._without([chunk for chunk in last if isinstance(chunk, _CALLS | Opaque)])
+        return events if is_withdrawn else [*events, *self._content(builder, events)]
+
+    def _without(self, unread: list[ToolCallClosed | ToolCall | ToolCallInvalid | Opaque]) -> list[LogEvent]:
+        """The events without these chunks, and without what followed from calls of which nothing was read."""
+        if not unread:
+            return self.events
+        known = {id(chunk) for chunk in unread}
+        events = [event for event in self.events if id(event) not in known]
+        read = {event.block for event in events if isinstance(event, _CALLS)}
+        calls = {chunk.id for chunk in unread if isinstance(chunk, _CALLS) and chunk.block not in read}
+        return [event for event in events if not (isinstance(event, _OF_CALLS) and event.call_id in calls)]
+
+    def _content(self, builder: TurnBuilder, events: Sequence[LogEvent]) -> list[LogEvent]:
+        """The content of a response besides what is among the events."""
+        known, content = {*_known_calls(events), *self._earlier}, list[LogEvent]()
+        for part in builder.build().parts:
+            if isinstance(part, Opaque) or part.block in known:
+                continue
+            if not isinstance(part, ToolCall | ToolCallInvalid):
+                content.append(part)
+                continue
+            start = [ToolCallStart(part.block, part.id, part.name)] if part.id or part.name else []
+            content += [*start, ToolCallDelta(part.block, part.arguments_raw)]  # it has not come to its end
+        return content if builder.finish is None else [*content, builder.finish]
+
+
+def _known_calls(events: Sequence[LogEvent]) -> set[int]:
+    """The blocks of the calls of the last response that are among the events."""
+    blocks: set[int] = set()
+    for event in reversed(events):
+        match event:
+            case ToolCall(choice=0) | ToolCallInvalid(choice=0):
+                blocks.add(event.block)
+            case StepStart() | Retry():
+                break
+            case _:
+                pass
+    return blocks
