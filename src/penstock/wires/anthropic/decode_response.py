@@ -308,7 +308,7 @@ class Anthropic(NumberedWire):
             usage = fields["usage"] | usage
         self._message_fields(fields if usage is None else fields | {"usage": usage})
         known = ("type", "usage", "delta") if isinstance(delta, dict) else ("type", "usage")
-        self._report_once(value, known)
+        self.report_once(value, known)
 
     def _message_stop(self, value: dict[str, Any]) -> None:
         if isinstance(value.get(_METRICS), dict):

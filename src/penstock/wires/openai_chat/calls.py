@@ -32,15 +32,16 @@ class ChatCalls:
     def add(self, fragments: list[Fragment]) -> list[Fragment]:
         """Adds fragments of the narrow shape; returns the orphans."""
         orphans: list[Fragment] = []
+        has_reason = self._answer.raw_reason is not None
         for fragment in fragments:
             function = fragment.function
             if function is not None and not fragment.id and not function.name:
                 call = self._by_label.get(fragment.index)  # type: ignore[arg-type]  # None is not a label
                 if call is not None and fragment.extra_content is None and fragment.custom is None:
-                    if function.arguments and not self._is_late(call):
-                        call.add(function.arguments)
-                    elif function.arguments:
+                    if has_reason and function.arguments and call.is_closed:  # see `_is_late`
                         orphans.append(fragment)
+                    elif function.arguments:
+                        call.add(function.arguments)
                     continue
             orphan = self.add_one(fragment)
             if orphan is not None:

@@ -291,8 +291,9 @@ class OpenAIResponses(Wire):
 
     def _read_echo(self, response: Any) -> None:
         """Reads the tools that the response repeats."""
-        for tool in items(response.get("tools")) if isinstance(response, dict) else ():
-            self._has_echo = True
+        tools = response.get("tools") if isinstance(response, dict) else None
+        self._has_echo |= bool(tools) or (tools == [] and bool(self.tools))  # an empty one may just be a default
+        for tool in items(tools):
             if isinstance(tool, dict):
                 self._echoed.add(text_of(tool.get("name")))
 
