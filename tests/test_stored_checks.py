@@ -126,6 +126,10 @@ def a_result_of_another_call(state: State) -> None:
     state["executions"][0]["result"]["call_id"] = "call_2"
 
 
+def a_question_of_a_tool(state: State) -> None:
+    state["executions"][0]["question"] = {"message": "Which account?"}
+
+
 def executions_after_the_end(state: State) -> None:
     state["phase"] = "over"
 
@@ -145,8 +149,8 @@ def a_call_in_a_user_message(state: State) -> None:
 CHANGES: list[Callable[[State], None]] = [
     equal_ids, other_arguments, arguments_with_a_false_note, another_tool, another_id, equal_keys, equal_blocks,
     equal_blocks_of_calls, an_execution_twice, an_execution_missing, a_call_missing, no_calls, no_messages,
-    finished_without_a_result, a_result_before_the_end, a_result_of_another_call, executions_after_the_end,
-    a_negative_count, a_block_out_of_range, a_call_in_a_user_message,
+    finished_without_a_result, a_result_before_the_end, a_result_of_another_call, a_question_of_a_tool,
+    executions_after_the_end, a_negative_count, a_block_out_of_range, a_call_in_a_user_message,
 ]  # fmt: skip
 
 

@@ -73,6 +73,8 @@ def _problems_of_execution(execution: Execution, call: Call | None, run: RunSnap
     result = execution.result
     if (execution.state == "finished") != (result is not None):
         yield f"is {execution.state} and has {'a' if result else 'no'} result"
+    if execution.question is not None:
+        yield "waits for the answer to a question, which ends with the process of its tool"
     if result is not None and (result.call_id, result.name) != (execution.call_id, execution.name):
         yield "has the result of another call"
     if run.phase == "tools" and not execution.is_confirmed:
