@@ -41,6 +41,7 @@ ALLOWED = {
     "agent": "errors events results messages turn jsontext wires dialects tools history run log transport model",
     "runs": "errors events messages history run log agent",
     "adapters": f"{VOCABULARY} jsontext framing calls wires dialects tools decoder run model agent",
+    "mcp": "errors events content results tools transport agent",
     "testing": "errors events declarations redaction providers log transport model",
     "asgi": "errors jsontext",
     "serve": "errors events content results messages run log agent runs asgi",

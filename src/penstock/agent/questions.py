@@ -25,12 +25,12 @@ class Questions:
 
     def answer(self, key: str, outcome: Outcome) -> None:
         """The answer has come."""
-        if (answer := self._answers.pop(key, None)) is not None:
+        if (answer := self._answers.pop(key, None)) is not None and answer.set_running_or_notify_cancel():
             answer.set_result(outcome)
 
     def refuse(self, key: str, why: str) -> None:
         """There will be no answer; nothing happens if there is no question."""
-        if (answer := self._answers.pop(key, None)) is not None:
+        if (answer := self._answers.pop(key, None)) is not None and answer.set_running_or_notify_cancel():
             answer.set_exception(NoAnswerError(why))
 
 

@@ -189,12 +189,18 @@ class RunLoop:
         return [*tasks, *([] if thread is None else [thread])]
 
 
-shared_loop = LoopThread()
-after_fork(shared_loop.reset)
+def process_loop() -> LoopThread:
+    """A loop for all of a process: a child process starts again, and the end of the process closes it."""
+    loop = LoopThread()
+    after_fork(loop.reset)
+
+    @atexit.register
+    def close() -> None:
+        """Let the loop close its async generators and connections."""
+        if (thread := loop.close()) is not None:
+            thread.join(CLOSING_SECONDS)
+
+    return loop
 
 
-@atexit.register
-def _close_shared_loop() -> None:
-    """Let the loop close its async generators and connections."""
-    if (thread := shared_loop.close()) is not None:
-        thread.join(CLOSING_SECONDS)
+shared_loop = process_loop()

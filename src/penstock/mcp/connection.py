@@ -1,0 +1,186 @@
+"""One connection to an MCP server: a task that opens and closes it, and the requests of others on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import mcp_types
+from mcp import Client, MCPError
+from mcp.client.subscriptions import SubscriptionLost
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from penstock.mcp.errors import ServerError
+from penstock.mcp.leniency import make_lenient
+from penstock.mcp.questions import CALL, RunningCall
+
+MAX_PAGES = 100
+"""The pages of a list of tools; a server may send a next one for ever."""
+
+INFO = mcp_types.Implementation(name="penstock", version="2")
+
+_CLOSE_SECONDS = 5.0
+_logger = logging.getLogger("penstock.mcp")
+
+
+class Connection:
+    """A connection to a server. Everything here runs on the loop of the connections.
+
+    `open_client` makes a client of the SDK with these callbacks. `is_stale`: the list of tools may have changed.
+    `skipped` says why tools of the last list are not valid, by their names.
+    """
+
+    def __init__(self, name: str, open_client: Callable[..., Client], input_seconds: float) -> None:
+        self._name = name
+        self._input_seconds = input_seconds
+        self._client = open_client(message_handler=self._received, elicitation_callback=self._asked, client_info=INFO)
+        self._calls: list[RunningCall] = []
+        self._is_wanted = asyncio.Event()
+        self._is_watched = True
+        self._task: asyncio.Task[None] | None = None
+        self.skipped: dict[str, str] = {}
+        self.is_open = False
+        self.is_stale = True
+
+    @property
+    def instructions(self) -> str:
+        """What the server says about its use."""
+        return self._client.instructions or ""
+
+    async def open(self, seconds: float) -> None:
+        """Connect; a `ServerError` if that fails, or takes longer."""
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # In a context of its own: the connection outlives the run that needs it first.
+        self._task = asyncio.create_task(self._run(opened), context=contextvars.Context())
+        try:
+            await asyncio.wait_for(asyncio.shield(opened), seconds)
+        except TimeoutError:
+            self._task.cancel()
+            await self.close()
+            raise ServerError(f"the MCP server {self._name} did not answer within {seconds:g} seconds") from None
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+
+    async def close(self) -> None:
+        """Close the connection, and wait until its task has ended."""
+        self._is_wanted.set()
+        if self._task is None:
+            return
+        done, _ = await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)
+        if not done:
+            self._task.cancel()
+
+    async def list_tools(self) -> list[mcp_types.Tool]:
+        """All tools of the server."""
+        self.is_stale = not self._is_watched
+        self.skipped.clear()
+        tools: list[mcp_types.Tool] = []
+        cursor: str | None = None
+        async with self._errors("while it listed its tools"):
+            for _ in range(MAX_PAGES):
+                page = await self._client.list_tools(cursor=cursor, cache_mode="refresh" if cursor is None else "use")
+                tools += page.tools
+                if (cursor := page.next_cursor) is None:
+                    break
+        return tools
+
+    async def call(
+        self, name: str, arguments: dict[str, Any], call: RunningCall, on_progress: Any
+    ) -> mcp_types.CallToolResult:
+        """Call a tool; if this is cancelled, the server is notified."""
+        self._calls.append(call)
+        token = CALL.set(call)
+        try:
+            async with self._errors("during the call, so it may have had an effect"):
+                return await self._client.call_tool(name, arguments, progress_callback=on_progress)
+        finally:
+            CALL.reset(token)
+            self._calls.remove(call)
+
+    async def _run(self, opened: asyncio.Future[None]) -> None:
+        try:
+            async with self._client as client:
+                session: Any = client.session
+                session.validate_tool_result = _accept  # a result that does not fit its schema is still a result
+                make_lenient(session, self.skipped.__setitem__)
+                self.is_open = True
+                if not opened.done():
+                    opened.set_result(None)
+                await self._stay(client)
+        except Exception as error:  # noqa: BLE001  # a transport may fail in any way
+            if not opened.done():
+                opened.set_exception(ServerError(f"the MCP server {self._name} cannot be reached: {reason(error)}"))
+            elif not self._is_wanted.is_set():
+                _logger.warning("the connection to the MCP server %s has ended: %s", self._name, reason(error))
+        finally:
+            self.is_open = False
+
+    async def _stay(self, client: Client) -> None:
+        """Keep the connection open until it is closed; watch the list of tools meanwhile."""
+        capability = client.server_capabilities.tools
+        is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        watching = asyncio.create_task(self._watch(client)) if is_modern else None
+        if not is_modern:
+            self._is_watched = True  # by notifications; without them the list does not change
+        elif capability is None or not capability.list_changed:
+            self._is_watched = False
+        try:
+            await self._is_wanted.wait()
+        finally:
+            if watching is not None:
+                watching.cancel()
+                with suppress(asyncio.CancelledError):
+                    await watching
+
+    async def _watch(self, client: Client) -> None:
+        """Subscribe to changes of the list, as servers of 2026 want it; without that it is listed for each step."""
+        try:
+            async with client.listen(tools_list_changed=True) as changes:
+                self._is_watched = bool(changes.honored.tools_list_changed)
+                async for _ in changes:
+                    self.is_stale = True
+        except (MCPError, SubscriptionLost, RuntimeError, TimeoutError):
+            pass
+        self._is_watched, self.is_stale = False, True
+
+    async def _received(self, message: Any) -> None:
+        if isinstance(message, mcp_types.ToolListChangedNotification):
+            self.is_stale = True
+
+    async def _asked(self, context: Any, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
+        """The server asks a question: in the name of a call, or of the newest one if it does not say which."""
+        call = CALL.get() or (self._calls[-1] if self._calls else None)
+        return mcp_types.ElicitResult(action="cancel") if call is None else await call.ask(params, self._input_seconds)
+
+    @asynccontextmanager
+    async def _errors(self, when: str) -> AsyncGenerator[None]:
+        """Errors of the SDK as a `ServerError`; a connection that has ended is not used again."""
+        try:
+            yield
+        except MCPError as error:
+            if error.code == mcp_types.CONNECTION_CLOSED or not self.is_open or "Session terminated" in error.message:
+                self.is_open = False
+                raise ServerError(
+                    f"The MCP server {self._name} ended the connection {when} ({error.message})."
+                ) from None
+            raise ServerError(error.message) from None
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise ServerError(f"The MCP server {self._name} sent what is not valid: {problem['msg']}.") from None
+
+
+async def _accept(name: str, result: mcp_types.CallToolResult) -> None:
+    """Replaces the validation of the SDK, which raises, so that the result would be lost."""
+
+
+def reason(error: BaseException) -> str:
+    """The first cause of an error of the SDK, which puts errors into groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__

@@ -1,0 +1,92 @@
+"""The tools that a server lists, as tools of an agent: names, schemas, and what their annotations mean here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import mcp_types
+from msgspec import Struct
+
+from penstock.errors import UsageError
+from penstock.mcp.content import OutputSchema
+from penstock.results import ToolOutput
+from penstock.tools.options import ToolOptions
+from penstock.tools.signature import Context
+from penstock.tools.tool import Tool
+
+MAX_TOOLS = 1000
+"""The tools of a server; more are left out."""
+
+MAX_DESCRIPTION = 20_000
+"""The characters of a tool's description; a longer one is truncated."""
+
+CALL_SECONDS = 300.0
+"""The timeout of a call, unless the caller sets another."""
+
+Call = Callable[[str, dict[str, Any], OutputSchema, Context[Any]], Awaitable[ToolOutput]]
+
+_INVALID = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ToolRules(Struct, frozen=True):
+    """How the tools of a server become tools of an agent: see `penstock.mcp.tools`."""
+
+    prefix: str = ""
+    only: frozenset[str] | None = None
+    trust_hints: bool = False
+    options: ToolOptions = {}
+    overrides: Mapping[str, ToolOptions] = {}
+
+    def options_of(self, listed: mcp_types.Tool) -> dict[str, Any]:
+        """The options of a tool: of its annotations, then those of the caller for all tools, then for this one."""
+        return {"timeout": CALL_SECONDS, **self._hints(listed), **self.options, **self.overrides.get(listed.name, {})}
+
+    def _hints(self, listed: mcp_types.Tool) -> dict[str, Any]:
+        """What the annotations say. Without the caller's consent, none of them lets a tool start early."""
+        hints = listed.annotations or mcp_types.ToolAnnotations()
+        options: dict[str, Any] = {}
+        if hints.idempotent_hint or hints.read_only_hint:
+            options["idempotent"] = True
+        if hints.read_only_hint and self.trust_hints:
+            options["read_only"] = True
+        if hints.destructive_hint and not hints.read_only_hint:
+            options["approval"] = True
+        return options
+
+
+def declare(
+    listed: list[mcp_types.Tool], rules: ToolRules, call: Call
+) -> tuple[tuple[Tool[..., Any], ...], dict[str, str]]:
+    """The tools, and why others are left out, by their names."""
+    tools: dict[str, Tool[..., Any]] = {}
+    skipped: dict[str, str] = {}
+    for one in listed:
+        if rules.only is not None and one.name not in rules.only:
+            continue
+        try:
+            tool = _declared(one, rules, call)
+        except UsageError as error:
+            skipped[one.name] = str(error)
+            continue
+        if tool.name in tools:
+            skipped[one.name] = f"another tool of the server is called {tool.name!r} already"
+        elif len(tools) >= MAX_TOOLS:
+            skipped[one.name] = f"the server has more than {MAX_TOOLS} tools: choose some with only="
+        else:
+            tools[tool.name] = tool
+    return tuple(tools.values()), skipped
+
+
+def _declared(listed: mcp_types.Tool, rules: ToolRules, call: Call) -> Tool[..., Any]:
+    schema = OutputSchema(listed.output_schema)
+
+    async def function(penstock_context: Context[Any], **arguments: Any) -> ToolOutput:
+        return await call(listed.name, arguments, schema, penstock_context)
+
+    name = _INVALID.sub("_", f"{rules.prefix}{listed.name}")
+    description = (listed.description or listed.title or "")[:MAX_DESCRIPTION]
+    options: Any = rules.options_of(listed)
+    function.__name__ = function.__qualname__ = name
+    return Tool.from_schema(name, description, listed.input_schema, function, **options)

@@ -1,0 +1,64 @@
+"""What one wrong tool or one unknown kind of content must not cost: the rest of a list, the rest of a result.
+
+The SDK validates a message as a whole, and raises. Here a tool that is not valid is left out of its list, and reported,
+and content of an unknown kind becomes text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from mcp_types import methods
+from pydantic import ValidationError
+
+Skip = Callable[[str, str], None]
+
+
+def make_lenient(session: Any, skip: Skip) -> None:
+    """Let a session of the SDK accept what is valid of a message; `skip` gets the name of a tool, and the reason."""
+    dispatcher: Any = getattr(session, "_dispatcher", None)
+    strict = getattr(dispatcher, "send_raw_request", None)
+    if strict is None:  # in another version of the SDK: then it is strict
+        return
+
+    async def send(method: str, *arguments: Any, **options: Any) -> Any:
+        raw = await strict(method, *arguments, **options)
+        return _sifted(method, session.protocol_version or "2025-11-25", raw, skip)
+
+    dispatcher.send_raw_request = send
+
+
+def _sifted(method: str, version: str, raw: dict[str, Any], skip: Skip) -> dict[str, Any]:
+    match method, raw:
+        case "tools/list", {"tools": list(tools)} if _problem(method, version, raw):
+            kept: list[Any] = []
+            for tool in tools:
+                if problem := _problem(method, version, {**raw, "tools": [tool]}):
+                    skip(str(tool.get("name", "") if isinstance(tool, dict) else tool)[:100], problem)
+                else:
+                    kept.append(tool)
+            return {**raw, "tools": kept}
+        case "tools/call", {"content": list(blocks)} if _problem(method, version, raw):
+            readable = [
+                {"type": "text", "text": json.dumps(block)}
+                if _problem(method, version, {**raw, "content": [block]})
+                else block
+                for block in blocks
+            ]
+            return {**raw, "content": readable}
+        case _:
+            return raw
+
+
+def _problem(method: str, version: str, raw: dict[str, Any]) -> str:
+    """Why the protocol does not allow this; empty if it does."""
+    try:
+        methods.validate_server_result(method, version, raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except KeyError:  # a method that this version does not have
+        pass
+    return ""

@@ -1,0 +1,160 @@
+"""A server as a subprocess: JSON-RPC over its standard input and output, one message per line.
+
+Unlike the transport of the SDK, it has a cap on the size of a message, reads in linear time, and keeps the end of what
+the server wrote to its standard error, which says why a server did not start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
+
+from penstock.mcp.errors import ServerError
+from penstock.mcp.lines import Lines, TooLong
+
+MAX_STDERR = 2000
+"""How many of the last characters of a server's standard error are kept."""
+
+_READ = 64 * 1024
+_GRACE = 1.0  # seconds for a server to end after its input was closed, and again after it was asked to
+
+
+class Subprocess:
+    """A server as a subprocess, and its streams."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str | Path | None, limit: int) -> None:
+        self._command = [shutil.which(command[0]) or command[0], *command[1:]]
+        self._env = get_default_environment() | dict(env)
+        self._cwd = cwd
+        self._limit = limit
+        self._process: asyncio.subprocess.Process
+        self._written = b""
+        self._errors_are_read = anyio.Event()
+
+    @property
+    def last_words(self) -> str:
+        """The end of what the server wrote to its standard error."""
+        return self._written.decode("utf-8", "replace").strip()
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[tuple[Any, Any]]:
+        """Start the server; its streams of messages are open until the end of the context."""
+        pipe = asyncio.subprocess.PIPE
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command, stdin=pipe, stdout=pipe, stderr=pipe, env=self._env, cwd=self._cwd,
+                start_new_session=os.name != "nt",
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            raise ServerError(f"the MCP server cannot be started: {error}") from None
+        inbox, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        outgoing, outbox = anyio.create_memory_object_stream[SessionMessage](0)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._read, inbox)
+                tasks.start_soon(self._read_errors)
+                tasks.start_soon(self._write, outbox, inbox)
+                try:
+                    yield incoming, outgoing
+                except Exception as error:  # noqa: BLE001  # whatever the SDK makes of a server that has ended
+                    raise await self._explained(error) from None
+                finally:
+                    tasks.cancel_scope.cancel()
+        finally:
+            for stream in (inbox, incoming, outgoing, outbox):
+                stream.close()
+            with anyio.CancelScope(shield=True):
+                await self._stop()
+
+    async def _explained(self, error: Exception) -> Exception:
+        """An error of a server that has ended, with what it wrote to its standard error."""
+        with anyio.move_on_after(_GRACE, shield=True):
+            await self._errors_are_read.wait()
+            await self._process.wait()
+        if self._process.returncode is None:
+            return error
+        return ServerError(f"it ended with the code {self._process.returncode}: {self.last_words or error}")
+
+    async def _read(self, inbox: Any) -> None:
+        """Pass on the messages of the server, until it closes its output."""
+        assert self._process.stdout is not None
+        lines = Lines(self._limit)
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async with inbox:
+                while data := await self._process.stdout.read(_READ):
+                    for line in lines.feed(data):
+                        if line and (message := self._message(line)) is not None:
+                            await inbox.send(message)
+
+    def _message(self, line: bytes | TooLong) -> SessionMessage | None:
+        """A message; None for a line that is none, such as what a program prints."""
+        if isinstance(line, TooLong):
+            if (request := line.request_id) is None:
+                raise ServerError(f"the MCP server sent a message of more than {self._limit} bytes")
+            error = mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message=too_large(self._limit))
+            return SessionMessage(mcp_types.JSONRPCError(jsonrpc="2.0", id=request, error=error))
+        try:
+            return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError:
+            return None
+
+    async def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        while data := await self._process.stderr.read(_READ):
+            self._written = (self._written + data)[-MAX_STDERR:]
+        self._errors_are_read.set()
+
+    async def _write(self, outbox: Any, inbox: Any) -> None:
+        """Send the messages of the client; when the server reads no more, the connection is over."""
+        assert self._process.stdin is not None
+        try:
+            async for item in outbox:
+                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                self._process.stdin.write(text.encode() + b"\n")
+                await self._process.stdin.drain()
+        except OSError:
+            inbox.close()
+
+    async def _stop(self) -> None:
+        """End the server: its input is closed, then it is asked to end, then it is killed, with its children."""
+        process = self._process
+        assert process.stdin is not None
+        process.stdin.close()
+        for wanted in ("SIGTERM", "SIGKILL"):
+            if await self._has_ended(_GRACE):
+                break
+            self._kill(getattr(signal, wanted, signal.SIGTERM))
+        await self._has_ended(_GRACE)
+        transport: Any = getattr(process, "_transport", None)
+        if transport is not None:
+            transport.close()  # a child of the server may keep the pipes open
+        with suppress(OSError):
+            await process.stdin.wait_closed()
+
+    async def _has_ended(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), seconds)
+        return self._process.returncode is not None
+
+    def _kill(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            if os.name == "nt":
+                self._process.kill()
+            else:
+                os.killpg(self._process.pid, number)
+
+
+def too_large(limit: int) -> str:
+    """The message for a result that is not read."""
+    return f"The result is larger than {limit} bytes, and was not read. Ask for less."

@@ -1,0 +1,100 @@
+"""An MCP server that misbehaves, in plain Python, so that it starts at once: `python tests/mcp_liar.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+OBJECT = {"type": "object"}
+TOOLS: list[dict[str, Any]] = [
+    {"name": "fine", "inputSchema": OBJECT},
+    {"name": "not an object", "inputSchema": {"type": "array"}},
+    {"name": "strict", "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}},
+    {"name": "a b", "description": "d" * 100_000, "inputSchema": OBJECT},
+    {"name": "a_b", "inputSchema": OBJECT},
+    {
+        "name": "liar",
+        "inputSchema": OBJECT,
+        "outputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}},
+    },
+    *(
+        {"name": name, "inputSchema": OBJECT}
+        for name in ("flood", "huge", "nameless", "garbage", "odd", "old", "rename", "where", "die")
+    ),
+]
+
+
+def send(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def result(id: Any, **fields: Any) -> None:
+    send({"jsonrpc": "2.0", "id": id, "result": fields})
+
+
+def text(value: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": value}]
+
+
+def call(id: Any, name: str, params: dict[str, Any]) -> None:
+    match name:
+        case "flood":
+            token = params["_meta"]["progressToken"]
+            for number in range(params["arguments"]["reports"]):
+                note = {"progressToken": token, "progress": number, "message": "m" * 100}
+                send({"jsonrpc": "2.0", "method": "notifications/progress", "params": note})
+            result(id, content=text("flooded"))
+        case "huge":  # with its id at the end, as the SDK for TypeScript writes it
+            sys.stdout.write('{"result":{"content":[{"type":"text","text":"')
+            for _ in range(params["arguments"]["megabytes"]):
+                sys.stdout.write("x" * 1_000_000)
+            sys.stdout.write('"}]},"jsonrpc":"2.0","id":' + json.dumps(id) + "}\n")
+            sys.stdout.flush()
+        case "nameless":  # its id is where nobody looks for it
+            padding = "x" * 2_000_000
+            send({"a": padding, "jsonrpc": "2.0", "id": id, "z": padding, "result": {"content": text("")}})
+        case "garbage":
+            sys.stdout.write("Listening …\n{\n\n")
+            result(id, content=text("after garbage"))
+        case "odd":
+            result(id, content=[{"type": "hologram", "data": 1}])
+        case "liar":
+            result(id, content=text("ran"), structuredContent={"n": "one"})
+        case "rename":
+            TOOLS[:] = [tool for tool in TOOLS if tool["name"] != "old"] + [{"name": "new", "inputSchema": OBJECT}]
+            send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+            result(id, content=text("renamed"))
+        case "where":
+            result(id, content=text(str(os.getpid())))
+        case "die":
+            os._exit(3)
+        case "old" | "new" | "fine" | "a b" | "strict":
+            result(id, content=text(f"{name} ran"))
+        case _:
+            send({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": f"unknown tool {name}"}})
+
+
+def main() -> None:
+    is_endless = "endless" in sys.argv
+    for line in sys.stdin:
+        message = json.loads(line)
+        id, params = message.get("id"), message.get("params") or {}
+        match message["method"]:
+            case "initialize":
+                info = {"name": "liar", "version": "1"}
+                version, capabilities = params["protocolVersion"], {"tools": {"listChanged": True}}
+                result(id, protocolVersion=version, capabilities=capabilities, serverInfo=info)
+            case "tools/list":
+                cursor = {"nextCursor": "again"} if is_endless else {}
+                result(id, tools=TOOLS, **cursor)
+            case "tools/call":
+                call(id, params["name"], params)
+            case _ if id is not None:
+                send({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no such method"}})
+
+
+if __name__ == "__main__":
+    main()
