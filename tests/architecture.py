@@ -42,6 +42,7 @@ ALLOWED = {
     "runs": "errors events messages history run log agent",
     "adapters": f"{VOCABULARY} jsontext framing calls wires dialects tools decoder run model agent",
     "mcp": "errors events content results tools transport agent",
+    "tracing": "errors events content messages turn jsontext run agent",
     "testing": "errors events declarations redaction providers log transport model",
     "asgi": "errors jsontext",
     "serve": "errors events content results messages run log agent runs asgi",

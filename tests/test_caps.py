@@ -632,6 +632,8 @@ ELSEWHERE = {
     "serve.MAX_KEPT": "test_serve.py",
     "serve.MAX_LISTED": "test_serve.py",
     "serve.MAX_POLL": "test_serve.py",
+    "tracing.MAX_CONTENT": "test_tracing.py",
+    "tracing.MAX_URL": "test_tracing.py",
     "transport.MAX_NAMES": "test_secrets.py",
     "transport.MAX_DELAY": "test_transport.py",
     "transport.MAX_POOLS": "test_pools.py",

@@ -19,7 +19,20 @@ from penstock.events import Event
 from penstock.wires import READING_ORDER, WIRES
 from tests.architecture import ALLOWED, PAGE, PURE, SOURCE, imports, is_up_to_date, page, part_of
 
-HEAVY = ("aiohttp", "asyncio", "click", "httpx", "httpx2", "jsonschema_rs", "pydantic", "rich", "starlette", "uvicorn")
+HEAVY = (
+    "aiohttp",
+    "asyncio",
+    "click",
+    "httpx",
+    "httpx2",
+    "jsonschema_rs",
+    "mcp",
+    "opentelemetry",
+    "pydantic",
+    "rich",
+    "starlette",
+    "uvicorn",
+)
 IO = {"aiohttp", "asyncio", "concurrent", "httpx2", "logging", "queue", "random", "select", "socket", "ssl",
       "subprocess", "threading", "time"}  # fmt: skip
 
@@ -71,6 +84,7 @@ MAY_NAME_VENDORS = {
     "model/recording.py": "a response header",
     "providers.py": "the registry of providers",
     "testing/demo.py": "the wire of the demo",
+    "tracing/conventions.py": "the names of providers in the semantic conventions",
     "transport/aws_signature.py": "the AWS service that requests are signed for",
     "wires/__init__.py": "the registry of wires",
     "wires/shared/claude.py": "the rules for Claude that three wires share",

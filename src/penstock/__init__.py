@@ -149,7 +149,7 @@ _HOMES = {
     "wires": ("WireName",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_PACKAGES = ("log", "mcp", "serve")  # which have public names of their own
+_PACKAGES = ("log", "mcp", "serve", "tracing")  # which have public names of their own
 
 
 if not TYPE_CHECKING:  # type checkers see only the names above

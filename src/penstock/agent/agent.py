@@ -20,9 +20,11 @@ from penstock.agent.config import (
     checked_model,
     checked_rescue,
     checked_start,
+    checked_tracing,
     expect_model,
 )
 from penstock.agent.log_options import LOG_OPTIONS, LogOptions, logged_start
+from penstock.agent.observer import Observer
 from penstock.agent.options import AgentOptions
 from penstock.errors import UsageError
 from penstock.events import Fault, Usage
@@ -100,9 +102,10 @@ class Agent(Generic[Deps]):
     tools that have none of their own. A damaged call does not run, unless `run_repaired` names its fault (`duplicated`,
     `quoted` ...; True: any but `cut` and `quoted`): then it runs with repaired arguments. A run that waits only for
     approvals or deferred results ends as `paused`, to be stored (`dump`) and resumed; with `approvals="wait"` a stream
-    keeps waiting. `timeouts` and `retries` replace the model's. Other keywords go with every request: `temperature`,
-    `max_tokens` ... A `tool_choice` that forces a call ("required" or the name of a tool) holds for the first step of a
-    run; in later steps the model chooses.
+    keeps waiting. `tracing` is a `penstock.tracing.Tracing`, which makes spans and metrics of runs. `timeouts` and
+    `retries` replace the model's. Other keywords go with every request: `temperature`, `max_tokens` ... A `tool_choice`
+    that forces a call ("required" or the name of a tool) holds for the first step of a run; in later steps the model
+    chooses.
 
     `Agent[Deps]` is an agent whose tools take a `Context[Deps]`: the type of what `deps=` passes to them.
     """
@@ -123,6 +126,7 @@ class Agent(Generic[Deps]):
         retries: Retries | None = None,
         approvals: Approvals = "pause",
         separate_text: bool = False,
+        tracing: Observer | None = None,
         on_text: Callable[[str], Any] | None = None,
         on_reasoning: Callable[[str], Any] | None = None,
         on_tool_start: Callable[[str, str, dict[str, Any]], Any] | None = None,
@@ -147,6 +151,7 @@ class Agent(Generic[Deps]):
             run_repaired=checked_faults(run_repaired),
             approvals=checked_approvals(approvals),
             separate_text=separate_text,
+            tracing=checked_tracing(tracing),
             callbacks=Callbacks(on_text, on_reasoning, on_tool_start, on_tool_end, on_error),
             options={**options, "calls": calls, "rescue": checked_rescue(calls, rescue)},
         )

@@ -86,6 +86,7 @@ class AsyncDriver(Driver[AsyncTools]):
         self._has_begun = True
         self._variables = copy_context()
         self._variables.run(self.records.enter)
+        self._observe()
         self._open_log()
         self._carry_out((first or self.run.begin)())
         self._take_inputs()
@@ -148,6 +149,8 @@ class AsyncDriver(Driver[AsyncTools]):
         elif self.done is None:
             self.cancel("the reader closed the run")
         self._timers.close()
+        if self._observer is not None:
+            self._observer.close()
         end = time.monotonic() + MAX_WAIT
         while not self._outbox.is_written and time.monotonic() < end:  # noqa: ASYNC110  # another thread writes
             await asyncio.sleep(PAUSE)
@@ -298,6 +301,8 @@ class AsyncDriver(Driver[AsyncTools]):
                 case Emit():
                     if not LOGGED.isdisjoint(map(type, command.events)):
                         self.records.add(command.events)
+                    if self._observer is not None:
+                        self._observer.add(command.events)
                     if self._outbox.put(command.events, command.log):
                         self._arrived.set()
                     if command.events and isinstance(last := command.events[-1], Done):
@@ -358,6 +363,8 @@ class AsyncDriver(Driver[AsyncTools]):
         try:
             if self._config.sources:
                 self._use(await self._step_tools.alisted())
+            if self._observer is not None:
+                self._observer.begin_request(run.step, messages)
             self._stream = self._config.model.astream(list(messages), **self._request())
             async with self._stream as stream:
                 async for chunks in stream.batches():
@@ -400,7 +407,7 @@ class AsyncDriver(Driver[AsyncTools]):
             self._timers.start(start.key, start.timeout, partial(self._happened, partial(self._late, start.key)))
         context = self._context(start, partial(self._report, start.key))
         execution = ToolExecution(self._config.tools[start.name], start, context, self._may_start)
-        self._tools.start(start.key, execution, self._room, self._variables)
+        self._tools.start(start.key, execution, self._room, self._tool_variables(start))
         self._visit("after_tool_start", start.name)
 
     def _report(self, key: str, data: Any) -> None:
@@ -425,6 +432,8 @@ class AsyncDriver(Driver[AsyncTools]):
     def _tool_ended(self, key: str, task: asyncio.Task[Outcome]) -> None:
         if not task.cancelled() and isinstance(task.exception(), KeyboardInterrupt):
             return  # it has ended the loop already
+        if self._observer is not None:
+            self._observer.tool_ended(key)
         if not self._tools.is_cancelled(key) and self._is_stopped_with_loop(task):
             self._give_back()
         self._visit_end(key)

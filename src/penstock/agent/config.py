@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from msgspec import Struct
 
 from penstock.agent.callbacks import Callbacks
+from penstock.agent.observer import Observer
 from penstock.errors import UsageError
 from penstock.events import Fault
 from penstock.model.model import Model
@@ -46,6 +47,7 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     options: Mapping[str, Any]
     sources: tuple[ToolSource, ...] = ()
     is_read: bool = True
+    tracing: Observer | None = None
 
     @property
     def policies(self) -> dict[str, ToolPolicy]:
@@ -115,6 +117,13 @@ def checked_start(start: Any) -> StartPolicy | None:
         )
     policy: StartPolicy | None = start
     return policy
+
+
+def checked_tracing(tracing: Any) -> Observer | None:
+    if tracing is not None and not hasattr(tracing, "observe"):
+        raise UsageError(f"tracing must be a penstock.tracing.Tracing, not {tracing!r}")
+    observer: Observer | None = tracing
+    return observer
 
 
 def checked_approvals(approvals: Any) -> Approvals:

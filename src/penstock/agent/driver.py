@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import Context as Variables
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -21,6 +22,7 @@ from msgspec.structs import replace
 from penstock.agent.async_tools import AsyncTools
 from penstock.agent.config import AgentConfig
 from penstock.agent.expiries import Expiries
+from penstock.agent.observer import RunObserver
 from penstock.agent.questions import Questions, unanswered
 from penstock.agent.records import RunRecords
 from penstock.agent.step_tools import StepTools
@@ -76,6 +78,7 @@ class Driver(Generic[T]):
         self._policies = config.policies
         self._step_tools = StepTools(config)
         self._questions = Questions()
+        self._observer: RunObserver | None = None
         self._deps = deps
         self._outbox = Outbox() if owned is None else LoggedOutbox()
         self._variables = copy_context()  # which tools see: those of the code that began the run
@@ -297,6 +300,20 @@ class Driver(Generic[T]):
         if self.run.step > 1 and options.get("tool_choice", "") not in UNFORCED_CHOICES:
             del options["tool_choice"]  # a model that obeys would call the tool until a limit ends the run
         return {"tools": list(self._config.tools.values()), "system_prompt": self._config.instructions, **options}
+
+    def _observe(self) -> None:
+        """Let the tracer of the agent see the run from here on."""
+        if self._config.tracing is not None:
+            meta = None if self._owned is None else self._owned.meta
+            self._observer = self._config.tracing.observe(self._config, self.run_id, meta)
+            self._variables.run(self._observer.begin)
+
+    def _tool_variables(self, start: StartTool) -> Variables:
+        """The context variables for a tool."""
+        variables = self._variables.copy()
+        if self._observer is not None:
+            variables.run(self._observer.begin_tool, start)
+        return variables
 
     @property
     def _needs_listing(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.agent.callbacks import OnToolEnd
 from penstock.agent.config import Approvals
+from penstock.agent.observer import Observer
 from penstock.events import Fault
 from penstock.model.options import StepOptions
 from penstock.run.limits import Limits
@@ -27,6 +28,7 @@ class AgentOptions(StepOptions, total=False):
     retries: Retries | None
     approvals: Approvals
     separate_text: bool
+    tracing: Observer | None
     on_text: Callable[[str], Any] | None
     on_reasoning: Callable[[str], Any] | None
     on_tool_start: Callable[[str, str, dict[str, Any]], Any] | None

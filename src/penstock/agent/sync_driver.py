@@ -68,6 +68,7 @@ class SyncDriver(Driver[SyncTools]):
         self._has_begun = True
         self._variables = copy_context()
         self._variables.run(self.records.enter)
+        self._observe()
         self._tools.loop.attach()
         self._open_log()
         begin = self._listed_begin() if self._needs_listing else self.run.begin
@@ -128,6 +129,8 @@ class SyncDriver(Driver[SyncTools]):
             time.sleep(PAUSE)
         with self.lock:
             self._timers.close()
+            if self._observer is not None:
+                self._observer.close()
             threads = self._tools.close()
             if self._model_thread is not None:
                 threads.insert(0, self._model_thread)
@@ -269,6 +272,8 @@ class SyncDriver(Driver[SyncTools]):
                 case Emit():
                     if not LOGGED.isdisjoint(map(type, command.events)):
                         self.records.add(command.events)
+                    if self._observer is not None:
+                        self._observer.add(command.events)
                     if self._outbox.put(command.events, command.log):
                         self._arrivals.put(None)
                     if command.events and isinstance(last := command.events[-1], Done):
@@ -334,6 +339,8 @@ class SyncDriver(Driver[SyncTools]):
             config = self._step_tools.listed()
             with self.lock:
                 self._use(config)
+        if self._observer is not None:
+            self._observer.begin_request(run.step, messages)
         response = self._config.model.stream(list(messages), **self._request())
         with self.lock:
             if run.is_over or self._is_left:
@@ -360,7 +367,7 @@ class SyncDriver(Driver[SyncTools]):
                 self._timers.start(start.key, start.timeout, partial(self._happened, partial(self._late, start.key)))
             tool = self._config.tools[start.name]
             execution = ToolExecution(tool, start, context, self._may_start)
-            self._tools.start(tool, start, execution, partial(self._room, start.key), self._variables)
+            self._tools.start(tool, start, execution, partial(self._room, start.key), self._tool_variables(start))
             self._visit("after_tool_start", start.name)
         except RuntimeError as error:
             self._stop_tool(start.key)
@@ -392,6 +399,8 @@ class SyncDriver(Driver[SyncTools]):
             await asyncio.sleep(PAUSE)
 
     def _tool_ended(self, key: str, outcome: Outcome) -> None:
+        if self._observer is not None:
+            self._observer.tool_ended(key)
         self._visit_end(key)
         self._stop_tool(key)
         self._carry_out(self._guarded(partial(self.run.tool_done, key, outcome)))

@@ -1,0 +1,288 @@
+"""The trace of one run: a span for the run, and in it one for each step and each tool.
+
+The driver of the run calls these methods as things happen, not when the reader reads of them. `begin`, `begin_request`
+and `begin_tool` make their span the current one of the context that they are called in, so that what the run, the
+request or the tool does is inside of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from opentelemetry.context import Context, attach
+from opentelemetry.trace import Link, Span, SpanKind, get_current_span, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from penstock.errors import UsageError
+from penstock.events import Error, Finish, Retry
+from penstock.messages import Message
+from penstock.run.commands import StartTool
+from penstock.run.events import ApprovalRequest, Done, StepEnd, StreamEvent, ToolEnd, ToolStart, is_chunk
+from penstock.tracing import content
+from penstock.tracing import conventions as names
+from penstock.tracing.cost import safe_cost
+from penstock.tracing.instruments import Attributes
+from penstock.tracing.spans import StepSpan, ToolSpan, early_gain, fail, set_all, usage_attributes
+
+if TYPE_CHECKING:
+    from penstock.agent.config import AgentConfig
+    from penstock.tracing.tracing import Tracing
+
+_FAILED = ("error", "cut")
+
+
+class RunTrace:
+    """Makes spans and metrics of what happens in a run."""
+
+    def __init__(self, tracing: Tracing, config: AgentConfig, run_id: str, meta: Any) -> None:
+        self._tracing = tracing
+        self._config = config
+        self._common = _common(config)
+        self._chat = self._metric("chat")
+        self._run_id = run_id
+        self._meta = meta
+        self._span: Span
+        self._context: Context
+        self._begin = time.monotonic()
+        self._step: StepSpan | None = None
+        self._tools: dict[str, ToolSpan] = {}
+        self._done: list[ToolSpan] = []  # tools of this step that have ended
+        self._early: dict[str, bool] = {}
+        self._response_end = 0.0
+        self._cost: float | None = None
+        self._gain = 0.0
+        self._error = ""
+        self._is_over = False
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The run begins, or continues in this process."""
+        name, caller = self._config.name, get_current_span().get_span_context()
+        parent = _parent(self._meta)
+        links = [Link(caller)] if parent is not None and caller.is_valid else None
+        attributes: Attributes = {
+            **self._common, names.GEN_AI_OPERATION_NAME: "invoke_agent", names.PENSTOCK_RUN_ID: self._run_id,
+        }  # fmt: skip
+        self._span = self._tracing.instruments.tracer.start_span(
+            f"invoke_agent {name}".rstrip(), parent, SpanKind.INTERNAL, attributes, links
+        )
+        self._context = set_span_in_context(self._span, parent)
+        attach(self._context)
+
+    def begin_request(self, step: int, messages: Sequence[Message]) -> None:
+        """The request of a step is sent to the model."""
+        self._close_tools_of_step()
+        options = self._config.options
+        attributes: Attributes = {
+            **self._common, names.GEN_AI_OPERATION_NAME: "chat", names.PENSTOCK_STEP: step,
+            names.GEN_AI_REQUEST_STREAM: options.get("streaming", True), **_options(options),
+        }  # fmt: skip
+        if self._tracing.content:
+            attributes[names.GEN_AI_INPUT_MESSAGES] = content.input_messages(messages)
+            attributes[names.GEN_AI_SYSTEM_INSTRUCTIONS] = content.instructions(self._config.instructions)
+        span = self._start(f"chat {self._config.model.model}", SpanKind.CLIENT, attributes)
+        self._step = StepSpan(span, time.monotonic(), self._tracing.content)
+
+    def begin_tool(self, start: StartTool) -> None:
+        """A tool starts to run."""
+        tool = self._config.tools.get(start.name)
+        attributes: Attributes = {
+            names.GEN_AI_OPERATION_NAME: "execute_tool", names.GEN_AI_TOOL_NAME: start.name,
+            names.GEN_AI_TOOL_CALL_ID: start.call_id, names.GEN_AI_TOOL_TYPE: "function",
+            names.PENSTOCK_TOOL_EARLY: (is_early := self._early.pop(start.key, False)),
+        }  # fmt: skip
+        if tool is not None and tool.description:
+            attributes[names.GEN_AI_TOOL_DESCRIPTION] = tool.description[:1000]
+        if self._tracing.content:
+            attributes[names.GEN_AI_TOOL_CALL_ARGUMENTS] = content.as_json(start.arguments)
+        span = self._start(f"execute_tool {start.name}", SpanKind.INTERNAL, attributes)
+        self._tools[start.key] = ToolSpan(span, time.monotonic(), is_early)
+
+    def tool_ended(self, key: str) -> None:
+        """A tool has ended; its result may be reported later, when its call is confirmed."""
+        if (tool := self._tools.get(key)) is not None and tool.end is None:
+            tool.end = time.monotonic()
+
+    def add(self, events: Sequence[StreamEvent]) -> None:
+        """These events were emitted: all that one input to the run has caused."""
+        now = time.monotonic()
+        if (step := self._step) is not None and events and is_chunk(events[0]):
+            self._add_chunks(step, events, now)
+        for event in events:
+            match event:
+                case ToolStart():
+                    self._early[event.key] = event.is_early
+                case ToolEnd():
+                    self._end_tool(event, now)
+                case StepEnd():
+                    self._end_step(event, now)
+                case ApprovalRequest():
+                    attributes = {"gen_ai.tool.name": event.name, "penstock.request.kind": event.kind}
+                    self._span.add_event("penstock.approval_request", attributes)
+                case Error():
+                    self._error = event.code or "error"
+                case Done():
+                    self._end_run(event, now)
+                case _:
+                    pass
+
+    def close(self) -> None:
+        """This process no longer drives the run: spans that are still open end."""
+        for tool in self._tools.values():
+            tool.span.end()
+        self._tools.clear()
+        if self._step is not None:
+            self._step.span.end()
+            self._step = None
+        if not self._is_over:
+            self._is_over = True
+            self._span.end()
+
+    # -- spans ---------------------------------------------------------------------------------------------------------
+
+    def _start(self, name: str, kind: SpanKind, attributes: Attributes) -> Span:
+        """Start a span in that of the run, and make it the current one."""
+        span = self._tracing.instruments.tracer.start_span(name, self._context, kind, attributes)
+        attach(set_span_in_context(span, self._context))
+        return span
+
+    def _add_chunks(self, step: StepSpan, events: Sequence[StreamEvent], now: float) -> None:
+        gap = step.add_chunk(now)
+        if gap is None:
+            self._tracing.instruments.record(names.FIRST_CHUNK, now - step.begin, self._chat)
+        else:
+            self._tracing.instruments.record(names.CHUNK_TIME, gap, self._chat)
+        for event in events:
+            if isinstance(event, Finish) and event.model:
+                step.model = event.model
+            elif isinstance(event, Error):
+                step.error = event.code or "error"
+            elif isinstance(event, Retry):
+                step.span.add_event("penstock.retry")
+            if step.builder is not None and is_chunk(event):
+                chunk: Any = event
+                step.builder.add(chunk)
+
+    def _end_step(self, end: StepEnd, now: float) -> None:
+        self._response_end = now
+        step, self._step = self._step, None
+        if step is None:
+            return
+        cost = safe_cost(self._tracing.cost, self._config.model.name, end.usage)
+        set_all(step.span, {
+            names.GEN_AI_RESPONSE_FINISH_REASONS: [end.finish_reason], names.GEN_AI_RESPONSE_MODEL: step.model or None,
+            names.PENSTOCK_COST: cost, names.PENSTOCK_COST_CURRENCY: None if cost is None else self._tracing.currency,
+            **step.timing, **usage_attributes(end.usage),
+        })  # fmt: skip
+        if step.builder is not None:
+            output = content.output_messages(step.builder.build().parts, end.finish_reason)
+            step.span.set_attribute(names.GEN_AI_OUTPUT_MESSAGES, output)
+        error = step.error or (self._error if end.finish_reason == "error" else "")
+        if error:
+            fail(step.span, error)
+        step.span.end()
+        self._measure_step(step, end, now, error, cost)
+
+    def _measure_step(self, step: StepSpan, end: StepEnd, now: float, error: str, cost: float | None) -> None:
+        """The metrics of a step."""
+        record = self._tracing.instruments.record
+        attributes = self._metric("chat", error)
+        if step.model:
+            attributes[names.GEN_AI_RESPONSE_MODEL] = step.model
+        record(names.DURATION, now - step.begin, attributes)
+        if end.usage is not None:
+            record(names.TOKENS, end.usage.input_tokens, {**attributes, names.GEN_AI_TOKEN_TYPE: "input"})
+            record(names.TOKENS, end.usage.output_tokens, {**attributes, names.GEN_AI_TOKEN_TYPE: "output"})
+        if cost is not None:
+            self._cost = (self._cost or 0.0) + cost
+            record(names.COST, cost, {**attributes, names.PENSTOCK_COST_CURRENCY: self._tracing.currency})
+
+    def _end_tool(self, end: ToolEnd, now: float) -> None:
+        tool = self._tools.pop(end.key, None)
+        if tool is None:  # a call that did not run, or whose span has ended
+            return
+        tool.end = now if tool.end is None else tool.end
+        response_end = tool.end if self._step is not None else self._response_end
+        overlap = max(0.0, min(tool.end, response_end) - tool.begin) if tool.is_early else None
+        set_all(tool.span, {
+            names.PENSTOCK_TOOL_ENDING: end.ending, names.PENSTOCK_TOOL_OVERLAP: overlap,
+            names.GEN_AI_TOOL_CALL_RESULT: content.as_json(end.result.text) if self._tracing.content else None,
+        })  # fmt: skip
+        error = "" if end.ending == "done" else end.ending
+        if error:
+            fail(tool.span, error)
+        tool.span.end(time.time_ns() - int((now - tool.end) * 1e9))
+        self._done.append(tool)
+        attributes = {**self._metric("execute_tool", error), names.GEN_AI_TOOL_NAME: end.name}
+        self._tracing.instruments.record(names.DURATION, tool.end - tool.begin, attributes)
+
+    def _close_tools_of_step(self) -> None:
+        """All tools of a step have ended: how much time did early starts gain?"""
+        if (gain := early_gain(self._done, self._response_end)) > 0:
+            self._gain += gain
+            self._tracing.instruments.record(names.EARLY_GAIN, gain, self._metric("execute_tool"))
+        self._done.clear()
+
+    def _end_run(self, done: Done, now: float) -> None:
+        self._close_tools_of_step()
+        set_all(self._span, {
+            names.PENSTOCK_RUN_REASON: done.reason, **usage_attributes(done.usage),
+            names.PENSTOCK_EARLY_GAIN: self._gain or None, names.PENSTOCK_COST: self._cost,
+            names.PENSTOCK_COST_CURRENCY: None if self._cost is None else self._tracing.currency,
+        })  # fmt: skip
+        error = (self._error or done.reason) if done.reason in _FAILED else ""
+        if error:
+            fail(self._span, error)
+        self._tracing.instruments.record(names.DURATION, now - self._begin, self._metric("invoke_agent", error))
+        self.close()
+
+    def _metric(self, operation: str, error: str = "") -> Attributes:
+        """The attributes of a metric."""
+        attributes: Attributes = {**self._common, names.GEN_AI_OPERATION_NAME: operation}
+        if error:
+            attributes[names.ERROR_TYPE] = error
+        return attributes
+
+
+def _common(config: AgentConfig) -> Attributes:
+    """The attributes that all spans and metrics of a run have."""
+    model = config.model
+    attributes: Attributes = {
+        names.GEN_AI_PROVIDER_NAME: names.PROVIDERS.get(model.provider, model.provider),
+        names.GEN_AI_REQUEST_MODEL: model.model,
+    }
+    if config.name:
+        attributes[names.GEN_AI_AGENT_NAME] = config.name
+    try:
+        address = urlsplit(model.base_url)
+        if address.scheme in ("http", "https") and address.hostname:
+            attributes[names.SERVER_ADDRESS] = address.hostname
+            attributes[names.SERVER_PORT] = address.port or (443 if address.scheme == "https" else 80)
+    except (UsageError, ValueError):  # no address is set, or it is not one: the request will say so
+        pass
+    return attributes
+
+
+def _options(options: Mapping[str, Any]) -> Attributes:
+    """The options of the requests of an agent."""
+    attributes: Attributes = {
+        name: options[option] for option, name in names.REQUEST_OPTIONS.items() if options.get(option) is not None
+    }
+    if stop := options.get("stop"):
+        attributes[names.GEN_AI_REQUEST_STOP_SEQUENCES] = [stop] if isinstance(stop, str) else list(stop)
+    return attributes
+
+
+def _parent(meta: Any) -> Context | None:
+    """The trace in which a run was started, if whoever started it put its `carrier()` into `meta`."""
+    if not isinstance(meta, Mapping) or not isinstance(meta.get("traceparent"), str):
+        return None
+    fields = {
+        key: value for key, value in meta.items() if key in ("traceparent", "tracestate") and isinstance(value, str)
+    }
+    context = TraceContextTextMapPropagator().extract(fields)
+    return context if get_current_span(context).get_span_context().is_valid else None

@@ -1,0 +1,93 @@
+"""Spans of one step and of one tool, with the times that their events do not have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opentelemetry.trace import Span, Status, StatusCode
+
+from penstock.events import Usage
+from penstock.tracing import conventions as names
+from penstock.tracing.instruments import Attributes
+from penstock.turn import TurnBuilder
+
+
+class StepSpan:
+    """The request of a step and its response. Times are seconds of a monotonic clock."""
+
+    def __init__(self, span: Span, begin: float, keeps_content: bool) -> None:
+        self.span = span
+        self.begin = begin
+        self.first: float | None = None
+        self.last = begin
+        self.chunks = 0
+        self.model = ""
+        self.error = ""
+        self.builder = TurnBuilder() if keeps_content else None
+
+    def add_chunk(self, now: float) -> float | None:
+        """A read of the network has brought something; returns the seconds since the last one, if there was one."""
+        self.chunks += 1
+        gap = None if self.first is None else now - self.last
+        self.first = now if self.first is None else self.first
+        self.last = now
+        return gap
+
+    @property
+    def timing(self) -> Attributes:
+        """The attributes for how fast the response came."""
+        if self.first is None:
+            return {}
+        attributes: Attributes = {
+            names.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK: self.first - self.begin,
+            names.PENSTOCK_CHUNKS: self.chunks,
+        }
+        if self.last > self.first:
+            attributes[names.PENSTOCK_CHUNK_RATE] = (self.chunks - 1) / (self.last - self.first)
+        return attributes
+
+
+class ToolSpan:
+    """An execution of a tool; `end` is None while it runs."""
+
+    def __init__(self, span: Span, begin: float, is_early: bool) -> None:
+        self.span = span
+        self.begin = begin
+        self.is_early = is_early
+        self.end: float | None = None
+
+
+def usage_attributes(usage: Usage | None) -> Attributes:
+    """The token counts; the parts of a count only if there are any."""
+    if usage is None:
+        return {}
+    parts = {
+        names.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: usage.cached_tokens,
+        names.GEN_AI_USAGE_CACHE_CREATION_INPUT_TOKENS: usage.cache_write_tokens,
+        names.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS: usage.reasoning_tokens,
+    }
+    counts = {
+        names.GEN_AI_USAGE_INPUT_TOKENS: usage.input_tokens,
+        names.GEN_AI_USAGE_OUTPUT_TOKENS: usage.output_tokens,
+    }
+    return {**counts, **{name: count for name, count in parts.items() if count}}
+
+
+def fail(span: Span, kind: str, message: str = "") -> None:
+    """Mark a span as failed; the message only if it has no content."""
+    span.set_attribute(names.ERROR_TYPE, kind)
+    span.set_status(Status(StatusCode.ERROR, message or None))
+
+
+def early_gain(tools: list[ToolSpan], response_end: float) -> float:
+    """How many seconds earlier the tools of a step were done than if all had started when the response had ended."""
+    if not any(tool.is_early for tool in tools):
+        return 0.0
+    ends = [response_end if tool.end is None else tool.end for tool in tools]
+    longest = max(end - tool.begin for tool, end in zip(tools, ends, strict=True))
+    return max(0.0, response_end + longest - max(*ends, response_end))
+
+
+def set_all(span: Span, attributes: dict[str, Any]) -> None:
+    """Set the attributes that have a value."""
+    span.set_attributes({name: value for name, value in attributes.items() if value is not None})

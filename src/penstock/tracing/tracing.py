@@ -1,0 +1,61 @@
+"""What the caller configures: `Agent(tracing=Tracing(...))`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import UsageError
+from penstock.tracing.cost import Cost, Prices, as_cost
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+    from penstock.agent.config import AgentConfig
+    from penstock.tracing.run_trace import RunTrace
+
+
+class Tracing:
+    """OpenTelemetry spans and metrics of the runs of an agent.
+
+    Without providers, those of the process are used (`opentelemetry.trace.set_tracer_provider`). `content=True` adds
+    prompts, responses, arguments and results to the spans. `cost` is a table of `Prices` by the name of the model, or a
+    function of that name and a `Usage`; the result is in `currency`.
+    """
+
+    def __init__(
+        self,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        content: bool = False,
+        cost: Cost | Mapping[str, Prices] | None = None,
+        currency: str = "USD",
+    ) -> None:
+        if find_spec("opentelemetry") is None:
+            raise UsageError("tracing needs the API of OpenTelemetry: pip install 'penstock-llm[otel]'")
+        from penstock.tracing.instruments import Instruments
+
+        self.content = content
+        self.cost = as_cost(cost)
+        self.currency = currency
+        self.instruments = Instruments(tracer_provider, meter_provider)
+
+    def observe(self, config: AgentConfig, run_id: str, meta: Any) -> RunTrace:
+        """The trace of a run; `meta` is what the run was started with."""
+        from penstock.tracing.run_trace import RunTrace
+
+        return RunTrace(self, config, run_id, meta)
+
+
+def carrier() -> dict[str, str]:
+    """The trace of the current span, for `meta=` of a run with a log: all processes that drive the run continue it."""
+    if find_spec("opentelemetry") is None:
+        raise UsageError("tracing needs the API of OpenTelemetry: pip install 'penstock-llm[otel]'")
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    fields: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(fields)
+    return fields
