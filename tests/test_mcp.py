@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import penstock
+import penstock.log
 from penstock.agent.agent import Agent
 from penstock.content import File, Image
 from penstock.errors import UsageError
@@ -33,6 +34,7 @@ from penstock.mcp.server import MAX_MESSAGE, MAX_NAME
 from penstock.mcp.stdio import MAX_STDERR
 from penstock.model.model import Model
 from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd, ToolProgress, ToolStart
+from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call, say
 from penstock.tools.tool import tool
 from tests.runs import check_history, drive, resuming, streaming, sync_and_async, texts_of
@@ -293,6 +295,27 @@ def test_a_stored_run_continues_with_an_approved_tool(bench: MCPTools, mode: str
     assert texts_of(running.messages) == ["wiped"]
 
 
+def test_a_worker_continues_a_run_with_an_approved_tool() -> None:
+    """The run is rebuilt from its log by a process that has not listed the tools of the server yet."""
+    store, script = penstock.log.memory(), Scripted([Reply(call("fine", {})), Reply("Done.")])
+
+    def runs() -> tuple[Runs, MCPTools]:
+        source = tools(LIAR, connect_timeout=LONG, overrides={"fine": {"approval": True}})
+        return Runs(store, {"clerk": Agent(Model("openai-compatible:m", via=script), [source], name="clerk")}), source
+
+    first, source = runs()
+    run_id = first.start("clerk", "Go.")
+    assert first.drive(run_id).state == "waiting"
+    source.close()
+    request = next(event for _, event in first.follow(run_id) if isinstance(event, ApprovalRequest))
+    second, source = runs()
+    second.decide(run_id, request.call_id, True)
+    assert second.drive(run_id).state == "over"
+    source.close()
+    texts = [event.result.text for _, event in second.follow(run_id) if isinstance(event, ToolEnd)]
+    assert texts == ["fine ran"]
+
+
 @sync_and_async
 def test_the_next_step_sees_the_new_name_of_a_tool(liar: MCPTools, mode: str) -> None:
     check_renamed(liar, mode, "new ran")  # by a notification, as servers before 2026 send it
@@ -457,6 +480,29 @@ def test_the_end_of_a_long_standard_error_is_kept() -> None:
         pass
     assert str(caught.value).endswith(" the end")
     assert MAX_STDERR < len(str(caught.value)) < MAX_STDERR + 2 * MAX_NAME + 100
+
+
+def test_a_password_in_a_url_is_not_in_the_name() -> None:
+    assert tools("https://ann:secret@example.com:8443/mcp").name == "example.com:8443"
+
+
+def test_the_trace_of_a_run_reaches_the_server() -> None:
+    """The SDK puts the current span into the request: the one of the tool, as it is the context of the call."""
+    from mcp.server.mcpserver import MCPServer
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+    from opentelemetry.trace import get_current_span
+
+    from penstock.tracing import Tracing
+
+    exporter, provider, server = InMemorySpanExporter(), TracerProvider(), MCPServer("inside")
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    traces: list[int] = []
+    server.add_tool(lambda: traces.append(get_current_span().get_span_context().trace_id), name="look")
+    with tools(server) as source:
+        made(source, Reply(call("look", {})), tracing=Tracing(tracer_provider=provider)).run("Go.")
+    assert traces == [span.context.trace_id for span in exporter.get_finished_spans() if span.name == "invoke_agent"]
 
 
 def test_the_cap_of_a_message_is_16_mib() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import UsageError
-from penstock.events import Finish, Retry, StreamChunk, Text, ToolCall, ToolCallStart, Usage
+from penstock.events import Finish, Retry, StreamChunk, Text, ToolCall, ToolCallClosed, ToolCallStart, Usage
 from penstock.messages import user
 from penstock.results import Outcome
 from penstock.run.commands import AskModel, Command, Emit, StartTool
@@ -211,6 +211,21 @@ def test_a_tool_that_no_longer_exists_is_not_run_again() -> None:
     other = rebuild(run.log, {}, None)
     assert starts(other.begin()) == []
     assert "interrupted" in other.messages[-1].results[0].text
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_an_early_start_of_a_tool_that_no_longer_exists_is_a_fact(has_ended: bool) -> None:
+    """The tools of an MCP server may be other ones when the run is rebuilt."""
+    run = Logged()
+    run.feed(ToolCallStart(0, "c", "look"), ToolCallClosed(0, "c", "look", {}))
+    [start] = starts(run.commands)
+    run.feed(call("look"))
+    if has_ended:
+        run.take(run.run.tool_done(start.key, Outcome((Text(0, "sunny"),))))
+    rebuilt = rebuild([decode_logged(encode(event)) for event in run.log], {})
+    [execution] = rebuilt.executions.table
+    assert (execution.key, execution.is_confirmed) == (start.key, True)
+    assert execution.state == ("finished" if has_ended else "running")
 
 
 def test_the_facts_in_the_log_count_and_not_the_policies_of_today() -> None:

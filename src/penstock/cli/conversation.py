@@ -109,7 +109,9 @@ class AgentConversation:
 
     def _check_resumed(self, run: AgentRun, state: KeptFile) -> None:
         """Checks that the run belongs to this agent, and that the history has not changed meanwhile."""
-        if unknown := {request.name for request in run.waiting} - self._agent.config.tools.keys():
+        config = self._agent.config
+        unknown = {request.name for request in run.waiting} - config.tools.keys()
+        if unknown and not config.sources:  # of which it is not known yet what they have
             names = ", ".join(map(repr, sorted(unknown)))
             raise UsageError(f"the run in {state.path} calls {names}, which this agent does not have: name its agent")
         if self._history and self._messages != run.messages[: len(self._messages)]:

@@ -51,7 +51,7 @@ class Address(Struct, frozen=True):
         """A short name for messages."""
         match self.server:
             case str():
-                return urlsplit(self.server).netloc or self.server
+                return urlsplit(self.server).netloc.rpartition("@")[2]  # without a password
             case list() | tuple():
                 return " ".join([Path(self.server[0]).name, *self.server[1:]])[:MAX_NAME]
             case _:

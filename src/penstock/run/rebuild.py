@@ -26,7 +26,7 @@ from penstock.run.events import (
     ToolStart,
     Waiting,
 )
-from penstock.run.execution import Execution
+from penstock.run.execution import Execution, fingerprint_of
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.tools.policy import ToolPolicy
@@ -134,7 +134,8 @@ class Replay:
         if not start.key.startswith(f"{run.step}."):
             raise UsageError(f"the log of a run has a tool with the key {start.key!r} in step {run.step}")
         if execution is None:  # its policy was another one then
-            execution = Execution(start.key, _block(start.key), start.call_id, start.name, start.arguments)
+            fingerprint = fingerprint_of(start.name, start.arguments)
+            execution = Execution(start.key, _block(start.key), start.call_id, start.name, start.arguments, fingerprint)
             table.add(execution)
         table.set_state(execution, "running")
         run.starts.announced.add(start.key)
