@@ -110,6 +110,7 @@ def test_a_tool_whose_start_was_not_read_is_stored_as_not_started() -> None:
     agent = Agent(
         Model("anthropic:claude", via=Scripted([Reply(call("write", {"text": "a"})), "Done."])), tools=[write]
     )
+    stored = b""
     with agent.stream("Go.") as run:
         for event in run:
             if isinstance(event, ToolStart):
