@@ -26,6 +26,9 @@ import penstock
 from penstock.calls.closing_json import ClosingJSON
 from penstock.calls.rope import Rope
 from penstock.cli.app import penstock as command_line
+from penstock.cli.log_options import find_run
+from penstock.cli.model_options import CommandError
+from penstock.cli.run_table import short_ids
 from penstock.cli.screen.call_card import CallCard
 from penstock.cli.screen.choices import Choices
 from penstock.cli.screen.rows import plain
@@ -40,9 +43,13 @@ from penstock.framing.sniff import Body
 from penstock.framing.sse import SSE
 from penstock.jsontext.partial import PartialJSON
 from penstock.jsontext.portable import as_text
+from penstock.log import memory
+from penstock.log.bodies import body_of
 from penstock.log.postgres_connections import Connections
+from penstock.log.store import RunRow
 from penstock.messages import file, image, user
 from penstock.results import as_outcome
+from penstock.run.events import RunStart
 from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.testing import Loopback, Raw, ReceivedRequest, Reply, Scripted, demo, say
@@ -509,6 +516,17 @@ def is_key_on_one_line() -> bool:
     return "ANTHROPIC_API_KEY" in shown.output
 
 
+def runs_that_an_ambiguous_id_may_mean() -> int:
+    """How many runs the error lists."""
+    store = memory()
+    for number in range(4):
+        store.create(RunRow(id=f"run-{number}"), body_of(RunStart((user("Go."),), "a")))
+    with pytest.raises(CommandError) as raised:
+        find_run(store, "run-")
+    store.close()
+    return str(raised.value).count("run-") - 1
+
+
 CAPS = [
     # framing
     Cap("framing._MAX_PAGE", 100, size_of_page, 100, 1000),
@@ -605,6 +623,8 @@ CAPS = [
         lambda: card_rows(arguments=json.dumps({"a": "x " * 200})), 5, 17),
     Cap("cli.MAX_RESULT_LINES", 3, lambda: card_rows(result="x " * 200), 5, 13),
     Cap("cli.MAX_WIDTH", 50, width_of_card, 50, 303),
+    Cap("cli.MAX_ID", 10, lambda: short_ids(["a" * 15, "b" * 15]), ["a" * 8, "b" * 8], ["a" * 15, "b" * 15]),
+    Cap("cli.MAX_CANDIDATES", 2, runs_that_an_ambiguous_id_may_mean, 2, 4),
     Cap("cli.MAX_KEY", 10, is_key_on_one_line, False, True),
     Cap("errors.MAX_LISTED", 2, lambda: "a, b, c" in str(UnknownNameError("zz", "abc")), False, True),
 ]  # fmt: skip
