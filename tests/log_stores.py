@@ -6,11 +6,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from penstock.agent.agent import Agent
 from penstock.log.in_memory import MemoryStore
 from penstock.log.postgres import PostgresStore
 from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import Store
+from penstock.log.take_up import read_log
+from penstock.model.model import Model
+from penstock.runs.runs import Runs
+from penstock.testing import Reply, Scripted, call
+from penstock.tools.tool import tool
 from tests.postgres import drop, new_schema
 
 
@@ -22,6 +29,29 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class Desk:
+    """An agent with a tool that writes down each call, on a store."""
+
+    def __init__(self, store: Store, **options: Any) -> None:
+        self.store = store
+        self.sent: list[str] = []
+
+        @tool
+        def send() -> str:
+            """Send."""
+            self.sent.append("sent")
+            return "sent"
+
+        def answer(request: Any) -> Reply | str:
+            return "Sent." if request.results else Reply("I send it.", call("send"))
+
+        self.agent = Agent(Model("openai:gpt-5", via=Scripted(answer)), tools=[send], name="desk", **options)
+        self.runs = Runs(store, {"desk": self.agent})
+
+    def log(self, run_id: str) -> list[str]:
+        return [event.type for _, _, event in read_log(self.store, run_id)]
 
 
 @contextmanager

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +14,7 @@ from penstock.events import Text
 from penstock.log import flusher
 from penstock.log.flusher import RunCallbacks, RunWriter, flusher_of
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import RunRow
+from penstock.log.store import Batch, RunRow
 from penstock.messages import user
 from penstock.run.events import Said
 
@@ -79,3 +81,44 @@ def test_an_event_that_must_be_durable_does_not_wait_for_others(
     writer.put([Text(0, "x")])
     writer.put([Said(user("Stop."))])
     assert commits.next() == 2
+
+
+def test_after_a_long_outage_the_lease_is_renewed_before_the_run_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SQLiteStore(tmp_path / "runs.db")
+    store.create(RunRow(id="r", agent="support"), b"start")
+    append, late = store.append, 0.0
+
+    def slow(batches: Sequence[Batch], *, durable: bool) -> list[bool]:
+        nonlocal late
+        late += store.lease + 1
+        return append(batches, durable=durable)
+
+    monkeypatch.setattr(store, "append", slow)
+    monkeypatch.setattr(flusher, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late))
+    claim = store.claim("one")
+    assert claim is not None
+    owned = SimpleQueue[bool]()
+    ignore = lambda _: None  # noqa: E731
+    callbacks = RunCallbacks(lambda _: owned.put(log.is_owner), ignore, ignore)
+    log = flusher_of(store).attach(claim, callbacks)
+    log.put([Said(user("Hello."))])
+    assert owned.get(timeout=SECONDS)
+    log.close()
+    store.close()
+
+
+def test_what_ends_the_thread_reaches_the_runs_that_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SQLiteStore(tmp_path / "runs.db")
+    store.create(RunRow(id="r", agent="support"), b"start")
+    claim = store.claim("one")
+    assert claim is not None
+    lost = SimpleQueue[Exception]()
+    ignore = lambda _: None  # noqa: E731
+    monkeypatch.setattr(store, "inputs", lambda run_ids: 1 // 0)
+    flusher_of(store).attach(claim, RunCallbacks(ignore, ignore, lost.put))
+    assert isinstance(lost.get(timeout=SECONDS), ZeroDivisionError)
+    store.close()

@@ -75,7 +75,7 @@ class RunWriter:
         self.seq = claim.seq  # of the last event that is committed
         self.units: deque[_Unit] = deque()
         self.gathered = 0
-        self.deadline = time.monotonic() + flusher.store.lease
+        self.deadline = claim.deadline
         self.taken: set[int] = set()  # inputs that were handed to the run
         self.is_closed = False
         self._flusher = flusher
@@ -151,6 +151,16 @@ class Flusher:
     # -- the thread --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._write_and_renew()
+        except BaseException as error:  # noqa: BLE001  # whoever waits for a commit gets it
+            with self._wake:
+                self._thread = None
+                writers = list(self._writers.values())
+            for writer in writers:
+                self.lose(writer, error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def _write_and_renew(self) -> None:
         next_poll = next_renewal = 0.0
         while True:
             writers = self._gather(next_poll)
@@ -202,14 +212,18 @@ class Flusher:
                 self.lose(writer, error)
             return
         self._last_flush = time.monotonic()
+        for (writer, _), batch, is_owner in zip(due, batches, owned, strict=True):
+            if is_owner:
+                writer.seq += len(batch.bodies)
+                writer.deadline = max(writer.deadline, sent + self.store.lease)
+            if is_owner and batch.state != "running":
+                self.remove(writer)
+        if self._last_flush > sent + self.store.lease:  # the store was away for long: the runs are still owned, or not
+            self._renew()
         for (writer, units), batch, is_owner in zip(due, batches, owned, strict=True):
             if not is_owner:
                 self.lose(writer, _lost(writer))
                 continue
-            writer.seq += len(batch.bodies)
-            writer.deadline = sent + self.store.lease
-            if batch.state != "running":
-                self.remove(writer)
             if batch.state == "over" and points.hook is not None:
                 points.hook("after_done", (), writer)
             writer.callbacks.on_committed(len(units))

@@ -14,6 +14,7 @@ from penstock.log.doorbell import Doorbell, wait_for_event
 from penstock.log.media import Rows, put_back, take_out
 from penstock.log.store import (
     LEASE,
+    MAX_LEASES,
     VERSION,
     Batch,
     Claim,
@@ -75,12 +76,12 @@ class MemoryStore:
         return True
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
-        now = self._clock()
+        deadline, now = time.monotonic() + self.lease, self._clock()
         with self._open():
             free = [
                 run
                 for run in self._runs.values()
-                if _is_claimable(run.row, now, agents) and (run_id is None or run.row.id == run_id)
+                if _is_claimable(run.row, now, self.lease, agents) and (run_id is None or run.row.id == run_id)
             ]
             if not free:
                 return None
@@ -94,14 +95,14 @@ class MemoryStore:
                 wake_at=0.0,
             )
             self._add(run, [encode(Taken(run.row.epoch, owner))], now)
-            claim = Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq)
+            claim = Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq, deadline)
         self._doorbell.ring([claim.run_id])
         return claim
 
     def claimable(self, *, agents: Sequence[str] | None = None, limit: int = 100) -> Sequence[str]:
         now = self._clock()
         with self._open():
-            rows = [run.row for run in self._runs.values() if _is_claimable(run.row, now, agents)]
+            rows = [run.row for run in self._runs.values() if _is_claimable(run.row, now, self.lease, agents)]
         return [row.id for row in sorted(rows, key=lambda row: row.updated)[:limit]]
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
@@ -250,12 +251,12 @@ class MemoryStore:
                 self._size -= len(self._media.pop(digest))
 
 
-def _is_claimable(row: RunRow, now: float, agents: Sequence[str] | None) -> bool:
+def _is_claimable(row: RunRow, now: float, lease: float, agents: Sequence[str] | None) -> bool:
     match row.state:
         case "ready":
             is_free = True
         case "running":
-            is_free = row.lease_until < now
+            is_free = not now <= row.lease_until <= now + MAX_LEASES * lease
         case "waiting":
             is_free = 0 < row.wake_at <= now
         case _:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +20,7 @@ from penstock.log.media import put_back, take_out
 from penstock.log.postgres_connections import Connections
 from penstock.log.postgres_listener import Listener
 from penstock.log.postgres_schema import prepare
-from penstock.log.store import LEASE, VERSION, Batch, Claim, Input, RunPhase, RunRow, run_exists, unknown_run
+from penstock.log.store import LEASE, MAX_LEASES, VERSION, Batch, Claim, Input, RunPhase, RunRow, run_exists, unknown_run
 from penstock.run.events import Taken, encode
 
 POLL = 0.5
@@ -65,6 +66,7 @@ class PostgresStore:
         return False
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
+        deadline = time.monotonic() + self.lease
         head, tail = encode(Taken(0, owner)).decode().split("0", 1)
         rows = self._execute(
             statements.CLAIM, owner=owner, run_id=run_id, agents=None if agents is None else [*agents],
@@ -74,7 +76,7 @@ class PostgresStore:
             return None
         id, agent, epoch, seq, _ = rows[0]
         self._doorbell.ring([id])
-        return Claim(id, agent, epoch, seq)
+        return Claim(id, agent, epoch, seq, deadline)
 
     def claimable(self, *, agents: Sequence[str] | None = None, limit: int = 100) -> Sequence[str]:
         rows = self._execute(
@@ -144,7 +146,7 @@ class PostgresStore:
 
     def _execute(self, statement: str, **values: Any) -> _Rows:
         now = self._clock() if self._clock else None
-        settings = {"now": now, "lease": self.lease, "channel": self._channel}
+        settings = {"now": now, "lease": self.lease, "longest_lease": MAX_LEASES * self.lease, "channel": self._channel}
         return self._connections.execute(statement.replace("{schema}", self._schema), {**settings, **values})
 
 

@@ -40,7 +40,8 @@ SELECT id FROM changed
 # The first line is the condition of the index.
 _IS_CLAIMABLE = f"""
             (state IN ('ready', 'running') OR wake_at > 0)
-            AND CASE state WHEN 'ready' THEN true WHEN 'running' THEN lease_until < {NOW}
+            AND CASE state WHEN 'ready' THEN true
+                WHEN 'running' THEN lease_until NOT BETWEEN {NOW} AND {NOW} + %(longest_lease)s
                 WHEN 'waiting' THEN wake_at > 0 AND wake_at <= {NOW} ELSE false END
             AND version <= %(version)s AND (%(agents)s::text[] IS NULL OR agent = ANY (%(agents)s))
 """

@@ -21,6 +21,7 @@ from penstock.log.doorbell import Doorbell, wait_for_event
 from penstock.log.media import MEDIA_SIZE, put_back, take_out
 from penstock.log.store import (
     LEASE,
+    MAX_LEASES,
     VERSION,
     Batch,
     Claim,
@@ -117,8 +118,8 @@ class SQLiteStore:
             return False
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
-        now = self._clock()
-        where, values = _claimable(now, run_id, agents)
+        deadline, now = time.monotonic() + self.lease, self._clock()
+        where, values = _claimable(now, self.lease, run_id, agents)
         with self._writing(durable=True) as connection:
             picked = connection.execute(
                 f"SELECT id, agent, epoch, seq FROM runs WHERE {where} ORDER BY updated LIMIT 1",
@@ -127,7 +128,7 @@ class SQLiteStore:
             if picked is None:
                 return None
             id, agent, epoch, seq = picked
-            claim = Claim(id, agent, epoch + 1, seq + 1)
+            claim = Claim(id, agent, epoch + 1, seq + 1, deadline)
             connection.execute(
                 "UPDATE runs SET state = 'running', epoch = ?, owner = ?, lease_until = ?, seq = ?, updated = ?, "
                 "wake_at = 0 WHERE id = ?",
@@ -139,7 +140,7 @@ class SQLiteStore:
         return claim
 
     def claimable(self, *, agents: Sequence[str] | None = None, limit: int = 100) -> Sequence[str]:
-        where, values = _claimable(self._clock(), None, agents)
+        where, values = _claimable(self._clock(), self.lease, None, agents)
         with self._failing("read"):
             rows = self._connection.execute(
                 f"SELECT id FROM runs WHERE {where} ORDER BY updated LIMIT ?", [*values, limit]
@@ -353,13 +354,13 @@ class SQLiteStore:
         return 0
 
 
-def _claimable(now: float, run_id: str | None, agents: Sequence[str] | None) -> tuple[str, list[Any]]:
+def _claimable(now: float, lease: float, run_id: str | None, agents: Sequence[str] | None) -> tuple[str, list[Any]]:
     """The condition for a run that a worker may claim now, and its values."""
     where = (
-        "(state = 'ready' OR (state = 'running' AND lease_until < ?) "
+        "(state = 'ready' OR (state = 'running' AND lease_until NOT BETWEEN ? AND ?) "
         "OR (state = 'waiting' AND wake_at > 0 AND wake_at <= ?)) AND version <= ?"
     )
-    values: list[Any] = [now, now, VERSION]
+    values: list[Any] = [now, now + MAX_LEASES * lease, now, VERSION]
     if run_id is not None:
         where, values = f"{where} AND id = ?", [*values, run_id]
     if agents is not None:

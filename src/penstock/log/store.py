@@ -24,6 +24,9 @@ from penstock.errors import PenstockError, UsageError
 VERSION = 1
 """The version of the events in a log. A worker does not claim a run of a later version."""
 
+MAX_LEASES = 10
+"""A lease that ends later than this many leases from now was given by a clock that was set back since: it has ended."""
+
 LEASE = 15.0
 """How many seconds a worker owns a run after it last wrote to its log, unless the store is opened with another."""
 
@@ -86,13 +89,24 @@ class RunRow(Struct, frozen=True, kw_only=True):
     wake_at: float = 0.0
 
 
+def check_version(row: RunRow) -> None:
+    """Raise a `StoreError` if this version cannot continue a run."""
+    if row.version > VERSION:
+        raise StoreError(f"the run {row.id} was started by a later version of penstock: upgrade this one")
+
+
 class Claim(Struct, frozen=True):
-    """A run that a worker owns from now on; `seq` is the number of its last event, the `Taken` of this claim."""
+    """A run that a worker owns from now on; `seq` is the number of its last event, the `Taken` of this claim.
+
+    `deadline` is when the lease ends, by the monotonic clock, counted from before the store was asked: a process that
+    was frozen since then must not start anything.
+    """
 
     run_id: str
     agent: str
     epoch: int
     seq: int
+    deadline: float
 
 
 class Batch(Struct, frozen=True):

@@ -57,11 +57,11 @@ def take_up(
 
     def events() -> Iterator[LogEvent]:
         nonlocal seconds, taken, last, meta, seq
-        for number, at, event in read_log(store, claim.run_id):
+        for number, at, event in read_log(store, claim.run_id, last=claim.seq):
             if isinstance(event, RunStart):
                 meta = event.meta
             elif isinstance(event, Taken):
-                seconds, taken = seconds + (last - taken if taken else 0.0), at
+                seconds, taken = seconds + (max(0.0, last - taken) if taken else 0.0), at
             elif isinstance(event, ApprovalRequest) and event.expires is not None:
                 deadlines[event.call_id] = at + event.expires
             seq, last = number, at
@@ -75,7 +75,7 @@ def take_up(
     run.seconds_left = {
         call_id: max(deadline - taken, GRACE if call_id in answered else 0.0) for call_id, deadline in deadlines.items()
     }
-    return run, OwnedRun(store, claim, max(0.0, seconds), meta, inputs)
+    return run, OwnedRun(store, claim, seconds, meta, inputs)
 
 
 def _is_late(input: Input, deadlines: Mapping[str, float]) -> bool:

@@ -1,0 +1,206 @@
+"""Owners of runs: leases, clocks that jump, workers with one name, time limits, and agents that have changed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.agent.agent import Agent
+from penstock.agent.agent_run import AgentRun
+from penstock.log import points
+from penstock.log.store import MAX_LEASES, Batch, Claim, LostRunError, RunRow, Store
+from penstock.log.take_up import read_log, take_up
+from penstock.model.model import Model
+from penstock.run.events import ToolEnd
+from penstock.run.limits import Limits
+from penstock.runs.runs import Runs
+from penstock.testing import Crashed, Reply, Scripted, call, crash_at
+from penstock.tools.tool import tool
+from tests.log_stores import Clock, Desk
+
+SOON = 30.0
+
+
+def test_two_workers_with_one_name_do_not_share_a_run(store: Store) -> None:
+    desk = Desk(store)
+    other = Runs(store, {"desk": desk.agent})
+    other._owner = desk.runs._owner
+    run_id = desk.runs.start("desk", "Send it.")
+    states: list[str] = []
+    threads = [
+        threading.Thread(target=lambda runs=runs: states.append(runs.drive(run_id).state))
+        for runs in (desk.runs, other, desk.runs, other)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SOON)
+    assert states == ["over"] * 4
+    assert desk.sent == ["sent"]
+    assert desk.log(run_id).count("taken") == 1
+
+
+def test_driving_a_run_that_is_over_changes_nothing(store: Store) -> None:
+    desk = Desk(store)
+    run_id = desk.runs.start("desk", "Send it.")
+    assert desk.runs.drive(run_id).state == "over"
+    before = desk.log(run_id)
+    assert desk.runs.drive(run_id).state == "over"
+    assert desk.log(run_id) == before
+
+
+def test_a_reader_may_join_at_every_event(store: Store) -> None:
+    desk = Desk(store)
+    run_id = desk.runs.start("desk", "Send it.")
+    desk.runs.drive(run_id)
+    events = list(desk.runs.follow(run_id))
+    for after in range(len(events)):
+        assert list(desk.runs.follow(run_id, after)) == events[after:]
+
+
+def test_a_lease_of_a_clock_that_was_set_back_ends(store: Store, clock: Clock) -> None:
+    store.create(RunRow(id="r", agent="desk"), b"start")
+    clock.now += 86_400.0
+    assert store.claim("dead") is not None
+    clock.now -= 86_400.0
+    assert store.claim("next") is not None  # and not only in a day
+    clock.now -= (MAX_LEASES - 2) * store.lease  # a smaller step only makes the lease longer
+    assert store.claim("other") is None
+
+
+def test_a_clock_that_is_set_forward_starts_no_tool_twice(store: Store, clock: Clock) -> None:
+    desk = Desk(store)
+    claims: list[Claim | None] = []
+
+    def jump(point: points.Point, details: Iterable[str], writer: Any) -> None:
+        if point == "before_tool_start" and not claims:
+            clock.now += 86_400.0
+            claims.append(store.claim("other", run_id="r"))
+
+    points.hook = jump
+    try:
+        with pytest.raises(LostRunError), desk.agent.stream("Send it.", log=store, run_id="r") as run:
+            list(run)
+    finally:
+        points.hook = None
+    assert claims[0] is not None
+    clock.now += store.lease + 1
+    assert desk.runs.drive("r").state == "over"
+    assert len(desk.sent) <= 1
+
+
+def test_the_lease_of_a_claim_begins_before_the_store_is_asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[float] = []
+
+    def slow() -> float:
+        times.append(time.monotonic())
+        return 1000.0
+
+    monkeypatch.setattr(store, "_clock", slow)
+    store.create(RunRow(id="r", agent="desk"), b"start")
+    times.clear()
+    claim = store.claim("one")
+    assert claim is not None
+    assert claim.deadline <= times[0] + store.lease
+
+
+def test_a_worker_that_was_frozen_after_its_claim_starts_nothing(store: Store, clock: Clock) -> None:
+    ran: list[str] = []
+
+    @tool(idempotent=True)
+    def put() -> str:
+        """Put."""
+        ran.append("put")
+        return "put"
+
+    agent = Agent(Model("openai:gpt-5", via=Scripted([Reply(call("put"))])), tools=[put], name="desk")
+    runs = Runs(store, {"desk": agent})
+    run_id = runs.start("desk", "Put it.")
+    with crash_at("after_append", "tool_start"), pytest.raises(Crashed):
+        runs.drive(run_id)
+    clock.now += store.lease + 1
+    claim = store.claim("frozen")
+    assert claim is not None
+    frozen = msgspec.structs.replace(claim, deadline=time.monotonic())
+    run, owned = take_up(store, frozen, agent.config.policies)
+    with pytest.raises(LostRunError, match="may have taken over"), AgentRun(agent.config, run, None, owned) as running:
+        list(running)
+    assert ran == []
+
+
+def test_a_run_is_rebuilt_up_to_its_claim(store: Store, clock: Clock) -> None:
+    desk = Desk(store)
+    desk.runs.start("desk", "Send it.", run_id="r")
+    claim = store.claim("frozen")
+    assert claim is not None
+    clock.now += store.lease + 1
+    desk.runs.drive("r")
+    run, _ = take_up(store, claim, desk.agent.config.policies)
+    assert run.phase == "new"
+
+
+def test_the_time_limit_of_a_run_counts_all_its_owners(store: Store, clock: Clock) -> None:
+    desk = Desk(store, limits=Limits(seconds=5))
+    desk.runs.start("desk", "Send it.", run_id="r")
+    for seconds in (2.0, 2.5, -3600.0):  # a clock that is set back does not give time back
+        claim = store.claim("one")
+        assert claim is not None
+        clock.now += seconds
+        assert store.append([Batch("r", claim.epoch, claim.seq, [b'{"type":"waiting"}'], "ready")], durable=True)
+    claim = store.claim("last")
+    assert claim is not None
+    _, owned = take_up(store, claim, desk.agent.config.policies)
+    assert owned.seconds == pytest.approx(4.5)
+
+
+# -- agents that have changed ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["before_append:tool_start", "before_tool_start", "after_tool_end", "waiting"])
+def test_tools_that_were_renamed_since_do_not_start(moment: str, store: Store, clock: Clock) -> None:
+    ran: list[str] = []
+
+    def agent(suffix: str) -> Agent[Any]:
+        def run(name: str) -> Callable[[], str]:
+            def function() -> str:
+                ran.append(name)
+                return "done"
+
+            function.__name__ = name + suffix
+            return function
+
+        tools = [
+            tool(run("pay"), approval=True), tool(run("put"), idempotent=True), tool(run("send")),
+            tool(run("ask"), deferred=True),
+        ]  # fmt: skip
+
+        def answer(request: Any) -> Reply | str:
+            names = ("pay", "put", "send", "ask")
+            return "Done." if request.results else Reply(*(call(name, id=name) for name in names))
+
+        return Agent(Model("openai:gpt-5", via=Scripted(answer)), tools=tools)
+
+    runs = Runs(store, {"desk": agent("")})
+    runs.start("desk", "Go.", run_id="r")
+    if moment == "waiting":
+        assert runs.drive("r").state == "waiting"
+    else:
+        point, _, detail = moment.partition(":")
+        with crash_at(point, detail), pytest.raises(Crashed):  # type: ignore[arg-type]
+            runs.drive("r")
+        clock.now += store.lease + 1
+    ran.clear()
+    renamed = Runs(store, {"desk": agent("_v2")})
+    renamed.drive("r")
+    renamed.decide("r", "pay", True)
+    renamed.provide("r", "ask", "yes")
+    assert renamed.drive("r").state == "over"
+    assert ran == []
+    ends = {event.name: event.result.text for _, _, event in read_log(store, "r") if isinstance(event, ToolEnd)}
+    assert set(ends) == {"pay", "put", "send", "ask"}
+    assert ends["pay"].startswith("There is no tool called 'pay'")
