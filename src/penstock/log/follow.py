@@ -53,7 +53,12 @@ def _page(store: Store, run_id: str, after: int) -> list[tuple[int, LogEvent]]:
         raise unknown_run(run_id)
     if row.seq <= after:
         return []
-    events = [(number, event) for number, _, event in islice(read_log(store, run_id, after), PAGE)]
+    events: list[tuple[int, LogEvent]] = []
+    try:
+        events.extend((number, event) for number, _, event in islice(read_log(store, run_id, after), PAGE))
+    except StoreError:
+        if not events:  # else those before it are read first
+            raise
     if not events:
         raise StoreError(f"the log of the run {run_id} has no event {after + 1}: it was damaged")
     return events

@@ -6,14 +6,14 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.events import Fault
 from penstock.log.bodies import body_of
-from penstock.log.store import OwnedRun, RunRow, Store, UnknownRunError, unknown_run
+from penstock.log.store import OwnedRun, RunRow, Store, StoreError, UnknownRunError, check_version, unknown_run
 from penstock.log.take_up import read_log, take_up
 from penstock.run.commands import Emit
 from penstock.run.events import Done, LogEvent, RunStart, StreamEvent, Taken, Waiting
@@ -93,33 +93,45 @@ class Follower:
 
     def open(self) -> None:
         """Start the run, or find it; claim it if nobody owns it."""
-        self.store.create(self._start.row, body_of(self._start.start))
+        if not self.store.create(self._start.row, body_of(self._start.start)):
+            check_version(self._row())
         if not self._claim():
             self._catch_up()
 
     def next_events(self) -> list[StreamEvent]:
         """The next events for the reader; none if there are none at the moment."""
-        last = self.owned.claim.seq if self.owned else None
         events: list[StreamEvent] = []
+        try:
+            events.extend(self._read())
+        except StoreError:
+            if not events:  # else those before it are read first
+                raise
+        if not events and self.has_more:
+            events = self._wait_or_claim()
+        return events
+
+    def _read(self) -> Iterator[StreamEvent]:
+        last = self.owned.claim.seq if self.owned else None
         for seq, _, event in read_log(self.store, self.run_id, self.seq, last):
             self.seq = seq
             self._fold(seq, event)
             if isinstance(event, Done):
                 self.done = event = replace(event, messages=self.run.done(event.reason, event.why).messages)
             if not isinstance(event, RunStart | Taken | Waiting):
-                events.append(event)
-        if not events and self.has_more:
-            events = self._wait_or_claim()
-        return events
+                yield event
 
     def wait(self) -> None:
         """Wait for more events in the log, a moment: then the run may have no owner any more."""
         self.store.wait(self.run_id, self.seq, MAX_WAIT)
 
-    def _wait_or_claim(self) -> list[StreamEvent]:
+    def _row(self) -> RunRow:
         row = self.store.find(self.run_id)
         if row is None:
             raise UnknownRunError(f"the run {self.run_id!r} was deleted")
+        return row
+
+    def _wait_or_claim(self) -> list[StreamEvent]:
+        row = self._row()
         if row.state == "waiting" and row.seq == self.seq and self._settings.pauses and self.run.is_waiting:
             [pause] = self.run.pause()
             assert isinstance(pause, Emit)

@@ -23,7 +23,7 @@ from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
 from penstock.log.patience import apatiently
-from penstock.log.store import Claim, LostRunError, RunPhase, RunRow, Store, StoreError, unknown_run
+from penstock.log.store import Claim, LostRunError, RunPhase, RunRow, Store, StoreError, check_version, unknown_run
 from penstock.log.take_up import take_up
 from penstock.run.events import LogEvent, RunStart
 
@@ -126,7 +126,9 @@ class Runs:
         While another process owns the run, this waits, and takes the run over when its owner dies. So a job engine
         may call it at any time, more than once, in several processes.
         """
-        self._agent((await apatiently(lambda: self.find(run_id))).agent)
+        row = await apatiently(lambda: self.find(run_id))
+        self._agent(row.agent)
+        check_version(row)
         while True:
             claim = await apatiently(lambda: self._store.claim(self._owner, run_id=run_id))
             if claim is not None:
