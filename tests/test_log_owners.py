@@ -13,10 +13,13 @@ import pytest
 from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AgentRun
 from penstock.log import points
-from penstock.log.store import MAX_LEASES, Batch, Claim, LostRunError, RunRow, Store
+from penstock.log.in_memory import MemoryStore
+from penstock.log.postgres import PostgresStore
+from penstock.log.sqlite import SQLiteStore
+from penstock.log.store import MAX_LEASES, Batch, Claim, LostRunError, RunRow, Store, StoreError
 from penstock.log.take_up import read_log, take_up
 from penstock.model.model import Model
-from penstock.run.events import ToolEnd
+from penstock.run.events import Done, ToolEnd
 from penstock.run.limits import Limits
 from penstock.runs.runs import Runs
 from penstock.testing import Crashed, Reply, Scripted, call, crash_at
@@ -204,3 +207,91 @@ def test_tools_that_were_renamed_since_do_not_start(moment: str, store: Store, c
     ends = {event.name: event.result.text for _, _, event in read_log(store, "r") if isinstance(event, ToolEnd)}
     assert set(ends) == {"pay", "put", "send", "ask"}
     assert ends["pay"].startswith("There is no tool called 'pay'")
+
+
+# -- inputs and crashes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", ["before_append", "after_append"])
+def test_a_cancel_that_was_accepted_outlives_the_worker_that_took_it(point: Any, store: Store, clock: Clock) -> None:
+    desk = Desk(store)
+    desk.runs.start("desk", "Send it.", run_id="r")
+    desk.runs.cancel("r", "changed my mind")
+    with crash_at(point, "done"), pytest.raises(Crashed):
+        desk.runs.drive("r")
+    clock.now += store.lease + 1
+    assert desk.runs.drive("r").state == "over"
+    assert not desk.runs.cancel("r")
+    done = [event for _, _, event in read_log(store, "r") if isinstance(event, Done)]
+    assert [(end.reason, end.why) for end in done] == [("cancelled", "changed my mind")]
+    assert desk.sent == []
+
+
+@pytest.mark.parametrize("point", ["before_append", "after_append"])
+def test_a_decision_that_was_accepted_outlives_the_worker_that_took_it(point: Any, store: Store, clock: Clock) -> None:
+    ran: list[str] = []
+
+    @tool(approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        ran.append(f"{amount}")
+        return "paid"
+
+    def answer(request: Any) -> Reply | str:
+        return "Paid." if request.results else Reply(call("pay", {"amount": 500}, id="c"))
+
+    runs = Runs(store, {"desk": Agent(Model("openai:gpt-5", via=Scripted(answer)), tools=[pay])})
+    runs.start("desk", "Pay.", run_id="r")
+    assert runs.drive("r").state == "waiting"
+    assert runs.decide("r", "c", True, {"amount": 5})
+    with crash_at(point, "decision"), pytest.raises(Crashed):
+        runs.drive("r")
+    clock.now += store.lease + 1
+    assert not runs.decide("r", "c", False)
+    assert runs.drive("r").state == "over"
+    types = [event.type for _, _, event in read_log(store, "r")]
+    assert types.count("decision") == types.count("tool_end") == 1
+    assert ran in (["5"], [])  # none if the log had its start in the unit of the decision, and the worker died then
+
+
+def test_a_run_that_ends_its_workers_is_ended(store: Store, clock: Clock) -> None:
+    @tool(read_only=True)
+    def crash() -> str:
+        """Crash."""
+        return "never"
+
+    agent = Agent(Model("openai:gpt-5", via=Scripted(lambda request: Reply(call("crash")))), tools=[crash],
+                  limits=Limits(takeovers=2))  # fmt: skip
+    runs = Runs(store, {"desk": agent})
+    runs.start("desk", "Crash.", run_id="r")
+    crashes = 0
+    for _ in range(10):
+        with crash_at("after_tool_start"):
+            try:
+                runs.drive("r")
+                break
+            except Crashed:
+                crashes += 1
+        clock.now += store.lease + 1
+    assert crashes == 3
+    [done] = [event for _, _, event in read_log(store, "r") if isinstance(event, Done)]
+    assert (done.reason, done.why.split()[0]) == ("error", "3")
+
+
+def test_an_append_that_fails_leaves_nothing(store: Store) -> None:
+    if isinstance(store, MemoryStore):
+        pytest.skip("an append to memory does not fail half-way")
+    for run_id in ("a", "b"):
+        store.create(RunRow(id=run_id, agent="desk"), b"start")
+        assert store.claim("one", run_id=run_id) is not None
+    if isinstance(store, SQLiteStore):  # use a number that the append needs
+        store._connection.execute("INSERT INTO events VALUES ('b', 4, 0, x'')")
+    else:
+        assert isinstance(store, PostgresStore)
+        store._execute("INSERT INTO {schema}.events VALUES ('b', 4, 0, '')")
+    units = [Batch("a", 1, 2, [b"1", b"2"]), Batch("b", 1, 2, [b"1", b"2", b"3"])]
+    with pytest.raises(StoreError):
+        store.append(units, durable=True)
+    assert [seq for seq, _, _ in store.read("a")] == [1, 2]
+    assert [seq for seq, _, _ in store.read("b")] == [1, 2, 4]
+    assert [row.seq for row in store.list()] == [2, 2]

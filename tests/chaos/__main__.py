@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import time
 from itertools import cycle, product
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--mode", choices=MODES)
     parser.add_argument("--seed", type=int)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no process is left
     try:
         with server("chaos") as url:
             sys.exit(chaos(url, options))
@@ -47,21 +49,29 @@ def chaos(url: str, options: argparse.Namespace) -> bool:
         (store, how, mode): Trial(url if store == "postgres" else "", how, mode)
         for store, how, mode in product(stores, hows, modes)
     }
+    try:
+        play(trials, options)
+    except KeyboardInterrupt:
+        pass  # the table has what was seen until then
+    sys.stdout.write(f"{HEADER}\n")
+    sys.stdout.writelines(f"{trial.verdict.row(' '.join(names))}\n" for names, trial in trials.items())
+    return any(trial.verdict.problems for trial in trials.values())
+
+
+def play(trials: dict[tuple[str, How, Mode], Trial], options: argparse.Namespace) -> None:
+    """Play a round of each trial in turn, until the time is over."""
     end = time.monotonic() + options.seconds
     seed = random.randrange(2**32) if options.seed is None else options.seed
     for (store, how, mode), trial in cycle(trials.items()):
         count = len(trial.verdict.problems)
-        points = points_for(store, how, mode)
-        picked = random.Random(seed).sample(points, 3)
-        trial.play(hits=random.Random(seed).randrange(1, 6), seed=seed, points=picked)
+        chance = random.Random(seed)
+        trial.play(hits=chance.randrange(1, 6), seed=seed, points=chance.sample(points_for(store, how, mode), 3))
         for problem in trial.verdict.problems[count:]:
             sys.stdout.write(f"--only {store} --how {how} --mode {mode} --seed {seed}: {problem}\n")
+        sys.stdout.flush()
         seed += 1
         if time.monotonic() > end or options.seed is not None:
-            break
-    sys.stdout.write(f"{HEADER}\n")
-    sys.stdout.writelines(f"{trial.verdict.row(' '.join(names))}\n" for names, trial in trials.items())
-    return any(trial.verdict.problems for trial in trials.values())
+            return
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from penstock.log import points
 from penstock.log.bodies import body_of
 from penstock.log.flusher import Flusher, RunWriter
 from penstock.log.follow import follow
+from penstock.log.patience import patiently
 from penstock.log.store import Batch, LostRunError, Store, StoreError
 from penstock.run.events import ApprovalRequest, Done, LogEvent
 from penstock.runs.runs import Runs
@@ -102,7 +104,7 @@ def read_logs(setup: Setup, run_ids: Sequence[str], seed: int) -> None:
                 last = number
                 ledger.add(Note("read", run_id, digest(event), seq=number))
                 if isinstance(event, ApprovalRequest):
-                    Runs(store, {}).decide(run_id, event.call_id, True)
+                    patiently(partial(Runs(store, {}).decide, run_id, event.call_id, True))  # a writer may be frozen
                 if isinstance(event, Done):
                     store.close()
                     return

@@ -102,6 +102,7 @@ class Round:
             reader.join(SECONDS)
             if reader.is_alive():
                 self._played.problems.append("the reader has not got everything")
+            self._bury()  # the last run may have ended one
         finally:
             for worker in self._workers:
                 worker.process.kill()
@@ -134,17 +135,21 @@ class Round:
 
     def _staff(self) -> None:
         """Start a process for each that died or is frozen."""
-        for worker in [worker for worker in self._workers if not worker.process.is_alive()]:
-            self._workers.remove(worker)
-            if worker.point and self._how == "kill" and worker.process.exitcode == -signal.SIGKILL:
-                self._played.hits.append(Hit(worker.pid, time.time(), worker.point))
+        self._bury()
         while sum(not worker.is_frozen for worker in self._workers) < WORKERS:
-            point = self._points.popleft() if self._points else ""
+            point = self._points.popleft() if self._points and not self._hits_left else ""
             self._played.planned += [point] if point else []
             plan = Plan(point, signal.SIGKILL if self._how == "kill" else signal.SIGSTOP) if point else None
             more = [self._played.run_ids] if self._mode == "inline" else []
             process = self._start(drive_inline if more else work, self._setup, plan, *more)
             self._workers.append(_Worker(process, point))
+
+    def _bury(self) -> None:
+        """Forget the processes that died, some of them at a point."""
+        for worker in [worker for worker in self._workers if not worker.process.is_alive()]:
+            self._workers.remove(worker)
+            if worker.point and self._how == "kill" and worker.process.exitcode == -signal.SIGKILL:
+                self._played.hits.append(Hit(worker.pid, time.time(), worker.point))
 
     def _look(self) -> list[Note]:
         """Read the ledger. Processes may have frozen themselves."""
@@ -174,6 +179,7 @@ class Round:
         self._plan_hit()
         if self._how == "kill":
             self._played.hits.append(Hit(victim.pid, time.time()))
+            victim.point = ""  # it has not come to it
             os.kill(victim.pid, signal.SIGKILL)
             victim.process.join()
         else:
@@ -188,7 +194,7 @@ class Round:
     def _wake(self) -> None:
         """Let frozen processes continue whose runs were taken over."""
         for worker in self._workers:
-            if not worker.is_frozen:
+            if not worker.is_frozen or time.monotonic() < worker.frozen_at + self._setup.lease:
                 continue
             rows = [self._store.find(row.id) for row in worker.owned]
             pairs = zip(rows, worker.owned, strict=True)
@@ -196,7 +202,7 @@ class Round:
             if not is_over and self._is_locked():
                 self._played.frozen_inside_a_write += 1
                 is_over = True
-            if is_over and time.monotonic() > worker.frozen_at + self._setup.lease:
+            if is_over:
                 worker.is_frozen = False
                 os.kill(worker.pid, signal.SIGCONT)
 

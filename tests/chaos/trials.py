@@ -30,12 +30,12 @@ class Trial:
         self._mutation = mutation
 
     def play(self, *, hits: int, seed: int, points: Iterable[str] = ()) -> Verdict:
-        """Play one round, or as many as it takes to reach all points."""
+        """Play one round; without hits from outside, as many as it takes to reach all points."""
         left = deque(points)
         for number in range(MAX_ROUNDS):
             verdict = self._play_round(hits, seed * MAX_ROUNDS + number, left)
             self.verdict.add(verdict)
-            if not left or verdict.problems:
+            if not left or verdict.problems or hits:
                 break
         else:
             self.verdict.problems.append(f"these points were not reached in {MAX_ROUNDS} rounds: {[*left]}")

@@ -27,6 +27,7 @@ class Verdict(Struct):
     runs: int = 0
     hits: int = 0
     takeovers: int = 0
+    spurious: int = 0  # takeovers from a process that was not hit, which a busy machine causes
     starts: int = 0  # of tools that must not run twice
     again: int = 0  # starts of idempotent tools with a key that was used before
     reads: int = 0
@@ -44,14 +45,15 @@ class Verdict(Struct):
         twice = sum("twice" in problem for problem in self.problems)
         times = f"{min(self.seconds):.2f}-{max(self.seconds):.2f}, {median(self.seconds):.2f}" if self.seconds else "-"
         return (
-            f"| {title:22} | {self.runs:5} | {self.hits:5} | {self.takeovers:5} | {twice:3} of {self.starts:6} "
+            f"| {title:22} | {self.runs:5} | {self.hits:5} | {self.takeovers:5} | {self.spurious:5} "
+            f"| {twice:3} of {self.starts:6} "
             f"| {self.again:5} | {self.reads:7} | {self.inside_a_write:4} | {times:20} | {len(self.problems):4} |"
         )
 
 
 HEADER = (
-    "| trial                  |  runs |  hits | taken | twice of starts | again | read    | lock | hit to taken, "
-    "median | wrong |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    "| trial                  |  runs |  hits | taken | spur. | twice of starts | again | read    | lock "
+    "| hit to taken, median | wrong |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
 
 
@@ -95,7 +97,9 @@ def judge(played: Played, store: Store) -> Verdict:
         keys = Counter(note.key for note in run.noted("start") if note.name == "put")
         verdict.again += keys.total() - len(keys)
         verdict.reads += len(run.noted("read"))
-        verdict.seconds += _takeovers(run, played)
+        seconds = list(_takeovers(run, played))
+        verdict.seconds += [waited for waited in seconds if waited is not None]
+        verdict.spurious += seconds.count(None)
         checks = (_ended, _effects, _pairs, _owners, _appends, _read, _shown)
         verdict.problems += [f"{run_id}: {problem}" for check_one in checks for problem in check_one(run)]
     return verdict
@@ -170,10 +174,10 @@ def _shown(run: _Run) -> Iterator[str]:
             yield f"the reader {reader} was shown what the log does not have"
 
 
-def _takeovers(run: _Run, played: Played) -> Iterator[float]:
-    """How long after a hit each run of the process was taken over."""
+def _takeovers(run: _Run, played: Played) -> Iterator[float | None]:
+    """How long after the hit on its owner a run was taken over; None if the owner was not hit."""
     for (since, before), (at, taken) in pairwise(run.owners):
         pid = int(before.owner.split(":")[1])
         hit = next((hit for hit in played.hits if hit.pid == pid and since <= hit.at < at), None)
-        if hit is not None and taken.epoch not in run.waited:
-            yield at - hit.at
+        if taken.epoch not in run.waited:
+            yield None if hit is None else at - hit.at

@@ -20,7 +20,18 @@ from penstock.log.media import put_back, take_out
 from penstock.log.postgres_connections import Connections
 from penstock.log.postgres_listener import Listener
 from penstock.log.postgres_schema import prepare
-from penstock.log.store import LEASE, MAX_LEASES, VERSION, Batch, Claim, Input, RunPhase, RunRow, run_exists, unknown_run
+from penstock.log.store import (
+    LEASE,
+    MAX_LEASES,
+    VERSION,
+    Batch,
+    Claim,
+    Input,
+    RunPhase,
+    RunRow,
+    run_exists,
+    unknown_run,
+)
 from penstock.run.events import Taken, encode
 
 POLL = 0.5
