@@ -37,7 +37,7 @@ from penstock.events import (
 from penstock.wires import find_response_encoder
 from penstock.wires.shared.facts import LossName
 from penstock.wires.shared.response_encoder import unfinished
-from penstock.wires.shared.response_errors import changed_call, incomplete, seeming_call, withdrawn
+from penstock.wires.shared.response_errors import changed_call, incomplete, malformed_call, seeming_call, withdrawn
 from penstock.wires.shared.response_head import ResponseHead
 
 Events = list[StreamChunk]
@@ -105,14 +105,12 @@ def records(events: Iterable[StreamChunk]) -> list[Record]:
 
 
 def across_wires(events: Iterable[StreamChunk]) -> Events:
-    """The events without what is of use only on its own wire: vendor state, work for the client, names of faults."""
+    """The events without what is of use only on its own wire: vendor state, and work for the client."""
 
     def portable(event: StreamChunk) -> StreamChunk | None:
         match event:
             case Opaque():
                 return None
-            case ToolCallInvalid():
-                return msgspec.structs.replace(event, why="cut")
             case Finish() if event.client_work:
                 return unfinished(event)
             case _:
@@ -354,6 +352,68 @@ def held_custom_calls(events: Events) -> Events:
     return [event for event in events if not isinstance(event, pieces) or event.block not in blocks]
 
 
+def _content_filters(event: StreamChunk) -> StreamChunk:
+    is_filtered = isinstance(event, Finish) and event.reason == "content_filter"
+    return msgspec.structs.replace(event, reason="other") if is_filtered else event
+
+
+def _without(count: str) -> Rule:
+    return _each(lambda event: msgspec.structs.replace(event, **{count: 0}) if isinstance(event, Usage) else event)
+
+
+def cut_calls(events: Events) -> Events:
+    """Cut calls are left out; at a normal end that is an error."""
+    cut = [event for event in events if isinstance(event, ToolCallInvalid) and event.why == "cut"]
+    blocks = {call.block for call in cut}
+
+    def find(event: StreamChunk) -> Error | None:
+        is_normal = isinstance(event, Finish) and event.reason not in ("error", "cut", "length", "content_filter")
+        return seeming_call(cut[0].name) if is_normal and cut else None
+
+    return [event for event in _insert_error(events, find) if getattr(event, "block", None) not in blocks]
+
+
+def invalid_calls(events: Events) -> Events:
+    """Invalid calls end the response."""
+
+    def find(event: StreamChunk) -> Error | None:
+        if isinstance(event, ToolCallInvalid) and event.why not in ("cut", "withdrawn"):
+            return malformed_call(event)
+        return None
+
+    return _insert_error(events, find)
+
+
+def call_pieces(events: Events) -> Events:
+    """Of a call that is not whole nothing is written."""
+    pieces = (ToolCallStart, ToolCallDelta, ToolCallClosed)
+    kept = [event for event in events if not isinstance(event, pieces)]
+    calls = {event.block for event in events if isinstance(event, ToolCallStart | ToolCall)}
+    whole = {event.block for event in kept if isinstance(event, ToolCall | ToolCallInvalid)}
+    states = [event for event in kept if isinstance(event, Opaque) and event.block in calls]
+    rest = [event for event in kept if not isinstance(event, Opaque) or event.block not in calls]
+    return [*rest, *(state for state in states if state.block in whole)]
+
+
+def _line_breaks(event: StreamChunk) -> StreamChunk:
+    if not isinstance(event, ToolCall):
+        return event
+    raw = event.arguments_raw.replace("\r", " ").replace("\n", " ").strip()
+    return msgspec.structs.replace(event, arguments_raw=raw)
+
+
+def text_signatures(events: Events) -> Events:
+    """The signature of a text is a block of its own."""
+    texts = {event.block for event in events if isinstance(event, Text)}
+    number = count(2_000_000)
+    return [
+        msgspec.structs.replace(event, block=next(number))
+        if isinstance(event, Opaque) and event.block in texts
+        else event
+        for event in events
+    ]
+
+
 def block_borders(events: Events) -> Events:
     """Gives texts of one kind in a row the block of the first."""
     first: dict[int, int] = {}
@@ -364,7 +424,7 @@ def block_borders(events: Events) -> Events:
             if kind == event.type and block != event.block and event.block not in first:
                 first[event.block] = first.get(block, block)
             last[event.choice] = event.type, event.block
-        elif isinstance(event, ToolCallStart):
+        elif isinstance(event, ToolCallStart | ToolCall):
             last[event.choice] = event.type, event.block
     return [
         msgspec.structs.replace(event, block=first.get(event.block, event.block))
@@ -384,12 +444,21 @@ BEFORE: dict[LossName, Rule] = {
     "changed_arguments": changed_arguments,
     "changed_names": changed_names,
     "seeming_calls": seeming_calls,
+    "cut_calls": cut_calls,
+    "invalid_calls": invalid_calls,
+    "call_pieces": call_pieces,
+    "text_signatures": text_signatures,
     "failed_choices": failed_choices,
     "late_ids": late_ids,
 }
 """What becomes of events when they are written, by what the wire cannot express."""
 AFTER: dict[LossName, Rule] = {
+    "line_breaks": _each(_line_breaks),
     "block_borders": block_borders,
+    "content_filters": _each(_content_filters),
+    "cache_counts": _without("cached_tokens"),
+    "cache_write_counts": _without("cache_write_tokens"),
+    "reasoning_counts": _without("reasoning_tokens"),
     "custom_calls": _each(_custom_calls),
     "calls_before_errors": calls_before_errors,
     "item_ids": _each(_item_ids),
@@ -413,3 +482,8 @@ def compared(events: Events, losses: Iterable[LossName]) -> list[Record]:
     for name, rule in AFTER.items():
         events = rule(events) if name in listed else events
     return records(events)
+
+
+def without_faults(written: list[Record]) -> list[Record]:
+    """The records without the names of faults: on another wire, the same text may be judged in another way."""
+    return [(*record[:5], *record[6:]) if record[0] == "invalid call" else record for record in written]

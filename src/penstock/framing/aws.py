@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -140,3 +140,18 @@ def looks_like_aws(data: bytes) -> bool:
     if len(data) < PRELUDE.size:
         return False
     return zlib.crc32(data[:8]) == int.from_bytes(data[8:12], "big")
+
+
+def encode_headers(headers: Mapping[str, str]) -> bytes:
+    """The headers of a frame, all of the type text."""
+    return b"".join(
+        b"%c%b\x07%b%b" % (len(name), name.encode(), len(value.encode()).to_bytes(2, "big"), value.encode())
+        for name, value in headers.items()
+    )
+
+
+def encode_frame(headers: bytes, payload: bytes) -> bytes:
+    """A frame with headers that `encode_headers` wrote."""
+    lengths = struct.pack(">II", _OVERHEAD + len(headers) + len(payload), len(headers))
+    message = b"%b%b%b%b" % (lengths, zlib.crc32(lengths).to_bytes(4, "big"), headers, payload)
+    return message + zlib.crc32(message).to_bytes(4, "big")

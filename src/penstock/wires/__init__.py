@@ -30,11 +30,16 @@ WIRES = {
 """The wires by name, and the class in the `decode_response` of each."""
 
 RESPONSE_ENCODERS = {
-    "anthropic": ("anthropic", "AnthropicEncoder"),
-    "openai-chat": ("openai-chat", "OpenAIChatEncoder"),
-    "openai-responses": ("openai-responses", "OpenAIResponsesEncoder"),
+    "anthropic": ("anthropic", "encode_response", "AnthropicEncoder"),
+    "bedrock": ("bedrock", "encode_response", "BedrockEncoder"),
+    "cohere": ("cohere", "encode_response", "CohereEncoder"),
+    "gemini": ("gemini", "encode_response", "GeminiEncoder"),
+    "mistral": ("openai-chat", "encode_mistral", "MistralEncoder"),
+    "ollama": ("ollama", "encode_response", "OllamaEncoder"),
+    "openai-chat": ("openai-chat", "encode_response", "OpenAIChatEncoder"),
+    "openai-responses": ("openai-responses", "encode_response", "OpenAIResponsesEncoder"),
 }
-"""The protocols in which responses are written: the wire of each, and the class in its `encode_response`."""
+"""The protocols in which responses are written: the wire of each, its module and its class."""
 
 READING_ORDER = ("gemini", "bedrock", "openai-responses", "cohere", "anthropic", "ollama", "openai-chat")
 """The order in which wires are asked whether a message of a history is theirs, the most general wire last."""
@@ -68,8 +73,8 @@ def find_response_encoder(protocol: str) -> type[ResponseEncoder]:
     """The class that encodes responses of a protocol."""
     if protocol not in RESPONSE_ENCODERS:
         raise UnknownWireError(protocol, RESPONSE_ENCODERS)
-    wire, name = RESPONSE_ENCODERS[protocol]
-    encoder: type[ResponseEncoder] = getattr(_module(wire, "encode_response"), name)
+    wire, module, name = RESPONSE_ENCODERS[protocol]
+    encoder: type[ResponseEncoder] = getattr(_module(wire, module), name)
     return encoder
 
 

@@ -21,6 +21,7 @@ from penstock.events import (
     Usage,
 )
 from penstock.turn import Turn
+from penstock.wires.anthropic.facts import FACTS
 from penstock.wires.shared.claude import PAUSES
 from penstock.wires.shared.json_writing import named_sse, quote, raw_json, split_around
 from penstock.wires.shared.response_encoder import ResponseEncoder
@@ -38,7 +39,8 @@ _KEPT = {"stop_sequence", "model_context_window_exceeded"}
 class AnthropicEncoder(ResponseEncoder):
     """The encoder of Messages. A refusal is written as text."""
 
-    wire = "anthropic"
+    wire = FACTS.wire
+    losses = FACTS.losses
     waits_for_call_state = True
     FINISH: ClassVar = {
         "stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal",

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from penstock.wires.shared.facts import WORD, HostedTool, IdRules, StateFacts, WireFacts
+from penstock.wires.shared.facts import (
+    CHANGED_ARGUMENTS,
+    CHANGED_NAMES,
+    CHOICES,
+    CUSTOM_CALLS,
+    FINISH_MESSAGES,
+    LATE_IDS,
+    REASONING_COUNTS,
+    REFUSALS,
+    SEEMING_CALLS,
+    WORD,
+    HostedTool,
+    IdRules,
+    StateFacts,
+    WireFacts,
+)
 from penstock.wires.shared.token_counts import UsageTable
 
 FACTS = WireFacts(
@@ -16,6 +31,17 @@ FACTS = WireFacts(
     hosted_tools=(HostedTool(calls=("toolUse",), results="toolResult", call_id="toolUseId", result_id="toolUseId"),),
     system_field="system",
     takes_blank=False,
+    losses=(
+        CHANGED_ARGUMENTS,
+        CHANGED_NAMES,
+        CHOICES,
+        CUSTOM_CALLS,
+        FINISH_MESSAGES,
+        LATE_IDS,
+        REASONING_COUNTS,
+        REFUSALS,
+        SEEMING_CALLS,
+    ),
 )
 
 USAGE = UsageTable(

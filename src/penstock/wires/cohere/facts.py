@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from penstock.wires.shared.facts import StateFacts, WireFacts
+from penstock.wires.shared.facts import (
+    CACHE_WRITE_COUNTS,
+    CHANGED_ARGUMENTS,
+    CHANGED_NAMES,
+    CHOICES,
+    CUSTOM_CALLS,
+    FINISH_MESSAGES,
+    LATE_IDS,
+    REFUSALS,
+    SEEMING_CALLS,
+    StateFacts,
+    WireFacts,
+)
 from penstock.wires.shared.token_counts import UsageTable
 
 FACTS = WireFacts(
@@ -10,6 +22,17 @@ FACTS = WireFacts(
     states=(StateFacts("tool_plan", data="text"),),
     results_are_text=True,
     has_chat_parts=True,
+    losses=(
+        CACHE_WRITE_COUNTS,
+        CHANGED_ARGUMENTS,
+        CHANGED_NAMES,
+        CHOICES,
+        CUSTOM_CALLS,
+        FINISH_MESSAGES,
+        LATE_IDS,
+        REFUSALS,
+        SEEMING_CALLS,
+    ),
 )
 
 USAGE = UsageTable(

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from penstock.wires.shared.facts import StateFacts, WireFacts
+from penstock.wires.shared.facts import (
+    BLOCK_BORDERS,
+    CACHE_WRITE_COUNTS,
+    CALL_PIECES,
+    CUSTOM_CALLS,
+    CUT_CALLS,
+    FAILED_CHOICES,
+    INVALID_CALLS,
+    LINE_BREAKS,
+    REFUSALS,
+    Loss,
+    StateFacts,
+    WireFacts,
+)
 from penstock.wires.shared.token_counts import UsageTable
 
 STATE_PARTS = ("inlineData", "fileData", "executableCode", "codeExecutionResult", "toolCall", "toolResponse")
@@ -18,6 +31,18 @@ FACTS = WireFacts(
     ),
     system_field="system",
     results_need_names=True,
+    losses=(
+        BLOCK_BORDERS,
+        CACHE_WRITE_COUNTS,
+        CALL_PIECES,
+        CUSTOM_CALLS,
+        CUT_CALLS,
+        INVALID_CALLS,
+        LINE_BREAKS,
+        REFUSALS,
+        FAILED_CHOICES,
+        Loss("text_signatures", "changed", "the signature of a text comes after it, in a part of its own"),
+    ),
 )
 
 USAGE = UsageTable(

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from penstock.wires.shared.facts import StateFacts, WireFacts
+from penstock.wires.shared.facts import (
+    BLOCK_BORDERS,
+    CACHE_COUNTS,
+    CACHE_WRITE_COUNTS,
+    CALL_PIECES,
+    CHOICES,
+    CUSTOM_CALLS,
+    CUT_CALLS,
+    FINISH_MESSAGES,
+    INVALID_CALLS,
+    LINE_BREAKS,
+    REASONING_COUNTS,
+    REFUSALS,
+    Loss,
+    StateFacts,
+    WireFacts,
+)
 from penstock.wires.shared.token_counts import UsageTable
 
 FACTS = WireFacts(
@@ -11,6 +27,21 @@ FACTS = WireFacts(
     results_may_lack_ids=True,
     needs_answers=True,
     has_chat_parts=True,
+    losses=(
+        BLOCK_BORDERS,
+        CACHE_COUNTS,
+        CACHE_WRITE_COUNTS,
+        CALL_PIECES,
+        CHOICES,
+        CUSTOM_CALLS,
+        CUT_CALLS,
+        FINISH_MESSAGES,
+        INVALID_CALLS,
+        LINE_BREAKS,
+        REASONING_COUNTS,
+        REFUSALS,
+        Loss("content_filters", "changed", "there is no reason for filtered content; it is another one"),
+    ),
 )
 
 USAGE = UsageTable(input=("prompt_eval_count",), output=("eval_count",))

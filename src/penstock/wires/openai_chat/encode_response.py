@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.turn import Turn
+from penstock.wires.openai_chat.facts import FACTS
 from penstock.wires.openai_chat.fragments import FIELDS
 from penstock.wires.openai_chat.reasoning_details import detail_texts
 from penstock.wires.shared.json_writing import quote, split_around, sse
@@ -30,7 +31,8 @@ _MARK = "\x00"
 class OpenAIChatEncoder(ResponseEncoder):
     """The encoder of Chat Completions."""
 
-    wire = "openai-chat"
+    wire = FACTS.wire
+    losses = FACTS.losses
     has_choices = True
     has_custom_calls = True
     FINISH: ClassVar = {
@@ -46,58 +48,60 @@ class OpenAIChatEncoder(ResponseEncoder):
     # The stream.
 
     def opening(self) -> None:
-        self._begin_choice(0)
+        self.begin_choice(0)
 
     def begin_content(self, event: Content) -> Write:
-        self._begin_choice(event.choice)
-        return self._writer({_FIELD[type(event)]: _MARK}, event.choice)
+        self.begin_choice(event.choice)
+        return self.writer({_FIELD[type(event)]: _MARK}, event.choice)
 
     def begin_call(self, call: WrittenCall) -> Write:
-        self._begin_choice(call.choice)
+        self.begin_choice(call.choice)
         kind, field = _kind(call)
         entry = {"index": call.index, "id": call.id, "type": kind, kind: {"name": call.name, field: ""}}
-        self._delta({"tool_calls": [entry | _call_fields(call)]}, call.choice)
-        return self._writer({"tool_calls": [{"index": call.index, kind: {field: _MARK}}]}, call.choice)
+        self.delta({"tool_calls": [entry | _call_fields(call)]}, call.choice)
+        return self.writer({"tool_calls": [{"index": call.index, kind: {field: _MARK}}]}, call.choice)
 
     def call_state(self, call: WrittenCall, event: Opaque) -> None:
         if event.kind in ("extra_content", FIELDS):
-            self._delta({"tool_calls": [{"index": call.index, "id": call.id, **_call_fields(call)}]}, call.choice)
+            self.delta({"tool_calls": [{"index": call.index, "id": call.id, **_call_fields(call)}]}, call.choice)
 
     def state(self, event: Opaque, is_open: bool) -> None:
         if event.kind == "reasoning_details" and (details := _without_text(event.data)):
-            self._delta({"reasoning_details": details}, event.choice)
+            self.delta({"reasoning_details": details}, event.choice)
 
     def failure(self, error: Error) -> None:
         self.out.append(sse(self.error_body(error, error_status(error, self.ERRORS))))
 
     def finish(self, event: Finish) -> None:
-        self._begin_choice(event.choice)
-        self.out.append(self._chunk({}, event.choice, self.FINISH[event.reason]))
+        self.begin_choice(event.choice)
+        self.out.append(sse(self.frame({}, event.choice, self.FINISH[event.reason])))
 
     def closing(self) -> None:
         if self.head.has_usage and self.usage is not None:
-            self.out.append(sse({**self._head("chat.completion.chunk"), "choices": [], "usage": usage(self.usage)}))
+            self.out.append(
+                sse({**self.chunk_head("chat.completion.chunk"), "choices": [], "usage": usage(self.usage)})
+            )
         self.out.append(DONE)
 
-    def _begin_choice(self, choice: int) -> None:
+    def begin_choice(self, choice: int) -> None:
+        """Writes the first chunk of a choice, once."""
         if choice not in self._choices:
             self._choices.add(choice)
-            self._delta({"role": "assistant", "content": ""}, choice)
+            self.delta({"role": "assistant", "content": ""}, choice)
 
-    def _delta(self, delta: Json, choice: int) -> None:
-        self.out.append(self._chunk(delta, choice, None))
+    def delta(self, delta: Json, choice: int) -> None:
+        """Writes a chunk with this delta."""
+        self.out.append(sse(self.frame(delta, choice)))
 
-    def _chunk(self, delta: Json, choice: int, reason: str | None) -> bytes:
-        return sse(self._frame(delta, choice, reason))
-
-    def _frame(self, delta: Json, choice: int, reason: str | None = None) -> Json:
+    def frame(self, delta: Json, choice: int, reason: str | None = None) -> Json:
+        """A chunk with this delta."""
         entry = {"index": choice, "delta": delta, "logprobs": None, "finish_reason": reason}
-        frame = {**self._head("chat.completion.chunk"), "choices": [entry]}
+        frame = {**self.chunk_head("chat.completion.chunk"), "choices": [entry]}
         return {**frame, "usage": None} if self.head.has_usage else frame
 
-    def _writer(self, delta: Json, choice: int) -> Write:
-        """Writes pieces into the place of the mark in a delta."""
-        before, after = split_around(self._frame(delta, choice), _MARK)
+    def writer(self, delta: Json, choice: int) -> Write:
+        """Writes chunks with a piece in the place of the mark in this delta."""
+        before, after = split_around(self.frame(delta, choice), _MARK)
         before, after, append = b"data: " + before, after + b"\n\n", self.out.append
 
         def write(piece: str) -> None:
@@ -105,7 +109,8 @@ class OpenAIChatEncoder(ResponseEncoder):
 
         return write
 
-    def _head(self, kind: str) -> Json:
+    def chunk_head(self, kind: str) -> Json:
+        """The fields that every chunk repeats."""
         head = self.head
         return {"id": f"chatcmpl-{head.id}", "object": kind, "created": head.created, "model": head.model}
 
@@ -115,7 +120,7 @@ class OpenAIChatEncoder(ResponseEncoder):
         choices = [self._whole_choice(choice, turn) for choice, turn in enumerate(turns)]
         counts = turns[0].usage
         return {
-            **self._head("chat.completion"),
+            **self.chunk_head("chat.completion"),
             "choices": choices,
             "usage": None if counts is None else usage(counts),
         }

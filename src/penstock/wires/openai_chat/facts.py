@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from penstock.wires.shared.facts import (
     BLOCK_BORDERS,
+    CALL_PIECES,
     CHANGED_ARGUMENTS,
     CHANGED_NAMES,
+    CUSTOM_CALLS,
+    FAILED_CHOICES,
     FINISH_MESSAGES,
     LATE_IDS,
     LETTERS_AND_DIGITS,
+    REFUSALS,
     SEEMING_CALLS,
     IdRules,
     Loss,
@@ -19,6 +23,10 @@ from penstock.wires.shared.token_counts import UsageTable
 
 NINE_LETTER_IDS = "nine-letter-ids"
 """The quirk that call ids are exactly nine letters and digits (QUIRKS 165)."""
+
+CALLS_BEFORE_ERRORS = Loss(
+    "calls_before_errors", "changed", "only a finish reason confirms calls: an error after them cuts them"
+)
 
 FACTS = WireFacts(
     wire="openai-chat",
@@ -39,11 +47,23 @@ FACTS = WireFacts(
         FINISH_MESSAGES,
         LATE_IDS,
         SEEMING_CALLS,
-        Loss("calls_before_errors", "changed", "only a finish reason confirms calls: an error after them cuts them"),
-        Loss("failed_choices", "ends", "an error is one of the whole response"),
+        CALLS_BEFORE_ERRORS,
+        FAILED_CHOICES,
         Loss("reasoning_details", "dropped", "in a stream they would repeat the text; those without text are kept"),
     ),
 )
+
+MISTRAL_LOSSES = (
+    BLOCK_BORDERS,
+    CALLS_BEFORE_ERRORS,
+    FAILED_CHOICES,
+    FINISH_MESSAGES,
+    SEEMING_CALLS,
+    CALL_PIECES,
+    CUSTOM_CALLS,
+    REFUSALS,
+)
+"""Mistral's variant writes calls when they are whole."""
 
 USAGE = UsageTable(
     input=("prompt_tokens", "input_tokens"),

@@ -14,7 +14,7 @@ from penstock.calls.arguments import strict_object
 from penstock.calls.rope import Rope
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, ToolCallInvalid, Usage
 from penstock.turn import Turn
-from penstock.wires.openai_responses.facts import ECHOED
+from penstock.wires.openai_responses.facts import ECHOED, FACTS
 from penstock.wires.shared.json_writing import named_sse, quote, split_around
 from penstock.wires.shared.openai_errors import OPENAI_ERRORS, openai_error
 from penstock.wires.shared.response_encoder import ResponseEncoder
@@ -77,7 +77,8 @@ class OpenPart:
 class OpenAIResponsesEncoder(ResponseEncoder):
     """The encoder of the Responses API. Reasoning is written as a summary."""
 
-    wire = "openai-responses"
+    wire = FACTS.wire
+    losses = FACTS.losses
     has_custom_calls = True
     states_final_arguments = True
     marks_cut_calls = True

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.wires.shared.facts import (
+    CALL_REASONS,
     CHANGED_NAMES,
     CHOICES,
     FINISH_MESSAGES,
@@ -41,11 +42,11 @@ FACTS = WireFacts(
     results_may_come_late=True,
     export_extra={"store": True},  # items that the provider stores are written by their id
     losses=(
+        CALL_REASONS,
         CHANGED_NAMES,
         CHOICES,
         FINISH_MESSAGES,
         LATE_IDS,
-        Loss("call_reasons", "changed", "the status of a response does not say whether there are calls"),
         Loss("item_ids", "changed", "an item keeps the id that it was added with, before its vendor state is known"),
         Loss("reasoning_text", "changed", "reasoning is streamed as a summary, which its item then has"),
     ),

@@ -44,9 +44,10 @@ class HostedTool(Struct, frozen=True, kw_only=True):
 
 
 LossName = Literal[
-    "block_borders", "call_reasons", "calls_before_errors", "changed_arguments", "changed_names", "choices",
-    "custom_calls", "explanations", "failed_choices", "finish_messages", "item_ids", "late_ids", "reasoning_details",
-    "reasoning_text", "refusals", "seeming_calls",
+    "block_borders", "cache_counts", "cache_write_counts", "call_pieces", "call_reasons", "calls_before_errors",
+    "changed_arguments", "changed_names", "choices", "content_filters", "custom_calls", "cut_calls", "explanations",
+    "failed_choices", "finish_messages", "invalid_calls", "item_ids", "late_ids", "line_breaks",
+    "reasoning_counts",    "reasoning_details", "reasoning_text", "refusals", "seeming_calls", "text_signatures",
 ]  # fmt: skip
 
 
@@ -62,12 +63,21 @@ class Loss(Struct, frozen=True):
 
 
 BLOCK_BORDERS = Loss("block_borders", "changed", "texts of one kind in a row are one text")
+CACHE_COUNTS = Loss("cache_counts", "dropped", "cached tokens are not counted")
+CACHE_WRITE_COUNTS = Loss("cache_write_counts", "dropped", "tokens that are written to a cache are not counted")
+CALL_PIECES = Loss("call_pieces", "dropped", "calls are written when they are whole")
+CALL_REASONS = Loss("call_reasons", "changed", "the end of a response does not say whether there are calls")
 CHANGED_ARGUMENTS = Loss("changed_arguments", "ends", "what was sent of the arguments cannot change")
 CHANGED_NAMES = Loss("changed_names", "ends", "the name of a call cannot change after it was sent")
 CHOICES = Loss("choices", "dropped", "a response is one answer")
 CUSTOM_CALLS = Loss("custom_calls", "changed", "free text is the argument `input` of a function")
+CUT_CALLS = Loss("cut_calls", "dropped", "the arguments of a call are an object, which a cut call does not have")
+FAILED_CHOICES = Loss("failed_choices", "ends", "an error is one of the whole response")
 FINISH_MESSAGES = Loss("finish_messages", "dropped", "an end has no explanation")
+INVALID_CALLS = Loss("invalid_calls", "ends", "the arguments of a call are an object")
 LATE_IDS = Loss("late_ids", "changed", "the id of a call is the one that it was started with")
+LINE_BREAKS = Loss("line_breaks", "changed", "a line is a frame: those between the values of arguments are spaces")
+REASONING_COUNTS = Loss("reasoning_counts", "dropped", "tokens of reasoning are not counted")
 REFUSALS = Loss("refusals", "changed", "a refusal is text")
 SEEMING_CALLS = Loss(
     "seeming_calls", "ends", "the end of the response would confirm an invalid call that looks complete"

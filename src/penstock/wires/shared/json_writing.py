@@ -10,6 +10,8 @@ import msgspec
 encode_json = msgspec.json.Encoder().encode
 """Encodes a value; raises for what `as_json_value` would replace."""
 
+_LINE_BREAKS = str.maketrans("\r\n", "  ")
+
 
 def quote(text: str) -> bytes:
     """A JSON string. A lone surrogate, which UTF-8 does not have, is escaped."""
@@ -20,8 +22,8 @@ def quote(text: str) -> bytes:
 
 
 def raw_json(text: str) -> msgspec.Raw:
-    """Text that is JSON already, to be written as a value with its own spelling."""
-    return msgspec.Raw(text.encode("utf-8", "replace"))
+    """Text that is strict JSON already, as a value with its own spelling, but on one line: a line is a frame."""
+    return msgspec.Raw(text.translate(_LINE_BREAKS).strip().encode())
 
 
 def split_around(frame: Any, mark: str = "\x00") -> tuple[bytes, bytes]:

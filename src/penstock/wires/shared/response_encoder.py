@@ -20,6 +20,7 @@ import msgspec
 from penstock.events import (
     Error,
     Finish,
+    FinishReason,
     Opaque,
     Reasoning,
     Refusal,
@@ -40,13 +41,14 @@ from penstock.wires.shared.response_errors import (
     changed_call,
     error_status,
     incomplete,
+    malformed_call,
     quoted_call,
     seeming_call,
     withdrawn,
 )
 from penstock.wires.shared.response_frames import Content, ResponseFrames
 from penstock.wires.shared.response_head import EncodedResponse, ResponseHead
-from penstock.wires.shared.response_turns import collect_choices, find_seeming_call
+from penstock.wires.shared.response_turns import collect_choices, find_lost_call, find_seeming_call
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Lane = tuple[type[StreamChunk] | None, int, Write | None, WrittenCall | None]
@@ -62,6 +64,7 @@ class ResponseEncoder(ResponseFrames):
         self.calls: dict[int, WrittenCall] = {}
         self.is_open = False  # the first frames have been written
         self.is_over = False  # an error has ended the response
+        self._has_content = False  # some of the answer has been written
         self._content: tuple[type[Content], int] | None = None  # the open text, by kind and block
         self._write_content: Write = _write_nothing
         self._beginning: WrittenCall | None = None  # a call whose start waits for the state that belongs to it
@@ -123,8 +126,7 @@ class ResponseEncoder(ResponseFrames):
             case Error():
                 self.fail(event)
             case Retry():
-                if self._content is not None or self._counts:
-                    self.fail(withdrawn(event))
+                self._retry(event)
             case Unknown():
                 pass
             case _ if event.choice and not self.has_choices:
@@ -145,12 +147,20 @@ class ResponseEncoder(ResponseFrames):
             self.fail(incomplete(event))
         else:
             self._end_open()
-            if not self.marks_cut_calls and (call := find_seeming_call(self._invalid_calls, event.reason)) is not None:
+            if (call := self._wrong_call(self._invalid_calls, event.reason)) is not None:
                 self.fail(seeming_call(call.name))
                 return
             self._finished.add(event.choice)
             self._lane = NO_LANE
             self.finish(event if not event.client_work or self.expresses_work(event.client_work) else unfinished(event))
+
+    def _retry(self, event: Retry) -> None:
+        if self._has_content:
+            self.fail(withdrawn(event))
+        else:
+            self.calls.clear()
+            self._counts.clear()
+            self._beginning = None
 
     def fail(self, error: Error) -> None:
         """Ends the response by an error."""
@@ -170,6 +180,7 @@ class ResponseEncoder(ResponseFrames):
             self._end_open()
             self._content = place
             self._write_content = self.begin_content(event)
+            self._has_content = True
         self._lane = (*place, self._write_content, None)
         self._write_content(event.text)
 
@@ -181,6 +192,11 @@ class ResponseEncoder(ResponseFrames):
         if self._content is not None:
             self.end_content()
             self._content = None
+
+    @property
+    def open_kind(self) -> type[Content] | None:
+        """The kind of the open text."""
+        return None if self._content is None else self._content[0]
 
     def forget_content(self) -> None:
         """Records that a subclass has ended the open text by itself."""
@@ -199,6 +215,7 @@ class ResponseEncoder(ResponseFrames):
         if not is_open:
             self._end_open()
         self._lane = NO_LANE
+        self._has_content = True
         self.state(event, is_open)
 
     # Calls.
@@ -243,6 +260,7 @@ class ResponseEncoder(ResponseFrames):
         call, self._beginning = self._beginning, None
         if call is not None:
             call.write = self.begin_call(call)
+            self._has_content = True
 
     def _add_piece(self, call: WrittenCall, event: ToolCallDelta) -> None:
         self._begin()
@@ -269,6 +287,7 @@ class ResponseEncoder(ResponseFrames):
         self._begin()
         has_pieces = call.write is not None
         if not has_pieces:
+            call.id, call.name = event.id, event.name
             call.kind = event.kind if event.kind == "custom" else call.kind
         text = final_text(event, call.kind, self.has_custom_calls)
         if has_pieces and not self._complete(call, event, text):
@@ -279,10 +298,13 @@ class ResponseEncoder(ResponseFrames):
                 self._write_whole(call, text)
             self.end_call(call, text)
         else:
-            if not has_pieces:
-                self._write_unfinished(call, text)
             self._invalid_calls.append(event)
-            self.leave_call(call, event)
+            if self.has_text_arguments:
+                if not has_pieces:
+                    self._write_whole(call, text)
+                self.leave_call(call, event)
+            elif event.why != "cut":
+                self.fail(malformed_call(event))
 
     def _complete(self, call: WrittenCall, event: ToolCall | ToolCallInvalid, text: str) -> bool:
         """Writes what is missing of the arguments; a contradiction ends the response. Returns whether there is none."""
@@ -305,10 +327,13 @@ class ResponseEncoder(ResponseFrames):
         """Writes a call of which nothing has been written."""
         call.write = self.begin_call(call)
         call.write(text)
+        self._has_content = True
 
-    def _write_unfinished(self, call: WrittenCall, text: str) -> None:
-        """Writes a call that must not run and of which nothing has been written."""
-        self._write_whole(call, text)
+    def _wrong_call(self, calls: list[ToolCallInvalid], reason: FinishReason) -> ToolCallInvalid | None:
+        """An invalid call that a client would take for a valid one, or not notice, at this end of the response."""
+        if not self.has_text_arguments:
+            return find_lost_call(calls, reason)
+        return None if self.marks_cut_calls else find_seeming_call(calls, reason)
 
     # Responses that are not streamed.
 
@@ -337,8 +362,10 @@ class ResponseEncoder(ResponseFrames):
         for call in turn.invalid_calls:
             if call.why == "quoted":
                 return quoted_call(call)
-        seeming = None if self.marks_cut_calls else find_seeming_call(turn.invalid_calls, reason)
-        return None if seeming is None else seeming_call(seeming.name)
+            if call.why != "cut" and not self.has_text_arguments:
+                return malformed_call(call)
+        wrong = self._wrong_call(turn.invalid_calls, reason)
+        return None if wrong is None else seeming_call(wrong.name)
 
     @classmethod
     def encode_error(

@@ -8,6 +8,8 @@ from penstock.events import Error, Finish, Retry, ToolCallInvalid
 
 BAD_GATEWAY = 502
 UNAVAILABLE = 503
+MAX_QUOTE = 2000
+"""How many characters of malformed arguments an error quotes."""
 
 
 def incomplete(finish: Finish | None) -> Error:
@@ -42,3 +44,9 @@ def seeming_call(name: str) -> Error:
 def quoted_call(call: ToolCallInvalid) -> Error:
     """The error of a call that only repeats its input: it must not run, and clients would take it for complete."""
     return Error(f"the call of {call.name} must not run: {call.message or call.why}", "quoted_call")
+
+
+def malformed_call(call: ToolCallInvalid) -> Error:
+    """The error of an invalid call on a wire whose arguments are objects; it says what the model wrote."""
+    written = f"{call.name}({call.arguments_raw[:MAX_QUOTE]})"
+    return Error(f"the model made a malformed call: {written}", "malformed_call", True)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCallInvalid, Usage
 from penstock.turn import Turn
+from penstock.wires.shared.facts import Loss
 from penstock.wires.shared.response_head import ResponseHead
 from penstock.wires.shared.written_call import Write, WrittenCall
 
@@ -28,6 +29,10 @@ class ResponseFrames:
     has_custom_calls: ClassVar[bool] = False
     streams_arguments: ClassVar[bool] = True
     """Whether arguments are sent in pieces; if not, a call is sent when it is whole."""
+    has_text_arguments: ClassVar[bool] = True
+    """Whether arguments are written as text, so that those of an invalid call can be written as they came."""
+    losses: ClassVar[tuple[Loss, ...]]
+    """What the protocol cannot express."""
     waits_for_call_state: ClassVar[bool] = False
     """Whether the start of a call contains vendor state, which comes after it."""
     states_final_arguments: ClassVar[bool] = False

@@ -32,6 +32,12 @@ def find_seeming_call(calls: list[ToolCallInvalid], reason: FinishReason) -> Too
     return None
 
 
+def find_lost_call(calls: list[ToolCallInvalid], reason: FinishReason) -> ToolCallInvalid | None:
+    """A cut call that was not written at all, although nothing else says that the response is incomplete."""
+    is_normal = reason not in ("length", "content_filter")
+    return next((call for call in calls if call.why == "cut"), None) if is_normal else None
+
+
 def collect_choices(events: Iterable[StreamChunk]) -> list[Turn]:
     """The turns of all choices of a response."""
     listed = list(events)

@@ -1,0 +1,145 @@
+"""Encodes responses as Cohere's chat, version 2: SSE events, and whole responses.
+
+Texts and calls are numbered separately. The end event of a call confirms it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid, Usage
+from penstock.turn import Turn
+from penstock.wires.cohere.facts import FACTS
+from penstock.wires.shared.json_writing import named_sse, quote, split_around
+from penstock.wires.shared.response_encoder import ResponseEncoder
+from penstock.wires.shared.response_errors import error_status
+from penstock.wires.shared.response_frames import Content
+from penstock.wires.shared.written_call import Write, WrittenCall, final_text
+
+Json = dict[str, Any]
+_MARK = "\x00"
+DONE = b"data: [DONE]\n\n"
+
+
+class CohereEncoder(ResponseEncoder):
+    """The encoder of Cohere's chat."""
+
+    wire = FACTS.wire
+    losses = FACTS.losses
+    FINISH: ClassVar = {
+        "stop": "COMPLETE", "tool_calls": "TOOL_CALL", "length": "MAX_TOKENS", "content_filter": "ERROR_TOXIC",
+        "other": "OTHER",
+    }  # fmt: skip
+    ERRORS: ClassVar = {
+        400: "bad request", 401: "unauthorized", 403: "forbidden", 404: "not found", 422: "unprocessable",
+        429: "too many requests", 500: "internal server error", 503: "service unavailable",
+    }  # fmt: skip
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._index = -1  # of the last text
+
+    # The stream.
+
+    def opening(self) -> None:
+        message = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
+        self._frame({"type": "message-start", "id": self.head.id, "delta": {"message": message}})
+
+    def begin_content(self, event: Content) -> Write:
+        self._index += 1
+        kind = "thinking" if isinstance(event, Reasoning) else "text"
+        self._frame(_delta("content-start", self._index, content={"type": kind, kind: ""}))
+        return self._writer(_delta("content-delta", self._index, content={kind: _MARK}))
+
+    def end_content(self) -> None:
+        self._frame({"type": "content-end", "index": self._index})
+
+    def begin_call(self, call: WrittenCall) -> Write:
+        head = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}
+        self._frame(_delta("tool-call-start", call.index, tool_calls=head))
+        return self._writer(_delta("tool-call-delta", call.index, tool_calls={"function": {"arguments": _MARK}}))
+
+    def end_call(self, call: WrittenCall, arguments: str) -> None:
+        self._frame({"type": "tool-call-end", "index": call.index})
+
+    def leave_call(self, call: WrittenCall, event: ToolCallInvalid) -> None:
+        if event.why != "cut":
+            self.end_call(call, event.arguments_raw)
+
+    def state(self, event: Opaque, is_open: bool) -> None:
+        if event.kind == "tool_plan":
+            self._frame({"type": "tool-plan-delta", "delta": {"message": {"tool_plan": event.data}}})
+
+    def failure(self, error: Error) -> None:
+        code = self.code_of(error, error_status(error, self.ERRORS))
+        delta = {"finish_reason": "ERROR", "usage": {}, "error": error.message, "error_type": code}
+        self._frame({"type": "message-end", "id": self.head.id, "delta": delta})
+        self.out.append(DONE)
+
+    def finish(self, event: Finish) -> None:
+        delta = {"finish_reason": self.FINISH[event.reason], "usage": usage(self.usage or Usage())}
+        self._frame({"type": "message-end", "id": self.head.id, "delta": delta})
+
+    def closing(self) -> None:
+        self.out.append(DONE)
+
+    def _frame(self, frame: Json) -> None:
+        self.out.append(named_sse(frame))
+
+    def _writer(self, frame: Json) -> Write:
+        before, after = split_around(frame, _MARK)
+        before, after = f"event: {frame['type']}\ndata: ".encode() + before, after + b"\n\n"
+        append = self.out.append
+
+        def write(piece: str) -> None:
+            append(before + quote(piece) + after)
+
+        return write
+
+    # Whole bodies.
+
+    def whole_body(self, turns: Sequence[Turn]) -> Json:
+        [turn] = turns
+        message: Json = {"role": "assistant"}
+        if content := list(_blocks(turn)):
+            message["content"] = content
+        plans = [part.data for part in turn.parts if isinstance(part, Opaque) and part.kind == "tool_plan"]
+        if plans:
+            message["tool_plan"] = "".join(plans)
+        calls = [part for part in turn.parts if isinstance(part, ToolCall | ToolCallInvalid)]
+        if calls:
+            message["tool_calls"] = [_whole_call(call) for call in calls]
+        reason = self.FINISH[self.finish_of(turn).reason]
+        counts = usage(turn.usage or Usage())
+        return {"id": self.head.id, "finish_reason": reason, "message": message, "usage": counts}
+
+    def error_body(self, error: Error, status: int) -> Json:
+        return {"id": self.head.id, "message": error.message}
+
+
+def _delta(kind: str, index: int, **message: Any) -> Json:
+    return {"type": kind, "index": index, "delta": {"message": message}}
+
+
+def _blocks(turn: Turn) -> Iterator[Json]:
+    for part in turn.parts:
+        match part:
+            case Text() | Refusal():
+                yield {"type": "text", "text": part.text}
+            case Reasoning():
+                yield {"type": "thinking", "thinking": part.text}
+            case _:
+                pass
+
+
+def _whole_call(call: ToolCall | ToolCallInvalid) -> Json:
+    function = {"name": call.name, "arguments": final_text(call, call.kind, has_custom=False)}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def usage(counts: Usage) -> Json:
+    """Token counts; those of the bill are the same here."""
+    billed = {"input_tokens": counts.input_tokens, "output_tokens": counts.output_tokens}
+    thought = {"reasoning_tokens": counts.reasoning_tokens} if counts.reasoning_tokens else {}
+    return {"billed_units": billed, "tokens": {**billed, **thought}, "cached_tokens": counts.cached_tokens}

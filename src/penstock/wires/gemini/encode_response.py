@@ -1,0 +1,170 @@
+"""Encodes responses as Gemini's `generateContent`: chunks in the shape of the whole response, and whole responses.
+
+Calls come whole, and their arguments are objects: an invalid call ends the response with an error, and a call that was
+cut by the token limit is left out. The stream has no end mark; its last chunk has the finish reason and the counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCall, Usage
+from penstock.turn import Turn
+from penstock.wires.gemini.calls import SIGNATURE
+from penstock.wires.gemini.facts import FACTS, STATE_PARTS
+from penstock.wires.shared.json_writing import quote, raw_json, split_around, sse
+from penstock.wires.shared.response_encoder import ResponseEncoder
+from penstock.wires.shared.response_errors import error_status
+from penstock.wires.shared.response_frames import Content
+from penstock.wires.shared.written_call import Write, WrittenCall, final_text
+
+Json = dict[str, Any]
+_MARK = "\x00"
+
+
+class GeminiEncoder(ResponseEncoder):
+    """The encoder of Gemini."""
+
+    wire = FACTS.wire
+    losses = FACTS.losses
+    has_choices = True
+    streams_arguments = False
+    has_text_arguments = False
+    FINISH: ClassVar = {
+        "stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY", "other": "OTHER",
+    }  # fmt: skip
+    ERRORS: ClassVar = {
+        400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
+        429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
+    }  # fmt: skip
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._part: tuple[Opaque, Json] | None = None  # a part of vendor state, which may be signed yet
+
+    # The stream.
+
+    def begin_content(self, event: Content) -> Write:
+        self._end_part()
+        before, after = split_around(self._chunk(event.choice, _text_part(event, _MARK)), _MARK)
+        before, after, append = b"data: " + before, after + b"\n\n", self.out.append
+
+        def write(piece: str) -> None:
+            append(before + quote(piece) + after)
+
+        return write
+
+    def begin_call(self, call: WrittenCall) -> Write:
+        self._end_part()
+        return _ignore
+
+    def end_call(self, call: WrittenCall, arguments: str) -> None:
+        self._frame(call.choice, _call_part(call.id, call.name, arguments, call.states))
+
+    def state(self, event: Opaque, is_open: bool) -> None:
+        if self._part is not None and self._part[0].block == event.block and event.kind == SIGNATURE:
+            self._part[1]["thoughtSignature"] = event.data
+            return
+        self._end_part()
+        if event.kind in STATE_PARTS:
+            self._part = event, dict(event.data)
+        elif event.kind == SIGNATURE:
+            self._frame(event.choice, {"text": "", "thoughtSignature": event.data, **self._thought(is_open)})
+        elif event.kind == "continuationToken":
+            self.out.append(sse(self._response([{"index": event.choice, "continuationToken": event.data}])))
+
+    def _thought(self, is_open: bool) -> Json:
+        """Marks the signature of the open reasoning."""
+        return {"thought": True} if is_open and self.open_kind is Reasoning else {}
+
+    def _end_part(self) -> None:
+        if self._part is not None:
+            event, part = self._part
+            self._part = None
+            self._frame(event.choice, part)
+
+    def failure(self, error: Error) -> None:
+        self._end_part()
+        self.out.append(sse(self.error_body(error, error_status(error, self.ERRORS))))
+
+    def finish(self, event: Finish) -> None:
+        self._end_part()
+        chunk = self._chunk(event.choice, {"text": ""}, **self._ending(event))
+        counts = {} if self.usage is None else {"usageMetadata": usage(self.usage)}
+        self.out.append(sse({**chunk, **counts}))
+
+    def _frame(self, choice: int, part: Json) -> None:
+        self.out.append(sse(self._chunk(choice, part)))
+
+    def _chunk(self, choice: int, *parts: Json, **ending: str) -> Json:
+        return self._response([_candidate(choice, list(parts), **ending)])
+
+    def _response(self, candidates: list[Json]) -> Json:
+        return {"candidates": candidates, "modelVersion": self.head.model, "responseId": self.head.id}
+
+    def _ending(self, finish: Finish) -> Json:
+        message = {"finishMessage": finish.message} if finish.message else {}
+        return {"finishReason": self.FINISH[finish.reason], **message}
+
+    # Whole bodies.
+
+    def whole_body(self, turns: Sequence[Turn]) -> Json:
+        candidates = [
+            _candidate(choice, list(self._parts(turn)), **self._ending(self.finish_of(turn)))
+            for choice, turn in enumerate(turns)
+        ]
+        counts = turns[0].usage
+        return {**self._response(candidates), **({} if counts is None else {"usageMetadata": usage(counts)})}
+
+    def _parts(self, turn: Turn) -> Iterator[Json]:
+        own = [part for part in turn.parts if isinstance(part, Opaque) and part.wire == self.wire]
+        signatures = {state.block: state.data for state in own if state.kind == SIGNATURE}
+        blocks = {part.block for part in turn.parts if not isinstance(part, Opaque) or part.kind in STATE_PARTS}
+        for part in turn.parts:
+            signature = {"thoughtSignature": signatures[part.block]} if part.block in signatures else {}
+            match part:
+                case Text() | Refusal() | Reasoning():
+                    yield _text_part(part, part.text) | signature
+                case ToolCall():
+                    text = final_text(part, part.kind, has_custom=False)
+                    states = {SIGNATURE: signatures[part.block]} if signature else {}
+                    yield _call_part(part.id, part.name, text, states)
+                case Opaque() if part.wire == self.wire and part.kind in STATE_PARTS:
+                    yield {**part.data, **signature}
+                case Opaque(kind=kind) if kind == SIGNATURE and part.wire == self.wire and part.block not in blocks:
+                    yield {"text": "", **signature}
+                case _:
+                    pass
+
+    def error_body(self, error: Error, status: int) -> Json:
+        return {"error": {"code": status, "message": error.message, "status": self.code_of(error, status)}}
+
+
+def _ignore(piece: str) -> None:
+    """Does nothing: a call is written when it is whole."""
+
+
+def _candidate(choice: int, parts: list[Json], **ending: str) -> Json:
+    return {"content": {"parts": parts, "role": "model"}, **ending, "index": choice}
+
+
+def _text_part(event: Content, text: str) -> Json:
+    return {"text": text, "thought": True} if isinstance(event, Reasoning) else {"text": text}
+
+
+def _call_part(id: str, name: str, arguments: str, states: Json) -> Json:
+    signature = {"thoughtSignature": states[SIGNATURE]} if SIGNATURE in states else {}
+    return {"functionCall": {"id": id, "name": name, "args": raw_json(arguments)}, **signature}
+
+
+def usage(counts: Usage) -> Json:
+    """Token counts in Gemini's arithmetic: reasoning is not part of the output."""
+    fields = {
+        "promptTokenCount": counts.input_tokens,
+        "candidatesTokenCount": counts.output_tokens - counts.reasoning_tokens,
+        "totalTokenCount": counts.input_tokens + counts.output_tokens,
+        "cachedContentTokenCount": counts.cached_tokens,
+        "thoughtsTokenCount": counts.reasoning_tokens,
+    }
+    return {key: count for key, count in fields.items() if count or key == "promptTokenCount"}
