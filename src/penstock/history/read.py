@@ -27,7 +27,7 @@ from penstock.history.shapes import (
 from penstock.jsontext.surrogates import join_surrogates
 from penstock.messages import MARK, Message, ToolResult, restore_history, restore_value, user
 from penstock.turn import Turn
-from penstock.wires import all_facts
+from penstock.wires import all_facts, all_readers
 from penstock.wires.shared.call_matcher import CallMatcher
 from penstock.wires.shared.fields import Json, clean_value, too_deep, unreadable
 from penstock.wires.shared.message_reader import ReadContext
@@ -81,12 +81,19 @@ def _numbered(field: str, items: Iterable[Any]) -> list[PlacedItem]:
     return [(f"{field}[{at}]", item) for at, item in enumerate(items)]
 
 
-def _read_request(body: Json) -> Reading:
+def read_request(body: Json, wire: str) -> Reading:
+    """The messages of a request body of this wire; raises a `UsageError` with the place of what cannot be read."""
+    if not history_fields(body):
+        raise unreadable(all_readers()[wire].history_field, "is missing; send the messages of the conversation")
+    return _read_request(body, wire)
+
+
+def _read_request(body: Json, wire: str = "") -> Reading:
     field = history_fields(body)[0]
     messages = body[field]
     is_list = isinstance(messages, Sequence) and not isinstance(messages, str | bytes)
     items = _numbered(field, messages) if is_list else [(field, messages)]
-    return _read(items, request_wire(body), [*read_system_fields(body)], is_continued=is_continued(body))
+    return _read(items, wire or request_wire(body), [*read_system_fields(body)], is_continued=is_continued(body))
 
 
 def _read(

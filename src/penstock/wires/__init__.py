@@ -11,7 +11,8 @@ from penstock.errors import UnknownWireError
 if TYPE_CHECKING:
     from penstock.wires.shared.facts import WireFacts
     from penstock.wires.shared.message_reader import RequestReader
-    from penstock.wires.shared.request import Encode
+    from penstock.wires.shared.request import Encode, OutputFields
+    from penstock.wires.shared.request_settings import ReadSettings
     from penstock.wires.shared.response_encoder import ResponseEncoder
     from penstock.wires.shared.wire import Wire
 
@@ -41,6 +42,9 @@ RESPONSE_ENCODERS = {
 }
 """The protocols in which responses are written: the wire of each, its module and its class."""
 
+SERVED_WIRES = ("anthropic", "gemini", "ollama", "openai-chat", "openai-responses")
+"""The wires whose requests can be read as a server receives them."""
+
 READING_ORDER = ("gemini", "bedrock", "openai-responses", "cohere", "anthropic", "ollama", "openai-chat")
 """The order in which wires are asked whether a message of a history is theirs, the most general wire last."""
 
@@ -67,6 +71,20 @@ def find_encoder(wire: str) -> Encode:
     """The function that encodes requests for a wire."""
     encode: Encode = _module(wire, "encode_request").encode
     return encode
+
+
+def find_output_fields(wire: str) -> OutputFields:
+    """The function that writes the fields of a wire's requests that ask for an answer in a format."""
+    fields: OutputFields = _module(wire, "encode_request").output_fields
+    return fields
+
+
+def find_settings_reader(wire: str) -> ReadSettings:
+    """The function that reads the settings of requests of a wire that a server can speak."""
+    if wire not in SERVED_WIRES:
+        raise UnknownWireError(wire, SERVED_WIRES)
+    read: ReadSettings = _module(wire, "decode_request").read_settings
+    return read
 
 
 def find_response_encoder(protocol: str) -> type[ResponseEncoder]:
@@ -102,6 +120,7 @@ def _module(wire: str, name: str) -> Any:
 
 
 __all__ = [
-    "ALIASES", "READING_ORDER", "RESPONSE_ENCODERS", "WIRES", "WireName", "all_facts", "all_readers", "find_encoder",
-    "find_facts", "find_response_encoder", "find_wire", "wire_name",
+    "ALIASES", "READING_ORDER", "RESPONSE_ENCODERS", "SERVED_WIRES", "WIRES", "WireName", "all_facts", "all_readers",
+    "find_encoder", "find_facts", "find_output_fields", "find_response_encoder", "find_settings_reader", "find_wire",
+    "wire_name",
 ]  # fmt: skip

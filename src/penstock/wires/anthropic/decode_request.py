@@ -24,6 +24,14 @@ from penstock.wires.shared.fields import (
 from penstock.wires.shared.foreign_blocks import block_text
 from penstock.wires.shared.message_builder import MessageBuilder, build_result
 from penstock.wires.shared.message_reader import MessageReader, ReadContext
+from penstock.wires.shared.request import OutputFormat
+from penstock.wires.shared.request_settings import (
+    Fields,
+    RequestSettings,
+    check_tool_choice,
+    read_schema_format,
+    read_tools,
+)
 from penstock.wires.shared.role_messages import has_call_fields
 
 WIRE = FACTS.wire
@@ -196,3 +204,74 @@ def _read_source(kind: str, source: Json, name: str, at: str) -> Image | File:
             raise unreadable(
                 at, f"a source of the type {source.get('type')!r} is not supported; use base64, url or file"
             )
+
+
+# Settings.
+
+_OPTIONS = {
+    "max_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k",
+    "stop_sequences": "stop",
+}  # fmt: skip
+_MODES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool | None = None) -> RequestSettings:
+    """The settings of a request body."""
+    fields = Fields(body)
+    for name in ("messages", "system"):
+        fields.rest.pop(name, None)
+    named, is_stream = model or fields.required_text("model", "the name of a model"), bool(fields.flag("stream"))
+    fields.rest.pop("model", None)
+    tools = read_tools(fields.objects("tools"))
+    choice = fields.inner("tool_choice")
+    config = fields.inner("output_config")
+    options = fields.options(_OPTIONS) | _read_reasoning(fields, config)
+    output = _output(fields, config)
+    fields.put_back("output_config", config)
+    is_single = choice.flag("disable_parallel_tool_use")
+    return RequestSettings(
+        model=named,
+        tools=tools,
+        tool_choice=check_tool_choice(_tool_choice(choice), tools, "tool_choice.name"),
+        is_parallel=None if is_single is None else not is_single,
+        is_streaming=is_stream if is_streaming is None else is_streaming,
+        options=options,
+        output=output,
+        extra=fields.rest,
+    )
+
+
+def _tool_choice(choice: Fields) -> str:
+    match choice.text("type"):
+        case "":
+            return ""
+        case "tool":
+            return choice.required_text("name", "the name of a tool")
+        case kind if kind in _MODES:
+            return _MODES[kind]
+        case kind:
+            raise unreadable("tool_choice.type", f"{kind!r} is not known; send auto, any, none or tool")
+
+
+def _read_reasoning(fields: Fields, config: Fields) -> dict[str, Any]:
+    effort = config.text("effort")
+    thinking = fields.inner("thinking")
+    match thinking.text("type"):
+        case "disabled":
+            return {"reasoning": "none"}
+        case "enabled":
+            budget = thinking.take("budget_tokens", int, "a whole number")
+            return {"reasoning": effort or ("medium" if budget is None else budget)}
+        case "adaptive":
+            return {"reasoning": effort or "medium"}
+        case "":
+            return {"reasoning": effort} if effort else {}
+        case kind:
+            raise unreadable("thinking.type", f"{kind!r} is not known; send enabled, adaptive or disabled")
+
+
+def _output(fields: Fields, config: Fields) -> OutputFormat | None:
+    for place, source, name in (("output_config.format", config, "format"), ("output_format", fields, "output_format")):
+        if (format := source.rest.pop(name, None)) is not None:
+            return read_schema_format(format, place)
+    return None

@@ -21,7 +21,7 @@ from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, 
 from penstock.wires.shared.claude import length_and_thinking, refused_options
 from penstock.wires.shared.media import IMAGE_TYPES, check_type, is_uploaded, media_type, write_or_note
 from penstock.wires.shared.message_writing import alternating, called_tools, marked_system, misplaced_part, split_system
-from penstock.wires.shared.request import EncodedRequest, Request
+from penstock.wires.shared.request import EncodedRequest, OutputFormat, Request
 from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import nonblank_content, part_fields, result_fields
 
@@ -204,3 +204,10 @@ def _tool(tool: ToolDeclaration) -> Json:
         "input_schema": object_schema(tool),
         **pick_fields(tool.extra, _TOOL_FIELDS),
     }
+
+
+def output_fields(output: OutputFormat) -> Json:
+    """The fields of a request that ask for an answer in this format; any JSON object cannot be asked for."""
+    if output.schema is None:
+        return {}
+    return {"output_config": {"format": {"type": "json_schema", "schema": output.schema}}}

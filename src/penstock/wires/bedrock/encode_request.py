@@ -22,7 +22,7 @@ from penstock.wires.shared.claude import is_claude, length_and_thinking, refused
 from penstock.wires.shared.media import check_type, media_type, write_or_note
 from penstock.wires.shared.message_writing import alternating, called_tools, marked_system, misplaced_part, split_system
 from penstock.wires.shared.reasoning import effort_of, requested_reasoning
-from penstock.wires.shared.request import EncodedRequest, Request
+from penstock.wires.shared.request import EncodedRequest, OutputFormat, Request
 from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import nonblank_content, part_fields, result_fields
 
@@ -237,3 +237,8 @@ def _effort(request: Request) -> Json:
         return {"reasoning_effort": effort} if reasoning else {}
     config = {"type": "enabled", "maxReasoningEffort": effort} if reasoning else {"type": "disabled"}
     return {"reasoningConfig": config}
+
+
+def output_fields(output: OutputFormat) -> Json:
+    """No fields: Converse cannot ask for a format."""
+    return {}

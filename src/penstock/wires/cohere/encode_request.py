@@ -18,7 +18,7 @@ from penstock.wires.shared.body import Json, chosen_tool, function_tool, merge, 
 from penstock.wires.shared.media import media_note
 from penstock.wires.shared.message_writing import arguments_text, misplaced_part, system_text
 from penstock.wires.shared.reasoning import budget_of, requested_reasoning
-from penstock.wires.shared.request import EncodedRequest, Request
+from penstock.wires.shared.request import EncodedRequest, OutputFormat, Request
 from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import message_fields, part_fields, result_content, result_fields
 
@@ -161,3 +161,9 @@ def _tools(request: Request) -> Json:
     written: Json = {"tools": [function_tool(tool) for tool in tools]}
     written |= {"tool_choice": choice} if choice else {}
     return written | ({"strict_tools": True} if all(tool.extra.get("strict") for tool in tools) else {})
+
+
+def output_fields(output: OutputFormat) -> Json:
+    """The fields of a request that ask for an answer in this format."""
+    schema = {} if output.schema is None else {"json_schema": output.schema}
+    return {"response_format": {"type": "json_object", **schema}}

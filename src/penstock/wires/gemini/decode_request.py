@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from penstock.events import Opaque
 from penstock.messages import PART_FIELDS, File, Image, ToolResult
+from penstock.wires.gemini.calls import camel_case
 from penstock.wires.gemini.encode_request import PARTS
 from penstock.wires.gemini.facts import FACTS, STATE_PARTS
 from penstock.wires.shared.call_matcher import CallMatcher
@@ -37,6 +38,8 @@ from penstock.wires.shared.fields import (
 from penstock.wires.shared.message_builder import MessageBuilder, build_result
 from penstock.wires.shared.message_reader import ReadContext, RequestReader
 from penstock.wires.shared.places import PlacedMessage, place_results
+from penstock.wires.shared.request import OutputFormat
+from penstock.wires.shared.request_settings import Dropped, Fields, RequestSettings, read_tools
 
 WIRE = FACTS.wire
 SIGNATURE = "thought_signature"
@@ -241,3 +244,74 @@ def _is_object(text: str) -> bool:
     except msgspec.MsgspecError:
         return False
     return True
+
+
+# Settings.
+
+_OPTIONS = {
+    "maxOutputTokens": "max_tokens", "temperature": "temperature", "topP": "top_p", "topK": "top_k",
+    "stopSequences": "stop", "seed": "seed", "presencePenalty": "presence_penalty",
+    "frequencyPenalty": "frequency_penalty",
+}  # fmt: skip
+_MODES = {"AUTO": "auto", "ANY": "required", "NONE": "none", "VALIDATED": "auto", "MODE_UNSPECIFIED": ""}
+_LEVELS = {"MINIMAL": "minimal", "LOW": "low", "MEDIUM": "medium", "HIGH": "high"}
+
+
+def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool | None = None) -> RequestSettings:
+    """The settings of a request body."""
+    fields = Fields(camel_case(dict(body)))
+    for name in ("contents", "systemInstruction"):
+        fields.rest.pop(name, None)
+    named = model or fields.required_text("model", "it in the path: /models/{model}:generateContent")
+    fields.rest.pop("model", None)
+    tools = read_tools(fields.objects("tools"))
+    choice, dropped = _tool_choice(fields)
+    config = fields.inner("generationConfig", camel_case)
+    options = config.options(_OPTIONS) | _read_reasoning(config)
+    output = _output(config)
+    fields.put_back("generationConfig", config)
+    return RequestSettings(
+        model=named.removeprefix("models/"),
+        tools=tools,
+        tool_choice=choice,
+        is_streaming=bool(is_streaming),
+        options=options,
+        output=output,
+        extra=fields.rest,
+        dropped=dropped,
+    )
+
+
+def _tool_choice(fields: Fields) -> tuple[str, tuple[Dropped, ...]]:
+    outer = Fields(camel_case(fields.take("toolConfig", dict, "an object") or {}), "toolConfig")
+    config = Fields(
+        camel_case(outer.take("functionCallingConfig", dict, "an object") or {}), "toolConfig.functionCallingConfig"
+    )
+    fields.put_back("toolConfig", outer)
+    mode = config.text("mode")
+    names = config.take("allowedFunctionNames", list, "a list of names") or []
+    if mode and mode.upper() not in _MODES:
+        raise unreadable(config.place("mode"), f"{mode!r} is not known; send AUTO, ANY or NONE")
+    if mode.upper() == "ANY" and len(names) == 1 and isinstance(names[0], str):
+        return names[0], ()
+    dropped = (Dropped(config.place("allowedFunctionNames"), "all functions are declared"),) if names else ()
+    return _MODES.get(mode.upper(), ""), dropped
+
+
+def _read_reasoning(config: Fields) -> dict[str, Any]:
+    thinking = Fields(
+        camel_case(config.take("thinkingConfig", dict, "an object") or {}), "generationConfig.thinkingConfig"
+    )
+    level, budget = thinking.text("thinkingLevel"), thinking.take("thinkingBudget", int, "a whole number")
+    if level:
+        return {"reasoning": _LEVELS.get(level.upper(), "medium")}
+    if budget is not None and budget >= 0:
+        return {"reasoning": budget}
+    return {"reasoning": "medium"} if budget == -1 else {}  # -1 leaves the budget to the model
+
+
+def _output(config: Fields) -> OutputFormat | None:
+    media_type = config.text("responseMimeType")
+    schemas = [config.take(name, dict, "a schema") for name in ("responseJsonSchema", "responseSchema")]
+    schema: Any = next((schema for schema in schemas if schema is not None), None)
+    return OutputFormat(schema) if schema is not None or media_type == "application/json" else None

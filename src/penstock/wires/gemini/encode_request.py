@@ -23,7 +23,7 @@ from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, 
 from penstock.wires.shared.media import check_type, media_type, write_or_note
 from penstock.wires.shared.message_writing import misplaced_part, split_system
 from penstock.wires.shared.reasoning import budget_of, effort_of, requested_reasoning
-from penstock.wires.shared.request import EncodedRequest, Request
+from penstock.wires.shared.request import EncodedRequest, OutputFormat, Request
 from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import part_fields, parts_without_state, result_fields, result_text
 
@@ -253,3 +253,12 @@ def _thinking(request: Request) -> Json:
     if level == "MINIMAL" and "pro" in request.model:
         level = "LOW"
     return {"thinkingConfig": {**config, "thinkingLevel": level}}
+
+
+def output_fields(output: OutputFormat) -> Json:
+    """The fields of a request that ask for an answer in this format; a schema in Google's spelling has its own."""
+    config: Json = {"responseMimeType": "application/json"}
+    if output.schema is not None:
+        is_own = str(output.schema.get("type", "")).isupper()
+        config["responseSchema" if is_own else "responseJsonSchema"] = output.schema
+    return {"generationConfig": config}

@@ -8,6 +8,8 @@ from typing import Any
 from penstock.wires.ollama.facts import FACTS
 from penstock.wires.shared.fields import Json, base64_text, data_url, unreadable
 from penstock.wires.shared.message_reader import MessageReader
+from penstock.wires.shared.request import OutputFormat
+from penstock.wires.shared.request_settings import Fields, RequestSettings, read_tools
 
 WIRE = FACTS.wire
 
@@ -49,3 +51,56 @@ class OllamaReader(MessageReader):
 
 
 READER = OllamaReader()
+
+
+# Settings.
+
+_OPTIONS = {
+    "num_predict": "max_tokens", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop",
+    "seed": "seed", "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty",
+}  # fmt: skip
+
+
+def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool | None = None) -> RequestSettings:
+    """The settings of a request body."""
+    fields = Fields(body)
+    fields.rest.pop("messages", None)
+    named = model or fields.required_text("model", "the name of a model")
+    fields.rest.pop("model", None)
+    tools = read_tools(fields.objects("tools"))
+    inner = fields.inner("options")
+    options = inner.options(_OPTIONS) | _read_reasoning(fields)
+    fields.put_back("options", inner)
+    stream = fields.flag("stream")
+    return RequestSettings(
+        model=named,
+        tools=tools,
+        is_streaming=(stream is not False) if is_streaming is None else is_streaming,
+        options={key: value for key, value in options.items() if (key, value) != ("max_tokens", -1)},
+        output=_output(fields),
+        extra=fields.rest,
+    )
+
+
+def _read_reasoning(fields: Fields) -> dict[str, Any]:
+    match fields.rest.pop("think", None):
+        case None:
+            return {}
+        case bool(is_on):
+            return {"reasoning": "medium" if is_on else "none"}
+        case str(level):
+            return {"reasoning": level}
+        case _:
+            raise unreadable("think", "must be true, false or a level")
+
+
+def _output(fields: Fields) -> OutputFormat | None:
+    match fields.rest.pop("format", None):
+        case None | "":
+            return None
+        case "json":
+            return OutputFormat()
+        case dict(schema):
+            return OutputFormat(schema)
+        case _:
+            raise unreadable("format", 'must be "json" or a JSON Schema')

@@ -18,7 +18,7 @@ from penstock.wires.shared.body import Json, chosen_tool, function_tool, merge, 
 from penstock.wires.shared.media import media_note
 from penstock.wires.shared.message_writing import misplaced_part, system_text
 from penstock.wires.shared.reasoning import requested_reasoning
-from penstock.wires.shared.request import EncodedRequest, Request
+from penstock.wires.shared.request import EncodedRequest, OutputFormat, Request
 from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import message_fields, part_fields, parts_without_state, result_fields
 
@@ -103,3 +103,8 @@ def _declared(request: Request) -> tuple[ToolDeclaration, ...]:
     if request.tool_choice == "none":
         return ()
     return (chosen,) if chosen else request.tools
+
+
+def output_fields(output: OutputFormat) -> Json:
+    """The fields of a request that ask for an answer in this format."""
+    return {"format": "json" if output.schema is None else output.schema}

@@ -24,6 +24,14 @@ from penstock.wires.shared.fields import (
 from penstock.wires.shared.media_fields import FILE_FIELDS, read_file, without_usual_detail
 from penstock.wires.shared.message_builder import MessageBuilder
 from penstock.wires.shared.message_reader import MessageReader, ReadContext
+from penstock.wires.shared.request_settings import (
+    Dropped,
+    Fields,
+    RequestSettings,
+    check_tool_choice,
+    read_schema_format,
+    read_tools,
+)
 
 WIRE = FACTS.wire
 
@@ -170,3 +178,71 @@ def _read_call(parts: MessageBuilder, call: Json, at: str) -> None:
     fields = other_fields(call, ("id", "type", "function", "custom", "extra_content"))
     kind = "function" if "function" in call else "custom"
     parts.state(block, PART_FIELDS, fields | nested(kind, other_fields(inner, ("name", "arguments", "input"))))
+
+
+# Settings.
+
+_OPTIONS = {
+    "max_completion_tokens": "max_tokens", "max_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p",
+    "top_k": "top_k", "stop": "stop", "seed": "seed", "random_seed": "seed", "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+}  # fmt: skip
+
+
+def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool | None = None) -> RequestSettings:
+    """The settings of a request body."""
+    fields = Fields(body)
+    fields.rest.pop("messages", None)
+    named, is_stream = model or fields.required_text("model", "the name of a model"), bool(fields.flag("stream"))
+    fields.rest.pop("model", None)
+    options = fields.options(_OPTIONS) | _read_reasoning(fields)
+    tools = read_tools([*fields.objects("tools"), *fields.objects("functions")])
+    choice, dropped = _tool_choice(fields)
+    format = fields.rest.pop("response_format", None)
+    stream_options = fields.inner("stream_options")
+    return RequestSettings(
+        model=named,
+        tools=tools,
+        tool_choice=check_tool_choice(choice, tools, "tool_choice"),
+        is_parallel=fields.flag("parallel_tool_calls"),
+        is_streaming=is_stream if is_streaming is None else is_streaming,
+        options=options,
+        output=None if format is None else read_schema_format(format, "response_format"),
+        has_usage=bool(stream_options.flag("include_usage")),
+        extra=fields.rest,
+        dropped=dropped,
+    )
+
+
+def _read_reasoning(fields: Fields) -> dict[str, Any]:
+    """The effort, or the budget of the providers that take an object."""
+    effort = fields.text("reasoning_effort")
+    inner = fields.inner("reasoning") if isinstance(fields.rest.get("reasoning"), dict) else None
+    if inner is not None:
+        effort = effort or inner.text("effort")
+        budget = inner.take("max_tokens", int, "a whole number")
+        fields.put_back("reasoning", inner)
+        if budget is not None:
+            return {"reasoning": budget}
+    return {"reasoning": effort} if effort else {}
+
+
+def _tool_choice(fields: Fields) -> tuple[str, tuple[Dropped, ...]]:
+    choice: Any = fields.rest.pop("tool_choice", None)
+    choice = fields.rest.pop("function_call", None) if choice is None else choice
+    match choice:
+        case None:
+            return "", ()
+        case str():
+            return ("required" if choice == "any" else choice), ()
+        case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}} | {"name": str(name)}:
+            return name, ()
+        case {"type": "allowed_tools"}:
+            inner: Any = choice.get("allowed_tools")
+            mode = inner.get("mode") if isinstance(inner, dict) else None
+            kept = mode if isinstance(mode, str) else "auto"
+            return kept, (Dropped("tool_choice", "only some tools are allowed; all are declared"),)
+        case _:
+            raise unreadable(
+                "tool_choice", 'send auto, none, required, or {"type": "function", "function": {"name": …}}'
+            )

@@ -20,7 +20,7 @@ from penstock.wires.shared.facts import MEDIA_IN_RESULTS
 from penstock.wires.shared.media import audio_format, file_name, inline_url, is_uploaded, write_or_note
 from penstock.wires.shared.message_writing import arguments_text, misplaced_part, split_system, system_text
 from penstock.wires.shared.reasoning import effort_of, requested_reasoning
-from penstock.wires.shared.request import EncodedRequest, Request
+from penstock.wires.shared.request import EncodedRequest, OutputFormat, Request
 from penstock.wires.shared.settle import NO_ANSWER, settle
 from penstock.wires.shared.vendor_state import (
     message_fields,
@@ -293,3 +293,12 @@ def _effort(request: Request, quirks: frozenset[str]) -> Json:
         return {"reasoning_effort": effort}
     is_budget = isinstance(reasoning, int) and reasoning > 0
     return {"reasoning": {"max_tokens": reasoning} if is_budget else {"effort": effort}}
+
+
+def output_fields(output: OutputFormat) -> Json:
+    """The fields of a request that ask for an answer in this format."""
+    if output.schema is None:
+        return {"response_format": {"type": "json_object"}}
+    strict = {} if output.is_strict is None else {"strict": output.is_strict}
+    schema = {"name": output.name or "answer", "schema": output.schema, **strict}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.events import CallKind
 from penstock.messages import MESSAGE_FIELDS, Image, ToolResult
-from penstock.wires.openai_responses.facts import FACTS
+from penstock.wires.openai_responses.facts import ECHOED, FACTS
 from penstock.wires.shared.fields import (
     WHAT_TO_SEND,
     Json,
@@ -28,6 +28,15 @@ from penstock.wires.shared.media_fields import FILE_FIELDS, read_file, without_u
 from penstock.wires.shared.message_builder import MessageBuilder, build_result
 from penstock.wires.shared.message_reader import MessageReader, ReadContext
 from penstock.wires.shared.places import PlacedMessage, place_results
+from penstock.wires.shared.request_settings import (
+    Dropped,
+    Fields,
+    RequestSettings,
+    check_tool_choice,
+    read_schema_format,
+    read_tools,
+)
+from penstock.wires.shared.response_head import ToolPath
 from penstock.wires.shared.role_messages import has_call_fields
 
 WIRE = FACTS.wire
@@ -196,3 +205,84 @@ def _result(item: Json, place: str, context: ReadContext) -> ToolResult:
     fields = other_fields(item, ("type", "call_id", "output"))
     fields |= {"type": item["type"]} if item["type"] != "function_call_output" else {}
     return build_result(call_id, content, context.calls, fields=fields, content=output)
+
+
+# Settings.
+
+_OPTIONS = {"max_output_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p"}
+SEPARATOR = "__"
+"""Stands between a namespace and the name of a tool in its flat name."""
+
+
+def flat_name(namespace: str, name: str) -> str:
+    """The name of a tool in a namespace, for protocols without namespaces."""
+    return f"{namespace}{SEPARATOR}{name}"
+
+
+def read_settings(body: Mapping[str, Any], model: str = "", is_streaming: bool | None = None) -> RequestSettings:
+    """The settings of a request body."""
+    fields = Fields(body)
+    for name in ("input", "instructions"):
+        fields.rest.pop(name, None)
+    named, is_stream = model or fields.required_text("model", "the name of a model"), bool(fields.flag("stream"))
+    fields.rest.pop("model", None)
+    placed, namespaces = _flattened(fields.objects("tools"))
+    tools = read_tools(placed)
+    choice, dropped = _tool_choice(fields)
+    reasoning = fields.inner("reasoning")
+    effort = reasoning.text("effort")
+    fields.put_back("reasoning", reasoning)
+    text = fields.inner("text")
+    format = text.rest.pop("format", None)
+    fields.put_back("text", text)
+    return RequestSettings(
+        model=named,
+        tools=tools,
+        tool_choice=check_tool_choice(choice, tools, "tool_choice"),
+        is_parallel=fields.flag("parallel_tool_calls"),
+        is_streaming=is_stream if is_streaming is None else is_streaming,
+        options=fields.options(_OPTIONS) | ({"reasoning": effort} if effort else {}),
+        output=None if format is None else read_schema_format(format, "text.format"),
+        namespaces=namespaces,
+        previous_response=fields.text("previous_response_id"),
+        echo={key: body[key] for key in ECHOED if body.get(key) is not None},
+        extra=fields.rest,
+        dropped=dropped,
+    )
+
+
+def _flattened(
+    placed: list[tuple[str, dict[str, Any]]],
+) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, ToolPath]]:
+    """The tools, those of namespaces with flat names, and the paths of the latter."""
+    tools: list[tuple[str, dict[str, Any]]] = []
+    paths: dict[str, ToolPath] = {}
+    for place, tool in placed:
+        if tool.get("type") != "namespace":
+            tools.append((place, tool))
+            continue
+        fields = Fields(tool, place)
+        namespace = fields.required_text("name", "the name of the namespace")
+        for at, inner in fields.objects("tools"):
+            name = Fields(inner, at).required_text("name", "the name of the tool")
+            paths[flat_name(namespace, name)] = ToolPath(namespace, name)
+            tools.append((at, {**inner, "name": flat_name(namespace, name)}))
+    return tools, paths
+
+
+def _tool_choice(fields: Fields) -> tuple[str, tuple[Dropped, ...]]:
+    match fields.rest.pop("tool_choice", None):
+        case None:
+            return "", ()
+        case str(choice):
+            return choice, ()
+        case {"namespace": str(namespace), "name": str(name)}:
+            return flat_name(namespace, name), ()
+        case {"name": str(name)} | {"function": {"name": str(name)}}:
+            return name, ()
+        case {"type": "allowed_tools", "mode": str(mode)}:
+            return mode, (Dropped("tool_choice", "only some tools are allowed; all are declared"),)
+        case {"type": str(kind)}:
+            return kind, ()  # a hosted tool, which has the name of its type
+        case _:
+            raise unreadable("tool_choice", 'send auto, none, required, or {"type": "function", "name": …}')

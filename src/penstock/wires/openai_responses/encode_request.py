@@ -19,7 +19,7 @@ from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, 
 from penstock.wires.shared.media import audio_format, file_name, is_uploaded, write_or_note
 from penstock.wires.shared.message_writing import arguments_text, misplaced_part, split_system, system_text
 from penstock.wires.shared.reasoning import effort_of, requested_reasoning
-from penstock.wires.shared.request import EncodedRequest, Request
+from penstock.wires.shared.request import EncodedRequest, OutputFormat, Request
 from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import (
     message_fields,
@@ -216,3 +216,12 @@ def _options(request: Request) -> Json:
     reasoning = requested_reasoning(request)
     effort = None if reasoning is None else effort_of(reasoning) if reasoning else "none"
     return rename_options(request, _OPTIONS) | ({"reasoning": {"effort": effort}} if effort else {})
+
+
+def output_fields(output: OutputFormat) -> Json:
+    """The fields of a request that ask for an answer in this format."""
+    if output.schema is None:
+        return {"text": {"format": {"type": "json_object"}}}
+    strict = {} if output.is_strict is None else {"strict": output.is_strict}
+    schema = {"type": "json_schema", "name": output.name or "answer", "schema": output.schema, **strict}
+    return {"text": {"format": schema}}

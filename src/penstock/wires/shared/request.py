@@ -34,6 +34,14 @@ OPTIONS = (
 """The settings that most providers have; `reasoning` is an effort ("low", "medium", "high") or a token budget."""
 
 
+class OutputFormat(Struct, frozen=True):
+    """The form that the answer must have: any JSON object, or one of a schema."""
+
+    schema: Mapping[str, Any] | None = None
+    name: str = ""
+    is_strict: bool | None = None
+
+
 class EncodedRequest(Struct, frozen=True):
     """A request for a provider: its path below the base URL, and its JSON body."""
 
@@ -43,3 +51,5 @@ class EncodedRequest(Struct, frozen=True):
 
 Encode = Callable[[Request, frozenset[str]], EncodedRequest]
 """Encodes a request for a provider with these quirks."""
+OutputFields = Callable[[OutputFormat], dict[str, Any]]
+"""The fields of a request that ask for an answer in a format; none if the provider cannot be asked for it."""

@@ -1,0 +1,122 @@
+"""Requests that a server receives: read in the protocol of the client, and converted for any provider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from penstock.errors import UsageError
+from penstock.events import Opaque, ToolCall
+from penstock.history.read import read_request
+from penstock.messages import Message
+from penstock.wires import find_output_fields, find_settings_reader, wire_name
+from penstock.wires.shared.body import merge
+from penstock.wires.shared.request import Request
+from penstock.wires.shared.request_settings import Dropped, RequestSettings, check_depth
+from penstock.wires.shared.response_head import ResponseHead, ToolPath
+
+
+class ClientRequest(Struct, frozen=True, kw_only=True):
+    """A request in the protocol of its client: its messages, and what it asks for."""
+
+    wire: str
+    messages: tuple[Message, ...]
+    settings: RequestSettings
+
+    def request_for(self, wire: str) -> tuple[Request, tuple[Dropped, ...]]:
+        """The request for a provider on this wire, and what of it is not passed on, with the reasons.
+
+        Fields that only the client's protocol has, and tools that its provider runs, are passed on to the same wire
+        alone.
+        """
+        settings, is_same = self.settings, wire_name(wire) == self.wire
+        hosted = () if is_same else tuple(tool for tool in settings.tools if tool.hosted is not None)
+        extra = dict(settings.extra) if is_same else {}
+        dropped = list(settings.dropped)
+        dropped += [
+            Dropped("tools", f"{tool.name} runs at its provider; there is no such tool here") for tool in hosted
+        ]
+        if not is_same:
+            dropped += [Dropped(name, "only the protocol of the request has this field") for name in settings.extra]
+        if settings.output is not None:
+            fields = find_output_fields(wire_name(wire))(settings.output)
+            extra = merge(extra, fields)
+            dropped += [] if fields else [Dropped("the output format", "the provider cannot be asked for it")]
+        names = {tool.name for tool in hosted}
+        request = Request(
+            model=settings.model,
+            messages=self.messages,
+            tools=tuple(tool for tool in settings.tools if tool not in hosted),
+            tool_choice="" if settings.tool_choice in names else settings.tool_choice,
+            is_parallel=settings.is_parallel,
+            options=settings.options,
+            extra=extra,
+            is_streaming=settings.is_streaming,
+        )
+        return request, tuple(dropped)
+
+    def head(self, id: str, created: int, *, has_custom_tools: bool) -> ResponseHead:
+        """The head of the response; `has_custom_tools` if the provider takes custom tools as such."""
+        custom = frozenset(tool.name for tool in self.settings.tools if tool.is_custom)
+        return ResponseHead(
+            id=id,
+            model=self.settings.model,
+            created=created,
+            has_usage=self.settings.has_usage,
+            custom_tools=custom if has_custom_tools else frozenset(),
+            unwrapped_tools=frozenset() if has_custom_tools else custom,
+            namespaces=self.settings.namespaces,
+            echo=self.settings.echo,
+        )
+
+
+def decode_request(
+    body: bytes | Mapping[str, Any], wire: str, model: str = "", is_streaming: bool | None = None
+) -> ClientRequest:
+    """Reads the body of a request in the protocol of a wire.
+
+    Raises a `UsageError` that says where the body is wrong and what to send. `model` and `is_streaming` are for
+    protocols that have them in the path.
+    """
+    wire = wire_name(wire)
+    fields = _parse(body)
+    settings = find_settings_reader(wire)(fields, model, is_streaming)
+    messages = read_request(fields, wire).messages
+    if settings.namespaces:
+        messages = [_with_flat_names(message, settings.namespaces) for message in messages]
+    return ClientRequest(wire=wire, messages=tuple(messages), settings=settings)
+
+
+def _parse(body: bytes | Mapping[str, Any]) -> Mapping[str, Any]:
+    value: Any = body
+    if isinstance(body, bytes):
+        try:
+            value = msgspec.json.decode(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise UsageError(f"the body is not JSON: {error}") from None
+    if not isinstance(value, Mapping):
+        raise UsageError("the body must be a JSON object")
+    check_depth(value)
+    return value
+
+
+def _with_flat_names(message: Message, namespaces: Mapping[str, ToolPath]) -> Message:
+    """The message with the flat names of calls in a namespace, as their tools are declared."""
+    flat = {path: name for name, path in namespaces.items()}
+    spaces = {
+        part.block: part.data["namespace"]
+        for part in message.parts
+        if isinstance(part, Opaque) and isinstance(part.data, dict) and isinstance(part.data.get("namespace"), str)
+    }
+    if not spaces:
+        return message
+    parts = [
+        msgspec.structs.replace(part, name=flat.get(ToolPath(spaces[part.block], part.name), part.name))
+        if isinstance(part, ToolCall) and part.block in spaces
+        else part
+        for part in message.parts
+    ]
+    return msgspec.structs.replace(message, parts=tuple(parts))

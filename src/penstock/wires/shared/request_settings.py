@@ -1,0 +1,191 @@
+"""The settings of a request that a server received: everything but its messages, in one form for all wires.
+
+A wire's `decode_request` has a function `read_settings`. It takes the fields that it knows out of the body; what is
+left is `extra`, which only the same protocol understands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from penstock.declarations import ToolDeclaration, read_declarations
+from penstock.errors import UsageError, type_name
+from penstock.jsontext.scan import MAX_DEPTH
+from penstock.wires.shared.fields import unreadable
+from penstock.wires.shared.request import OutputFormat
+from penstock.wires.shared.response_head import ToolPath
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+class Dropped(Struct, frozen=True):
+    """Something in a request that was not passed on: its place, and why."""
+
+    place: str
+    why: str
+
+
+class RequestSettings(Struct, frozen=True, kw_only=True):
+    """What a request asks for beside its messages. `options` are those of `Request`.
+
+    `echo` are the fields that the response repeats. `namespaces` maps the flat names of tools to those that the client
+    declared. `previous_response` is the id of a response that the server is expected to know.
+    """
+
+    model: str
+    tools: tuple[ToolDeclaration, ...] = ()
+    tool_choice: str = ""
+    is_parallel: bool | None = None
+    is_streaming: bool = False
+    options: Mapping[str, Any] = {}
+    output: OutputFormat | None = None
+    has_usage: bool = True
+    namespaces: Mapping[str, ToolPath] = {}
+    previous_response: str = ""
+    echo: Mapping[str, Any] = {}
+    extra: Mapping[str, Any] = {}
+    dropped: tuple[Dropped, ...] = ()
+
+
+ReadSettings = Callable[[Mapping[str, Any], str, bool | None], RequestSettings]
+"""Reads the settings of a body. Protocols with the model and the kind of response in the path pass these two."""
+
+_NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+_WHOLE_NUMBERS = ("max_tokens", "top_k", "seed")
+
+
+class Fields:
+    """The fields of an object in a request, which are taken out one by one; what is left was not read."""
+
+    def __init__(self, fields: Any, place: str = "") -> None:
+        if not isinstance(fields, Mapping):
+            raise unreadable(place or "the body", f"must be an object, not {type_name(fields)}")
+        self.rest: Json = {key: value for key, value in fields.items() if value is not None}
+        self._place = place
+
+    def place(self, name: str) -> str:
+        """The place of a field."""
+        return f"{self._place}.{name}" if self._place else name
+
+    def take(self, name: str, kind: type[T] | tuple[type[T], ...], what: str) -> T | None:
+        """Removes and returns a field; raises if it has another type than `what` says."""
+        value = self.rest.pop(name, None)
+        if value is None or (isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)):
+            return value
+        raise unreadable(self.place(name), f"must be {what}, not {type_name(value)}")
+
+    def text(self, name: str) -> str:
+        return self.take(name, str, "text") or ""
+
+    def flag(self, name: str) -> bool | None:
+        return self.take(name, bool, "true or false")
+
+    def inner(self, name: str, rename: Callable[[Json], Json] = dict) -> Fields:
+        """The fields of an object inside this one, renamed; it has none if it is missing."""
+        return Fields(rename(self.take(name, dict, "an object") or {}), self.place(name))
+
+    def put_back(self, name: str, inner: Fields) -> None:
+        """Keeps what was not read of an object inside this one."""
+        if inner.rest:
+            self.rest[name] = inner.rest
+
+    def required_text(self, name: str, example: str) -> str:
+        if not (value := self.text(name)):
+            raise unreadable(self.place(name), f"is missing; send {example}")
+        return value
+
+    def options(self, names: Mapping[str, str]) -> Json:
+        """Takes the options under these names; the first name of an option that has a value counts."""
+        options: Json = {}
+        for name, option in names.items():
+            value: Any
+            if option in _NUMBERS:
+                value = self.take(name, (int, float), "a number")
+            elif option in _WHOLE_NUMBERS:
+                value = self.take(name, int, "a whole number")
+            else:
+                value = self._stop(name)
+            if value is not None:
+                options.setdefault(option, value)
+        return options
+
+    def _stop(self, name: str) -> list[str] | None:
+        match self.rest.pop(name, None):
+            case None:
+                return None
+            case str(text):
+                return [text]
+            case [*texts] if all(isinstance(text, str) for text in texts):
+                return texts
+            case _:
+                raise unreadable(self.place(name), "must be text or a list of texts")
+
+    def objects(self, name: str) -> list[tuple[str, Json]]:
+        """Takes a list of objects, each with its place."""
+        values = self.take(name, list, "a list") or []
+        for number, value in enumerate(values):
+            if not isinstance(value, dict):
+                raise unreadable(f"{self.place(name)}[{number}]", f"must be an object, not {type_name(value)}")
+        return [(f"{self.place(name)}[{number}]", value) for number, value in enumerate(values)]
+
+
+def read_tools(placed: Iterable[tuple[str, Json]]) -> tuple[ToolDeclaration, ...]:
+    """The declarations of tools; raises with the place of one that cannot be read, or that has the name of another."""
+    tools: list[ToolDeclaration] = []
+    names: set[str] = set()
+    for place, value in placed:
+        try:
+            declared = read_declarations([value])
+        except UsageError as error:
+            raise unreadable(place, str(error)) from None
+        for tool in declared:
+            if tool.hosted is None and tool.name in names:
+                raise unreadable(place, f"another tool is called {tool.name!r} too; rename one of them")
+            names.add(tool.name)
+        tools += declared
+    return tuple(tools)
+
+
+def check_tool_choice(choice: str, tools: Iterable[ToolDeclaration], place: str) -> str:
+    """The tool choice; raises if it is neither a mode nor a declared tool."""
+    names = [tool.name for tool in tools]
+    if choice in ("", "auto", "none", "required") or choice in names:
+        return choice
+    known = ", ".join(names) or "there are none"
+    raise unreadable(place, f"{choice!r} is not a declared tool ({known}); declare it, or send auto, none or required")
+
+
+def read_schema_format(format: Any, place: str) -> OutputFormat | None:
+    """The output format of OpenAI's two wires: `{"type": "json_schema", …}`, flat or under a key of that name."""
+    fields = Fields(format, place)
+    match fields.text("type"):
+        case "json_object":
+            return OutputFormat()
+        case "json_schema":
+            inner = fields.inner("json_schema") if "json_schema" in fields.rest else fields
+            schema: Any = inner.take("schema", dict, "a JSON Schema")
+            return OutputFormat(schema, inner.text("name"), inner.flag("strict"))
+        case "text" | "":
+            return None
+        case other:
+            raise unreadable(f"{place}.type", f"{other!r} is not a known format; send text, json_object or json_schema")
+
+
+def check_depth(body: Any) -> None:
+    """Raises if a body is nested too deeply."""
+    level = [body]
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _values(outer)]
+        if not level:
+            return
+    raise unreadable("the body", f"is nested deeper than {MAX_DEPTH} levels")
+
+
+def _values(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()

@@ -1,0 +1,231 @@
+"""Requests as a server receives them: settings of every wire, bad bodies, and law 9 over every recorded request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.declarations import ToolDeclaration
+from penstock.errors import UsageError
+from penstock.events import Text, ToolCall
+from penstock.history.client_request import ClientRequest, decode_request
+from penstock.messages import Message
+from penstock.wires import SERVED_WIRES, WIRES, find_encoder
+from penstock.wires.shared.request import OutputFormat
+from penstock.wires.shared.response_head import ToolPath
+from tests.test_corpus import ALL, NOT_SPOKEN
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = ToolDeclaration("weather", "The weather.", SCHEMA)
+USER = [{"role": "user", "content": "Hi"}]
+FUNCTION = {"name": "weather", "description": "The weather.", "parameters": SCHEMA}
+
+BODIES: dict[str, dict[str, Any]] = {
+    "openai-chat": {
+        "model": "m", "messages": USER, "stream": True, "stream_options": {"include_usage": True},
+        "tools": [{"type": "function", "function": FUNCTION}], "parallel_tool_calls": False,
+        "tool_choice": {"type": "function", "function": {"name": "weather"}}, "max_completion_tokens": 9,
+        "temperature": 0.5, "top_p": 0.9, "stop": ["X"], "reasoning_effort": "low", "logit_bias": {"1": 2},
+        "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}},
+    },
+    "openai-responses": {
+        "model": "m", "input": USER, "stream": True, "tools": [{"type": "function", **FUNCTION}],
+        "tool_choice": {"type": "function", "name": "weather"}, "parallel_tool_calls": False, "max_output_tokens": 9,
+        "temperature": 0.5, "top_p": 0.9, "reasoning": {"effort": "low", "summary": "auto"}, "store": False,
+        "text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}},
+    },
+    "anthropic": {
+        "model": "m", "messages": USER, "stream": True, "max_tokens": 9, "temperature": 0.5, "top_p": 0.9,
+        "tools": [{"name": "weather", "description": "The weather.", "input_schema": SCHEMA}],
+        "tool_choice": {"type": "tool", "name": "weather", "disable_parallel_tool_use": True},
+        "stop_sequences": ["X"], "metadata": {"user_id": "1"},
+        "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": SCHEMA}},
+    },
+    "gemini": {
+        "contents": [{"role": "user", "parts": [{"text": "Hi"}]}],
+        "tools": [{"functionDeclarations": [{**FUNCTION, "parametersJsonSchema": SCHEMA, "parameters": None}]}],
+        "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["weather"]}},
+        "generationConfig": {
+            "maxOutputTokens": 9, "temperature": 0.5, "topP": 0.9, "stopSequences": ["X"],
+            "thinkingConfig": {"thinkingLevel": "LOW"}, "responseMimeType": "application/json",
+            "responseJsonSchema": SCHEMA,
+        },
+        "safetySettings": [{"category": "X"}],
+    },
+    "ollama": {
+        "model": "m", "messages": USER, "tools": [{"type": "function", "function": FUNCTION}], "think": "low",
+        "options": {"num_predict": 9, "temperature": 0.5, "top_p": 0.9, "stop": ["X"], "mirostat": 1},
+        "format": SCHEMA, "keep_alive": "5m",
+    },
+}  # fmt: skip
+
+
+def read(wire: str, body: dict[str, Any] | bytes) -> ClientRequest:
+    in_path: dict[str, Any] = {"model": "m", "is_streaming": True} if wire == "gemini" else {}
+    return decode_request(body, wire, **in_path)
+
+
+@pytest.mark.parametrize("wire", SERVED_WIRES)
+def test_the_settings_of_every_wire_are_read_in_one_form(wire: str) -> None:
+    request = read(wire, msgspec.json.encode(BODIES[wire]))
+    settings = request.settings
+    assert request.messages == (Message("user", (Text(0, "Hi"),)),)
+    assert settings.model == "m"
+    assert settings.is_streaming
+    assert [(tool.name, tool.description, tool.parameters) for tool in settings.tools] == [
+        ("weather", "The weather.", SCHEMA)
+    ]
+    options = {"max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "reasoning": "low"}
+    assert settings.options == options | ({} if wire == "openai-responses" else {"stop": ["X"]})
+    assert settings.output is not None
+    assert settings.output.schema == SCHEMA
+    assert settings.tool_choice == ("" if wire == "ollama" else "weather")
+    assert settings.is_parallel is (None if wire in ("gemini", "ollama") else False)
+
+
+EXTRA: dict[str, Any] = {
+    "openai-chat": {"logit_bias": {"1": 2}},
+    "openai-responses": {"reasoning": {"summary": "auto"}, "store": False},
+    "anthropic": {"metadata": {"user_id": "1"}},
+    "gemini": {"safetySettings": [{"category": "X"}]},
+    "ollama": {"options": {"mirostat": 1}, "keep_alive": "5m"},
+}
+
+
+@pytest.mark.parametrize("wire", SERVED_WIRES)
+def test_fields_of_one_protocol_are_passed_on_to_it_alone(wire: str) -> None:
+    client = read(wire, BODIES[wire])
+    assert client.settings.extra == EXTRA[wire]
+    other = "cohere"
+    _, dropped = client.request_for(other)
+    assert {loss.place for loss in dropped} == EXTRA[wire].keys()
+    same, dropped = client.request_for(wire)
+    assert dropped == ()
+    assert same.extra.items() >= {key: same.extra[key] for key in EXTRA[wire]}.items()
+
+
+def test_tools_in_a_namespace_have_flat_names_in_the_request_and_in_the_history() -> None:
+    tool = {"type": "namespace", "name": "files", "tools": [{"type": "function", "name": "open", "parameters": SCHEMA}]}
+    call = {"type": "function_call", "call_id": "c", "name": "open", "namespace": "files", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c", "output": "ok"}
+    body = {"model": "m", "input": [*USER, call, result], "tools": [tool]}
+    request = decode_request(body, "openai-responses")
+    assert [tool.name for tool in request.settings.tools] == ["files__open"]
+    assert request.settings.namespaces == {"files__open": ToolPath("files", "open")}
+    calls = [part.name for message in request.messages for part in message.parts if isinstance(part, ToolCall)]
+    assert calls == ["files__open"]
+    assert request.head("1", 2, has_custom_tools=True).namespaces == request.settings.namespaces
+
+
+def test_hosted_tools_are_dropped_for_another_wire() -> None:
+    body = {"model": "m", "input": "Hi", "tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}
+    client = decode_request(body, "openai-responses")
+    request, dropped = client.request_for("openai-chat")
+    assert (request.tools, request.tool_choice) == ((), "")
+    assert [loss.place for loss in dropped] == ["tools"]
+    assert client.request_for("openai-responses")[0].tools[0].hosted == {"type": "web_search"}
+
+
+def test_custom_tools_are_known_to_the_head_of_the_response() -> None:
+    body = {"model": "m", "input": "Hi", "tools": [{"type": "custom", "name": "patch"}]}
+    client = decode_request(body, "openai-responses")
+    assert client.head("1", 2, has_custom_tools=True).custom_tools == {"patch"}
+    assert client.head("1", 2, has_custom_tools=False).unwrapped_tools == {"patch"}
+
+
+def test_json_without_a_schema_is_an_output_format_too() -> None:
+    body = {"model": "m", "messages": USER, "response_format": {"type": "json_object"}}
+    assert decode_request(body, "openai-chat").settings.output == OutputFormat()
+
+
+BAD: list[tuple[str, Any, str]] = [
+    ("openai-chat", b"{", "not JSON"),
+    ("openai-chat", b"[]", "must be a JSON object"),
+    ("openai-chat", {"messages": USER}, "model: is missing"),
+    ("openai-chat", {"model": "m"}, "messages: is missing"),
+    ("openai-responses", {"model": "m"}, "input: is missing"),
+    ("gemini", {}, "contents: is missing"),
+    ("openai-chat", {"model": 7, "messages": USER}, "model: must be text, not"),
+    ("openai-chat", {"model": "m", "messages": 7}, "messages: "),
+    ("openai-chat", {"model": "m", "messages": [{"role": "user", "content": [{}]}]}, "messages[0].content[0]"),
+    ("openai-chat", {"model": "m", "messages": USER, "tools": {}}, "tools: must be a list"),
+    ("openai-chat", {"model": "m", "messages": USER, "tools": [7]}, "tools[0]: must be an object"),
+    ("openai-chat", {"model": "m", "messages": USER, "tools": [{"function": {}}]}, "tools[0]: "),
+    ("openai-chat", {"model": "m", "messages": USER, "tool_choice": "x"}, "tool_choice: 'x' is not a declared tool"),
+    ("openai-chat", {"model": "m", "messages": USER, "tool_choice": 7}, "tool_choice: send auto"),
+    ("openai-chat", {"model": "m", "messages": USER, "stream": "yes"}, "stream: must be true or false"),
+    ("openai-chat", {"model": "m", "messages": USER, "temperature": "hot"}, "temperature: must be a number"),
+    ("openai-chat", {"model": "m", "messages": USER, "max_tokens": 1.5}, "max_tokens: must be a whole number"),
+    ("openai-chat", {"model": "m", "messages": USER, "stop": [7]}, "stop: must be text or a list"),
+    ("openai-chat", {"model": "m", "messages": USER, "response_format": {"type": "x"}}, "response_format.type"),
+    ("anthropic", {"model": "m", "messages": USER, "tool_choice": {"type": "x"}}, "tool_choice.type: 'x'"),
+    ("anthropic", {"model": "m", "messages": USER, "thinking": {"type": "x"}}, "thinking.type: 'x'"),
+    ("gemini", {"contents": [], "toolConfig": {"functionCallingConfig": {"mode": "x"}}}, "functionCallingConfig.mode"),
+    ("ollama", {"model": "m", "messages": USER, "format": 7}, 'format: must be "json"'),
+    ("ollama", {"model": "m", "messages": USER, "think": 7}, "think: must be"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wire", "body", "message"), BAD, ids=[case[2] for case in BAD])
+def test_a_bad_body_is_refused_with_its_place(wire: str, body: Any, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(wire, body)
+    assert message in str(caught.value)
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    tool = {"type": "function", "function": FUNCTION}
+    with pytest.raises(UsageError, match=r"tools\[1\]: another tool is called 'weather' too"):
+        decode_request({"model": "m", "messages": USER, "tools": [tool, tool]}, "openai-chat")
+
+
+def test_a_body_that_is_nested_too_deeply_is_refused() -> None:
+    deep: Any = {}
+    for _ in range(2000):
+        deep = {"x": deep}
+    with pytest.raises(UsageError, match="nested"):
+        decode_request({"model": "m", "messages": USER, "metadata": deep}, "openai-chat")
+
+
+# Law 9 over recorded requests.
+
+
+def recorded() -> Iterator[tuple[str, str, dict[str, Any], str]]:
+    for case in ALL:
+        body, wire = case.meta.get("request"), case.wire
+        is_spoken = case.meta["wire"] not in NOT_SPOKEN | {"openai-completions"}
+        if isinstance(body, dict) and is_spoken and wire in SERVED_WIRES:
+            yield case.meta["id"], wire, body, body.get("model") or case.meta.get("model") or "m"
+
+
+RECORDED = list(recorded())
+every_request = pytest.mark.parametrize(
+    ("wire", "body", "model"), [entry[1:] for entry in RECORDED], ids=[entry[0] for entry in RECORDED]
+)
+
+
+@every_request
+def test_an_encoded_request_decodes_to_the_request(wire: str, body: dict[str, Any], model: str) -> None:
+    """A body that we encoded is settled for its wire: decoded and encoded once more, it is the same."""
+    client = decode_request(body, wire, model, is_streaming=True)
+    request, dropped = client.request_for(wire)
+    assert dropped == client.settings.dropped
+    encode = find_encoder(wire)
+    first = encode(request, frozenset())
+    again, _ = decode_request(first.body, wire, model, is_streaming=True).request_for(wire)
+    assert encode(again, frozenset()) == first
+    assert (again.model, again.tool_choice) == (model, request.tool_choice)
+    assert again.is_parallel in (None, request.is_parallel)  # without tools, or if it is the default, it is left out
+    assert [tool.name for tool in again.tools] == [tool.name for tool in request.tools]
+
+
+@every_request
+def test_a_request_can_be_sent_on_every_wire(wire: str, body: dict[str, Any], model: str) -> None:
+    client = decode_request(body, wire, model, is_streaming=True)
+    for other in WIRES:
+        request, _ = client.request_for(other)
+        options = {name: value for name, value in request.options.items() if name != "reasoning"}
+        assert find_encoder(other)(msgspec.structs.replace(request, options=options), frozenset()).body
