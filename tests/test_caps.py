@@ -56,10 +56,12 @@ from penstock.testing import Loopback, Raw, ReceivedRequest, Reply, Scripted, de
 from penstock.testing.sample import Sampler
 from penstock.testing.wires.judge import find_rejection
 from penstock.tools.schema_arguments import SchemaArguments
-from penstock.wires import find_encoder, wire_name
+from penstock.wires import find_encoder, find_response_encoder, wire_name
 from penstock.wires.gemini.partial_args import keys_of
 from penstock.wires.shared.fields import clean_value
 from penstock.wires.shared.request import Request
+from penstock.wires.shared.response_errors import malformed_call
+from penstock.wires.shared.response_head import ResponseHead
 from tests.support import aws_message
 
 ROOT = Path(__file__).parent.parent
@@ -527,6 +529,13 @@ def runs_that_an_ambiguous_id_may_mean() -> int:
     return str(raised.value).count("run-") - 1
 
 
+def written_text() -> int:
+    """How much of a text a Responses stream has; the response ends with an error before it grows too large."""
+    encoder = find_response_encoder("openai-responses")(ResponseHead())
+    stream = b"".join(encoder.feed([Text(0, "text")]) for _ in range(10)) + encoder.close()
+    return len(penstock.collect(penstock.decode(stream, wire="openai-responses")).text)
+
+
 CAPS = [
     # framing
     Cap("framing._MAX_PAGE", 100, size_of_page, 100, 1000),
@@ -575,6 +584,10 @@ CAPS = [
     Cap("transport._MAX_SHOWN", 20,
         lambda: len(str(error_of(b"x" * 100, "text/plain").raw)), 20, 100),
     Cap("transport.MAX_RESPONSE_BYTES", 5000, lambda: code_of_error("word " * 100), "response_too_large", ""),
+    # responses that a server writes
+    Cap("wires.MAX_QUOTE", 5, lambda: LONG in malformed_call(ToolCallInvalid(0, "c", "f", LONG, "cut")).message,
+        False, True),
+    Cap("wires.MAX_RESPONSE", 10, written_text, 8, 40),
     # tools
     Cap("tools.MAX_STEPS", 10, lambda: is_accepted(10), False, True),
     Cap("tools.MAX_FAULTS", 3, takes_malformed_schema, False, True),

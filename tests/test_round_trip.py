@@ -9,12 +9,23 @@ import sys
 from functools import cache
 from typing import Any
 
+import msgspec
 import pytest
 
 import penstock
-from penstock.events import Finish, StreamChunk
+from penstock.events import (
+    Finish,
+    StreamChunk,
+    Text,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallInvalid,
+    ToolCallStart,
+    Unknown,
+)
 from penstock.wires import RESPONSE_ENCODERS, find_response_encoder
 from penstock.wires.shared.facts import LossName
+from penstock.wires.shared.response_head import ResponseHead, ToolPath
 from tests.round_trip import (
     AFTER,
     BEFORE,
@@ -129,3 +140,64 @@ def calls_of(turn: penstock.Turn) -> list[tuple[str, str, object]]:
 
 def finish_reasons(events: list[StreamChunk]) -> list[str]:
     return [event.reason for event in events if isinstance(event, Finish)]
+
+
+@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+def test_a_call_beyond_the_cap_ends_a_response_that_streams_it(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.wires.shared.response_encoder.MAX_ARGUMENTS", 30)
+    start = ToolCallStart(0, "c1", "mail")
+    encoder = find_response_encoder(protocol)(ResponseHead())
+    stream = encoder.feed([start]) + b"".join(encoder.feed([ToolCallDelta(0, "12345")]) for _ in range(20))
+    turn = penstock.collect(decode_pieces(protocol, [stream + encoder.close()]))
+    assert turn.error is not None
+    assert turn.error.message in ("the call of mail is too large", "the response ended before it was complete")
+    assert not turn.tool_calls
+    assert encoder.feed([Text(1, "more")]) == b""
+
+
+@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+def test_a_stream_without_an_end_ends_with_an_error(protocol: str) -> None:
+    encoder = find_response_encoder(protocol)(ResponseHead())
+    turn = penstock.collect(decode_pieces(protocol, [encoder.open(), encoder.feed([Text(0, "Hi")]), encoder.close()]))
+    assert (turn.text, turn.finish_reason) == ("Hi", "error")
+
+
+@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+def test_keep_alives_between_frames_do_not_show(protocol: str) -> None:
+    encoder = find_response_encoder(protocol)(ResponseHead())
+    pause = encoder.KEEP_ALIVE
+    events: list[StreamChunk] = [Text(0, "Hi"), Text(0, " there"), Finish("stop")]
+    pieces = [pause, *(piece for event in events for piece in (encoder.feed([event]), pause)), encoder.close()]
+    decoded = decode_pieces(protocol, pieces)
+    assert penstock.collect(decoded).text == "Hi there"
+    assert not [event for event in decoded if isinstance(event, Unknown)]
+
+
+def test_a_quoted_call_is_never_written_as_a_call() -> None:
+    call = ToolCallInvalid(0, "c1", "mail", "{}", "quoted", "it repeats the user's message")
+    for protocol in RESPONSE_ENCODERS:
+        turn = penstock.collect(decode_pieces(protocol, [encode_stream(protocol, [call, Finish("stop")])]))
+        assert (turn.tool_calls, turn.finish_reason) == ([], "error"), protocol
+
+
+def test_custom_tools_that_the_model_calls_as_functions_are_custom_calls_again() -> None:
+    head = ResponseHead(unwrapped_tools=frozenset({"patch"}), echo={"tools": [{"type": "custom", "name": "patch"}]})
+    call = ToolCall("c1", "patch", {"input": "*** Begin"}, '{"input": "*** Begin"}', sealed_by="call_end")
+    for protocol in ("openai-chat", "openai-responses"):
+        encoder = find_response_encoder(protocol)(head)
+        deltas: list[StreamChunk] = [
+            ToolCallStart(0, "c1", "patch"),
+            ToolCallDelta(0, '{"input": '),
+            ToolCallDelta(0, '"*** Begin"}'),
+        ]
+        stream = encoder.feed([*deltas, call, Finish("tool_calls")]) + encoder.close()
+        [made] = penstock.collect(decode_pieces(protocol, [stream])).tool_calls
+        assert (made.kind, made.arguments_raw) == ("custom", "*** Begin")
+
+
+def test_tools_of_a_namespace_get_their_own_names_back() -> None:
+    head = ResponseHead(namespaces={"files__open": ToolPath("files", "open")})
+    call = ToolCall("c1", "files__open", {}, "{}", sealed_by="call_end")
+    encoder = find_response_encoder("openai-responses")
+    [item] = msgspec.json.decode(encoder.encode_body([call, Finish("tool_calls")], head).body)["output"]
+    assert (item["namespace"], item["name"], item["call_id"]) == ("files", "open", "c1")

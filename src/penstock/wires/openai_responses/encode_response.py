@@ -18,7 +18,7 @@ from penstock.wires.openai_responses.facts import ECHOED, FACTS
 from penstock.wires.shared.json_writing import named_sse, quote, split_around
 from penstock.wires.shared.openai_errors import OPENAI_ERRORS, openai_error
 from penstock.wires.shared.response_encoder import ResponseEncoder
-from penstock.wires.shared.response_errors import error_status
+from penstock.wires.shared.response_errors import error_status, too_large
 from penstock.wires.shared.response_frames import Content
 from penstock.wires.shared.response_turns import with_starts
 from penstock.wires.shared.written_call import Write, WrittenCall
@@ -26,6 +26,8 @@ from penstock.wires.shared.written_call import Write, WrittenCall
 Json = dict[str, Any]
 _MARK = "\x00"
 _NUMBER = "\x01"
+MAX_RESPONSE = 64 * 1024 * 1024
+"""How many characters of texts and arguments a response may have: its last frame repeats them all."""
 
 
 class OpenItem:
@@ -91,6 +93,7 @@ class OpenAIResponsesEncoder(ResponseEncoder):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._number = 0  # of the next frame
+        self._size = 0  # of what the last frame repeats
         self._output: list[Json | None] = []  # the items that are done, at their index
         self._item: OpenItem | None = None
         self._part: OpenPart | None = None
@@ -202,6 +205,10 @@ class OpenAIResponsesEncoder(ResponseEncoder):
         def write(piece: str) -> None:
             number = self._number
             self._number = number + 1
+            self._size += len(piece)
+            if self._size > MAX_RESPONSE:
+                self.fail(too_large("the response"))
+                return
             append(b"%b%b%b%d%b" % (before, quote(piece), middle, number, after))
 
         return write

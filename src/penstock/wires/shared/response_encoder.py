@@ -17,6 +17,7 @@ from typing import assert_never
 
 import msgspec
 
+from penstock.calls.arguments import MAX_ARGUMENTS
 from penstock.events import (
     Error,
     Finish,
@@ -44,6 +45,7 @@ from penstock.wires.shared.response_errors import (
     malformed_call,
     quoted_call,
     seeming_call,
+    too_large,
     withdrawn,
 )
 from penstock.wires.shared.response_frames import Content, ResponseFrames
@@ -91,6 +93,10 @@ class ResponseEncoder(ResponseFrames):
                     piece: str = event.piece  # type: ignore[union-attr]
                     call.add(piece)
                     write(piece)
+                    if call.size > MAX_ARGUMENTS:
+                        self.fail(too_large(f"the call of {call.name}"))
+                if self.is_over:
+                    kind = None
             elif not self.is_over:
                 self._write(event)
                 kind, block, write, call = self._lane

@@ -50,3 +50,8 @@ def malformed_call(call: ToolCallInvalid) -> Error:
     """The error of an invalid call on a wire whose arguments are objects; it says what the model wrote."""
     written = f"{call.name}({call.arguments_raw[:MAX_QUOTE]})"
     return Error(f"the model made a malformed call: {written}", "malformed_call", True)
+
+
+def too_large(what: str) -> Error:
+    """The error of a response of which more would have to be kept than the cap allows."""
+    return Error(f"{what} is too large", "too_large")

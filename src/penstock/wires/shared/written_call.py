@@ -19,18 +19,9 @@ class WrittenCall:
     """A call of a response. `write` sends a piece of its arguments; it is None until the call has begun."""
 
     __slots__ = (
-        "_pending",
-        "_rope",
-        "choice",
-        "id",
-        "index",
-        "is_closed",
-        "is_ended",
-        "kind",
-        "name",
-        "states",
+        "_next_settle", "_rope", "choice", "id", "index", "is_closed", "is_ended", "kind", "name", "size", "states",
         "write",
-    )
+    )  # fmt: skip
 
     def __init__(self, id: str, name: str, index: int, choice: int) -> None:
         self.id = id
@@ -42,16 +33,17 @@ class WrittenCall:
         self.states: dict[str, Any] = {}  # vendor state by kind
         self.is_closed = False  # the JSON of its arguments has closed
         self.is_ended = False
+        self.size = 0  # of its arguments so far, in characters
         self._rope = Rope()
-        self._pending = 0
+        self._next_settle = PIECES
 
     def add(self, piece: str) -> None:
         """Records a piece of the arguments."""
         self._rope.append(piece)
-        self._pending += len(piece)
-        if self._pending > PIECES:
+        self.size += len(piece)
+        if self.size > self._next_settle:
             self._rope.settle()
-            self._pending = 0
+            self._next_settle = self.size + PIECES
 
     def arguments(self) -> str:
         """The arguments so far."""
