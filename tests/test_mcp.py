@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pytest
 import penstock
 import penstock.log
 from penstock.agent.agent import Agent
+from penstock.agent.questions import NoAnswerError
 from penstock.content import File, Image
 from penstock.errors import UsageError
 from penstock.events import Text
@@ -29,14 +31,15 @@ from penstock.mcp.declared import MAX_DESCRIPTION
 from penstock.mcp.lines import Lines, TooLong
 from penstock.mcp.loop import elsewhere
 from penstock.mcp.progress import INTERVAL
-from penstock.mcp.questions import MAX_ANSWERS
+from penstock.mcp.questions import MAX_ANSWERS, RunningCall
 from penstock.mcp.server import MAX_MESSAGE, MAX_NAME
 from penstock.mcp.stdio import MAX_STDERR
 from penstock.model.model import Model
+from penstock.results import Outcome
 from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd, ToolProgress, ToolStart
 from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call, say
-from penstock.tools.tool import tool
+from penstock.tools.tool import Context, tool
 from tests.runs import check_history, drive, resuming, streaming, sync_and_async, texts_of
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
@@ -472,6 +475,28 @@ def test_a_question_with_wrong_answers_is_cancelled(bench: MCPTools, mode: str) 
 
     _, running = run_calls(bench, mode, [call("book", {})], on_event=answer)
     assert (len(questions), texts_of(running.messages)) == (MAX_ANSWERS, ["cancel"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "action"), [(Outcome(()), "accept"), (Outcome((), is_error=True), "decline"), (None, "cancel")]
+)
+def test_a_page_that_the_person_is_to_visit_needs_only_consent(answer: Outcome | None, action: str) -> None:
+    from mcp_types import ElicitRequestURLParams
+
+    questions: list[dict[str, Any]] = []
+
+    def ask(question: dict[str, Any], seconds: float) -> Any:
+        questions.append(question)
+        future: Future[Outcome] = Future()
+        future.set_exception(NoAnswerError("late")) if answer is None else future.set_result(answer)
+        return future
+
+    async def main() -> Any:
+        params = ElicitRequestURLParams(message="Log in.", url="https://example.com", elicitation_id="1")
+        return await RunningCall(Context(deps=None, ask=ask)).ask(params, 1.0)
+
+    assert asyncio.run(main()).action == action
+    assert questions == [{"message": "Log in.", "url": "https://example.com"}]
 
 
 def test_the_end_of_a_long_standard_error_is_kept() -> None:

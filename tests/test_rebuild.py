@@ -27,6 +27,7 @@ from penstock.run.events import (
     encode,
 )
 from penstock.run.limits import Limits
+from penstock.run.load import load
 from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild
 from penstock.tools.policy import ToolPolicy
@@ -226,6 +227,26 @@ def test_an_early_start_of_a_tool_that_no_longer_exists_is_a_fact(has_ended: boo
     [execution] = rebuilt.executions.table
     assert (execution.key, execution.is_confirmed) == (start.key, True)
     assert execution.state == ("finished" if has_ended else "running")
+
+
+def test_a_question_of_a_tool_is_open_for_whoever_reads_the_log_until_its_process_ends() -> None:
+    run = Logged()
+    run.feed(call("put"), Finish("tool_calls"))
+    run.take(run.run.ended())
+    [start] = starts(run.commands)
+    run.take(run.run.tool_asks(start.key, {"message": "Which seat?"}))
+    [request] = rebuild([decode_logged(encode(event)) for event in run.log], POLICIES).waiting
+    assert (request.call_id, request.kind, request.arguments) == ("c", "input", {"message": "Which seat?"})
+    assert request == run.run.waiting[0]
+    stored = run.run.dump()
+    [again] = starts(run.crash())
+    assert again.key == start.key
+    assert run.run.waiting == []
+    run.take(run.run.tool_asks(start.key, {"message": "Which seat?"}))
+    run.take(run.run.tool_done(start.key, Outcome((Text(0, "done"),))))
+    assert rebuild(run.log, POLICIES).waiting == []
+    loaded, _ = load(stored, POLICIES, None, ())
+    assert loaded.waiting == []
 
 
 def test_the_facts_in_the_log_count_and_not_the_policies_of_today() -> None:

@@ -162,6 +162,12 @@ class Executions:
         text = f"The tool timed out after {policy.timeout:g} seconds{effect_warning(policy)}."
         return self.done(key, error_outcome(text))
 
+    def close_questions(self) -> None:
+        """The process that ran the tools has ended: nobody waits for answers to their questions."""
+        for execution in list(self.table.waiting.values()):
+            if execution.question is not None:
+                self.table.ask(execution, None)
+
     def void_all(self, why: str) -> list[Output]:
         """The response was withdrawn."""
         return [output for execution in self.table for output in self.calls.void(execution.block, why)]

@@ -59,6 +59,7 @@ def _from_events(
             replay.apply(event)
         run.numbering.next_response()
     run.is_logged = False
+    run.executions.close_questions()
     return run
 
 

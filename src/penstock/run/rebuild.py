@@ -83,6 +83,7 @@ class Replay:
                 run.said.append(event.message)
             case Taken():
                 run.tally.takeovers += event.epoch > 1
+                run.executions.close_questions()
             case Waiting():
                 run.tally.takeovers = 0
             case Done():
@@ -161,10 +162,12 @@ class Replay:
 
     def _wait(self, request: ApprovalRequest) -> None:
         run = self._run
-        if request.kind == "input":
-            return  # a question of a tool ends with its process
         for execution in run.executions.table:
-            if execution.call_id == request.call_id and execution.state == "held":
+            if execution.call_id != request.call_id:
+                continue
+            if request.kind == "input" and execution.state == "running":
+                run.executions.table.ask(execution, request.arguments)
+            elif request.kind != "input" and execution.state == "held":
                 execution.expires = request.expires
                 run.executions.table.set_state(execution, request.kind)
                 if request.kind == "deferred":
