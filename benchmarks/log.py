@@ -1,135 +1,137 @@
-"""The cost of a log: the CPU time per event of many runs at once, without a log and with one, and of rebuilding a run.
+"""The cost of a log: CPU time per event of many runs at once, compared with the version before there were logs.
 
-The model is a generator, so that nothing but the run, its driver and its log is measured.
+Each crowd of runs has a process of its own; the kinds of them alternate, and the minimum counts.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from msgspec.structs import replace
-
-from benchmarks.clock import cpu_seconds, race
+from benchmarks.clock import cpu_seconds
+from benchmarks.environment import HOME, ROOT
+from benchmarks.log_crowd import EVENTS, EVENTS_PER_RUN, config, start
 from benchmarks.report import Report, Table, say
-from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AsyncAgentRun
-from penstock.events import Finish, StreamChunk, Text
 from penstock.log.bodies import body_of, event_of
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import OwnedRun, RunRow, Store
-from penstock.log.take_up import read_log, take_up
-from penstock.messages import user
-from penstock.model.model import Model
-from penstock.run.events import RunStart
-from penstock.run.machine import Run
+from penstock.log.take_up import read_log
 from penstock.run.rebuild import rebuild
-from penstock.testing import Scripted
 
+BEFORE = "80d110c"
+"""The last commit without logs."""
 RUNS = 200
-EVENTS = 280
-SECONDS_PER_EVENT = 0.02
 ROUNDS = 3
-TARGET = 25.0
-"""How many µs more an event of a run with a SQLite log may cost."""
+NOISE = 1.1
+"""How many times what it cost before logs an event without a log may cost: differences of a tenth are noise."""
+TARGETS = {"SQLite": 25.0, "PostgreSQL": 40.0}
+"""How many µs more than without a log an event may cost."""
+COMMITS_TARGET = 250.0
+"""How many commits per second there may be, whatever the number of runs."""
 FOLD_TARGET = 5.0
 """How many µs an event may cost when a run is rebuilt."""
 
 
 def measure() -> Report:
     report = Report()
-    say(f"{RUNS} runs at once, with and without a log")
-    best = race({"no log": lambda: _crowd(None), "SQLite": _crowd_on_sqlite}, rounds=ROUNDS)
-    events = RUNS * (EVENTS + 4)
-    micros = {name: seconds / events * 1e6 for name, seconds in best.items()}
-    more = micros["SQLite"] - micros["no log"]
+    with _postgres(report) as url:
+        kinds = {"no log": "none", "SQLite": "sqlite", **({"PostgreSQL": url} if url else {})}
+        results = _race(kinds, _sources(report))
+    micros = {
+        name: min(result["cpu"] for result in many) / (RUNS * EVENTS_PER_RUN) * 1e6 for name, many in results.items()
+    }
+    commits = {name: max(_commits(result) for result in results[name]) for name in kinds if name != "no log"}
+    lines = [[name, f"{micros[name]:.1f}", "", ""] for name in micros if name not in TARGETS]
+    if "before" in micros:
+        ratio = micros["no log"] / micros["before"]
+        lines[-1][2] = report.judge("no log, times the version before", ratio, NOISE) + " times"
+    for name, most in commits.items():
+        more = report.judge(f"{name}, µs per event more", micros[name] - micros["no log"], TARGETS[name])
+        lines.append(
+            [name, f"{micros[name]:.1f}", more, report.judge(f"{name}, commits per second", most, COMMITS_TARGET)]
+        )
     fold, count = _fold()
-    lines = [
-        ["no log", f"{micros['no log']:.1f}", ""],
-        ["SQLite", f"{micros['SQLite']:.1f}", report.judge("SQLite, µs per event more", more, TARGET)],
-        ["rebuild a run", f"{fold:.1f}", report.judge("rebuild, µs per event", fold, FOLD_TARGET)],
-    ]
-    report.rows.append({"micros": micros, "more": more, "fold": fold, "folded": count})
+    lines.append(["rebuild a run", f"{fold:.1f}", report.judge("rebuild, µs per event", fold, FOLD_TARGET), ""])
+    report.rows.append({"micros": micros, "commits": commits, "fold": fold, "folded": count})
     report.tables.append(
-        Table(f"Log: {RUNS} runs of {EVENTS} texts at once, CPU per event", ["", "µs per event", "µs more"], lines)
+        Table(
+            f"Log: {RUNS} runs of {EVENTS} texts at once, CPU per event",
+            ["", "µs per event", "compared", "commits per second"],
+            lines,
+        )
     )
     return report
 
 
-class _Stream:
-    """A response of a model that sends a text now and then."""
-
-    async def __aenter__(self) -> _Stream:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
-
-    def abort(self) -> None:
-        pass
-
-    async def batches(self) -> AsyncIterator[list[StreamChunk]]:
-        for _ in range(EVENTS):
-            await asyncio.sleep(SECONDS_PER_EVENT)
-            yield [Text(0, "some words ")]
-        yield [Finish("stop")]
+def _race(kinds: dict[str, str], before: Path | None) -> dict[str, list[dict[str, float]]]:
+    """The results of each kind of crowd, in turns."""
+    results: dict[str, list[dict[str, float]]] = {"before": []} if before else {}
+    results |= {name: [] for name in kinds}
+    for number in range(ROUNDS):
+        say(f"{RUNS} runs at once, with and without a log: round {number + 1} of {ROUNDS}")
+        for name, many in results.items():
+            source = before if name == "before" and before is not None else ROOT / "src"
+            many.append(_crowd(source, kinds.get(name, "none"), RUNS))
+    return results
 
 
-class _Model:
-    name = "benchmark"
-
-    def astream(self, *_: object, **options: object) -> _Stream:
-        return _Stream()
-
-
-def _config() -> Any:
-    model: Any = _Model()
-    return replace(Agent(Model("openai:gpt-5", via=Scripted([]))).config, model=model)
+def _crowd(source: Path, where: str, runs: int) -> dict[str, float]:
+    """What a crowd costs, in a process of its own with this source."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])}
+    command = [sys.executable, "-m", "benchmarks.log_crowd", where, str(runs)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    result: dict[str, float] = json.loads(done.stdout)
+    return result
 
 
-def _crowd(store: Store | None) -> None:
-    config = _config()
-
-    async def one(number: int) -> None:
-        run, owned = Run([user("Go.")], {}), None
-        if store is not None:
-            run, owned = await asyncio.to_thread(_start, store, f"run-{number}")
-        async with AsyncAgentRun(config, run, None, owned) as running:
-            async for _ in running:
-                pass
-
-    async def all_of_them() -> None:
-        await asyncio.gather(*(one(number) for number in range(RUNS)))
-
-    asyncio.run(all_of_them())
+def _commits(result: dict[str, float]) -> float:
+    return result["commits"] / result["seconds"]
 
 
-def _crowd_on_sqlite() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        store = SQLiteStore(Path(folder) / "runs.db")
-        _crowd(store)
-        store.close()
+def _sources(report: Report) -> Path | None:
+    """The source of the version before, unpacked under `.bench`; None without the history of the repository."""
+    folder = HOME / f"before-logs-{BEFORE}"
+    if not folder.is_dir():
+        found = subprocess.run(["git", "archive", BEFORE, "src"], cwd=ROOT, check=False, capture_output=True)
+        if found.returncode:
+            report.skipped.append(f"the version before logs: no commit {BEFORE} here")
+            return None
+        with tarfile.open(fileobj=io.BytesIO(found.stdout)) as archive:
+            archive.extractall(folder, filter="data")
+    return folder / "src"
 
 
-def _start(store: Store, run_id: str) -> tuple[Run, OwnedRun]:
-    store.create(RunRow(id=run_id, agent="benchmark"), body_of(RunStart((user("Go."),), "benchmark")))
-    claim = store.claim("benchmark", run_id=run_id)
-    assert claim is not None
-    return take_up(store, claim, {})
+@contextmanager
+def _postgres(report: Report) -> Iterator[str]:
+    """The URL of a PostgreSQL server; empty if there is none."""
+    from tests.postgres import NoServer, server
+
+    try:
+        with server("bench") as url:
+            yield url
+            return
+    except NoServer as error:
+        report.skipped.append(str(error))
+    yield ""
 
 
 def _fold() -> tuple[float, int]:
     """µs per event to rebuild a run from the bodies of its events, and how many events."""
     with tempfile.TemporaryDirectory() as folder:
         store = SQLiteStore(Path(folder) / "runs.db")
-        config = _config()
 
         async def run_once() -> None:
-            run, owned = await asyncio.to_thread(_start, store, "run")
-            async with AsyncAgentRun(config, run, None, owned) as running:
+            run, owned = await asyncio.to_thread(start, store, "run")
+            async with AsyncAgentRun(config(), run, None, owned) as running:
                 async for _ in running:
                     pass
 

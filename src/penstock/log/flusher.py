@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
@@ -43,7 +42,7 @@ MAX_GATHERED = 64
 POLL = 0.1
 """The seconds between two polls for inputs from other processes."""
 
-_DURABLE = (RunStart, Taken, ToolStart, ToolEnd, ApprovalRequest, Decision, Said, Waiting, Done)
+_DURABLE = frozenset({RunStart, Taken, ToolStart, ToolEnd, ApprovalRequest, Decision, Said, Waiting, Done})
 
 
 class RunCallbacks(Struct, frozen=True):
@@ -73,7 +72,7 @@ class RunWriter:
         self.claim = claim
         self.callbacks = callbacks
         self.seq = claim.seq  # of the last event that is committed
-        self.units: deque[_Unit] = deque()
+        self.units: list[_Unit] = []
         self.gathered = 0
         self.deadline = claim.deadline
         self.taken: set[int] = set()  # inputs that were handed to the run
@@ -107,10 +106,12 @@ class Flusher:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._wake = threading.Condition()
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
         self._writers: dict[str, RunWriter] = {}  # by the id of the run
         self._due: set[str] = set()  # the runs with units to write
         self._is_urgent = False
+        self._is_durable = False  # whether a unit must be on disk before its run goes on
         self._thread: threading.Thread | None = None
         self._last_flush = 0.0
         self.process = os.getpid()
@@ -127,17 +128,20 @@ class Flusher:
         return writer
 
     def put(self, writer: RunWriter, unit: _Unit) -> None:
-        with self._wake:
+        is_durable = False
+        for event in unit.events:
+            if type(event) in _DURABLE:
+                is_durable = True
+        with self._lock:  # not the condition, whose methods cost more
             if writer.is_closed:
                 return
             writer.units.append(unit)
             writer.gathered += len(unit.events)
             self._due.add(writer.claim.run_id)
-            is_urgent = writer.gathered >= MAX_GATHERED or (
-                unit.state is not None or any(type(event) in _DURABLE for event in unit.events)
-            )
+            is_urgent = is_durable or writer.gathered >= MAX_GATHERED or unit.state is not None
             if is_urgent or len(self._due) == 1:
                 self._is_urgent |= is_urgent
+                self._is_durable |= is_durable
                 self._wake.notify()
 
     def remove(self, writer: RunWriter) -> None:
@@ -163,11 +167,12 @@ class Flusher:
     def _write_and_renew(self) -> None:
         next_poll = next_renewal = 0.0
         while True:
-            writers = self._gather(next_poll)
-            if writers is None:
+            gathered = self._gather(next_poll)
+            if gathered is None:
                 return
+            writers, durable = gathered
             if writers:
-                self._flush(writers)
+                self._flush(writers, durable)
             now = time.monotonic()
             if now >= next_renewal:
                 self._renew()
@@ -176,32 +181,33 @@ class Flusher:
                 self._look_for_inputs()
                 next_poll = time.monotonic() + POLL
 
-    def _gather(self, until: float) -> list[tuple[RunWriter, list[_Unit]]] | None:
-        """Wait for units, and for others that may share their commit; None if there are no runs any more."""
+    def _gather(self, until: float) -> tuple[list[tuple[RunWriter, list[_Unit]]], bool] | None:
+        """Wait for units, and for others that may share their commit; None if there are no runs any more.
+
+        Also whether they must be on disk.
+        """
         with self._wake:
             while not self._due:
                 if not self._writers:
                     self._thread = None
                     return None
                 if (left := until - time.monotonic()) <= 0:
-                    return []
+                    return [], False
                 self._wake.wait(left)
             end = self._last_flush + MAX_DELAY
             while not self._is_urgent and (left := end - time.monotonic()) > 0:
                 self._wake.wait(left)
-            self._is_urgent = False
+            durable, self._is_urgent, self._is_durable = self._is_durable, False, False
             due = [self._writers[run_id] for run_id in self._due if run_id in self._writers]
             self._due.clear()
             taken = []
             for writer in due:
-                taken.append((writer, list(writer.units)))
-                writer.units.clear()
-                writer.gathered = 0
-            return taken
+                taken.append((writer, writer.units))
+                writer.units, writer.gathered = [], 0
+            return taken, durable
 
-    def _flush(self, due: list[tuple[RunWriter, list[_Unit]]]) -> None:
+    def _flush(self, due: list[tuple[RunWriter, list[_Unit]]], durable: bool) -> None:
         batches = [_batch(writer, units) for writer, units in due]
-        durable = any(type(event) in _DURABLE for _, units in due for unit in units for event in unit.events)
         sent = time.monotonic()
         try:
             _visit("before_append", due)
@@ -278,11 +284,13 @@ def flusher_of(store: Store) -> Flusher:
 
 
 def _batch(writer: RunWriter, units: list[_Unit]) -> Batch:
-    events = [event for unit in units for event in unit.events if type(event) is not ToolResults]  # which repeats ends
-    inputs = [number for unit in units for number in unit.inputs]
-    bodies = [body_of(event) for event in events]
-    wake_in = events[-1].seconds if events and isinstance(events[-1], Waiting) else None
-    return Batch(writer.claim.run_id, writer.claim.epoch, writer.seq, bodies, _state(units), inputs, wake_in)
+    bodies: list[bytes] = []
+    inputs: list[int] = []
+    for unit in units:
+        inputs += unit.inputs
+        bodies += [body_of(event) for event in unit.events if type(event) is not ToolResults]  # which repeats ends
+    state, wake_in = _state(units[-1])
+    return Batch(writer.claim.run_id, writer.claim.epoch, writer.seq, bodies, state, inputs, wake_in)
 
 
 def _visit(point: points.Point, due: list[tuple[RunWriter, list[_Unit]]]) -> None:
@@ -291,16 +299,15 @@ def _visit(point: points.Point, due: list[tuple[RunWriter, list[_Unit]]]) -> Non
             points.hook(point, [event.type for unit in units for event in unit.events], writer)
 
 
-def _state(units: list[_Unit]) -> RunPhase:
-    """The state of a run after these units."""
-    last = units[-1]
+def _state(last: _Unit) -> tuple[RunPhase, float | None]:
+    """The state of a run after a unit, and after how many seconds it has to continue."""
     match last.events[-1] if last.events else None:
         case Done():
-            return "over"
-        case Waiting():
-            return "waiting"
+            return "over", None
+        case Waiting(seconds):
+            return "waiting", seconds
         case _:
-            return last.state or "running"
+            return last.state or "running", None
 
 
 def _lost(writer: RunWriter) -> LostRunError:

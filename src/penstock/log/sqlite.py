@@ -73,6 +73,10 @@ _TEMPORARY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, 
               sqlite3.SQLITE_CANTOPEN}  # fmt: skip
 
 _FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated, wake_at"
+_UPDATE = (
+    "UPDATE runs SET seq = ?, state = ?, lease_until = ?, updated = ?, wake_at = ? "
+    "WHERE id = ? AND epoch = ? AND seq = ?"
+)
 
 
 class SQLiteStore:
@@ -150,7 +154,7 @@ class SQLiteStore:
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()
         with self._writing(durable=durable) as connection:
-            owned = [self._update(connection, batch, now) for batch in batches]
+            owned = [*self._update(connection, batches, now)]
             mine = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
             connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", _rows(connection, mine, now))
             for batch in mine:
@@ -251,17 +255,20 @@ class SQLiteStore:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _update(self, connection: sqlite3.Connection, batch: Batch, now: float) -> bool:
-        """Update the row of a run; False if another worker owns it."""
+    def _update(self, connection: sqlite3.Connection, batches: Sequence[Batch], now: float) -> Sequence[bool]:
+        """Update the rows of runs, all at once if nobody has lost one; for each, False if another worker owns it."""
+        rows = [self._updated_row(batch, now) for batch in batches]
+        connection.execute("SAVEPOINT all_at_once")
+        if connection.executemany(_UPDATE, rows).rowcount != len(rows):
+            connection.execute("ROLLBACK TO all_at_once")
+            return [connection.execute(_UPDATE, row).rowcount == 1 for row in rows]
+        return [True] * len(rows)
+
+    def _updated_row(self, batch: Batch, now: float) -> tuple[object, ...]:
         lease = now + self.lease if batch.state == "running" else 0.0
         wake_at = 0.0 if batch.wake_in is None else now + batch.wake_in
         seq = batch.seq + len(batch.bodies)
-        changed = connection.execute(
-            "UPDATE runs SET seq = ?, state = ?, lease_until = ?, updated = ?, wake_at = ? "
-            "WHERE id = ? AND epoch = ? AND seq = ?",
-            (seq, batch.state, lease, now, wake_at, batch.run_id, batch.epoch, batch.seq),
-        )
-        return changed.rowcount == 1
+        return seq, batch.state, lease, now, wake_at, batch.run_id, batch.epoch, batch.seq
 
     def _take(self, connection: sqlite3.Connection, batch: Batch) -> None:
         """Mark the inputs of a batch as taken; a run does not wait while it has others."""
@@ -294,6 +301,7 @@ class SQLiteStore:
                 self._connections.append(connection)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA wal_autocheckpoint = 4000")  # the same pages are written again and again
             self._local.connection, self._local.process = connection, os.getpid()
         return connection
 
