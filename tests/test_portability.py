@@ -30,6 +30,11 @@ WITHOUT_POSIX = """
 import asyncio, asyncio.selector_events, multiprocessing, os, signal, socket, ssl, subprocess, sys, tempfile
 import aiohttp, click, click.testing, httpx2, rich.console, rich.progress
 
+def kill(self, number=signal.SIGKILL):
+    os.kill(self.pid, number)
+
+
+subprocess.Popen.kill = kill  # which Windows has, without a signal
 for name in dir(signal):
     if name.startswith(("SIG", "ITIMER")) and name not in (
         "SIGABRT", "SIGFPE", "SIGILL", "SIGINT", "SIGSEGV", "SIGTERM", "SIG_DFL", "SIG_IGN"
