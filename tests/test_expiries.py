@@ -11,7 +11,6 @@ import pytest
 
 from penstock.agent.agent import Agent
 from penstock.errors import UsageError
-from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import Store
 from penstock.log.take_up import read_log
 from penstock.model.model import Model
@@ -177,26 +176,6 @@ def test_a_run_in_one_process_goes_on_when_an_approval_expires(mode: str) -> Non
     assert (end.ending, end.result.text) == ("declined", "Not run: nobody approved this call within 0.05 seconds.")
     assert isinstance(done := events[-1], Done)
     assert (done.reason, done.output) == ("answered", "Well.")
-
-
-def test_a_log_without_the_columns_is_brought_up(tmp_path: Path) -> None:
-    import sqlite3
-
-    from penstock.log import sqlite
-
-    path = tmp_path / "runs.db"
-    with sqlite3.connect(path) as old:
-        for script in sqlite._MIGRATIONS[:2]:
-            old.executescript(script)
-        old.execute("INSERT INTO runs VALUES ('r', 'desk', '', '', 1, 'ready', 0, '', 0, 1, 5, 5)")
-        old.execute(f"PRAGMA application_id = {sqlite.APPLICATION_ID}")
-        old.execute("PRAGMA user_version = 2")
-    old.close()
-    store = SQLiteStore(path)
-    row = store.find("r")
-    assert row is not None
-    assert (row.wake_at, store.claim("worker") is not None) == (0.0, True)
-    store.close()
 
 
 def test_expires_is_for_tools_that_wait() -> None:

@@ -12,10 +12,11 @@ import pytest
 
 import penstock
 from penstock.errors import UsageError
+from penstock.log import postgres_schema, sqlite
 from penstock.log.in_memory import MAX_BYTES, MemoryStore
 from penstock.log.postgres import PostgresStore
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, RunRow, StoreError
+from penstock.log.store import Batch, Input, RunRow, StoreError
 from tests.postgres import drop, new_schema
 
 
@@ -78,18 +79,43 @@ def test_the_import_loads_no_database() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_tables_of_an_earlier_version_are_brought_up_to_this_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", range(1, sqlite.SCHEMA_VERSION))
+def test_tables_of_an_earlier_version_are_brought_up_to_this_one(version: int, tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
+    with sqlite3.connect(path) as old:
+        for script in sqlite._MIGRATIONS[:version]:
+            old.executescript(script)
+        old.execute("INSERT INTO runs VALUES ('r', 'support', '', '', 1, 'ready', 0, '', 0, 1, 5, 5)")
+        old.execute("INSERT INTO events VALUES ('r', 1, 5, 'start')")
+        old.execute(f"PRAGMA application_id = {sqlite.APPLICATION_ID}")
+        old.execute(f"PRAGMA user_version = {version}")
+    old.close()
     store = SQLiteStore(path)
-    store.create(RunRow(id="r", agent="support"), b"start")
-    store.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("DROP TABLE media_uses")
-        connection.execute("PRAGMA user_version = 1")
-    store = SQLiteStore(path)
-    assert store.read("r")[0][2] == b"start"
+    row = store.find("r")
+    assert row is not None
+    assert (row.created, row.wake_at) == (5.0, 0.0)
+    assert store.claim("worker") is not None
+    assert store.put(Input("r", "cancel", "cancel"))
+    assert len(store.inputs(["r"])) == 1
     assert store.prune(before=0.0) == 0
     store.close()
+
+
+def test_postgres_tables_of_an_earlier_version_are_brought_up_to_this_one(postgres_url: str) -> None:
+    schema = new_schema()
+    with psycopg.connect(postgres_url, autocommit=True) as old:
+        old.execute(f"CREATE SCHEMA {schema}".encode())
+        old.execute(postgres_schema._MIGRATIONS[0].format(schema=schema).encode())
+        old.execute(f"UPDATE {schema}.penstock_log SET version = 1".encode())
+        old.execute(f"INSERT INTO {schema}.runs VALUES ('r', 'a', '', '', 1, 'ready', 0, '', 0, 1, 5, 5, 0)".encode())
+    store = PostgresStore(postgres_url, schema=schema)
+    row = store.find("r")
+    assert row is not None
+    assert (row.created, row.wake_at) == (5.0, 0.0)
+    assert store.claim("worker") is not None
+    assert store.put(Input("r", "cancel", "cancel"))
+    store.close()
+    drop(postgres_url, schema)
 
 
 def test_tables_of_another_program_or_of_a_later_version_are_refused(postgres_url: str) -> None:
