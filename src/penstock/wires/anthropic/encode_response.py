@@ -27,6 +27,7 @@ from penstock.wires.shared.json_writing import named_sse, quote, raw_json, split
 from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_errors import error_status
 from penstock.wires.shared.response_frames import Content
+from penstock.wires.shared.response_turns import states_by_block
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
@@ -167,10 +168,7 @@ class AnthropicEncoder(ResponseEncoder):
         }
 
     def _blocks(self, turn: Turn) -> Iterator[Json]:
-        states: dict[int, Json] = {}
-        for part in turn.parts:
-            if isinstance(part, Opaque) and part.wire == self.wire:
-                states.setdefault(part.block, {})[part.kind] = part.data
+        states = states_by_block(turn, self.wire)
         blocks = {part.block for part in turn.parts if not isinstance(part, Opaque)}
         for part in turn.parts:
             state = states.get(part.block, {})

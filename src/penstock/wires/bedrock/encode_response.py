@@ -18,6 +18,7 @@ from penstock.wires.shared.json_writing import encode_json, quote, raw_json, spl
 from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_errors import error_status
 from penstock.wires.shared.response_frames import Content
+from penstock.wires.shared.response_turns import states_by_block
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
@@ -142,10 +143,10 @@ class BedrockEncoder(ResponseEncoder):
         return {"output": {"message": message}, "stopReason": reason, **metadata(turn.usage or Usage())}
 
     def _blocks(self, turn: Turn) -> Iterator[Json]:
-        own = [part for part in turn.parts if isinstance(part, Opaque) and part.wire == self.wire]
+        states = states_by_block(turn, self.wire)
         blocks = {part.block for part in turn.parts if not isinstance(part, Opaque)}
         for part in turn.parts:
-            state = {entry.kind: entry.data for entry in own if entry.block == part.block}
+            state = states.get(part.block, {})
             match part:
                 case Text() | Refusal() if "citations" in state:
                     yield {"citationsContent": {"content": [{"text": part.text}], "citations": state["citations"]}}

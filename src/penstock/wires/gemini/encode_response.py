@@ -17,6 +17,7 @@ from penstock.wires.shared.json_writing import quote, raw_json, split_around, ss
 from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_errors import error_status
 from penstock.wires.shared.response_frames import Content
+from penstock.wires.shared.response_turns import states_by_block
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
@@ -118,8 +119,8 @@ class GeminiEncoder(ResponseEncoder):
         return {**self._response(candidates), **({} if counts is None else {"usageMetadata": usage(counts)})}
 
     def _parts(self, turn: Turn) -> Iterator[Json]:
-        own = [part for part in turn.parts if isinstance(part, Opaque) and part.wire == self.wire]
-        signatures = {state.block: state.data for state in own if state.kind == SIGNATURE}
+        states = states_by_block(turn, self.wire)
+        signatures = {block: state[SIGNATURE] for block, state in states.items() if SIGNATURE in state}
         blocks = {part.block for part in turn.parts if not isinstance(part, Opaque) or part.kind in STATE_PARTS}
         for part in turn.parts:
             signature = {"thoughtSignature": signatures[part.block]} if part.block in signatures else {}
@@ -128,8 +129,7 @@ class GeminiEncoder(ResponseEncoder):
                     yield _text_part(part, part.text) | signature
                 case ToolCall():
                     text = final_text(part, part.kind, has_custom=False)
-                    states = {SIGNATURE: signatures[part.block]} if signature else {}
-                    yield _call_part(part.id, part.name, text, states)
+                    yield _call_part(part.id, part.name, text, states.get(part.block, {}))
                 case Opaque() if part.wire == self.wire and part.kind in STATE_PARTS:
                     yield {**part.data, **signature}
                 case Opaque(kind=kind) if kind == SIGNATURE and part.wire == self.wire and part.block not in blocks:

@@ -5,7 +5,7 @@ Calls come in one piece, reasoning is a part of the content, and the last chunk 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text
@@ -14,6 +14,7 @@ from penstock.wires.openai_chat.encode_response import DONE, OpenAIChatEncoder, 
 from penstock.wires.openai_chat.facts import MISTRAL_LOSSES
 from penstock.wires.shared.json_writing import sse
 from penstock.wires.shared.response_frames import Content
+from penstock.wires.shared.response_turns import states_by_block
 from penstock.wires.shared.written_call import Write, WrittenCall
 
 Json = dict[str, Any]
@@ -66,7 +67,7 @@ class MistralEncoder(OpenAIChatEncoder):
         return {**self.chunk_head("chat.completion.chunk"), "choices": [entry]}
 
     def message(self, turn: Turn) -> Json:
-        states = [part for part in turn.parts if isinstance(part, Opaque) and part.wire == self.wire]
+        states = states_by_block(turn, self.wire)
         content: Any = list(_parts(turn, states)) if turn.reasoning else turn.text + turn.refusal
         return {"role": "assistant", "content": content, "tool_calls": self.whole_calls(turn, states) or None}
 
@@ -80,12 +81,11 @@ class MistralEncoder(OpenAIChatEncoder):
         }  # fmt: skip
 
 
-def _parts(turn: Turn, states: list[Opaque]) -> Iterator[Json]:
-    signatures = {state.block: state.data for state in states if state.kind == "thinking"}
+def _parts(turn: Turn, states: Mapping[int, Json]) -> Iterator[Json]:
     for part in turn.parts:
         match part:
             case Reasoning():
-                yield _thinking(part.text) | signatures.get(part.block, {})
+                yield _thinking(part.text) | states.get(part.block, {}).get("thinking", {})
             case Text() | Refusal():
                 yield {"type": "text", "text": part.text}
             case _:

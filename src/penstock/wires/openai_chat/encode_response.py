@@ -7,7 +7,7 @@ where the text has been sent already; a whole message has them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from penstock.events import Error, Finish, Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid, Usage
@@ -20,6 +20,7 @@ from penstock.wires.shared.openai_errors import OPENAI_ERRORS, openai_error
 from penstock.wires.shared.response_encoder import ResponseEncoder
 from penstock.wires.shared.response_errors import error_status
 from penstock.wires.shared.response_frames import Content
+from penstock.wires.shared.response_turns import states_by_block
 from penstock.wires.shared.written_call import Write, WrittenCall, final_text
 
 Json = dict[str, Any]
@@ -132,23 +133,23 @@ class OpenAIChatEncoder(ResponseEncoder):
     def message(self, turn: Turn) -> Json:
         """The message of a whole completion."""
         message: Json = {"role": "assistant", "content": turn.text or None, "refusal": turn.refusal or None}
-        states = [part for part in turn.parts if isinstance(part, Opaque) and part.wire == self.wire]
+        states = states_by_block(turn, self.wire)
         if turn.reasoning:
             message["reasoning_content"] = turn.reasoning
-        if details := [detail for state in states if state.kind == "reasoning_details" for detail in state.data]:
+        if details := [detail for state in states.values() for detail in state.get("reasoning_details", ())]:
             message["reasoning_details"] = details
         if calls := self.whole_calls(turn, states):
             message["tool_calls"] = calls
         return message
 
-    def whole_calls(self, turn: Turn, states: Sequence[Opaque]) -> list[Json]:
+    def whole_calls(self, turn: Turn, states: Mapping[int, Json]) -> list[Json]:
         """The calls of a whole message."""
         parts = [part for part in turn.parts if isinstance(part, ToolCall | ToolCallInvalid)]
         calls: list[Json] = []
         for index, part in enumerate(parts):
             call = WrittenCall(part.id, part.name, index, part.choice)
             call.kind = "custom" if part.name in self.head.unwrapped_tools else part.kind
-            call.states = {state.kind: state.data for state in states if state.block == part.block}
+            call.states = states.get(part.block, {})
             kind, field = _kind(call)
             inner = {"name": part.name, field: final_text(part, call.kind, self.has_custom_calls)}
             calls.append({"id": part.id, "type": kind, kind: inner} | _call_fields(call))

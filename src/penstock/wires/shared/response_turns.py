@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from penstock.calls.arguments import WITHOUT_ARGUMENTS, strict_object
 from penstock.events import (
     Error,
     FinishReason,
+    Opaque,
     Retry,
     StreamChunk,
     ToolCall,
@@ -49,6 +51,15 @@ def collect_choices(events: Iterable[StreamChunk]) -> list[Turn]:
             builder.add(event)
         turns.append(builder.build())
     return turns
+
+
+def states_by_block(turn: Turn, wire: str) -> dict[int, dict[str, Any]]:
+    """The vendor state of a wire, by block and kind."""
+    states: dict[int, dict[str, Any]] = {}
+    for part in turn.parts:
+        if isinstance(part, Opaque) and part.wire == wire:
+            states.setdefault(part.block, {})[part.kind] = part.data
+    return states
 
 
 def with_starts(parts: Iterable[TurnPart]) -> Iterator[StreamChunk]:

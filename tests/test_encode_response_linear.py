@@ -1,0 +1,61 @@
+"""Law 4 for responses: four times the events take about four times the time, on every protocol, streamed and whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.events import Finish, Opaque, Reasoning, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart
+from penstock.wires import RESPONSE_ENCODERS, find_response_encoder
+from penstock.wires.shared.response_head import ResponseHead
+from tests.growth import assert_linear
+
+
+def one_call(size: int) -> Iterator[StreamChunk]:
+    raw = '{"a":"' + "x" * size + '"}'
+    yield ToolCallStart(0, "c1", "mail")
+    yield from (ToolCallDelta(0, letter) for letter in raw)
+    yield ToolCall("c1", "mail", {"a": "x" * size}, raw, sealed_by="call_end")
+
+
+def many_calls(size: int) -> Iterator[StreamChunk]:
+    """Calls with vendor state; all are confirmed at the end."""
+    for block in range(size):
+        yield ToolCallStart(block, f"c{block}", "mail")
+        yield from (Opaque(block, wire, "signature", "abc") for wire in ("anthropic", "gemini", "openai-chat"))
+        yield ToolCallDelta(block, "{}")
+    yield from (ToolCall(f"c{block}", "mail", {}, "{}", sealed_by="finish", block=block) for block in range(size))
+
+
+RESPONSES: dict[str, Callable[[int], Iterator[StreamChunk]]] = {
+    "a text": lambda size: (Text(0, "word ") for _ in range(size)),
+    "many texts": lambda size: (Text(block, "word ") for block in range(size)),
+    "many thoughts": lambda size: (Reasoning(block, "word ") for block in range(size)),
+    "a call": one_call,
+    "many calls": many_calls,
+}
+
+
+def events_of(response: str, size: int) -> list[StreamChunk]:
+    return [*RESPONSES[response](size), Finish("stop")]
+
+
+@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+@pytest.mark.parametrize("response", RESPONSES)
+def test_encoding_a_stream_is_linear(response: str, protocol: str) -> None:
+    def work(size: int) -> Callable[[], object]:
+        events, encoder = events_of(response, size), find_response_encoder(protocol)(ResponseHead())
+        return lambda: [*(encoder.feed([event]) for event in events), encoder.close()]
+
+    assert_linear(work, 500)
+
+
+@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+@pytest.mark.parametrize("response", RESPONSES)
+def test_encoding_a_body_is_linear(response: str, protocol: str) -> None:
+    def work(size: int) -> Callable[[], object]:
+        events = events_of(response, size)
+        return lambda: find_response_encoder(protocol).encode_body(events, ResponseHead())
+
+    assert_linear(work, 500)
