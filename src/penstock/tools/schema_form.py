@@ -7,34 +7,16 @@ says nothing about a value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-Json = dict[str, Any]
-
-NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
-LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
-SINGLE = ("items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else")
-"""The keywords of a schema that contain schemas: by name, in a list, or a single one."""
+from penstock.schemas import LISTED, NAMED, Json, map_schemas, resolve
 
 _IN_PLACE = ("anyOf", "oneOf", "allOf", "not", "if", "then", "else", "dependentSchemas")
 """The keywords with schemas for the same value, not for a part of it."""
 _IDENTITY = ("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$vocabulary")
 _TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 _BOUNDS = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
-
-
-def map_schemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> Json:
-    """A copy of the schema, with `change` applied to everything directly in it that should be a schema."""
-    copied = dict(schema)
-    for key, value in schema.items():
-        if key in NAMED and isinstance(value, dict):
-            copied[key] = {name: change(one) for name, one in value.items()}
-        elif key in LISTED and isinstance(value, list):
-            copied[key] = [change(one) for one in value]
-        elif key in SINGLE:
-            copied[key] = change(value)
-    return copied
 
 
 def normal_form(schema: Any) -> Any:
@@ -116,16 +98,7 @@ class References:
 
     def find_target(self, reference: Any) -> Any:
         """The schema that a reference leads to; None if there is none in this document."""
-        if not isinstance(reference, str) or not reference.startswith("#"):
-            return None
-        node = self._root
-        for step in filter(None, reference[1:].split("/")):
-            key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, list):
-                node = node[int(key)] if key.isdigit() and int(key) < len(node) else None
-            else:
-                node = node.get(key) if isinstance(node, dict) else None
-        return node if isinstance(node, dict | bool) else None
+        return resolve(self._root, reference)
 
 
 def _in_place(node: Json) -> Iterator[Any]:

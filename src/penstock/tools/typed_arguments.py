@@ -28,6 +28,7 @@ from typing import (
 )
 
 from penstock.errors import UsageError
+from penstock.schemas import InexpressibleError, SchemaRules, fit_schema, map_schemas
 from penstock.tools.argument_errors import (
     ArgumentProblem,
     missing_argument,
@@ -36,7 +37,6 @@ from penstock.tools.argument_errors import (
     unknown_argument,
 )
 from penstock.tools.finite import count_infinite, infinite_candidates, infinite_numbers, with_finite
-from penstock.tools.schema_form import map_schemas
 from penstock.tools.signature import NO_DEFAULT, Parameter, Signature
 
 if TYPE_CHECKING:
@@ -51,12 +51,11 @@ _UNIONS = (Union, types.UnionType)
 class TypedArgument:
     """A parameter and the adapter that validates its values; without an adapter, any value is accepted."""
 
-    def __init__(self, parameter: Parameter, label: str, namespace: Mapping[str, Any]) -> None:
+    def __init__(self, parameter: Parameter, place: str, namespace: Mapping[str, Any] = {}, *, else_use: str) -> None:
         annotation, default = _with_field(parameter)
         self.name = parameter.name
         self.default = default
-        place = f"{label}: parameter `{self.name}`"
-        self.adapter = None if annotation is None else _adapter(annotation, namespace, place)
+        self.adapter = None if annotation is None else _adapter(annotation, namespace, place, else_use)
         self.description = _description(annotation) or parameter.description
         self._takes_infinite = self.adapter is not None and _allows_infinite(self.adapter.core_schema)
         self._has_field_default = (
@@ -114,14 +113,14 @@ class TypedArguments:
     """The arguments of a function, by its signature."""
 
     def __init__(self, signature: Signature, *, strict: bool = False) -> None:
-        label, namespace = signature.label, signature.namespace
-        arguments = [TypedArgument(parameter, label, namespace) for parameter in signature.parameters]
+        label = signature.label
+        arguments = [_argument(parameter, signature) for parameter in signature.parameters]
         self._arguments = {argument.name: argument for argument in arguments}
-        self._rest = TypedArgument(signature.rest, label, namespace) if signature.rest else None
+        self._rest = _argument(signature.rest, signature) if signature.rest else None
         self._hidden = signature.hidden
         self.parameters = self._schema()
         if strict:
-            self.parameters = _StrictSchema(self.parameters, label).build()
+            self.parameters = _strict_schema(self.parameters, label)
 
     def check(self, arguments: Json) -> Json:
         """Returns the keyword arguments, converted to the annotated types, or raises an `ArgumentsError`."""
@@ -144,7 +143,7 @@ class TypedArguments:
 
     def _schema(self) -> Json:
         rest = {"**": self._rest} if self._rest else {}
-        schemas, definitions = _schemas(self._arguments | rest)
+        schemas, definitions = type_schemas(self._arguments | rest)
         schema: Json = {
             "type": "object",
             "properties": {name: one.schema(schemas.get(name, {})) for name, one in self._arguments.items()},
@@ -153,6 +152,11 @@ class TypedArguments:
             schema["required"] = required
         schema["additionalProperties"] = schemas.get("**", True) if self._rest else False
         return schema | ({"$defs": definitions} if definitions else {})
+
+
+def _argument(parameter: Parameter, signature: Signature) -> TypedArgument:
+    place = f"{signature.label}: parameter `{parameter.name}`"
+    return TypedArgument(parameter, place, signature.namespace, else_use="Tool.from_schema")
 
 
 # Annotations and pydantic.
@@ -178,7 +182,7 @@ def _description(annotation: Any) -> str:
     return ""
 
 
-def _adapter(annotation: Any, namespace: Mapping[str, Any], label: str) -> TypeAdapter[Any]:
+def _adapter(annotation: Any, namespace: Mapping[str, Any], place: str, else_use: str) -> TypeAdapter[Any]:
     from pydantic import PydanticUserError, TypeAdapter
 
     try:
@@ -189,8 +193,8 @@ def _adapter(annotation: Any, namespace: Mapping[str, Any], label: str) -> TypeA
     except (PydanticUserError, TypeError, NameError) as error:
         why = str(error).partition("\n")[0]
         raise UsageError(
-            f"{label}: {_name(annotation)} has no JSON Schema ({why}); use a type that can be written as JSON, "
-            f"or Tool.from_schema"
+            f"{place}: {_name(annotation)} has no JSON Schema ({why}); use a type that can be written as JSON, "
+            f"or {else_use}"
         ) from error
     return adapter
 
@@ -241,7 +245,7 @@ def _generator() -> type[GenerateJsonSchema]:
     return QuietGenerator
 
 
-def _schemas(arguments: Mapping[str, TypedArgument]) -> tuple[dict[str, Json], Json]:
+def type_schemas(arguments: Mapping[str, TypedArgument]) -> tuple[dict[str, Json], Json]:
     """The schemas of the arguments, and of the types that they refer to (`$defs`)."""
     adapters = {name: argument.adapter for name, argument in arguments.items() if argument.adapter}
     if not adapters:
@@ -268,50 +272,22 @@ def _clean(schema: Json) -> Json:
     return _mapped(kept, _clean)
 
 
-def _strict_keywords(schema: Json) -> Json:
-    """The schema with the keywords that strict tools may have; the others are checked when the tool is called."""
-    strict = {key: value for key, value in schema.items() if key not in ("default", "discriminator", "uniqueItems")}
-    if "oneOf" in strict:
-        strict["anyOf"] = strict.pop("oneOf")
-    if "prefixItems" in strict:
-        kinds = strict.pop("prefixItems")
-        strict["items"] = kinds[0] if all(kind == kinds[0] for kind in kinds) else {"anyOf": kinds}
-    return strict
+_STRICT = SchemaRules(
+    keywords=frozenset({
+        "title", "pattern", "format", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum",
+        "exclusiveMaximum", "multipleOf", "minItems", "maxItems", "minProperties", "maxProperties",
+    }),
+    formats=None,
+)  # fmt: skip
+"""The schemas of strict tools, on all providers that have them; other keywords are checked when the tool is called."""
 
 
-class _StrictSchema:
-    """Converts a schema to the form that providers require of strict tools: closed objects, all fields required."""
-
-    def __init__(self, schema: Json, label: str) -> None:
-        self._schema = schema
-        self._label = label
-        self._inlined: set[str] = set()
-
-    def build(self) -> Json:
-        return self._convert(self._schema)
-
-    def _convert(self, schema: Json) -> Json:
-        reference = schema.get("$ref")
-        if isinstance(reference, str) and len(schema) > 1:
-            return self._inline(reference, schema)
-        strict = _strict_keywords(_mapped(schema, self._convert))
-        if strict.get("type") != "object":
-            return strict
-        if strict.get("additionalProperties") or "properties" not in strict:
-            raise UsageError(f"{self._label}: a strict tool cannot have objects with arbitrary fields; omit `strict`")
-        closed = {**strict, "required": list(strict["properties"]), "additionalProperties": False}
-        return closed if closed["required"] else {key: value for key, value in closed.items() if key != "required"}
-
-    def _inline(self, reference: str, schema: Json) -> Json:
-        """Replaces a `$ref` with other keywords beside it by its target: a strict schema allows it only alone."""
-        name = reference.rpartition("/")[2]
-        if name in self._inlined:
-            return {"$ref": reference}
-        self._inlined.add(name)
-        others = {key: value for key, value in schema.items() if key != "$ref"}
-        inlined = self._convert({**self._schema["$defs"][name], **others})
-        self._inlined.discard(name)
-        return inlined
+def _strict_schema(schema: Json, label: str) -> Json:
+    """The schema in the form that providers require of strict tools: closed objects, all fields required."""
+    try:
+        return fit_schema(schema, _STRICT)
+    except InexpressibleError as error:
+        raise UsageError(f"{label}: a strict tool cannot have {error}; omit `strict`") from None
 
 
 # TypedDicts on Python 3.11.

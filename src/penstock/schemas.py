@@ -1,0 +1,209 @@
+"""JSON Schemas: walking them, and fitting them to the rules of a provider that enforces them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+Json = dict[str, Any]
+
+NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
+LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
+SINGLE = ("items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else")
+"""The keywords of a schema that contain schemas: by name, in a list, or a single one."""
+
+_STRUCTURE = frozenset({
+    "type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const", "$ref", "$defs",
+    "definitions", "description",
+})  # fmt: skip
+"""The keywords that every provider with schemas accepts."""
+_KINDS = ("type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref")
+"""The keywords of which a schema has one, unless it accepts every value."""
+_SILENT = frozenset({"title", "default", "discriminator", "examples", "deprecated", "readOnly", "writeOnly"})
+"""Keywords that are no constraints: if they are left out, nothing is missing."""
+
+
+class SchemaRules(Struct, frozen=True, kw_only=True):
+    """What a provider accepts in a schema that it enforces.
+
+    `keywords` are accepted in addition to those that all accept, of `format` the values in `formats` (None: all).
+    Objects that `are_closed` allow no other fields. With `has_all_required`, an object requires all its fields. If
+    `refs_are_alone`, there is no other keyword beside `$ref`. `is_recursive` if a schema may contain itself.
+    """
+
+    keywords: frozenset[str] = frozenset()
+    formats: frozenset[str] | None = frozenset()
+    are_closed: bool = True
+    has_all_required: bool = True
+    refs_are_alone: bool = True
+    is_recursive: bool = True
+    has_const: bool = True
+
+
+class InexpressibleError(ValueError):
+    """A schema has what the rules of the provider cannot express; the message names it."""
+
+
+def map_schemas(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> Json:
+    """A copy of the schema, with `change` applied to everything directly in it that should be a schema."""
+    copied = dict(schema)
+    for key, value in schema.items():
+        if key in NAMED and isinstance(value, dict):
+            copied[key] = {name: change(one) for name, one in value.items()}
+        elif key in LISTED and isinstance(value, list):
+            copied[key] = [change(one) for one in value]
+        elif key in SINGLE:
+            copied[key] = change(value)
+    return copied
+
+
+def fit_schema(schema: Json, rules: SchemaRules) -> Json:
+    """The schema in the form that the provider accepts; raises an `InexpressibleError` if there is none.
+
+    Constraints that the provider does not know are in the descriptions instead.
+    """
+    if not rules.is_recursive and _is_recursive(schema):
+        raise InexpressibleError("types that contain themselves")
+    return _Fitting(schema, rules).fit(schema)
+
+
+class _Fitting:
+    """Fits the parts of one schema."""
+
+    def __init__(self, root: Json, rules: SchemaRules) -> None:
+        self._root = root
+        self._rules = rules
+        self._known = _STRUCTURE | rules.keywords
+        self._inlined: list[str] = []
+
+    def fit(self, schema: Any) -> Json:
+        if not isinstance(schema, dict) or not any(keyword in schema for keyword in _KINDS):
+            if self._rules.are_closed:
+                raise InexpressibleError("fields of any type")
+            return schema if isinstance(schema, dict) else {}
+        if "$ref" in schema:
+            return self._reference(schema)
+        form = self._with_known(_rewritten(schema, self._rules))
+        fitted = map_schemas(form, self._fit_inner)
+        return self._object(fitted) if "properties" in fitted or fitted.get("type") == "object" else fitted
+
+    def _fit_inner(self, schema: Any) -> Any:
+        return schema if isinstance(schema, bool) else self.fit(schema)
+
+    def _reference(self, schema: Json) -> Json:
+        """A `$ref`; one with keywords beside it is replaced by its target, where it may not have them."""
+        reference, others = schema["$ref"], {key: value for key, value in schema.items() if key != "$ref"}
+        beside = {key for key in others if not key.startswith("$") and key != "definitions"}
+        if not beside or not self._rules.refs_are_alone:
+            return map_schemas(self._with_known(schema), self._fit_inner)
+        target = resolve(self._root, reference)
+        if reference in self._inlined or not isinstance(target, dict):
+            return {"$ref": reference}
+        self._inlined.append(reference)
+        fitted = self.fit({**target, **others})
+        self._inlined.pop()
+        return fitted
+
+    def _with_known(self, schema: Json) -> Json:
+        """The schema with the keywords that the provider knows; the others are in its description."""
+        kept, notes = {}, []
+        for key, value in schema.items():
+            if key in self._known and (key != "format" or self._takes_format(value)):
+                kept[key] = value
+            elif key not in _SILENT and not key.startswith("$") and type(value) in (str, int, float):
+                notes.append(f"{key}: {value}")
+        if notes:
+            kept["description"] = f"{schema.get('description', '')} ({', '.join(notes)})".lstrip()
+        return kept
+
+    def _takes_format(self, name: Any) -> bool:
+        return self._rules.formats is None or name in self._rules.formats
+
+    def _object(self, schema: Json) -> Json:
+        if not self._rules.are_closed:
+            return schema
+        if schema.get("additionalProperties") or "properties" not in schema:
+            raise InexpressibleError("objects with arbitrary fields")
+        names = list(schema["properties"])
+        required = names if self._rules.has_all_required else schema.get("required", [])
+        others = {key: value for key, value in schema.items() if key != "required"}
+        return {**others, **({"required": required} if required else {}), "additionalProperties": False}
+
+
+def _rewritten(schema: Json, rules: SchemaRules) -> Json:
+    """The schema with keywords that mean the same, or more, where the provider does not have its own."""
+    form = dict(schema)
+    if "oneOf" in form and "oneOf" not in rules.keywords:
+        form["anyOf"] = [*form.get("anyOf", []), *form.pop("oneOf")]
+    if "allOf" in form and len(form["allOf"]) == 1 and isinstance(form["allOf"][0], dict):
+        form = {**form.pop("allOf")[0], **form}
+    if "prefixItems" in form and "prefixItems" not in rules.keywords:
+        kinds = form.pop("prefixItems")
+        form["items"] = kinds[0] if all(kind == kinds[0] for kind in kinds) else {"anyOf": kinds}
+    if "const" in form and not rules.has_const:
+        form["enum"] = [form.pop("const")]
+    if "allOf" in form and "allOf" not in rules.keywords:
+        raise InexpressibleError("allOf")
+    return form
+
+
+def resolve(root: Any, reference: Any) -> Any:
+    """The schema that a reference leads to; None if there is none in this document."""
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return None
+    node = root
+    for step in filter(None, reference[1:].split("/")):
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list):
+            node = node[int(key)] if key.isdigit() and int(key) < len(node) else None
+        else:
+            node = node.get(key) if isinstance(node, dict) else None
+    return node if isinstance(node, dict | bool) else None
+
+
+def pruned(root: Json) -> Json:
+    """The schema without definitions that nothing refers to."""
+    definitions = root.get("$defs", {})
+    bare = {key: value for key, value in root.items() if key != "$defs"}
+    needed: set[str] = set()
+    pending = list(_references(bare))
+    while pending:
+        name = pending.pop().removeprefix("#/$defs/")
+        if name in definitions and name not in needed:
+            needed.add(name)
+            pending += _references(definitions[name])
+    kept = {name: one for name, one in definitions.items() if name in needed}
+    return {**bare, **({"$defs": kept} if kept else {})}
+
+
+def _is_recursive(root: Json) -> bool:
+    """Whether a schema can be reached from itself, by references and by its parts."""
+    definitions = {id(target): reference for reference in _references(root) if (target := resolve(root, reference))}
+    open_targets: set[int] = set()
+    done: set[int] = set()
+
+    def reaches_itself(node: Json) -> bool:
+        if id(node) in open_targets:
+            return True
+        if id(node) in done or id(node) not in definitions:
+            return False
+        open_targets.add(id(node))
+        found = any(reaches_itself(resolve(root, reference)) for reference in _references(node))
+        open_targets.discard(id(node))
+        done.add(id(node))
+        return found
+
+    return any(reaches_itself(resolve(root, reference)) for reference in _references(root))
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """All references in a schema and its parts."""
+    pending = [schema]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            if isinstance(node.get("$ref"), str):
+                yield node["$ref"]
+            map_schemas(node, pending.append)
