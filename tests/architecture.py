@@ -25,20 +25,22 @@ ALLOWED = {
     "turn": "errors events",
     "messages": "errors events content results turn",
     "declarations": "errors",
+    "schemas": "",
     "redaction": "",
     "framing": "errors jsontext",
     "calls": "events jsontext",
-    "wires": "errors events messages turn declarations jsontext framing calls",
-    "tools": "errors events results messages declarations jsontext",
+    "wires": "errors events messages turn declarations schemas jsontext framing calls",
+    "tools": "errors events results messages declarations schemas jsontext",
+    "output": "errors events turn declarations schemas jsontext calls tools",
     "dialects": "errors events messages declarations jsontext calls tools",
     "decoder": "errors events declarations framing wires",
     "providers": "errors redaction",
     "history": "errors events messages turn jsontext framing calls wires providers",
-    "run": "errors events results messages turn jsontext calls tools",
-    "log": "errors events messages jsontext tools run",
+    "run": "errors events results messages turn jsontext calls tools output",
+    "log": "errors events messages jsontext tools output run",
     "transport": "errors events redaction jsontext",
-    "model": f"{VOCABULARY} wires dialects tools decoder providers history transport",
-    "agent": "errors events results messages turn jsontext wires dialects tools history run log transport model",
+    "model": f"{VOCABULARY} wires dialects tools output decoder providers history transport",
+    "agent": "errors events results messages turn jsontext wires dialects tools output history run log transport model",
     "runs": "errors events messages history run log agent",
     "adapters": f"{VOCABULARY} jsontext framing calls wires dialects tools decoder run model agent",
     "mcp": "errors events content results tools transport agent",
@@ -51,8 +53,9 @@ ALLOWED = {
 }
 """What each module or package of the top level may import, in the order of the layers; `*` is everything."""
 
-PURE = ("events", "errors", "jsontext", "content", "results", "messages", "turn", "declarations", "redaction",
-        "framing", "calls", "wires", "dialects", "tools", "decoder", "providers", "history", "run")  # fmt: skip
+PURE = ("events", "errors", "jsontext", "content", "results", "messages", "turn", "declarations", "schemas",
+        "redaction", "framing", "calls", "wires", "dialects", "tools", "output", "decoder", "providers", "history",
+        "run")  # fmt: skip
 """What does no I/O: no sockets, threads, tasks, clocks or loggers."""
 
 

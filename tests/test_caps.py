@@ -659,6 +659,7 @@ ELSEWHERE = {
     "mcp.MAX_PAGES": "test_mcp.py",
     "mcp.MAX_STDERR": "test_mcp.py",
     "mcp.MAX_TOOLS": "test_mcp.py",
+    "output.MAX_KNOWN": "test_output_types.py",
     "run.MAX_AHEAD": "test_progress.py",
     "asgi.MAX_SERIES": "test_serve.py",
     "serve.MAX_ID": "test_serve.py",

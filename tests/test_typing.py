@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, assert_type
 
+import msgspec
 import pytest
 
 import penstock
@@ -43,6 +44,7 @@ from penstock import (
     UnknownProviderError,
     UnknownWireError,
     Usage,
+    UsageError,
     WireName,
 )
 from penstock.events import FinishReason
@@ -236,3 +238,47 @@ def test_histories() -> None:
     assert [penstock.check(history, name) for name in names] == [[], []]
     with pytest.raises(UnknownProviderError):
         penstock.check(history, "antropic")  # type: ignore[arg-type]
+
+
+class City(msgspec.Struct):
+    name: str
+
+
+def test_structured_output_has_its_type() -> None:
+    rome = '{"name": "Rome"}'
+    agent = Agent(scripted(rome, rome), [weather], output=City)
+    assert_type(agent, Agent[Any, City])
+    with agent.stream("Go.") as run:
+        assert_type(run, AgentRun[City])
+        for event in run:
+            assert_type(event, StreamEvent)
+    assert_type(run.output, City)
+    assert_type(agent.run("Go."), RunResult[City])
+    assert_type(Agent(scripted("Hi.")).run("Go.").output, str)
+    assert_type(Agent(scripted('{"value": []}'), output=list[City]).run("Go.").output, list[City])
+    either: Agent[int, City | int] = Agent(scripted('{"value": 3}'), output=City | int)
+    assert_type(either.run("Go.", deps=1).output, City | int)
+    schema: Agent[None, dict[str, Any]] = Agent(scripted("{}"), output={"type": "object"})
+    assert_type(schema.run("Go.").output, dict[str, Any])
+    with pytest.raises(UsageError):
+        Agent(scripted("Hi."), output="City")  # type: ignore[arg-type]
+
+
+def test_structured_output_of_a_model_has_its_type() -> None:
+    rome = '{"name": "Rome"}'
+    model = scripted(rome, rome, rome)
+    assert_type(model.complete("Go.", output=City), Turn[City])
+    with model.stream("Go.", output=City, temperature=0.5) as stream:
+        assert_type(stream, Stream[City])
+        for chunk in stream:
+            assert_type(chunk, StreamChunk)
+    assert_type(stream.output, City)
+
+    async def read() -> City:
+        async with model.astream("Go.", output=City) as stream:
+            assert_type(stream, AsyncStream[City])
+            async for _ in stream:
+                pass
+        return stream.output
+
+    assert asyncio.run(read()).name == "Rome"

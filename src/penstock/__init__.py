@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from penstock import serve as serve
     from penstock.adapters.accumulator import StreamingToolCallAccumulator
     from penstock.adapters.consume import aconsume, consume
-    from penstock.adapters.partial_calls import PartialToolCall
     from penstock.adapters.xml_parser import StreamingXMLParser
     from penstock.agent.agent import Agent, AgentStreamer, RunResult
     from penstock.agent.agent_run import AgentRun, AsyncAgentRun
+    from penstock.calls.partial_calls import PartialToolCall
     from penstock.decoder import Decoder, decode
     from penstock.dialects.parser import TextParser
     from penstock.dialects.provenance import Provenance
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ContextLengthError,
         MissingKeyError,
         NotFoundError,
+        OutputError,
         OverloadedError,
         PenstockError,
         ProviderError,
@@ -49,9 +50,11 @@ if TYPE_CHECKING:
         UsageError,
     )
     from penstock.events import (
+        ArgumentDelta,
         Error,
         Finish,
         Opaque,
+        OutputDelta,
         Reasoning,
         Refusal,
         Retry,
@@ -82,6 +85,7 @@ if TYPE_CHECKING:
         ApprovalRequest,
         Decision,
         Done,
+        OutputInvalid,
         Said,
         StepEnd,
         StepStart,
@@ -104,7 +108,7 @@ _HOMES = {
     "agent.agent": ("Agent", "AgentStreamer", "RunResult"),
     "agent.agent_run": ("AgentRun", "AsyncAgentRun"),
     "adapters.consume": ("aconsume", "consume"),
-    "adapters.partial_calls": ("PartialToolCall",),
+    "calls.partial_calls": ("PartialToolCall",),
     "decoder": ("Decoder", "decode"),
     "dialects.parser": ("TextParser",),
     "dialects.provenance": ("Provenance",),
@@ -114,18 +118,18 @@ _HOMES = {
     "errors": (
         "AlreadyReadError", "ArgumentsError", "AuthenticationError", "BadRequestError",
         "ConnectionFailed", "ContextLengthError", "MissingKeyError", "NotFoundError",
-        "OverloadedError", "PenstockError", "ProviderError", "RateLimitError",
+        "OutputError", "OverloadedError", "PenstockError", "ProviderError", "RateLimitError",
         "ReplayMissError", "TimedOut", "ToolError", "UnexpectedReplyError",
         "UnknownDialectError", "UnknownNameError", "UnknownOptionError", "UnknownProviderError", "UnknownWireError",
         "UsageError",
     ),
     "events": (
-        "Error", "Finish", "Opaque", "Reasoning", "Refusal", "Retry", "StreamChunk", "Text", "ToolCall",
-        "ToolCallClosed", "ToolCallDelta", "ToolCallInvalid", "ToolCallStart", "Unknown", "Usage",
+        "ArgumentDelta", "Error", "Finish", "Opaque", "OutputDelta", "Reasoning", "Refusal", "Retry", "StreamChunk",
+        "Text", "ToolCall", "ToolCallClosed", "ToolCallDelta", "ToolCallInvalid", "ToolCallStart", "Unknown", "Usage",
     ),
     "run.events": (
-        "ApprovalRequest", "Decision", "Done", "Said", "StepEnd", "StepStart", "StreamEvent", "ToolEnd", "ToolProgress",
-        "ToolResults", "ToolStart",
+        "ApprovalRequest", "Decision", "Done", "OutputInvalid", "Said", "StepEnd", "StepStart", "StreamEvent",
+        "ToolEnd", "ToolProgress", "ToolResults", "ToolStart",
     ),
     "history.check": ("check",),
     "history.export": ("export_messages",),
@@ -175,6 +179,7 @@ __all__ = [
     "AgentStreamer",
     "AlreadyReadError",
     "ApprovalRequest",
+    "ArgumentDelta",
     "ArgumentsError",
     "AsyncAgentRun",
     "AsyncStream",
@@ -200,6 +205,9 @@ __all__ = [
     "ModelOptions",
     "NotFoundError",
     "Opaque",
+    "OutputDelta",
+    "OutputError",
+    "OutputInvalid",
     "OverloadedError",
     "PartialJSON",
     "PartialToolCall",

@@ -1,4 +1,4 @@
-"""Tool declarations: reads those of any provider, SDK or function."""
+"""Declarations of tools, read from those of any provider, SDK or function, and of an output."""
 
 from __future__ import annotations
 
@@ -30,6 +30,17 @@ class ToolDeclaration(Struct, frozen=True):
     extra: Mapping[str, Any] = {}
     is_custom: bool = False
     hosted: Mapping[str, Any] | None = None
+
+
+class OutputDeclaration(Struct, frozen=True, eq=False):
+    """The output that a model is asked for: the JSON Schema of an object, its name, and its description.
+
+    It is compared by identity, so that what is derived from it can be kept.
+    """
+
+    name: str
+    schema: Mapping[str, Any]
+    description: str = ""
 
 
 def read_declarations(tools: Iterable[Any] | None) -> list[ToolDeclaration]:

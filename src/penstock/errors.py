@@ -16,6 +16,7 @@ PenstockError
 ├── ArgumentsError               the arguments of a call do not fit the tool
 ├── StoreError                   the store of a log failed (log/store.py)
 ├── LostRunError                 another process has taken over the run (log/store.py)
+├── OutputError                  a response or a run has no output of the type that was asked for
 └── ProviderError                the provider or the connection failed before the response began
     ├── AuthenticationError          the key is wrong, or lacks permission
     ├── NotFoundError                no such model or address
@@ -199,6 +200,21 @@ class ToolError(PenstockError):
 
 class ArgumentsError(PenstockError):
     """The arguments of a call do not fit the tool; the message names the fields, so that the model can correct them."""
+
+
+class OutputError(PenstockError, ValueError):
+    """A response or a run has no output of the type that was asked for; the message says why.
+
+    `text` is what the model wrote instead, if it wrote anything.
+    """
+
+    def __init__(self, problem: str, text: str = "") -> None:
+        self.problem = problem
+        self.text = text
+        super().__init__(problem)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problem, self.text)
 
 
 class ProviderError(PenstockError):

@@ -163,6 +163,37 @@ class ToolCallInvalid(Event, frozen=True, tag="tool_call_invalid"):
     type: ClassVar[Literal["tool_call_invalid"]] = "tool_call_invalid"
 
 
+class ArgumentDelta(Event, frozen=True, tag="argument_delta"):
+    """A piece of a call's arguments, parsed: what was added at `path`. Only with `partial_arguments=True`.
+
+    For a string, `piece` is the new text; for any other value, it is the value when it is complete. It is derived from
+    `ToolCallDelta`, and is not in logs and histories.
+    """
+
+    block: int
+    path: tuple[str | int, ...]
+    piece: Any
+    is_complete: bool
+    choice: int = 0
+    type: ClassVar[Literal["argument_delta"]] = "argument_delta"
+
+
+class OutputDelta(Event, frozen=True, tag="output_delta"):
+    """A piece of a structured output (`output=`), parsed: what was added at `path`, as in `ArgumentDelta`.
+
+    The empty path, without a piece, says that the whole output is complete. `problem` says what is wrong with a field
+    that is complete and does not fit its type. It is derived from the text of the response, and is not in logs and
+    histories.
+    """
+
+    path: tuple[str | int, ...]
+    piece: Any
+    is_complete: bool
+    problem: str = ""
+    choice: int = 0
+    type: ClassVar[Literal["output_delta"]] = "output_delta"
+
+
 class Opaque(Event, frozen=True, tag="opaque"):
     """Vendor state that must be sent back unchanged with the part it came with: a signature, encrypted reasoning.
 
@@ -239,7 +270,7 @@ class Unknown(Event, frozen=True, tag="unknown"):
 
 StreamChunk = (
     Text | Reasoning | Refusal | ToolCallStart | ToolCallDelta | ToolCallClosed | ToolCall | ToolCallInvalid | Opaque
-    | Usage | Finish | Error | Retry | Unknown
+    | Usage | Finish | Error | Retry | Unknown | ArgumentDelta | OutputDelta
 )  # fmt: skip
 """An event of a model's response."""
 

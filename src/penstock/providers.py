@@ -56,9 +56,9 @@ def _local(port: int, *urls: str, keys: tuple[str, ...], quirks: frozenset[str])
 
 
 PLAIN = frozenset({"refusal-as-text", "no-custom-tools"})
-COMPATIBLE = PLAIN | {"max-tokens"}
+COMPATIBLE = PLAIN | {"max-tokens", "format-or-tools"}
 """The quirks of nearly every provider that is compatible with Chat Completions: see `wires/openai_chat`."""
-LOCAL = COMPATIBLE | {"echo-reasoning", "system-only-first"}
+LOCAL = (COMPATIBLE - {"format-or-tools"}) | {"echo-reasoning", "system-only-first", "grammar-format"}
 """The quirks of servers that render the messages with the chat template of a model."""
 
 PROVIDERS: dict[str, Provider] = {
@@ -94,7 +94,7 @@ PROVIDERS: dict[str, Provider] = {
         urls=("CO_API_URL", "COHERE_BASE_URL")),
     "groq": Provider(
         wire="openai-chat", base_url="https://api.groq.com/openai/v1", keys=("GROQ_API_KEY",), urls=("GROQ_BASE_URL",),
-        quirks=PLAIN | {"known-fields"}),
+        quirks=PLAIN | {"known-fields", "no-response-format"}),
     "together": Provider(
         wire="openai-chat", base_url="https://api.together.ai/v1", keys=("TOGETHER_API_KEY",),
         urls=("TOGETHER_BASE_URL",), quirks=COMPATIBLE),
@@ -106,7 +106,8 @@ PROVIDERS: dict[str, Provider] = {
         urls=("NVIDIA_BASE_URL",), quirks=COMPATIBLE),
     "deepseek": Provider(
         wire="openai-chat", base_url="https://api.deepseek.com", keys=("DEEPSEEK_API_KEY",),
-        urls=("DEEPSEEK_BASE_URL",), quirks=COMPATIBLE | {"echo-reasoning", "known-fields"}),
+        urls=("DEEPSEEK_BASE_URL",),
+        quirks=PLAIN | {"max-tokens", "echo-reasoning", "known-fields", "no-response-format"}),
     "xai": Provider(
         wire="openai-chat", base_url="https://api.x.ai/v1", keys=("XAI_API_KEY",), urls=("XAI_BASE_URL",),
         quirks=PLAIN),
@@ -117,7 +118,7 @@ PROVIDERS: dict[str, Provider] = {
         about="the model is the name of the deployment"),
     "cerebras": Provider(
         wire="openai-chat", base_url="https://api.cerebras.ai/v1", keys=("CEREBRAS_API_KEY",),
-        urls=("CEREBRAS_BASE_URL",), quirks=PLAIN | {"known-fields"}),
+        urls=("CEREBRAS_BASE_URL",), quirks=PLAIN | {"known-fields", "format-or-tools"}),
     "bedrock": Provider(
         wire="bedrock", base_url="https://bedrock-runtime.{AWS_REGION}.amazonaws.com", auth="aws",
         keys=("AWS_BEARER_TOKEN_BEDROCK",), urls=("BEDROCK_BASE_URL", "AWS_ENDPOINT_URL_BEDROCK_RUNTIME"),

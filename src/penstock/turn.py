@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, Never, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, cast
 
 from msgspec import Struct
 
-from penstock.errors import UsageError, type_name
+from penstock.errors import OutputError, UsageError, type_name
 from penstock.events import (
+    ArgumentDelta,
     Error,
     Finish,
     FinishReason,
     Opaque,
+    OutputDelta,
     Reasoning,
     Refusal,
     Retry,
@@ -32,7 +34,17 @@ _NO_FINISH = Finish("cut")
 TurnType = Literal["tool_calls", "invalid_calls", "paused", "error", "final_answer"]
 
 
-class Turn(Struct, frozen=True):
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Output = TypeVar("Output", default=str)
+else:
+    from typing import TypeVar
+
+    Output = TypeVar("Output")  # which has no default before Python 3.13
+
+
+class Turn(Struct, Generic[Output], frozen=True):
     """One response of a model: its parts in order, why it ended, and its usage.
 
     The parts are events, one per block, with the pieces joined. `error` and `usage` are None if the provider reported
@@ -50,6 +62,22 @@ class Turn(Struct, frozen=True):
     unknown: tuple[Unknown, ...] = ()
     client_work: str = ""
     model: str = ""
+    outcome: Any = None
+    """The structured output as a tuple of one, or the `OutputError` that says why there is none; None for text."""
+
+    @property
+    def output(self) -> Output:
+        """The text, or the structured output; raises an `OutputError` if the response has none that is valid."""
+        match self.outcome:
+            case None:
+                return cast("Output", self.text)
+            case OutputError() as error:
+                raise error
+            case (value,):
+                output: Output = value
+                return output
+            case _:
+                raise OutputError("the output is not kept in stored turns", self.text)
 
     @property
     def text(self) -> str:
@@ -153,7 +181,7 @@ class TurnBuilder:
                 self._restart()
             case Unknown():
                 self._unknown.append(event)
-            case ToolCallClosed():
+            case ToolCallClosed() | ArgumentDelta() | OutputDelta():
                 pass
             case _:
                 not_an_event(event)

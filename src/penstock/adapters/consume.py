@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import Any, TypeGuard, TypeVar, get_args
 
-from penstock.adapters.partial_calls import PartialCalls, PartialToolCall
+from penstock.calls.partial_calls import PartialCalls, PartialToolCall
 from penstock.errors import UsageError
 from penstock.events import Error, Event
 from penstock.run.events import Done, EndReason, RunEvent, StepStart

@@ -26,7 +26,7 @@ from penstock.agent.config import (
 from penstock.agent.log_options import LOG_OPTIONS, LogOptions, logged_start
 from penstock.agent.observer import Observer
 from penstock.agent.options import AgentOptions
-from penstock.errors import UsageError
+from penstock.errors import OutputError, UsageError
 from penstock.events import Fault, Usage
 from penstock.history.read import as_messages
 from penstock.messages import History, Message, join_messages
@@ -34,6 +34,7 @@ from penstock.model.checks import check_option_names, check_option_values, check
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.model import Model
 from penstock.model.options import StepOptions
+from penstock.output.output_type import OutputKind, output_type
 from penstock.run.envelope import Key, sign
 from penstock.run.events import ApprovalRequest, EndReason
 from penstock.run.limits import Limits
@@ -52,24 +53,28 @@ if TYPE_CHECKING:
     from penstock.log.follower import LoggedStart
 
     Deps = TypeVar("Deps", default=Any)
+    Output = TypeVar("Output", default=str)
 else:
     from typing import TypeVar
 
     Deps = TypeVar("Deps")  # which has no default before Python 3.13
+    Output = TypeVar("Output")
 
 
 REQUEST_OPTIONS = ("tool_choice", "parallel", "streaming", "extra", *OPTIONS)
 """The keywords of an agent that go with every request to its model: see `Model.ask`."""
 
 
-class RunResult(Struct, frozen=True):
+class RunResult(Struct, Generic[Output], frozen=True):
     """The result of a run; `error` is the exception of a request that failed after the first.
+
+    `outcome` is the `output`, or why a run has none of the type that was asked for.
 
     Of a run that is `paused`, `waiting` has the calls that wait, and `state` is the run for `Agent.resume`. A run with
     a log has no `state`: it is continued by its `id`.
     """
 
-    output: str
+    outcome: Output | OutputError
     messages: History
     usage: Usage
     reason: EndReason
@@ -78,6 +83,13 @@ class RunResult(Struct, frozen=True):
     waiting: tuple[ApprovalRequest, ...] = ()
     state: bytes = b""
     id: str = ""
+
+    @property
+    def output(self) -> Output:
+        """The final text, or the structured output; raises an `OutputError` if the run did not end with a valid one."""
+        if isinstance(self.outcome, OutputError):
+            raise self.outcome
+        return self.outcome
 
     @property
     def finish_reason(self) -> EndReason:
@@ -89,7 +101,7 @@ class RunResult(Struct, frozen=True):
         return sign(self.state, key)
 
 
-class Agent(Generic[Deps]):
+class Agent(Generic[Deps, Output]):
     """A model with tools: runs the tools that the model calls, until it gives its final answer.
 
         agent = Agent(Model("openai:gpt-5"), tools=[weather], instructions="Be brief.")
@@ -102,13 +114,24 @@ class Agent(Generic[Deps]):
     tools that have none of their own. A damaged call does not run, unless `run_repaired` names its fault (`duplicated`,
     `quoted` ...; True: any but `cut` and `quoted`): then it runs with repaired arguments. A run that waits only for
     approvals or deferred results ends as `paused`, to be stored (`dump`) and resumed; with `approvals="wait"` a stream
-    keeps waiting. `tracing` is a `penstock.tracing.Tracing`, which makes spans and metrics of runs. `timeouts` and
-    `retries` replace the model's. Other keywords go with every request: `temperature`, `max_tokens` ... A `tool_choice`
-    that forces a call ("required" or the name of a tool) holds for the first step of a run; in later steps the model
-    chooses.
+    keeps waiting. `tracing` is a `penstock.tracing.Tracing`, which makes spans and metrics of runs. `output` is the
+    type of a structured output: a pydantic model, a dataclass, a TypedDict, a msgspec struct, a list, a union or a JSON
+    Schema; then `run.output` has this type. With `partial_arguments`, a stream has an `ArgumentDelta` for each piece of
+    a call's arguments. `timeouts` and `retries` replace the model's. Other keywords go with every request:
+    `temperature`, `max_tokens` ... A `tool_choice` that forces a call ("required" or the name of a tool) holds for the
+    first step of a run; in later steps the model chooses.
 
-    `Agent[Deps]` is an agent whose tools take a `Context[Deps]`: the type of what `deps=` passes to them.
+    `Agent[Deps, Output]` is an agent whose tools take a `Context[Deps]`, the type of what `deps=` passes to them, and
+    whose output has the type `Output`: `str` without `output=`.
     """
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, types: Any) -> Any:
+            """`Agent[Deps]` is `Agent[Deps, str]`, also before Python 3.13, which has defaults of type variables."""
+            given = types if isinstance(types, tuple) else (types,)
+            missing = len(cls.__parameters__) - len(given)
+            return super().__class_getitem__((*given, str) if missing == 1 else given)
 
     def __init__(
         self,
@@ -127,6 +150,8 @@ class Agent(Generic[Deps]):
         approvals: Approvals = "pause",
         separate_text: bool = False,
         tracing: Observer | None = None,
+        partial_arguments: bool = False,
+        output: type[Output] | OutputKind | None = None,
         on_text: Callable[[str], Any] | None = None,
         on_reasoning: Callable[[str], Any] | None = None,
         on_tool_start: Callable[[str, str, dict[str, Any]], Any] | None = None,
@@ -152,6 +177,8 @@ class Agent(Generic[Deps]):
             approvals=checked_approvals(approvals),
             separate_text=separate_text,
             tracing=checked_tracing(tracing),
+            partial_arguments=partial_arguments,
+            output=output_type(output),
             callbacks=Callbacks(on_text, on_reasoning, on_tool_start, on_tool_end, on_error),
             options={**options, "calls": calls, "rescue": checked_rescue(calls, rescue)},
         )
@@ -180,7 +207,7 @@ class Agent(Generic[Deps]):
 
     def stream(
         self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **log: Unpack[LogOptions]
-    ) -> AgentRun:
+    ) -> AgentRun[Output]:
         """Start a run in plain code and stream its events. `messages` is a history to continue from."""
         from penstock.agent.agent_run import AgentRun
 
@@ -188,7 +215,7 @@ class Agent(Generic[Deps]):
 
     def astream(
         self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **log: Unpack[LogOptions]
-    ) -> AsyncAgentRun:
+    ) -> AsyncAgentRun[Output]:
         """Start a run in async code and stream its events. `messages` is a history to continue from."""
         from penstock.agent.agent_run import AsyncAgentRun
 
@@ -196,34 +223,39 @@ class Agent(Generic[Deps]):
 
     def run(
         self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **log: Unpack[LogOptions]
-    ) -> RunResult:
+    ) -> RunResult[Output]:
         """Run to the end in plain code. A call that needs approval or is deferred pauses the run."""
         from penstock.agent.agent_run import AgentRun
 
         warn_if_blocking("agent.run()", "await agent.arun()")
-        with AgentRun(self._unread_config, self._new_run(prompt, messages, log), deps) as run:
+        run: AgentRun[Output] = AgentRun(self._unread_config, self._new_run(prompt, messages, log), deps)
+        with run:
             for _ in run:
                 pass
         return _result(run)
 
     async def arun(
         self, prompt: Any = None, messages: Any = None, *, deps: Deps | None = None, **log: Unpack[LogOptions]
-    ) -> RunResult:
+    ) -> RunResult[Output]:
         """Run to the end in async code. A call that needs approval or is deferred pauses the run."""
         from penstock.agent.agent_run import AsyncAgentRun
 
-        async with AsyncAgentRun(self._unread_config, self._new_run(prompt, messages, log), deps) as run:
+        started = self._new_run(prompt, messages, log)
+        run: AsyncAgentRun[Output] = AsyncAgentRun(self._unread_config, started, deps)
+        async with run:
             async for _ in run:
                 pass
         return _result(run)
 
-    def resume(self, stored: bytes | str, *, key: Key | None = None, deps: Deps | None = None) -> AgentRun:
+    def resume(self, stored: bytes | str, *, key: Key | None = None, deps: Deps | None = None) -> AgentRun[Output]:
         """Continue a stored run in plain code; `key` is the one that it was signed with, if it was (`dump(key=…)`)."""
         from penstock.agent.agent_run import AgentRun
 
         return AgentRun(self.config, self._stored_run(stored, key), deps)
 
-    def aresume(self, stored: bytes | str, *, key: Key | None = None, deps: Deps | None = None) -> AsyncAgentRun:
+    def aresume(
+        self, stored: bytes | str, *, key: Key | None = None, deps: Deps | None = None
+    ) -> AsyncAgentRun[Output]:
         """Continue a stored run in async code; see `resume`."""
         from penstock.agent.agent_run import AsyncAgentRun
 
@@ -243,7 +275,8 @@ class Agent(Generic[Deps]):
         check_option_names(log, LOG_OPTIONS, Agent, "a run", ("prompt", "messages", "deps", *REQUEST_OPTIONS))
         expect_model(self.config.model)
         first, config = self.first_messages(prompt, messages), self.config
-        return logged_start(self.name, first, log) or Run(first, config.policies, config.limits, config.run_repaired)
+        start = logged_start(self.name, first, log)
+        return start or Run(first, config.policies, config.limits, config.run_repaired, config.output)
 
     def first_messages(self, prompt: Any = None, messages: Any = None) -> list[Message]:
         """The messages with which a run starts: those of a history, and a prompt."""
@@ -258,19 +291,27 @@ class Agent(Generic[Deps]):
         return [*history, *request]
 
 
-def _result(run: AgentRun | AsyncAgentRun) -> RunResult:
+def _result(run: AgentRun[Output] | AsyncAgentRun[Output]) -> RunResult[Output]:
     """The result of a run; an error before the model's first response is raised."""
     if run.error is not None and not run.has_answer:
         raise run.error
     assert run.done is not None
     done = run.done
-    result = RunResult(run.output, list(done.messages), run.usage, done.reason, done.why, run.error, id=run.id)
+    outcome = _outcome(run)
+    result = RunResult(outcome, list(done.messages), run.usage, done.reason, done.why, run.error, id=run.id)
     if result.reason != "paused":
         return result
     return replace(result, waiting=tuple(run.waiting), state=b"" if run.has_log else run.dump())
 
 
-class AgentStreamer(Agent[Deps]):
+def _outcome(run: AgentRun[Output] | AsyncAgentRun[Output]) -> Output | OutputError:
+    try:
+        return run.output
+    except OutputError as error:
+        return error
+
+
+class AgentStreamer(Agent[Deps, str]):
     """An agent whose model writes calls into its text, as XML, and whose tools start as soon as a call is confirmed.
 
     Without a model, it can only `process_stream`.

@@ -7,7 +7,7 @@ only when the reader has read everything before it and asks for the next event. 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from penstock.agent.async_driver import AsyncDriver
 from penstock.agent.config import AgentConfig
@@ -26,9 +26,15 @@ from penstock.run.machine import Run
 AnySyncDriver = SyncDriver | LoggedSyncDriver
 AnyAsyncDriver = AsyncDriver | LoggedAsyncDriver
 D = TypeVar("D", bound=SyncDriver | LoggedSyncDriver | AsyncDriver | LoggedAsyncDriver)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    Output = DefaultTypeVar("Output", default=str)
+else:
+    Output = TypeVar("Output")  # which has no default before Python 3.13
 
 
-class RunReader(Generic[D]):
+class RunReader(Generic[D, Output]):
     """The state of a run, while it runs and afterwards."""
 
     def __init__(self, driver: D) -> None:
@@ -58,9 +64,21 @@ class RunReader(Generic[D]):
         return self._driver.error
 
     @property
-    def output(self) -> str:
-        """The text of the last response."""
-        return self._driver.run.output
+    def output(self) -> Output:
+        """The text of the last response, or the structured output.
+
+        Structured output raises an `OutputError` until the run has ended, and if it did not end with a valid output.
+        """
+        output: Output = self._driver.run.result
+        return output
+
+    @property
+    def partial(self) -> Any:
+        """The structured output so far, as its reader has read it: JSON that grows in place; None if there is none.
+
+        Fields that are complete, or complete items of a list, have been validated and have their types.
+        """
+        return self._driver.partial
 
     @property
     def messages(self) -> History:
@@ -137,7 +155,7 @@ class RunReader(Generic[D]):
         self._driver.provide(call_id, value, is_error)
 
 
-class AgentRun(RunReader[AnySyncDriver]):
+class AgentRun(RunReader[AnySyncDriver, Output]):
     """A run that is read in plain code: `with agent.stream(...) as run: for event in run: …`."""
 
     def __init__(self, config: AgentConfig, run: Run | LoggedStart, deps: Any, owned: OwnedRun | None = None) -> None:
@@ -189,7 +207,7 @@ class AgentRun(RunReader[AnySyncDriver]):
         self._driver.close()
 
 
-class AsyncAgentRun(RunReader[AnyAsyncDriver]):
+class AsyncAgentRun(RunReader[AnyAsyncDriver, Output]):
     """A run that is read in async code: `async with agent.astream(...) as run: async for event in run: …`."""
 
     def __init__(self, config: AgentConfig, run: Run | LoggedStart, deps: Any, owned: OwnedRun | None = None) -> None:

@@ -223,9 +223,10 @@ class AsyncDriver(Driver[AsyncTools]):
 
     async def _events(self, reader: object) -> AsyncIterator[StreamEvent]:
         await self.enter()
-        outbox, line_breaks, callbacks = self._outbox, self.line_breaks, self._config.callbacks
-        is_alone = self._is_alone
+        outbox, callbacks = self._outbox, self._config.callbacks
+        is_alone, view = self._is_alone, None if self._is_alone else self.view
         has_callbacks = callbacks.are_set and not is_alone
+        has_more = has_callbacks or view is not None  # than the events that a unit had when the run was cancelled
         try:
             while True:
                 while not outbox.items:
@@ -242,14 +243,12 @@ class AsyncDriver(Driver[AsyncTools]):
                 if callable(item):
                     item()
                     continue
-                for event in item or ():
-                    if line_breaks is not None:
-                        event = line_breaks.feed(event)
-                    if has_callbacks:
-                        if inspect.isawaitable(result := callbacks.call(event)):
-                            await result
-                        if self._is_cancelled and not is_due_after_cancel(event):
-                            continue
+                events = item or ()
+                for event in events if view is None else view.through(events):
+                    if has_callbacks and inspect.isawaitable(result := callbacks.call(event)):
+                        await result
+                    if has_more and self._is_cancelled and not is_due_after_cancel(event):
+                        continue
                     yield event
                     if type(event) is Done:
                         return

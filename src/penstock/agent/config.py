@@ -13,6 +13,7 @@ from penstock.errors import UsageError
 from penstock.events import Fault
 from penstock.model.model import Model
 from penstock.model.text_calls import refuse_rescue
+from penstock.output.output_type import OutputType
 from penstock.run.limits import Limits
 from penstock.tools.policy import StartPolicy, ToolPolicy
 from penstock.tools.source import ToolSource
@@ -43,6 +44,8 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     run_repaired: frozenset[Fault]
     approvals: Approvals
     separate_text: bool
+    partial_arguments: bool
+    output: OutputType[Any] | None
     callbacks: Callbacks
     options: Mapping[str, Any]
     sources: tuple[ToolSource, ...] = ()

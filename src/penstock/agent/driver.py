@@ -24,19 +24,20 @@ from penstock.agent.config import AgentConfig
 from penstock.agent.expiries import Expiries
 from penstock.agent.observer import RunObserver
 from penstock.agent.questions import Questions, unanswered
+from penstock.agent.reader_view import reader_view
 from penstock.agent.records import RunRecords
 from penstock.agent.step_tools import StepTools
 from penstock.agent.sync_tools import SyncTools
 from penstock.agent.timers import Timers
 from penstock.errors import AlreadyReadError, ArgumentsError, ProviderError, UsageError
-from penstock.events import Error, Text, ToolCall, ToolCallInvalid, ToolCallStart
+from penstock.events import Error
 from penstock.log import points
 from penstock.log.flusher import RunCallbacks, RunWriter, flusher_of
 from penstock.log.outbox import LoggedOutbox
 from penstock.log.store import Input, LostRunError, OwnedRun, ProvidedResult
 from penstock.results import Outcome, as_outcome
 from penstock.run.commands import AnswerTool, AskModel, CheckApproval, Command, StartTool
-from penstock.run.events import Decision, Done, Said, StepEnd, StepStart, StreamEvent, ToolEnd, is_chunk
+from penstock.run.events import Decision, Done, Said, StepEnd, StreamEvent, ToolEnd, is_chunk
 from penstock.run.machine import Run
 from penstock.run.outbox import Outbox
 from penstock.tools.policy import ToolPolicy
@@ -88,12 +89,17 @@ class Driver(Generic[T]):
         self._is_closed = False
         self._is_detached = False  # the run continues when its reader leaves
         self._is_alone = False  # its reader has left
-        self.line_breaks = LineBreaks() if config.separate_text else None
+        self.view = reader_view(config)
 
     @property
     def run_id(self) -> str:
         """The id of the run."""
         return self.records.run_id
+
+    @property
+    def partial(self) -> Any:
+        """The structured output so far."""
+        return None if self.view is None else self.view.output
 
     @property
     def has_log(self) -> bool:
@@ -299,7 +305,8 @@ class Driver(Generic[T]):
         options = dict(self._config.options)
         if self.run.step > 1 and options.get("tool_choice", "") not in UNFORCED_CHOICES:
             del options["tool_choice"]  # a model that obeys would call the tool until a limit ends the run
-        return {"tools": list(self._config.tools.values()), "system_prompt": self._config.instructions, **options}
+        tools, instructions = list(self._config.tools.values()), self._config.instructions
+        return {"tools": tools, "system_prompt": instructions, "output": self._config.output, **options}
 
     def _observe(self) -> None:
         """Let the tracer of the agent see the run from here on."""
@@ -412,27 +419,6 @@ def is_due_after_cancel(event: StreamEvent) -> bool:
 def is_interrupt(error: BaseException) -> bool:
     """Whether this is the Ctrl-C of the program, which is not for the run to handle."""
     return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
-
-
-class LineBreaks:
-    """Begins text that follows tool calls on a line of its own (`Agent(separate_text=True)`)."""
-
-    def __init__(self) -> None:
-        self._is_due = False
-
-    def feed(self, event: StreamEvent) -> StreamEvent:
-        match event:
-            case StepStart():
-                self._is_due = event.step > 1
-            case ToolCallStart() | ToolCall() | ToolCallInvalid():
-                self._is_due = True
-            case Text() if self._is_due and event.text:
-                self._is_due = False
-                if not event.text.startswith(("\n", "\r")):
-                    return Text(event.block, "\n" + event.text, event.choice)
-            case _:
-                pass
-        return event
 
 
 def provided(value: Any, is_error: bool) -> Outcome:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextvars import copy_context
 from inspect import isawaitable
 from typing import Any, Generic, TypeVar
 
 from penstock.agent.async_driver import AsyncDriver
 from penstock.agent.config import AgentConfig
-from penstock.agent.driver import LineBreaks, provider_error
+from penstock.agent.driver import provider_error
+from penstock.agent.reader_view import reader_view
 from penstock.agent.sync_driver import SyncDriver
 from penstock.agent.tool_execution import awaited
 from penstock.errors import AlreadyReadError, UsageError
@@ -39,14 +40,14 @@ class LoggedDriver(Generic[D]):
 
     def __init__(self, config: AgentConfig, start: LoggedStart, deps: Any) -> None:
         pauses = config.approvals == "pause"
-        settings = Settings(config.policies, config.limits, config.run_repaired, pauses)
+        settings = Settings(config.policies, config.limits, config.run_repaired, config.output, pauses)
         self.run_id = start.row.id
         self.first_message = len(start.start.messages)
         self.owner = None
         self._follower = Follower(start, settings)
         self._config = config
         self._deps = deps
-        self._line_breaks = LineBreaks() if config.separate_text else None
+        self._view = reader_view(config)
         self._is_read = False
         self._is_open = False
         self._is_closed = False
@@ -130,7 +131,7 @@ class LoggedDriver(Generic[D]):
 
     def _prepare(self, driver: D) -> D:
         """Let a driver continue what the reader has read so far."""
-        driver.line_breaks = self._line_breaks
+        driver.view = self._view
         driver.first_message = self.first_message
         if self._is_detached:
             driver.detach()
@@ -141,8 +142,14 @@ class LoggedDriver(Generic[D]):
             raise AlreadyReadError("a run can be read once: start another, or keep the events in a list")
         self._is_read = True
 
-    def _line_broken(self, event: StreamEvent) -> StreamEvent:
-        return event if self._line_breaks is None else self._line_breaks.feed(event)
+    def _seen(self, events: Iterable[StreamEvent]) -> Iterable[StreamEvent]:
+        """What the reader sees of events of the log."""
+        return events if self._view is None else self._view.through(events)
+
+    @property
+    def partial(self) -> Any:
+        """The structured output so far."""
+        return None if self._view is None else self._view.output
 
 
 class LoggedSyncDriver(LoggedDriver[SyncDriver]):
@@ -186,7 +193,7 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
             while self._follower.has_more and not self._is_closed:
                 events = patiently(self._follower.next_events)
                 self._drive()
-                for event in map(self._line_broken, events):
+                for event in self._seen(events):
                     self._call_back(event)
                     yield event
                 if not events and self.owner is None:
@@ -252,7 +259,7 @@ class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
             while self._follower.has_more and not self._is_closed:
                 events = await apatiently(self._follower.next_events)
                 await self._drive()
-                for event in map(self._line_broken, events):
+                for event in self._seen(events):
                     if isawaitable(result := self._config.callbacks.call(event)):
                         await result
                     yield event

@@ -29,6 +29,7 @@ class AgentOptions(StepOptions, total=False):
     approvals: Approvals
     separate_text: bool
     tracing: Observer | None
+    partial_arguments: bool
     on_text: Callable[[str], Any] | None
     on_reasoning: Callable[[str], Any] | None
     on_tool_start: Callable[[str, str, dict[str, Any]], Any] | None

@@ -20,7 +20,8 @@ def load_run(stored: bytes | str, key: Key | None, config: AgentConfig) -> Run:
     A run may have begun with a history that providers refuse, so the history before the step under way is repaired. If
     what the step adds is not valid after it, no run has stored this.
     """
-    run, deadlines = load(verify(stored, key), config.policies, config.limits, config.run_repaired)
+    rules = config.policies, config.limits, config.run_repaired, config.output
+    run, deadlines = load(verify(stored, key), *rules)
     now = time.time()
     run.seconds_left = {call_id: deadline - now for call_id, deadline in deadlines.items()}
     at = len(run.messages) - (run.phase == "tools")

@@ -188,8 +188,9 @@ class SyncDriver(Driver[SyncTools]):
 
     def _events(self, reader: object) -> Iterator[StreamEvent]:
         self.begin()
-        is_alone, line_breaks = self._is_alone, self.line_breaks
+        is_alone, view = self._is_alone, None if self._is_alone else self.view
         has_callbacks = self._config.callbacks.are_set and not is_alone
+        has_more = has_callbacks or view is not None  # than the events that a unit had when the run was cancelled
         run, lock, take, arrivals = self.run, self.lock, self._outbox.take, self._arrivals
         try:
             while True:
@@ -206,13 +207,12 @@ class SyncDriver(Driver[SyncTools]):
                     if callable(item):
                         item()
                         continue
-                for event in item or ():
-                    if line_breaks is not None:
-                        event = line_breaks.feed(event)
+                events = item or ()
+                for event in events if view is None else view.through(events):
                     if has_callbacks:
                         self.call_back(event)
-                        if self._is_cancelled and not is_due_after_cancel(event):
-                            continue
+                    if has_more and self._is_cancelled and not is_due_after_cancel(event):
+                        continue
                     yield event
                     if type(event) is Done:
                         return

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from penstock.agent.config import AgentConfig
-from penstock.agent.driver import LineBreaks
+from penstock.agent.reader_view import LineBreaks
 from penstock.agent.records import RunRecords
 from penstock.agent.tool_execution import ToolExecution, in_own_thread
 from penstock.dialects.parser import TextParser

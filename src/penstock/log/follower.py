@@ -7,6 +7,7 @@ import socket
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from penstock.events import Fault
 from penstock.log.bodies import body_of
 from penstock.log.store import OwnedRun, RunRow, Store, StoreError, UnknownRunError, check_version, unknown_run
 from penstock.log.take_up import read_log, take_up
+from penstock.output.output_type import OutputType
 from penstock.run.commands import Emit
 from penstock.run.events import Done, LogEvent, RunStart, StreamEvent, Taken, Waiting
 from penstock.run.limits import Limits
@@ -62,6 +64,7 @@ class Settings(Struct, frozen=True):
     policies: Mapping[str, ToolPolicy]
     limits: Limits | None = None
     run_repaired: Collection[Fault] = ()
+    output: OutputType[Any] | None = None
     pauses: bool = True
 
 
@@ -75,7 +78,7 @@ class Follower:
     def __init__(self, start: LoggedStart, settings: Settings) -> None:
         self.run_id = start.row.id
         self.store = start.store
-        self.run = Run(start.start.messages, settings.policies, settings.limits, settings.run_repaired)
+        self.run = Run(start.start.messages, settings.policies, settings.limits, settings.run_repaired, settings.output)
         self.owned: OwnedRun | None = None
         self.done: Done | None = None
         self.seq = max(1, start.after)  # of the last event that the reader got
@@ -149,7 +152,8 @@ class Follower:
         claim = self.store.claim(self._owner, run_id=self.run_id)
         if claim is not None:
             settings = self._settings
-            run, owned = take_up(self.store, claim, settings.policies, settings.limits, settings.run_repaired)
+            rules = settings.policies, settings.limits, settings.run_repaired, settings.output
+            run, owned = take_up(self.store, claim, *rules)
             self.run, self.owned = run, replace(owned, outlives_reader=self._start.outlives_reader)
         return claim is not None
 

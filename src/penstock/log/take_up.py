@@ -12,6 +12,7 @@ from typing import Any
 from penstock.events import Fault
 from penstock.log.bodies import event_of
 from penstock.log.store import Claim, Input, OwnedRun, Store, StoreError
+from penstock.output.output_type import OutputType
 from penstock.run.events import ApprovalRequest, LogEvent, RunStart, Taken
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
@@ -48,6 +49,7 @@ def take_up(
     policies: Mapping[str, ToolPolicy],
     limits: Limits | None = None,
     run_repaired: Collection[Fault] = (),
+    output: OutputType[Any] | None = None,
 ) -> tuple[Run, OwnedRun]:
     """Rebuild a run that was claimed."""
     seconds = taken = last = 0.0
@@ -67,7 +69,7 @@ def take_up(
             seq, last = number, at
             yield event
 
-    run = rebuild(events(), policies, limits, run_repaired)
+    run = rebuild(events(), policies, limits, run_repaired, output)
     if seq < claim.seq:
         raise StoreError(f"the log of the run {claim.run_id} has no event {seq + 1}: it was damaged")
     inputs = [input for input in store.inputs([claim.run_id]) if not _is_late(input, deadlines)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from copy import copy
 from importlib import import_module
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -28,8 +28,13 @@ from penstock.model.connect import Connector, HTTPConnector
 from penstock.model.endpoint import APIKey, Endpoint
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.options import ModelOptions, RequestOptions
+from penstock.model.output_call import OutputCall
+from penstock.model.output_request import ask_for_output, output_prompt, output_tool
 from penstock.model.stream import AsyncStream, Stream
-from penstock.model.text_calls import conversation, find_calls, prompt_for_calls
+from penstock.model.streamed_response import Derived
+from penstock.model.text_calls import StagedDecoding, conversation, find_calls, prompt_for_calls
+from penstock.output.output_type import OutputKind, output_type
+from penstock.output.partial import partial_view
 from penstock.providers import complete_url, find_provider, split_model
 from penstock.redaction import without_secrets
 from penstock.tools.declare import declare
@@ -38,7 +43,12 @@ from penstock.transport.exchange import Exchange, Recorder
 from penstock.transport.policy import Retries, Timeouts
 from penstock.turn import Turn
 from penstock.wires import WireName, find_encoder, wire_name
-from penstock.wires.shared.request import OPTIONS, Request
+from penstock.wires.shared.request import OPTIONS, OutputForm, Request
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Output = TypeVar("Output", default=str)
 
 SCHEMES = {"sim": "penstock.testing.demo", "replay": "penstock.testing.replay"}
 """Model names that do not belong to a provider, and the modules that play them."""
@@ -147,29 +157,60 @@ class Model:
             base_url = ""
         return f"Model({self.name!r}, wire={self.wire!r}, base_url={base_url!r})"
 
-    def stream(self, messages: Any, tools: Iterable[Any] | None = None, **options: Unpack[RequestOptions]) -> Stream:
-        """Send a request and iterate over its response as it arrives; the options are those of `ask`."""
-        return Stream(self.ask(messages, tools, **options), self._connector.connect())
+    def stream(
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: type[Output] | OutputKind | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Stream[Output]:
+        """Send a request and iterate over its response as it arrives; the options are those of `ask`.
+
+        `output` is the type of a structured output: the stream has it as `output`, and so far as `partial`. With
+        `partial_arguments`, the stream has an `ArgumentDelta` for each piece of a call's arguments.
+        """
+        derived, request = _derived(output, options)
+        return Stream(self.ask(messages, tools, output=derived.output, **request), self._connector.connect(), derived)
 
     def astream(
-        self, messages: Any, tools: Iterable[Any] | None = None, **options: Unpack[RequestOptions]
-    ) -> AsyncStream:
-        """Send a request and iterate over its response in async code; the options are those of `ask`."""
-        return AsyncStream(self.ask(messages, tools, **options), self._connector.aconnect())
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: type[Output] | OutputKind | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> AsyncStream[Output]:
+        """Send a request and iterate over its response in async code; see `stream`."""
+        derived, request = _derived(output, options)
+        exchange = self.ask(messages, tools, output=derived.output, **request)
+        return AsyncStream(exchange, self._connector.aconnect(), derived)
 
-    def complete(self, messages: Any, tools: Iterable[Any] | None = None, **options: Unpack[RequestOptions]) -> Turn:
-        """Send a request and wait for the whole turn: its `type` says what to do next."""
+    def complete(
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: type[Output] | OutputKind | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Turn[Output]:
+        """Send a request and wait for the whole turn: its `type` says what to do next, and `output` is its output."""
         warn_if_blocking("model.complete()", "await model.acomplete()")
-        with self.stream(messages, tools, **options) as stream:
+        with self.stream(messages, tools, output=output, **options) as stream:
             for _ in stream:
                 pass
         return stream.turn
 
     async def acomplete(
-        self, messages: Any, tools: Iterable[Any] | None = None, **options: Unpack[RequestOptions]
-    ) -> Turn:
+        self,
+        messages: Any,
+        tools: Iterable[Any] | None = None,
+        *,
+        output: type[Output] | OutputKind | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Turn[Output]:
         """Send a request in async code and wait for the whole turn, as `complete` does."""
-        async with self.astream(messages, tools, **options) as stream:
+        async with self.astream(messages, tools, output=output, **options) as stream:
             async for _ in stream:
                 pass
         return stream.turn
@@ -193,6 +234,7 @@ class Model:
         streaming: bool = True,
         extra: Mapping[str, Any] | None = None,
         id_prefix: str = "call_",
+        output: Any = None,
         **options: Unpack[ModelOptions],
     ) -> Exchange:
         """Build a request and the rules for its response; nothing is sent yet.
@@ -201,17 +243,19 @@ class Model:
         "auto", "none", "required" or a tool's name; `parallel` allows or forbids several calls in one response. With
         `calls` the name of a dialect, the tools are described in the prompt and the calls are read from the text; with
         `rescue`, calls are found that a model with native calls wrote into its text by mistake. `extra` is merged into
-        the request body. `id_prefix` starts the ids of calls that arrive without one.
+        the request body. `id_prefix` starts the ids of calls that arrive without one. `output` is the type of a
+        structured output, which comes as the text of the response, as JSON, however the provider is asked for it.
         """
         check_option_names(options, OPTIONS, Model.ask, "a request")
         check_option_values(options)
-        declarations = declare(tools)
-        check_tool_names(declarations)
+        declarations, output = declare(tools), output_type(output)
+        check_tool_names(declarations if output is None else [*declarations, output_tool(output.declaration)])
         history = [*([system(system_prompt)] if system_prompt else []), *_read_messages(messages, extra)]
         settings: dict[str, Any] = {**self._options, **options}
         provenance = conversation(calls, rescue, history)
         if calls != "native":
-            history, settings = prompt_for_calls(calls, history, declarations, settings)
+            prompt = [output_prompt(output.declaration)] if output is not None else []
+            history, settings = prompt_for_calls(calls, [*prompt, *history], declarations, settings)
         request = Request(
             model=self.model,
             messages=tuple(history),
@@ -223,9 +267,16 @@ class Model:
             is_streaming=streaming,
         )
 
+        form: OutputForm | None = None
+        if output is not None and calls == "native":
+            quirks = self._endpoint.provider.quirks
+            request, form = ask_for_output(request, output.declaration, self.wire, quirks)
+            declarations = list(request.tools)
+
         def new_decoding() -> Any:
             decoder = Decoder(self.wire, declarations, id_prefix=id_prefix)
-            return find_calls(decoder, calls, rescue, declarations, id_prefix, provenance)
+            decoding = find_calls(decoder, calls, rescue, declarations, id_prefix, provenance)
+            return StagedDecoding(decoding, OutputCall()) if form == "tool" else decoding
 
         key = self._endpoint.find_key()
         http_request = self._http_request(request, key)
@@ -254,6 +305,13 @@ class Model:
         from penstock.model.recording import FileRecorder
 
         return FileRecorder(self._record, self.wire, self.name, request)
+
+
+def _derived(output: Any, options: RequestOptions) -> tuple[Derived, dict[str, Any]]:
+    """What is derived from the response, and the options of the request itself."""
+    kind, request = output_type(output), dict(options)
+    view = partial_view(kind, has_arguments=bool(request.pop("partial_arguments", False)))
+    return Derived(kind, view), request
 
 
 def _read_messages(messages: Any, extra: Mapping[str, Any] | None) -> list[Message]:

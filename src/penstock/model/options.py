@@ -41,3 +41,4 @@ class RequestOptions(StepOptions, total=False):
     calls: str
     rescue: bool | Iterable[str]
     id_prefix: str
+    partial_arguments: bool

@@ -9,143 +9,43 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import closing
 from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from penstock.errors import AlreadyReadError, ConnectionFailed, ProviderError
-from penstock.events import Error, FinishReason, StreamChunk, ToolCall, Usage
+from penstock.errors import ConnectionFailed, ProviderError
+from penstock.events import StreamChunk
 from penstock.model.connect import AsyncConnection, Connection
 from penstock.model.event_loop import warn_if_blocking
-from penstock.model.logs import log_retry
-from penstock.redaction import without_secrets
+from penstock.model.streamed_response import NOTHING, Derived, StreamedResponse
 from penstock.transport.commands import (
     Authorize,
     CloseConnection,
-    Command,
-    Commands,
-    Deliver,
     OpenRequest,
     ReadBytes,
     ResponseHead,
     Sleep,
-    SteadyBody,
 )
 from penstock.transport.exchange import Exchange
 from penstock.transport.loop_thread import RunLoop
-from penstock.turn import Turn, TurnBuilder
 
-FOLD_SIZE = 50
-"""How many chunks are folded into the turn at once, which is much faster than one by one."""
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
 
+    Output = TypeVar("Output", default=str)
+else:
+    from typing import TypeVar
 
-class StreamedResponse:
-    """The response that a stream has read so far, and the loop over the commands of its exchange."""
-
-    def __init__(self, exchange: Exchange) -> None:
-        self._commands: Commands = exchange.commands()
-        self._clock = exchange.clock
-        self._builder = TurnBuilder()
-        self._unfolded: deque[StreamChunk] = deque()  # chunks that are not yet in the builder
-        self._before_loop: list[StreamChunk] | None = []  # chunks that entering `with` read; None at the end
-        self._body: SteadyBody | None = None  # the rest of the response, when it has begun
-        self._is_read = False
-        self._is_closed = False
-        self._url = without_secrets(exchange.request.url)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} from {self._url}: {'read' if self._is_read else 'not read yet'}>"
-
-    @property
-    def turn(self) -> Turn:
-        """The response as a `Turn`; while it is read, what has come so far."""
-        self._fold()
-        return self._builder.build(is_live=not self._is_closed)
-
-    @property
-    def text(self) -> str:
-        """The visible text."""
-        return self.turn.text
-
-    @property
-    def reasoning(self) -> str:
-        """The reasoning, if the provider shows it."""
-        return self.turn.reasoning
-
-    @property
-    def tool_calls(self) -> list[ToolCall]:
-        """The complete tool calls, in order."""
-        return self.turn.tool_calls
-
-    @property
-    def finish_reason(self) -> FinishReason | None:
-        """Why the model stopped; None until the response has ended, "cut" if you closed the stream before."""
-        return self.turn.finish_reason
-
-    @property
-    def model(self) -> str:
-        """The model that answered, as the provider names it; empty until the response has ended, or if it does not."""
-        return self.turn.model
-
-    @property
-    def usage(self) -> Usage | None:
-        """The token counts, if the provider has sent them."""
-        return self.turn.usage
-
-    @property
-    def error(self) -> Error | None:
-        """The first error in the response, if any."""
-        return self.turn.error
-
-    def _fold_many(self) -> None:
-        if len(self._unfolded) >= FOLD_SIZE:
-            self._fold()
-
-    def _fold(self) -> None:
-        unfolded, add = self._unfolded, self._builder.add
-        while unfolded:
-            add(unfolded.popleft())
-
-    def _begin_reading(self) -> None:
-        if self._is_read:
-            raise AlreadyReadError(
-                "a stream can be read only once; send the request again, or keep the chunks in a list"
-            )
-        self._is_read = True
-
-    async def _advance(self, result: Any = None, error: ProviderError | None = None) -> list[StreamChunk] | None:
-        """Carry out commands until there are chunks to deliver; None at the end of the exchange."""
-        while (command := self._next(result, error)) is not None:
-            if isinstance(command, Deliver):
-                self._body = command.body
-                return command.chunks
-            if isinstance(command, Sleep):
-                log_retry(self._url, command.seconds)
-            try:
-                result, error = await self._carry_out(command), None
-            except ProviderError as failure:
-                result, error = None, failure
-        return None
-
-    def _next(self, result: Any, error: ProviderError | None) -> Command | None:
-        """The next command; None at the end of the exchange."""
-        try:
-            return self._commands.throw(error) if error is not None else self._commands.send(result)
-        except StopIteration:
-            return None
-
-    def _carry_out(self, command: Authorize | OpenRequest | ReadBytes | Sleep | CloseConnection) -> Awaitable[Any]:
-        raise NotImplementedError
+    Output = TypeVar("Output")  # which has no default before Python 3.13
 
 
-class Stream(StreamedResponse):
+class Stream(StreamedResponse[Output]):
     """A response read in sync code: `with model.stream(...) as stream: for chunk in stream: …`."""
 
-    def __init__(self, exchange: Exchange, connection: Connection) -> None:
-        super().__init__(exchange)
+    def __init__(self, exchange: Exchange, connection: Connection, derived: Derived = NOTHING) -> None:
+        super().__init__(exchange, derived)
         self._connection = connection
         self._chunks: Iterator[StreamChunk] | None = None
         self._cancelled = threading.Event()
@@ -196,12 +96,14 @@ class Stream(StreamedResponse):
         self._connection.abort()
 
     def _read(self) -> Iterator[StreamChunk]:
-        unfolded = self._unfolded
+        unfolded, view = self._unfolded, self._view
         with closing(self._batches()) as batches:
             for chunks in batches:
                 for chunk in chunks:
                     unfolded.append(chunk)
                     yield chunk
+                    if view is not None:
+                        yield from view.feed(chunk)
                 self._fold_many()
 
     def _batches(self) -> Generator[list[StreamChunk]]:
@@ -266,11 +168,11 @@ class Stream(StreamedResponse):
         return ConnectionFailed("the stream was cancelled", code="cancelled") if is_cancelled else None
 
 
-class AsyncStream(StreamedResponse):
+class AsyncStream(StreamedResponse[Output]):
     """A response read in async code: `async with model.astream(...) as stream: async for chunk in stream: …`."""
 
-    def __init__(self, exchange: Exchange, connection: AsyncConnection) -> None:
-        super().__init__(exchange)
+    def __init__(self, exchange: Exchange, connection: AsyncConnection, derived: Derived = NOTHING) -> None:
+        super().__init__(exchange, derived)
         self._connection = connection
         self._chunks: AsyncIterator[StreamChunk] | None = None
 
@@ -313,12 +215,14 @@ class AsyncStream(StreamedResponse):
         self._connection.abort()
 
     async def _read(self) -> AsyncIterator[StreamChunk]:
-        unfolded, chunks = self._unfolded, self._before_loop
+        unfolded, chunks, view = self._unfolded, self._before_loop, self._view
         try:
             while chunks is not None:
                 for chunk in chunks:
                     unfolded.append(chunk)
                     yield chunk
+                    for delta in view.feed(chunk) if view is not None else ():
+                        yield delta
                 self._fold_many()
                 chunks = await self._next_batch()
         finally:

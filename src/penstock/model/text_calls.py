@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.declarations import ToolDeclaration
 from penstock.decoder import Decoder
@@ -14,8 +14,6 @@ from penstock.transport.exchange import Decoding
 
 if TYPE_CHECKING:
     from penstock.dialects.provenance import Provenance
-    from penstock.dialects.stage import TextCalls
-    from penstock.dialects.wrong_dialect import WrongDialect
 
 
 def prompt_for_calls(
@@ -65,15 +63,22 @@ def find_calls(
 
     if calls != "native":
         text_calls = TextCalls(calls, tools, reasoning=True, id_prefix=id_prefix, provenance=provenance)
-        return _TextCallDecoding(decoder, text_calls, WrongDialect(calls, tools))
+        return StagedDecoding(decoder, text_calls, WrongDialect(calls, tools))
     dialects = LEAKS if rescue is True else rescue or ()
-    return _TextCallDecoding(decoder, Rescue(tools, dialects, id_prefix=f"text_{id_prefix}", provenance=provenance))
+    return StagedDecoding(decoder, Rescue(tools, dialects, id_prefix=f"text_{id_prefix}", provenance=provenance))
 
 
-class _TextCallDecoding:
-    """Stages as one: bytes to chunks, calls out of the text, and a look at the text that remains."""
+class Stage(Protocol):
+    """A stage behind a decoder: chunks to chunks."""
 
-    def __init__(self, decoder: Decoder, *stages: TextCalls | WrongDialect) -> None:
+    def feed(self, event: Any, /) -> list[StreamChunk]: ...
+    def close(self) -> list[StreamChunk]: ...
+
+
+class StagedDecoding:
+    """Stages as one: bytes to chunks, and the stages that follow, such as calls out of the text."""
+
+    def __init__(self, decoder: Decoding, *stages: Stage) -> None:
         self._decoder = decoder
         self._stages = stages
 
@@ -89,7 +94,7 @@ class _TextCallDecoding:
     def progress(self) -> Progress:
         return self._decoder.progress()
 
-    def _through(self, chunks: list[StreamChunk], stages: Iterable[TextCalls | WrongDialect]) -> list[StreamChunk]:
+    def _through(self, chunks: list[StreamChunk], stages: Iterable[Stage]) -> list[StreamChunk]:
         for stage in stages:
             chunks = [event for chunk in chunks for event in stage.feed(chunk)]
         return chunks

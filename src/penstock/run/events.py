@@ -126,8 +126,18 @@ class Said(Event, frozen=True, tag="said"):
     type: ClassVar[Literal["said"]] = "said"
 
 
+class OutputInvalid(Event, frozen=True, tag="output_invalid"):
+    """The answer is not valid structured output: `message` goes back to the model, with what is wrong with it."""
+
+    problem: str
+    message: Message
+    type: ClassVar[Literal["output_invalid"]] = "output_invalid"
+
+
 class Done(Event, frozen=True, tag="done"):
     """The run is over: the last event, once. `output` is the final text, `why` the reason in a sentence.
+
+    Of an agent with structured output, `output` is its JSON text.
 
     In `messages` every call has a result, whatever the reason, so that another run can continue from them. After
     `paused` the results of the calls that wait only say so: to continue with them, store the run (`run.dump()`) and
@@ -173,7 +183,17 @@ class Waiting(Event, frozen=True, tag="waiting"):
 
 
 RunEvent = (
-    StepStart | StepEnd | ToolStart | ToolProgress | ToolEnd | ToolResults | ApprovalRequest | Decision | Said | Done
+    StepStart
+    | StepEnd
+    | ToolStart
+    | ToolProgress
+    | ToolEnd
+    | ToolResults
+    | ApprovalRequest
+    | Decision
+    | Said
+    | OutputInvalid
+    | Done
 )
 StreamEvent = StreamChunk | RunEvent
 """An event of an agent's run: a chunk of a response, or one of the run's own."""

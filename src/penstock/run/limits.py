@@ -23,8 +23,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     `steps` counts requests to the model, `calls` executions of tools, `tokens` all input and output, cached or not,
     `seconds` the duration of the run, `repeats` how often a call with the same arguments may come. `parallel` and
     `calls_per_answer` do not end it: more tools than `parallel` wait for each other, and of a response with more calls
-    than `calls_per_answer` the surplus does not run; the results say so. `takeovers` is for runs with a log: how often
-    workers may take the run over in a row without any progress, because it may be the run that ends its workers.
+    than `calls_per_answer` the surplus does not run; the results say so. `output_retries` is how often structured
+    output that is not valid goes back to the model. `takeovers` is for runs with a log: how often workers may take the
+    run over in a row without any progress, because it may be the run that ends its workers.
     """
 
     steps: int | None = 50
@@ -34,6 +35,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     repeats: int | None = 10
     parallel: int | None = 32
     calls_per_answer: int | None = 128
+    output_retries: int | None = DEFAULT_RETRIES
     takeovers: int | None = 5
 
     def __post_init__(self) -> None:
@@ -58,7 +60,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 class Tally(Struct):
     """What a run has used so far. `seen` counts calls by fingerprint, `failures` the failures in a row by tool,
-    `takeovers` the takeovers in a row without progress. `so_far` is the usage of the response that is streaming, which
+    `takeovers` the takeovers in a row without progress, `invalid_outputs` the answers that were not valid output.
+    `so_far` is the usage of the response that is streaming, which
     is not part of `usage` yet.
     """
 
@@ -69,6 +72,7 @@ class Tally(Struct):
     seen: dict[str, int] = {}
     failures: dict[str, int] = {}
     takeovers: int = 0
+    invalid_outputs: int = 0
 
     def stuck(self, limits: Limits) -> str:
         """Why no worker may take the run over once more; empty if one may."""
@@ -80,7 +84,9 @@ class Tally(Struct):
     def is_sound(self) -> bool:
         """Whether no count is negative, as in a stored tally that was changed."""
         tokens = [count for usage in (self.usage, self.so_far) for count in (usage.input_tokens, usage.output_tokens)]
-        return min(self.step, self.calls, *tokens, *self.seen.values(), *self.failures.values()) >= 0
+        return (
+            min(self.step, self.calls, self.invalid_outputs, *tokens, *self.seen.values(), *self.failures.values()) >= 0
+        )
 
     def answered(self, repeats: Mapping[str, int]) -> None:
         """A response has ended; `repeats` are its calls by fingerprint."""
@@ -120,6 +126,13 @@ class Tally(Struct):
         if limits.repeats is not None and repeats > limits.repeats:
             return f"the same call came {repeats} times, and may come {limits.repeats} times"
         return ""
+
+    def rejected(self, limits: Limits) -> str:
+        """Whether output that is not valid came too often, in a sentence; empty if it may go back to the model."""
+        if limits.output_retries is None or self.invalid_outputs <= limits.output_retries:
+            return ""
+        count, retries = self.invalid_outputs, limits.output_retries
+        return f"the output was not valid {count} times, and may be tried again {retries} times"
 
     def failing(self, policies: Mapping[str, ToolPolicy]) -> str:
         """Which tool failed too often in a row; empty if none."""

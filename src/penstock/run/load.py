@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import msgspec
 
 from penstock.errors import UsageError
 from penstock.events import Fault, Finish
+from penstock.output.output_type import OutputType
 from penstock.run.limits import Limits
 from penstock.run.machine import Run
 from penstock.run.rebuild import Replay, rebuild
@@ -21,6 +23,7 @@ def load(
     policies: Mapping[str, ToolPolicy],
     limits: Limits | None = None,
     run_repaired: Collection[Fault] = (),
+    output: OutputType[Any] | None = None,
 ) -> tuple[Run, Mapping[str, float]]:
     """The run that was stored, and the times at which calls of it expire.
 
@@ -29,9 +32,9 @@ def load(
     stored = decode(data)
     if isinstance(stored, RunSnapshot):
         _refuse(stored)
-        return _from_snapshot(stored, policies, limits, run_repaired), {}
+        return _from_snapshot(stored, policies, limits, run_repaired, output), {}
     try:
-        run = _from_events(stored, policies, limits, run_repaired)
+        run = _from_events(stored, policies, limits, run_repaired, output)
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"the stored run is not valid: {error!r}") from None
     _refuse(run.snapshot())
@@ -48,12 +51,13 @@ def _from_events(
     policies: Mapping[str, ToolPolicy],
     limits: Limits | None,
     run_repaired: Collection[Fault],
+    output: OutputType[Any] | None,
 ) -> Run:
     if stored.base is None:
-        run = rebuild(stored.events, policies, limits, run_repaired)
+        run = rebuild(stored.events, policies, limits, run_repaired, output)
     else:
         _refuse(stored.base)
-        run = _from_snapshot(stored.base, policies, limits, run_repaired)
+        run = _from_snapshot(stored.base, policies, limits, run_repaired, output)
         replay = Replay(run)
         for event in stored.events:
             replay.apply(event)
@@ -68,9 +72,10 @@ def _from_snapshot(
     policies: Mapping[str, ToolPolicy],
     limits: Limits | None,
     run_repaired: Collection[Fault],
+    output: OutputType[Any] | None,
 ) -> Run:
     base = msgspec.json.encode(state)
-    run = Run(state.messages, policies, limits, run_repaired)
+    run = Run(state.messages, policies, limits, run_repaired, output)
     run.phase, run.tally, run.output, run.ending = state.phase, state.tally, state.output, state.end
     for part in state.answer.parts:
         run.builder.add(part)

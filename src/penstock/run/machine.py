@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from penstock.errors import UsageError
+from penstock.errors import OutputError, UsageError
 from penstock.events import (
     Error,
     FinishReason,
@@ -36,7 +36,7 @@ from penstock.events import (
     Usage,
 )
 from penstock.jsontext.values import deep_copy
-from penstock.messages import Message
+from penstock.messages import Message, user
 from penstock.results import Outcome
 from penstock.run.commands import (
     AnswerTool,
@@ -54,6 +54,7 @@ from penstock.run.events import (
     Decision,
     Done,
     EndReason,
+    OutputInvalid,
     Said,
     StepEnd,
     StepStart,
@@ -75,6 +76,8 @@ ENDS: dict[str, tuple[EndReason, str]] = {
     "error": ("error", "the provider reported an error"),
 }
 """Finish reasons of a response after which no tool may start, and why."""
+
+_INVALID = "The output is not valid. Give the whole output again, corrected. What is wrong:"
 
 
 class Run(RunState):
@@ -337,7 +340,25 @@ class Run(RunState):
     def _end_without_calls(self, turn: Turn) -> list[Output]:
         if turn.client_work:
             return self._end("paused", _waits(turn.client_work))
-        return self._end("length" if turn.finish_reason == "length" else "answered", "")
+        if turn.finish_reason == "length":
+            return self._end("length", "")
+        if self.rules.output is not None:
+            try:
+                self.read_output()
+            except OutputError as error:
+                return self._reject(error)
+        return self._end("answered", "")
+
+    def _reject(self, error: OutputError) -> list[Output]:
+        """The output is not valid: the model is asked again, with what is wrong with it, a limited number of times."""
+        self.tally.invalid_outputs += 1
+        if over := self.tally.rejected(self.rules.limits):
+            return self._end("limit", f"{over}: {error.problem}")
+        if over := self.tally.over(self.rules.limits, 0, 0):
+            return self._end("limit", over)
+        rejection = OutputInvalid(error.problem, user(f"{_INVALID}\n{error.problem}"))
+        self.said.append(rejection.message)
+        return [rejection, *self._ask()]
 
     def _end(self, reason: EndReason, why: str) -> list[Output]:
         outputs = self.settle(why)

@@ -7,14 +7,17 @@ because it ends before it happened, did not happen. The run continues from there
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from penstock.errors import UsageError
 from penstock.events import Error, Fault, Retry, StreamChunk, ToolCall, ToolCallClosed, ToolCallInvalid, Usage
+from penstock.output.output_type import OutputType
 from penstock.run.events import (
     ApprovalRequest,
     Decision,
     Done,
     LogEvent,
+    OutputInvalid,
     RunStart,
     Said,
     StepEnd,
@@ -37,13 +40,14 @@ def rebuild(
     policies: Mapping[str, ToolPolicy],
     limits: Limits | None = None,
     run_repaired: Collection[Fault] = (),
+    output: OutputType[Any] | None = None,
 ) -> Run:
     """The run whose log has these events; the first of them is `RunStart`."""
     rest = iter(events)
     start = next(rest, None)
     if not isinstance(start, RunStart):
         raise UsageError("the log of a run begins with run_start, and this one does not")
-    run = Run(start.messages, policies, limits, run_repaired)
+    run = Run(start.messages, policies, limits, run_repaired, output)
     run.is_logged = True
     run.record.events[0] = start
     replay = Replay(run)
@@ -80,6 +84,9 @@ class Replay:
             case Decision():
                 self._decide(event)
             case Said():
+                run.said.append(event.message)
+            case OutputInvalid():
+                run.tally.invalid_outputs += 1
                 run.said.append(event.message)
             case Taken():
                 run.tally.takeovers += event.epoch > 1

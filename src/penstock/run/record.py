@@ -28,6 +28,7 @@ from penstock.run.events import (
     ApprovalRequest,
     Decision,
     LogEvent,
+    OutputInvalid,
     RunStart,
     Said,
     StepEnd,
@@ -43,7 +44,7 @@ CONSEQUENTIAL = frozenset({ToolCallClosed, ToolCall, ToolCallInvalid, Opaque, Re
 
 _CALLS = ToolCallClosed | ToolCall | ToolCallInvalid
 _OF_CALLS = ToolStart | ToolEnd | ApprovalRequest
-_KEPT = CONSEQUENTIAL | {StepStart, StepEnd, ToolStart, ToolEnd, ApprovalRequest, Decision, Said}
+_KEPT = CONSEQUENTIAL | {StepStart, StepEnd, ToolStart, ToolEnd, ApprovalRequest, Decision, Said, OutputInvalid}
 
 
 class Record:

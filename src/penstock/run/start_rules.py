@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 from msgspec import Struct
 
 from penstock.events import Fault
 from penstock.jsontext.values import deep_copy
+from penstock.output.output_type import OutputType
 from penstock.results import Outcome
 from penstock.run.commands import CheckApproval, ExpireLater, Output, StartTool
 from penstock.run.events import ToolStart
@@ -20,12 +22,14 @@ from penstock.tools.policy import ToolPolicy
 class RunRules(Struct, frozen=True):
     """The rules of a run: the policies of its tools, its limits, and the faults with which a call still runs.
 
-    The policies may change between steps, with the tools.
+    The policies may change between steps, with the tools. `output` is the type that the final answer must have; None
+    for text.
     """
 
     policies: dict[str, ToolPolicy]
     limits: Limits = Limits()
     run_repaired: frozenset[Fault] = frozenset()
+    output: OutputType[Any] | None = None
 
 
 class Starts:

@@ -11,9 +11,11 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import UsageError
+from penstock.errors import OutputError, UsageError
 from penstock.events import Error, Fault, StreamChunk, Text, ToolCall, ToolCallInvalid, Usage
 from penstock.messages import Message, Part, ToolResult, join_messages, result, tool_results
+from penstock.output.find import find_output
+from penstock.output.output_type import OutputType
 from penstock.run.commands import Output
 from penstock.run.events import (
     ApprovalRequest,
@@ -39,11 +41,11 @@ from penstock.turn import Turn, TurnBuilder
 class RunState:
     """Everything that is known of a run.
 
-    `messages` are without the step under way (see `history`), `output` is the text of the last response, `error` the
-    last one that the model or the driver reported, `ending` how and why the run ended. `said` are messages for the next
-    step. A run that `is_logged` has a log, which keeps also what its reader has not read. `seconds_left` is how long
-    calls that waited already when the run was stored may still wait, by call id. `record` has its events; those before
-    them are in `base`, if version 1 has stored the run.
+    `messages` are without the step under way (see `history`), `output` is the text of the last response (with
+    structured output, its JSON), `error` the last one that the model or the driver reported, `ending` how and why the
+    run ended. `said` are messages for the next step. A run that `is_logged` has a log, which keeps also what its reader
+    has not read. `seconds_left` is how long calls that waited already when the run was stored may still wait, by call
+    id. `record` has its events; those before them are in `base`, if version 1 has stored the run.
     """
 
     def __init__(
@@ -52,13 +54,14 @@ class RunState:
         policies: Mapping[str, ToolPolicy],
         limits: Limits | None = None,
         run_repaired: Collection[Fault] = (),
+        output: OutputType[Any] | None = None,
     ) -> None:
         self.messages = list(messages)
         self.phase: Phase = "new"
         self.output = ""
         self.error: Error | None = None
         self.ending: tuple[EndReason, str] = ("answered", "")
-        self.rules = RunRules(dict(policies), limits or Limits(), frozenset(run_repaired))
+        self.rules = RunRules(dict(policies), limits or Limits(), frozenset(run_repaired), output)
         self.tally = Tally()
         self.numbering = RunNumbering(self.messages)
         self.builder = TurnBuilder()
@@ -66,6 +69,7 @@ class RunState:
         self.starts = Starts()
         self.executions = self.new_executions()
         self.said: list[Message] = []
+        self._result: tuple[Any] | None = None  # the output, once it was validated
         self.is_logged = False
         self.seconds_left: Mapping[str, float] = {}
         self.record = Record(self.messages, self.numbering)
@@ -99,6 +103,25 @@ class RunState:
         parts = self.builder.build().parts if self.phase == "answer" else ()
         messages = [*self.messages, *([Message("assistant", parts)] if parts else [])]
         return messages + self._results(messages)
+
+    @property
+    def result(self) -> Any:
+        """The output: the text, or a value of the type that was asked for; an `OutputError` if there is none."""
+        if self.rules.output is None:
+            return self.output
+        if self.phase != "over":
+            raise OutputError("the run has no output yet: it has not ended", self.output)
+        reason, why = self.ending
+        if reason != "answered":
+            raise OutputError(f"the run has no output ({reason})" + (f": {why}" if why else ""), self.output)
+        return self.read_output()
+
+    def read_output(self) -> Any:
+        """Validate the last answer as the output, once; an `OutputError` if it is not valid."""
+        if self._result is None:
+            assert self.rules.output is not None
+            self._result = (self.rules.output.read(self.output),)
+        return self._result[0]
 
     @property
     def has_chunks(self) -> bool:
@@ -171,7 +194,7 @@ class RunState:
         if turn.parts:
             self.messages.append(Message("assistant", turn.parts))
         self.tally.answered(self.executions.table.repeats)
-        self.output = turn.text
+        self.output = turn.text if self.rules.output is None else find_output(turn.parts)
         return turn
 
     def settle(self, why: str) -> list[Output]:

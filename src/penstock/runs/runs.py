@@ -176,7 +176,7 @@ class Runs:
         agent = self._agent(claim.agent)
         config = replace(agent.config, approvals="pause", callbacks=Callbacks(), separate_text=False)
         run, owned = await apatiently(
-            lambda: take_up(self._store, claim, config.policies, config.limits, config.run_repaired)
+            lambda: take_up(self._store, claim, config.policies, config.limits, config.run_repaired, config.output)
         )
         deps = self._deps(owned.meta) if self._deps else None
         logger.info(

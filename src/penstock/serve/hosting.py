@@ -113,7 +113,7 @@ class Host:
 
         def read() -> Run:
             events = (event for _, _, event in read_log(self.store, row.id))
-            return rebuild(events, config.policies, config.limits, config.run_repaired)
+            return rebuild(events, config.policies, config.limits, config.run_repaired, config.output)
 
         return await apatiently(read)
 

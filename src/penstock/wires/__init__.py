@@ -11,7 +11,7 @@ from penstock.errors import UnknownWireError
 if TYPE_CHECKING:
     from penstock.wires.shared.facts import WireFacts
     from penstock.wires.shared.message_reader import RequestReader
-    from penstock.wires.shared.request import Encode, OutputFields
+    from penstock.wires.shared.request import ChooseForm, Encode, OutputFields
     from penstock.wires.shared.request_settings import ReadSettings
     from penstock.wires.shared.response_encoder import ResponseEncoder
     from penstock.wires.shared.wire import Wire
@@ -65,6 +65,12 @@ def find_wire(name: object) -> type[Wire]:
     known = wire_name(name)
     wire: type[Wire] = getattr(_module(known, "decode_response"), WIRES[known])
     return wire
+
+
+def find_output_form(wire: str) -> ChooseForm:
+    """The function that chooses how a model is asked for structured output on a wire."""
+    output_form: ChooseForm = _module(wire, "encode_request").output_form
+    return output_form
 
 
 def find_encoder(wire: str) -> Encode:
@@ -121,6 +127,6 @@ def _module(wire: str, name: str) -> Any:
 
 __all__ = [
     "ALIASES", "READING_ORDER", "RESPONSE_ENCODERS", "SERVED_WIRES", "WIRES", "WireName", "all_facts", "all_readers",
-    "find_encoder", "find_facts", "find_output_fields", "find_response_encoder", "find_settings_reader", "find_wire",
-    "wire_name",
+    "find_encoder", "find_facts", "find_output_fields", "find_output_form", "find_response_encoder",
+    "find_settings_reader", "find_wire", "wire_name",
 ]  # fmt: skip

@@ -14,9 +14,11 @@ from penstock.cli.screen.rows import Row, Styled, Width
 from penstock.cli.screen.terminal import one_line
 from penstock.cli.screen.text_block import Kind, Note, TextBlock
 from penstock.events import (
+    ArgumentDelta,
     Error,
     Finish,
     Opaque,
+    OutputDelta,
     Reasoning,
     Refusal,
     Retry,
@@ -70,6 +72,8 @@ class Page(ABC, Generic[AnyEvent]):
                 self._error(event)
             case Retry():
                 self._retry(event)
+            case ArgumentDelta() | OutputDelta():
+                pass  # derived from what is shown
             case _:
                 self._add_detail(event)
 

@@ -12,9 +12,11 @@ from penstock.cli.screen.rows import write_rows
 from penstock.cli.screen.run_page import prompt_of
 from penstock.cli.screen.terminal import escape, one_line
 from penstock.events import (
+    ArgumentDelta,
     Error,
     Finish,
     Opaque,
+    OutputDelta,
     Reasoning,
     Refusal,
     Retry,
@@ -32,6 +34,7 @@ from penstock.run.events import (
     ApprovalRequest,
     Decision,
     Done,
+    OutputInvalid,
     RequestKind,
     RunStart,
     Said,
@@ -116,6 +119,8 @@ def _run_line(event: Shown) -> tuple[str, str] | None:
             return "waits", "no worker is needed until a decision or a result comes"
         case Remark():
             return "note", event.text
+        case OutputInvalid():
+            return "invalid", f"output: {event.problem}"
         case ToolResults():
             return None
         case Done():
@@ -139,6 +144,8 @@ def _chunk_line(event: StreamChunk) -> tuple[str, str] | None:
         case Retry():
             return "retry", f"{event.reason}: ignore the response above"
         case Text() | Reasoning() | Refusal() | ToolCallDelta() | Opaque() | Usage() | Finish() | Unknown():
+            return None
+        case ArgumentDelta() | OutputDelta():
             return None
         case _:
             assert_never(event)

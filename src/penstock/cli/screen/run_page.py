@@ -16,6 +16,7 @@ from penstock.run.events import (
     ApprovalRequest,
     Decision,
     Done,
+    OutputInvalid,
     RequestKind,
     RunStart,
     Said,
@@ -76,6 +77,8 @@ class RunPage(Page[Shown]):
                 card.progress = Progress("asking", message=WAITS[event.kind])
             case Done():
                 self._done(event)
+            case OutputInvalid():
+                self._note("note", "✗ ", (f"the output is not valid: {one_line(event.problem, 400)}", "odd"))
             case Decision() | ToolResults():
                 pass
             case _:

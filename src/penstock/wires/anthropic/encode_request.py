@@ -18,10 +18,11 @@ from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import PART_FIELDS, File, Image, Media, Message, ToolResult
 from penstock.wires.anthropic.facts import FACTS
 from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
-from penstock.wires.shared.claude import length_and_thinking, refused_options
+from penstock.wires.shared.claude import length_and_thinking, refused_options, takes_forced_choice, takes_format
 from penstock.wires.shared.media import IMAGE_TYPES, check_type, is_uploaded, media_type, write_or_note
 from penstock.wires.shared.message_writing import alternating, called_tools, marked_system, misplaced_part, split_system
-from penstock.wires.shared.request import EncodedRequest, OutputFormat, Request
+from penstock.wires.shared.output_format import enforced_schema
+from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
 from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import nonblank_content, part_fields, result_fields
 
@@ -49,7 +50,18 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     options = rename_options(
         request, {name: _OPTIONS[name] for name in _OPTIONS if name not in refused_options(request)}
     )
-    return EncodedRequest(PATH, merge({**body, **options, **thinking, "stream": request.is_streaming}, request.extra))
+    settings = merge({**body, **options, **thinking, "stream": request.is_streaming}, _format(request))
+    return EncodedRequest(PATH, merge(settings, request.extra))
+
+
+def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
+    """How the model is asked for structured output."""
+    return "native" if takes_format(request) else "tool"
+
+
+def _format(request: Request) -> Json:
+    schema = None if request.output is None else enforced_schema(request.output, FACTS.output)
+    return {} if schema is None else {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
 
 
 # Messages.
@@ -183,6 +195,8 @@ def _tools(request: Request) -> Json:
     choice: Json = {"type": "tool", "name": chosen.name} if chosen else {}
     if request.tool_choice and not chosen:
         choice = {"type": _CHOICES[request.tool_choice]}
+    if choice.get("type") in ("any", "tool") and not takes_forced_choice(request):
+        choice = {"type": "auto"}
     if request.is_parallel is False and request.tool_choice != "none":
         choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
     return {"tools": [_tool(tool) for tool in request.tools]} | ({"tool_choice": choice} if choice else {})

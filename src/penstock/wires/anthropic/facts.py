@@ -17,6 +17,7 @@ from penstock.wires.shared.facts import (
     StateFacts,
     WireFacts,
 )
+from penstock.wires.shared.output_format import CLAUDE_SCHEMAS
 from penstock.wires.shared.token_counts import UsageTable
 
 STATE_BLOCKS = {
@@ -57,6 +58,7 @@ FACTS = WireFacts(
         SEEMING_CALLS,
         Loss("explanations", "dropped", "only a refusal and a stop sequence have one"),
     ),
+    output=CLAUDE_SCHEMAS,
 )
 
 USAGE = UsageTable(

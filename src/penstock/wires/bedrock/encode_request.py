@@ -12,17 +12,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from penstock.declarations import ToolDeclaration
+import msgspec
+
+from penstock.declarations import OutputDeclaration, ToolDeclaration
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import PART_FIELDS, File, Image, Media, Message, ToolResult
 from penstock.wires.bedrock.facts import FACTS
 from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
-from penstock.wires.shared.claude import is_claude, length_and_thinking, refused_options
+from penstock.wires.shared.claude import (
+    is_claude,
+    length_and_thinking,
+    refused_options,
+    takes_forced_choice,
+    takes_format,
+)
 from penstock.wires.shared.media import check_type, media_type, write_or_note
 from penstock.wires.shared.message_writing import alternating, called_tools, marked_system, misplaced_part, split_system
+from penstock.wires.shared.output_format import enforced_schema
 from penstock.wires.shared.reasoning import effort_of, requested_reasoning
-from penstock.wires.shared.request import EncodedRequest, OutputFormat, Request
+from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
 from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import nonblank_content, part_fields, result_fields
 
@@ -67,8 +76,22 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     inference, additional = _settings(request, tools)
     body |= {"inferenceConfig": inference} if inference else {}
     body |= {"additionalModelRequestFields": additional} if additional else {}
+    body |= {"outputConfig": _format(request.output)} if request.output else {}
     operation = "converse-stream" if request.is_streaming else "converse"
     return EncodedRequest(f"/model/{quote(request.model, safe='')}/{operation}", merge(body, request.extra))
+
+
+def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
+    """How the model is asked for structured output: of the models, those of Anthropic have response formats."""
+    return "native" if takes_format(request) else "tool"
+
+
+def _format(output: OutputDeclaration) -> Json:
+    """The response format; its schema is JSON text."""
+    schema = msgspec.json.encode(enforced_schema(output, FACTS.output)).decode()
+    described = {"description": output.description} if output.description else {}
+    definition = {"name": output.name, **described, "schema": schema}
+    return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": definition}}}
 
 
 # Messages.
@@ -192,6 +215,8 @@ def _tools(request: Request, messages: Iterable[Message]) -> Json:
     choice: Json = {"toolChoice": {"tool": {"name": chosen.name}}} if chosen else {}
     if not chosen and request.tools and request.tool_choice in ("auto", "required"):
         choice = {"toolChoice": {"any" if request.tool_choice == "required" else "auto": {}}}
+    if choice and is_claude(request.model) and not takes_forced_choice(request):
+        choice = {"toolChoice": {"auto": {}}}
     return {"tools": written, **choice} if written else {}
 
 

@@ -18,6 +18,7 @@ from penstock.wires.shared.facts import (
     StateFacts,
     WireFacts,
 )
+from penstock.wires.shared.output_format import CLAUDE_SCHEMAS
 from penstock.wires.shared.token_counts import UsageTable
 
 FACTS = WireFacts(
@@ -42,6 +43,7 @@ FACTS = WireFacts(
         REFUSALS,
         SEEMING_CALLS,
     ),
+    output=CLAUDE_SCHEMAS,
 )
 
 USAGE = UsageTable(

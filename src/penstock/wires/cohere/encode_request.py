@@ -17,8 +17,9 @@ from penstock.wires.cohere.facts import FACTS
 from penstock.wires.shared.body import Json, chosen_tool, function_tool, merge, rename_options
 from penstock.wires.shared.media import media_note
 from penstock.wires.shared.message_writing import arguments_text, misplaced_part, system_text
+from penstock.wires.shared.output_format import enforced_schema, is_enforceable
 from penstock.wires.shared.reasoning import budget_of, requested_reasoning
-from penstock.wires.shared.request import EncodedRequest, OutputFormat, Request
+from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
 from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import message_fields, part_fields, result_content, result_fields
 
@@ -40,9 +41,17 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     messages = [written for message in history for written in _message(message, takes_thinking)]
     body: Json = {"model": request.model, "messages": messages, "stream": request.is_streaming}
     body |= _tools(request)
+    if request.output is not None:
+        schema = enforced_schema(request.output, FACTS.output)
+        body["response_format"] = {"type": "json_object", "json_schema": schema}
     return EncodedRequest(
         PATH, merge({**body, **rename_options(request, _OPTIONS), **_thinking(request)}, request.extra)
     )
+
+
+def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
+    """How the model is asked for structured output: a format beside tools is refused."""
+    return "native" if is_enforceable(request.output, FACTS.output) and not request.tools else "tool"
 
 
 def _takes_thinking(request: Request) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.schemas import SchemaRules
 from penstock.wires.shared.facts import (
     CACHE_WRITE_COUNTS,
     CHANGED_ARGUMENTS,
@@ -32,6 +33,9 @@ FACTS = WireFacts(
         LATE_IDS,
         REFUSALS,
         SEEMING_CALLS,
+    ),
+    output=SchemaRules(
+        keywords=frozenset({"title", "format"}), formats=frozenset({"date-time", "uuid", "date", "time"})
     ),
 )
 

@@ -22,8 +22,9 @@ from penstock.wires.gemini.facts import FACTS
 from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
 from penstock.wires.shared.media import check_type, media_type, write_or_note
 from penstock.wires.shared.message_writing import misplaced_part, split_system
+from penstock.wires.shared.output_format import enforced_schema, is_enforceable
 from penstock.wires.shared.reasoning import budget_of, effort_of, requested_reasoning
-from penstock.wires.shared.request import EncodedRequest, OutputFormat, Request
+from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
 from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import part_fields, parts_without_state, result_fields, result_text
 
@@ -62,11 +63,24 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     body["contents"] = _Contents(request.model).all(messages)
     body |= {"systemInstruction": {"parts": [{"text": system}]}} if system else {}
     body |= _tools(request)
-    config = rename_options(request, _OPTIONS) | _thinking(request)
+    config = rename_options(request, _OPTIONS) | _thinking(request) | _format(request)
     body |= {"generationConfig": config} if config else {}
     model = request.model if "/" in request.model else f"models/{request.model}"
     method = "streamGenerateContent?alt=sse" if request.is_streaming else "generateContent"
     return EncodedRequest(f"/{quote(model)}:{method}", merge(body, request.extra))
+
+
+def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
+    """How the model is asked for structured output: beside tools, a format is refused before Gemini 3."""
+    takes_format = not request.tools or _version(request.model) >= 3
+    return "native" if takes_format and is_enforceable(request.output, FACTS.output) else "tool"
+
+
+def _format(request: Request) -> Json:
+    if request.output is None:
+        return {}
+    schema = enforced_schema(request.output, FACTS.output)
+    return {"responseMimeType": "application/json", "responseJsonSchema": schema}
 
 
 def _version(model: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.schemas import SchemaRules
 from penstock.wires.shared.facts import (
     BLOCK_BORDERS,
     CACHE_WRITE_COUNTS,
@@ -42,6 +43,13 @@ FACTS = WireFacts(
         REFUSALS,
         FAILED_CHOICES,
         Loss("text_signatures", "changed", "the signature of a text comes after it, in a part of its own"),
+    ),
+    output=SchemaRules(
+        keywords=frozenset({"title", "format", "minItems", "maxItems", "minimum", "maximum", "prefixItems"}),
+        formats=None,
+        are_closed=False,
+        has_all_required=False,
+        has_const=False,
     ),
 )
 

@@ -17,8 +17,9 @@ from penstock.wires.ollama.facts import FACTS
 from penstock.wires.shared.body import Json, chosen_tool, function_tool, merge, rename_options
 from penstock.wires.shared.media import media_note
 from penstock.wires.shared.message_writing import misplaced_part, system_text
+from penstock.wires.shared.output_format import enforced_schema
 from penstock.wires.shared.reasoning import requested_reasoning
-from penstock.wires.shared.request import EncodedRequest, OutputFormat, Request
+from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
 from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import message_fields, part_fields, parts_without_state, result_fields
 
@@ -41,10 +42,17 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     body |= {"tools": tools} if tools else {}
     options = rename_options(request, _OPTIONS)
     body |= {"options": options} if options else {}
+    if request.output is not None:
+        body["format"] = enforced_schema(request.output, FACTS.output)
     reasoning = requested_reasoning(request)
     if reasoning is not None:
         body["think"] = _LEVELS.get(reasoning, reasoning) if isinstance(reasoning, str) else reasoning > 0
     return EncodedRequest(PATH, merge(body, request.extra))
+
+
+def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
+    """How the model is asked for structured output: a format is a grammar, which would prevent calls."""
+    return "tool" if request.tools else "grammar"
 
 
 def _message(message: Message) -> Iterator[Json]:

@@ -19,6 +19,7 @@ from penstock.wires.shared.facts import (
     StateFacts,
     WireFacts,
 )
+from penstock.wires.shared.output_format import GRAMMAR_SCHEMAS
 from penstock.wires.shared.token_counts import UsageTable
 
 FACTS = WireFacts(
@@ -42,6 +43,7 @@ FACTS = WireFacts(
         REFUSALS,
         Loss("content_filters", "changed", "there is no reason for filtered content; it is another one"),
     ),
+    output=GRAMMAR_SCHEMAS,
 )
 
 USAGE = UsageTable(input=("prompt_eval_count",), output=("eval_count",))

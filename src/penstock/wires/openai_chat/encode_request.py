@@ -19,8 +19,9 @@ from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, 
 from penstock.wires.shared.facts import MEDIA_IN_RESULTS
 from penstock.wires.shared.media import audio_format, file_name, inline_url, is_uploaded, write_or_note
 from penstock.wires.shared.message_writing import arguments_text, misplaced_part, split_system, system_text
+from penstock.wires.shared.output_format import GRAMMAR_SCHEMAS, json_schema_format
 from penstock.wires.shared.reasoning import effort_of, requested_reasoning
-from penstock.wires.shared.request import EncodedRequest, OutputFormat, Request
+from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
 from penstock.wires.shared.settle import NO_ANSWER, settle
 from penstock.wires.shared.vendor_state import (
     message_fields,
@@ -48,6 +49,9 @@ SYSTEM_FIRST = "system-only-first"
 NO_PARALLEL_SWITCH = "no-parallel-switch"
 ANSWER_AFTER_RESULTS = "answer-after-results"
 NO_CUSTOM_TOOLS = "no-custom-tools"
+NO_FORMAT = "no-response-format"
+FORMAT_OR_TOOLS = "format-or-tools"
+GRAMMAR_FORMAT = "grammar-format"
 
 QUIRKS_IN_WORDS = {
     MAX_TOKENS: "The limit is called `max_tokens`; the newer `max_completion_tokens` is refused or ignored.",
@@ -66,6 +70,11 @@ QUIRKS_IN_WORDS = {
         "Reasoning is sent back as `reasoning_content`; on a message with calls even if it is empty.",
     ECHO_AS_REASONING: "Reasoning is sent back as `reasoning`.",
     REFUSAL_AS_TEXT: "The field `refusal` is not accepted; refusals are sent back as text.",
+    NO_FORMAT: "There is no response format with a schema for streams; output is asked for by a tool.",
+    FORMAT_OR_TOOLS: "A response format beside tools is refused or ignored; then output is asked for by a tool.",
+    GRAMMAR_FORMAT:
+        "A response format is a grammar that the model does not see: the schema is in the prompt too. Beside tools it "
+        "would prevent calls; then output is asked for by a tool.",
     KNOWN_FIELDS: "Fields that are not OpenAI's own are refused; state of other providers is left out.",
 }  # fmt: skip
 """The description of each quirk, for docs/providers.md."""
@@ -86,7 +95,18 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
             body["stream_options"] = {"include_usage": True}
     if request.tools:
         body |= _tools(request, quirks)
+    if request.output is not None:
+        rules = GRAMMAR_SCHEMAS if GRAMMAR_FORMAT in quirks else FACTS.output
+        body["response_format"] = {"type": "json_schema", "json_schema": json_schema_format(request.output, rules)}
     return EncodedRequest(PATH, merge(body | _options(request, quirks), request.extra))
+
+
+def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
+    """How the model is asked for structured output."""
+    is_grammar = GRAMMAR_FORMAT in quirks
+    if NO_FORMAT in quirks or (request.tools and (is_grammar or FORMAT_OR_TOOLS in quirks)):
+        return "tool"
+    return "grammar" if is_grammar else "native"
 
 
 # Messages.

@@ -19,6 +19,7 @@ from penstock.wires.shared.facts import (
     StateFacts,
     WireFacts,
 )
+from penstock.wires.shared.output_format import OPENAI_SCHEMAS
 from penstock.wires.shared.token_counts import UsageTable
 
 NINE_LETTER_IDS = "nine-letter-ids"
@@ -51,6 +52,7 @@ FACTS = WireFacts(
         FAILED_CHOICES,
         Loss("reasoning_details", "dropped", "in a stream they would repeat the text; those without text are kept"),
     ),
+    output=OPENAI_SCHEMAS,
 )
 
 MISTRAL_LOSSES = (

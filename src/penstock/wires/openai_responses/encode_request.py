@@ -18,8 +18,9 @@ from penstock.wires.openai_responses.facts import FACTS
 from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
 from penstock.wires.shared.media import audio_format, file_name, is_uploaded, write_or_note
 from penstock.wires.shared.message_writing import arguments_text, misplaced_part, split_system, system_text
+from penstock.wires.shared.output_format import json_schema_format
 from penstock.wires.shared.reasoning import effort_of, requested_reasoning
-from penstock.wires.shared.request import EncodedRequest, OutputFormat, Request
+from penstock.wires.shared.request import EncodedRequest, OutputForm, OutputFormat, Request
 from penstock.wires.shared.settle import settle
 from penstock.wires.shared.vendor_state import (
     message_fields,
@@ -55,7 +56,14 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
         body["include"] = ["reasoning.encrypted_content"]
     if request.tools:
         body |= _tools(request)
+    if request.output is not None:
+        body["text"] = {"format": {"type": "json_schema", **json_schema_format(request.output, FACTS.output)}}
     return EncodedRequest(PATH, merge(body | _options(request), request.extra))
+
+
+def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:
+    """How the model is asked for structured output."""
+    return "native"
 
 
 # Items.

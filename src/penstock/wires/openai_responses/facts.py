@@ -17,6 +17,7 @@ from penstock.wires.shared.facts import (
     StateFacts,
     WireFacts,
 )
+from penstock.wires.shared.output_format import OPENAI_SCHEMAS
 from penstock.wires.shared.token_counts import UsageTable
 
 _CALLS_WITH_OUTPUT_ITEMS = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
@@ -50,6 +51,7 @@ FACTS = WireFacts(
         Loss("item_ids", "changed", "an item keeps the id that it was added with, before its vendor state is known"),
         Loss("reasoning_text", "changed", "reasoning is streamed as a summary, which its item then has"),
     ),
+    output=OPENAI_SCHEMAS,
 )
 
 ECHOED: Mapping[str, Any] = {

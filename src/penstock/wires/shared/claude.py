@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from penstock.errors import UsageError
+from penstock.wires.shared.output_format import CLAUDE_SCHEMAS, is_enforceable
 from penstock.wires.shared.reasoning import budget_of, effort_of, requested_reasoning
 from penstock.wires.shared.request import Request
 
@@ -32,7 +33,7 @@ BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_000, "xhi
 
 _VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 _NEWEST = (99, 0)  # of a Claude whose name has no number
-_ADAPTIVE, _WITHOUT_SAMPLING = (4, 6), (4, 7)
+_WITH_FORMATS, _ADAPTIVE, _WITHOUT_SAMPLING = (4, 5), (4, 6), (4, 7)
 
 
 def version(model: str) -> tuple[int, int] | None:
@@ -63,6 +64,19 @@ def length_and_thinking(request: Request) -> tuple[int, Json]:
             budget = _budget(reasoning, max_tokens)
             thinking = {"type": "enabled", "budget_tokens": budget}
             return default + budget if max_tokens is None else max_tokens, {"thinking": thinking}
+
+
+def takes_format(request: Request) -> bool:
+    """Whether the model has response formats, and one that can express the output of the request."""
+    number = version(request.model)
+    has_formats = number is not None and number >= _WITH_FORMATS
+    return has_formats and is_enforceable(request.output, CLAUDE_SCHEMAS)
+
+
+def takes_forced_choice(request: Request) -> bool:
+    """Whether a call may be required: a model that thinks with a budget refuses it."""
+    number = version(request.model)
+    return not requested_reasoning(request) or (number is not None and number >= _ADAPTIVE)
 
 
 def refused_options(request: Request) -> tuple[str, ...]:

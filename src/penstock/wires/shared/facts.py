@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from penstock.schemas import SchemaRules
+
 LETTERS_AND_DIGITS = digits + ascii_letters
 WORD = LETTERS_AND_DIGITS + "_-"
 MEDIA_IN_RESULTS = "media-in-results"
@@ -127,3 +129,6 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     """What `encode_response` cannot express; `ResponseEncoder` says what holds for every wire."""
     has_chat_parts: bool = False
     """Whether images and files are written as in Chat Completions."""
+
+    output: SchemaRules = SchemaRules()
+    """What the schema of a response format may have."""

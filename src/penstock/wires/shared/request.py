@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from penstock.declarations import ToolDeclaration
+from penstock.declarations import OutputDeclaration, ToolDeclaration
 from penstock.messages import Message
 
 
@@ -15,7 +15,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """One request to a model.
 
     `tool_choice` is "auto", "none", "required" or the name of a tool; empty leaves it to the provider. `options` are
-    the settings in `OPTIONS`; `extra` is merged into the body, for fields that only one provider has.
+    the settings in `OPTIONS`; `extra` is merged into the body, for fields that only one provider has. `output` is
+    written as the provider's response format.
     """
 
     model: str
@@ -26,6 +27,7 @@ class Request(Struct, frozen=True, kw_only=True):
     options: Mapping[str, Any] = {}
     extra: Mapping[str, Any] = {}
     is_streaming: bool = True
+    output: OutputDeclaration | None = None
 
 
 OPTIONS = (
@@ -53,3 +55,12 @@ Encode = Callable[[Request, frozenset[str]], EncodedRequest]
 """Encodes a request for a provider with these quirks."""
 OutputFields = Callable[[OutputFormat], dict[str, Any]]
 """The fields of a request that ask for an answer in a format; none if the provider cannot be asked for it."""
+
+OutputForm = Literal["native", "grammar", "tool"]
+"""How a model is asked for structured output.
+
+`native`: by a response format. `grammar`: by a response format that constrains the model and is not shown to it, so
+that the prompt has the schema too. `tool`: by a tool that it calls last.
+"""
+ChooseForm = Callable[[Request, frozenset[str]], OutputForm]
+"""Chooses the form for a request that has an output, and a provider with these quirks."""

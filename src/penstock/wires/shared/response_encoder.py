@@ -19,10 +19,12 @@ import msgspec
 
 from penstock.calls.arguments import MAX_ARGUMENTS
 from penstock.events import (
+    ArgumentDelta,
     Error,
     Finish,
     FinishReason,
     Opaque,
+    OutputDelta,
     Reasoning,
     Refusal,
     Retry,
@@ -133,7 +135,7 @@ class ResponseEncoder(ResponseFrames):
                 self.fail(event)
             case Retry():
                 self._retry(event)
-            case Unknown():
+            case Unknown() | ArgumentDelta() | OutputDelta():
                 pass
             case _ if event.choice and not self.has_choices:
                 pass

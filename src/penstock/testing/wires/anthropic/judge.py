@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.testing.wires.claude_rules import PREFILL, takes_prefill, takes_system
+from penstock.testing.wires.claude_rules import PREFILL, takes_format, takes_prefill, takes_system
 from penstock.testing.wires.rejection import (
     Json,
     Rejection,
@@ -27,6 +27,7 @@ from penstock.testing.wires.rejection import (
     repeated,
     text,
 )
+from penstock.testing.wires.schema_rules import judge_claude_schema
 from penstock.testing.wires.signatures import CLAUDE, is_signature
 
 MAX_TOOL_NAME = 128
@@ -99,9 +100,24 @@ def _request(body: Json) -> Rejections:
     if any(not text(block, "text") for block in objects(body.get("system")) if block.get("type") == "text"):
         yield Rejection("system: text content blocks must be non-empty")
     yield from _thread(body)
+    yield from _format(body)
+    forced = child(body, "tool_choice").get("type") in ("any", "tool")
+    if forced and child(body, "thinking").get("type") == "enabled":
+        yield Rejection("Thinking may not be enabled when tool_choice forces tool use.")
     if body.get("tool_choice") and not body.get("tools") and "thread" not in body:
         yield Rejection("tool_choice: tool_choice may only be specified while providing tools")
     yield from _tools(objects(body.get("tools")))
+
+
+def _format(body: Json) -> Rejections:
+    format = child(child(body, "output_config"), "format")
+    if not format:
+        return
+    if not takes_format(text(body, "model")):
+        yield Rejection("output_config.format: This model does not support structured outputs.")
+    if format.get("type") != "json_schema":
+        yield Rejection("output_config.format.type: Input should be 'json_schema'")
+    yield from judge_claude_schema("output_config.format", format.get("schema"))
 
 
 def _thread(body: Json) -> Rejections:

@@ -6,12 +6,14 @@ and lengths are those of the service definition.
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import pairwise
 from typing import Any
 
-from penstock.testing.wires.claude_rules import PREFILL, takes_prefill
+from penstock.testing.wires.claude_rules import PREFILL, takes_format, takes_prefill
 from penstock.testing.wires.rejection import Json, Rejection, Rejections, child, is_objects, objects, repeated, text
+from penstock.testing.wires.schema_rules import judge_claude_schema
 from penstock.testing.wires.signatures import CLAUDE, is_signature
 
 MAX_WORD = 64
@@ -38,6 +40,24 @@ def judge(body: Json, model: str) -> Rejections:
     for at, (before, message) in enumerate(pairwise([{}, *messages, {}])):
         yield from _answers(at, before, message)
     yield from _system(body)
+    yield from _format(body, model)
+
+
+def _format(body: Json, model: str) -> Rejections:
+    """The messages of Bedrock for response formats are not known; the schema is forwarded to Claude."""
+    format = child(child(body, "outputConfig"), "textFormat")
+    if not format:
+        return
+    if not takes_format(model):
+        yield Rejection("This model doesn't support the outputConfig.textFormat field. Remove it and try again.")
+    if format.get("type") != "json_schema":
+        rule = "Member must satisfy enum value set: [json_schema]"
+        yield _constraint("outputConfig.textFormat.type", format.get("type"), rule)
+    schema = text(child(child(format, "structure"), "jsonSchema"), "schema")
+    try:
+        yield from judge_claude_schema("output_config.format", json.loads(schema))
+    except ValueError:
+        yield Rejection("The value at outputConfig.textFormat.structure.jsonSchema.schema is not valid JSON.")
 
 
 def _constraint(at: str, value: Any, rule: str) -> Rejection:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from penstock.testing.wires.openai_chat.judge import answered_turns
 from penstock.testing.wires.rejection import Json, Rejection, Rejections, child, is_objects, objects, repeated, text
+from penstock.testing.wires.schema_rules import schemas
 
 _PARTS = {
     "system": ("text",),
@@ -15,6 +16,12 @@ _PARTS = {
     "assistant": ("text", "thinking"),
     "tool": ("text", "document"),
 }
+
+
+_UNSUPPORTED = {
+    "allOf", "oneOf", "not", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength",
+    "maxLength", "minItems", "maxItems", "uniqueItems",
+}  # fmt: skip
 
 
 def judge(body: Json, model: str) -> Rejections:
@@ -26,8 +33,24 @@ def judge(body: Json, model: str) -> Rejections:
     messages = objects(body["messages"])
     for at, message in enumerate(messages):
         yield from _message(f"messages[{at}]", message)
+    yield from _format(body)
     for at, called, results in answered_turns(messages):
         yield from _answers(f"messages[{at}]", called, list(results.values()))
+
+
+def _format(body: Json) -> Rejections:
+    format = child(body, "response_format")
+    if not format:
+        return
+    if format.get("type") not in ("text", "json_object"):
+        yield _invalid(f"response_format.type {format.get('type')!r} is not supported")
+    if body.get("tools") or body.get("documents"):
+        yield _invalid("response_format is not supported together with tools or documents")
+    for _, one in schemas(format.get("json_schema")):
+        if unsupported := one.keys() & _UNSUPPORTED:
+            yield _invalid(f"the keyword {min(unsupported)} is not supported in response_format.json_schema")
+        if one.get("type") == "object" and not one.get("required"):
+            yield _invalid("each object in response_format.json_schema must have at least one required field")
 
 
 def _invalid(message: str) -> Rejection:

@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock.testing.wires.proto_json import camel_case, decoded, standard_base64
 from penstock.testing.wires.rejection import Json, Rejection, Rejections, child, is_objects, objects, text, version_of
+from penstock.testing.wires.schema_rules import schemas
 from penstock.testing.wires.signatures import GEMINI, is_signature
 
 UNSIGNED = {"skip_thought_signature_validator", "context_engineering_is_the_way_to_go"}
@@ -27,6 +28,12 @@ _ROLES = ("user", "model", "function", None)
 _DATA = ("text", "inlineData", "fileData", "functionCall", "functionResponse", "executableCode", "codeExecutionResult",
          "toolCall", "toolResponse")  # fmt: skip
 _OFFICE = re.compile(r"application/(msword|zip|octet-stream|vnd\..*)")
+_SCHEMA = {
+    "$id", "$defs", "$ref", "$anchor", "type", "format", "title", "description", "enum", "items", "prefixItems",
+    "minItems", "maxItems", "minimum", "maximum", "anyOf", "oneOf", "properties", "additionalProperties", "required",
+    "propertyOrdering",
+}  # fmt: skip
+"""The keywords that Google documents for `responseJsonSchema`; what it answers to others is not known."""
 _STRUCT = "(type.googleapis.com/google.protobuf.Struct)"
 
 
@@ -49,6 +56,23 @@ def judge(body: Json, model: str) -> Rejections:
     if version >= _SEPARATING:
         yield from _separate(contents)
     yield from _declared(body)
+    yield from _format(body, version)
+
+
+def _format(body: Json, version: tuple[int, ...]) -> Rejections:
+    config = child(body, "generationConfig")
+    mime, schema = text(config, "responseMimeType"), config.get("responseJsonSchema", config.get("responseSchema"))
+    if schema is not None and mime not in ("application/json", "text/x.enum"):
+        problem = "only application/json and text/x.enum are allowed when a response schema is set."
+        yield _invalid("generation_config.response_mime_type", problem)
+    if mime == "application/json" and body.get("tools") and (0, 0) < version < _SIGNING:
+        yield Rejection("Function calling with a response mime type: 'application/json' is unsupported")
+    for context, one in schemas(config.get("responseJsonSchema")):
+        at = "generation_config.response_json_schema" + "".join(f".{key}" for key in context)
+        if beside := [key for key in one if not key.startswith("$")] if "$ref" in one else []:
+            yield _invalid(at, f"$ref cannot be set beside {beside[0]}")
+        if unknown := sorted(one.keys() - _SCHEMA):
+            yield _invalid(at, f"the keyword {unknown[0]} is not supported")
 
 
 def _invalid(at: str, problem: str) -> Rejection:

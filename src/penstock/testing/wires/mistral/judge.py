@@ -22,6 +22,7 @@ from penstock.testing.wires.rejection import (
     repeated,
     text,
 )
+from penstock.testing.wires.schema_rules import judge_response_format
 
 MAX_NAME = 64
 
@@ -59,6 +60,7 @@ def judge(body: Json, model: str) -> Rejections:
     yield from _order(messages)
     for message in messages:
         yield from _message(message)
+    yield from judge_response_format(body)
     for tool in objects(body.get("tools")):
         yield from _name(text(child(tool, "function"), "name"), "invalid_tool", "3310")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from typing import Any
 
 from penstock.testing.wires.rejection import Json, Rejection, Rejections, child, is_objects, json_type, objects
+from penstock.testing.wires.schema_rules import schemas
 
 
 def judge(body: Json, model: str) -> Rejections:
@@ -17,6 +19,13 @@ def judge(body: Json, model: str) -> Rejections:
         yield _unfit(body["messages"], "messages", "[]api.Message")
     for message in objects(body.get("messages")):
         yield from _message(message)
+    format = body.get("format")
+    if format not in (None, "", "json") and not isinstance(format, dict):
+        yield Rejection(f'invalid format: {json.dumps(format)}; expected "json" or a valid JSON Schema object')
+    for _, one in schemas(format):
+        pattern = one.get("pattern")
+        if isinstance(pattern, str) and not (pattern.startswith("^") and pattern.endswith("$")):
+            yield Rejection("failed to load model vocabulary required for format", 500)
 
 
 def _unfit(value: Any, place: str, kind: str) -> Rejection:

@@ -12,6 +12,7 @@ from typing import Any
 from penstock.testing.wires.openai_rules import empty_array, invalid, judge_name, judge_string, missing, not_a_string
 from penstock.testing.wires.openai_rules import unknown_value as unknown
 from penstock.testing.wires.rejection import Json, Rejections, child, is_objects, objects, repeated, text
+from penstock.testing.wires.schema_rules import judge_response_format
 
 MAX_ID = 40
 MAX_NAME = 64
@@ -50,6 +51,7 @@ def _request(body: Json) -> Rejections:
     if body.get("stream_options") and not body.get("stream"):
         problem = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
         yield invalid(problem, "stream_options", None)
+    yield from judge_response_format(body)
     for at, tool in enumerate(objects(body.get("tools"))):
         kind = tool.get("type")
         if kind in ("function", "custom"):

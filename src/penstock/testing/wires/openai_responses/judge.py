@@ -11,7 +11,18 @@ from typing import Any
 
 from penstock.testing.wires.openai_rules import invalid, judge_name, judge_string, missing, not_a_string
 from penstock.testing.wires.openai_rules import unknown_value as unknown
-from penstock.testing.wires.rejection import Json, Rejection, Rejections, is_objects, json_type, objects, repeated, text
+from penstock.testing.wires.rejection import (
+    Json,
+    Rejection,
+    Rejections,
+    child,
+    is_objects,
+    json_type,
+    objects,
+    repeated,
+    text,
+)
+from penstock.testing.wires.schema_rules import judge_json_schema
 from penstock.testing.wires.signatures import OPENAI, is_signature
 
 MAX_ID = 64
@@ -26,6 +37,7 @@ _PREFIXES = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc",
 _SAID = ("output_text", "refusal")
 _ASKED = ("input_text", "input_image", "input_file")
 _ROLES = ("assistant", "system", "developer", "user")
+_FORMATS = ("json_object", "json_schema", "text")
 _STATUSES = ("in_progress", "completed", "incomplete")
 
 
@@ -63,6 +75,11 @@ def _request(body: Json) -> Rejections:
             f"Invalid type for 'input': expected a string or an array of objects, but got {json_type(items)} instead."
         )
         yield invalid(problem, "input", "invalid_type")
+    format = child(child(body, "text"), "format")
+    if format and format.get("type") not in _FORMATS:
+        yield unknown("text.format.type", format.get("type"), _FORMATS)
+    if format.get("type") == "json_schema":
+        yield from judge_json_schema("text.format", format)
     for at, tool in enumerate(objects(body.get("tools"))):
         if tool.get("type") in ("function", "custom"):
             yield from judge_name(f"tools[{at}].name", tool.get("name"), MAX_NAME)

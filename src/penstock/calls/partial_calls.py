@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.events import Retry, ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
-from penstock.jsontext.partial import PartialJSON
+from penstock.events import ArgumentDelta, Retry, ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
+from penstock.jsontext.partial import JSONPiece, PartialJSON
 
 
 class PartialToolCall:
@@ -42,10 +42,10 @@ class PartialToolCall:
     def __repr__(self) -> str:
         return f"PartialToolCall({self.id!r}, {self.name!r}, {self.arguments!r}, is_complete={self.is_complete})"
 
-    def add(self, piece: str) -> None:
-        """Adds a piece of the arguments."""
+    def add(self, piece: str) -> list[JSONPiece]:
+        """Adds a piece of the arguments; returns what it added to their value."""
         self._pieces.append(piece)
-        self._view.feed(piece)
+        return self._view.feed(piece)
 
     def end(self, call: ToolCall) -> None:
         """The call is complete: what it says counts, and not the pieces."""
@@ -58,11 +58,19 @@ class PartialCalls:
     def __init__(self) -> None:
         self._calls: dict[tuple[int, int], PartialToolCall] = {}  # by choice and block
 
+    def pieces(self, event: ToolCallDelta) -> list[ArgumentDelta]:
+        """Adds a piece of a call; returns what it added to the arguments."""
+        pieces = self._at(event).add(event.piece)
+        return [ArgumentDelta(event.block, one.path, one.piece, one.is_complete, event.choice) for one in pieces]
+
+    def _at(self, event: ToolCallDelta) -> PartialToolCall:
+        return self._calls.setdefault((event.choice, event.block), PartialToolCall())
+
     def add(self, event: object) -> PartialToolCall | None:
         """Adds an event; returns the call that it belongs to, if any."""
         match event:
             case ToolCallDelta():
-                call = self._calls.setdefault((event.choice, event.block), PartialToolCall())
+                call = self._at(event)
                 call.add(event.piece)
                 return call
             case ToolCallStart():

@@ -1,0 +1,51 @@
+"""Requests for structured output: the response format, the final tool, or the prompt that ask for it."""
+
+from __future__ import annotations
+
+import json
+
+from msgspec.structs import replace
+
+from penstock.declarations import OutputDeclaration, ToolDeclaration
+from penstock.messages import Message, system
+from penstock.wires import find_output_form
+from penstock.wires.shared.request import OutputForm, Request
+
+OUTPUT_TOOL = "final_output"
+"""The tool by which a model gives its output where the provider has no response format for it."""
+
+_DESCRIPTION = "Gives the final output, which ends the task. Call it once, alone, when you have everything you need."
+_PROMPT = "Your final answer must be one JSON object that matches this JSON Schema, without any text around it:"
+
+
+def output_tool(output: OutputDeclaration) -> ToolDeclaration:
+    """The final tool."""
+    described = f"{_DESCRIPTION}\n\n{output.description}" if output.description else _DESCRIPTION
+    return ToolDeclaration(OUTPUT_TOOL, described, output.schema)
+
+
+def output_prompt(output: OutputDeclaration) -> Message:
+    """The instructions for a model that does not see the schema otherwise."""
+    return system(f"{_PROMPT}\n{json.dumps(output.schema, ensure_ascii=False)}")
+
+
+def ask_for_output(
+    request: Request, output: OutputDeclaration, wire: str, quirks: frozenset[str]
+) -> tuple[Request, OutputForm]:
+    """The request with what asks for the output, and the form in which it comes."""
+    with_format = replace(request, output=output)
+    match form := find_output_form(wire)(with_format, quirks):
+        case "native":
+            return with_format, form
+        case "grammar":
+            return replace(with_format, messages=(output_prompt(output), *request.messages)), form
+        case "tool":
+            tools = (*request.tools, output_tool(output))
+            return replace(request, tools=tools, tool_choice=_choice(request)), form
+
+
+def _choice(request: Request) -> str:
+    """The tool choice beside a final tool: the model must call it, or another tool before."""
+    if request.tool_choice == "none" or not request.tools:
+        return OUTPUT_TOOL
+    return "required" if request.tool_choice in ("", "auto") else request.tool_choice

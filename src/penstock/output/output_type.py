@@ -1,0 +1,126 @@
+"""The type of an output: what a model is asked for, and how its answer is validated.
+
+An output is always a JSON object on the wire, because most providers accept nothing else. A type that is not written as
+an object (a list, a union, a number) is the field `value` of one.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Hashable, Mapping
+from functools import cached_property
+from types import FrameType, UnionType
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from penstock.declarations import OutputDeclaration
+from penstock.errors import ArgumentsError, OutputError
+from penstock.output.value_type import ValueType, value_type
+from penstock.schemas import Json, pruned, resolve
+
+T = TypeVar("T")
+
+OutputKind = UnionType | Mapping[str, Any]
+"""What is an output type, and not a type to Python: a union, or a JSON Schema."""
+
+VALUE = "value"
+"""The field with an output that is not an object itself."""
+
+MAX_KNOWN = 100
+"""How many output types are kept, so that a request for a type does not build its schema again."""
+
+_known: dict[Any, OutputType[Any]] = {}
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
+_MAX_NAME = 64
+_COMBINED = ("anyOf", "oneOf", "allOf", "not", "if", "$ref")
+
+
+class OutputType(Generic[T]):
+    """The type that an output must have.
+
+    `declaration` is for the model; `read` validates what it wrote. `field_types` are the types of the fields of the
+    object, or of the items of the array, that are validated when they close.
+    """
+
+    def __init__(self, kind: Any, names: Mapping[str, Any] = {}) -> None:
+        self.kind = kind
+        self._type = value_type(kind, names)
+        schema = _with_root(self._type.schema)
+        self.is_wrapped = not _is_plain_object(schema)
+        description = str(schema.get("description") or "")
+        name = _NOT_IN_NAMES.sub("_", getattr(kind, "__name__", "") or "output")[:_MAX_NAME].strip("_") or "output"
+        self.declaration = OutputDeclaration(name, _wrapped(schema) if self.is_wrapped else schema, description)
+
+    def __repr__(self) -> str:
+        return f"OutputType({self.kind!r})"
+
+    def read(self, text: str) -> T:
+        """The output in a JSON text; an `OutputError` if it is not valid."""
+        try:
+            value = msgspec.json.decode(text)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise OutputError(f"it is not JSON: {error}" if text else "there is none", text) from None
+        name = VALUE if self.is_wrapped else "output"
+        if self.is_wrapped and (not isinstance(value, dict) or value.keys() != {VALUE}):
+            raise OutputError(f"it must be a JSON object with the one field `{VALUE}`", text)
+        try:
+            output: T = self._type.convert(value[VALUE] if self.is_wrapped else value, name)
+        except ArgumentsError as error:
+            raise OutputError(str(error).replace("`output.", "`"), text) from None
+        return output
+
+    @cached_property
+    def fields(self) -> Mapping[str, ValueType]:
+        """The types of the fields of an output that is an object, by their keys in JSON."""
+        return {} if self.is_wrapped else self._type.fields()
+
+    @cached_property
+    def items(self) -> ValueType | None:
+        """The type of the items of an output that is a list."""
+        return self._type.items() if self.is_wrapped else None
+
+
+def output_type(kind: Any) -> OutputType[Any] | None:
+    """The type of an output; None for text, which needs none."""
+    if kind is None or kind is str:
+        return None
+    if isinstance(kind, OutputType):
+        return kind
+    if not isinstance(kind, Hashable):
+        return OutputType(kind, _caller_names())
+    if kind not in _known:
+        if len(_known) >= MAX_KNOWN:
+            _known.clear()
+        _known[kind] = OutputType(kind, _caller_names())
+    return _known[kind]
+
+
+def _caller_names() -> dict[str, Any]:
+    """The names in the code that called penstock, which the annotations of a type may refer to."""
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "penstock":
+        frame = frame.f_back
+    return {} if frame is None else {**frame.f_globals, **frame.f_locals}
+
+
+def _with_root(schema: Json) -> Json:
+    """The schema with its root in place: some types are a reference to one of their own definitions."""
+    target = resolve(schema, schema.get("$ref"))
+    if not isinstance(target, dict):
+        return schema
+    return pruned({**target, **{key: value for key, value in schema.items() if key != "$ref"}})
+
+
+def _is_plain_object(schema: Json) -> bool:
+    return schema.get("type") == "object" and not any(keyword in schema for keyword in _COMBINED)
+
+
+def _wrapped(schema: Json) -> Json:
+    definitions: Json = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    inner = {key: value for key, value in schema.items() if key not in definitions}
+    return {
+        "type": "object", "properties": {VALUE: inner}, "required": [VALUE], "additionalProperties": False,
+        **definitions,
+    }  # fmt: skip

@@ -1,0 +1,117 @@
+"""Values while they stream: the structured output and the arguments of calls, as events derived from other events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.calls.partial_calls import PartialCalls
+from penstock.errors import ArgumentsError
+from penstock.events import ArgumentDelta, Event, OutputDelta, Retry, Text, ToolCallDelta, ToolCallStart
+from penstock.jsontext.partial import JSONPiece, PartialJSON
+from penstock.output.output_type import VALUE, OutputType
+from penstock.output.value_type import ValueType
+
+
+class PartialOutput:
+    """The output so far: `value` grows in place, at the cost of each new piece.
+
+    Fields that are complete have been validated, once, and converted to their types; the others are JSON so far. The
+    fields are those of an object, or the items of a list; what is inside of them is validated with them.
+    """
+
+    def __init__(self, output: OutputType[Any]) -> None:
+        self._output = output
+        self._skipped = 1 if output.is_wrapped else 0  # the steps of a path that are not the output's own
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the value: another response begins."""
+        self._view: PartialJSON | None = None
+        self._block = -1
+
+    @property
+    def value(self) -> Any:
+        """The value so far; None if nothing of it has come."""
+        value = None if self._view is None else self._view.value
+        if self._output.is_wrapped:
+            return value.get(VALUE) if isinstance(value, dict) else None
+        return value
+
+    def feed(self, text: Text) -> list[OutputDelta]:
+        """Add a piece of text; returns what it added to the value."""
+        piece, view = text.text, self._view
+        is_over = view is None or view.is_complete or bool(view.error)
+        if is_over and text.block != self._block:  # the object may be in a block of its own, after other text
+            if (start := piece.find("{")) < 0:
+                return []
+            view = self._view = PartialJSON()
+            piece, self._block = piece[start:], text.block
+        elif is_over or view is None:
+            return []
+        return [delta for one in view.feed(piece) for delta in self._delta(one)]
+
+    def _delta(self, piece: JSONPiece) -> Iterator[OutputDelta]:
+        path = piece.path[self._skipped :]
+        if len(piece.path) >= self._skipped:
+            problem = self._validate(path[0]) if piece.is_complete and len(path) == 1 else ""
+            yield OutputDelta(path, piece.piece if path else None, piece.is_complete, problem)
+
+    def _validate(self, key: str | int) -> str:
+        """Convert a field that is complete; returns what is wrong with it."""
+        kind = self._type_of(key)
+        if kind is None:
+            return ""
+        fields = self.value
+        try:
+            fields[key] = kind.convert(fields[key], str(key))
+        except ArgumentsError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001  # validators are user code; the whole output is validated again
+            return f"`{key}`: {error}"
+        return ""
+
+    def _type_of(self, key: str | int) -> ValueType | None:
+        if isinstance(key, int):
+            return self._output.items
+        return None if self._output.is_wrapped else self._output.fields.get(key)
+
+
+class PartialView:
+    """Derives `OutputDelta`s and `ArgumentDelta`s from the events of a response or a run."""
+
+    def __init__(self, output: OutputType[Any] | None, *, has_arguments: bool) -> None:
+        self._output = None if output is None else PartialOutput(output)
+        self._calls = PartialCalls() if has_arguments else None
+
+    @property
+    def output(self) -> Any:
+        """The output so far; None if there is none."""
+        return None if self._output is None else self._output.value
+
+    def reset(self) -> None:
+        """Another response begins."""
+        if self._output is not None:
+            self._output.reset()
+
+    def feed(self, event: Event) -> list[OutputDelta] | list[ArgumentDelta]:
+        """What the event adds to the output or to the arguments of a call."""
+        match event:
+            case Text(choice=0) if self._output is not None:
+                return self._output.feed(event)
+            case ToolCallDelta() if self._calls is not None:
+                return self._calls.pieces(event)
+            case Retry():
+                self.reset()
+                if self._calls is not None:
+                    self._calls.add(event)
+            case ToolCallStart() if self._calls is not None:
+                self._calls.add(event)
+            case _:
+                pass
+        return []
+
+
+def partial_view(output: OutputType[Any] | None, *, has_arguments: bool) -> PartialView | None:
+    """The view of a response or a run; None if there is nothing to derive."""
+    return PartialView(output, has_arguments=has_arguments) if output is not None or has_arguments else None

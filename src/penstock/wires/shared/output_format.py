@@ -1,0 +1,67 @@
+"""Response formats: the schema of an output in the form that a provider enforces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from penstock.declarations import OutputDeclaration
+from penstock.schemas import InexpressibleError, Json, SchemaRules, fit_schema
+
+STRING_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
+"""The formats of strings that most providers enforce."""
+
+OPENAI_SCHEMAS = SchemaRules(
+    keywords=frozenset({
+        "title", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+        "minItems", "maxItems",
+    }),
+    formats=STRING_FORMATS,
+)  # fmt: skip
+"""What OpenAI enforces, on both of its wires."""
+
+CLAUDE_SCHEMAS = SchemaRules(
+    keywords=frozenset({"title", "format", "allOf"}),
+    formats=STRING_FORMATS | {"uri"},
+    has_all_required=False,
+    is_recursive=False,
+)
+"""What Claude models enforce, on every wire."""
+
+GRAMMAR_SCHEMAS = SchemaRules(
+    keywords=frozenset({
+        "title", "oneOf", "allOf", "prefixItems", "format", "minimum", "maximum", "exclusiveMinimum",
+        "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems",
+    }),
+    formats=frozenset({"date", "time", "date-time", "uuid"}),
+    are_closed=False,
+    has_all_required=False,
+    refs_are_alone=False,
+)  # fmt: skip
+"""What local servers turn into a grammar; a `pattern` without both anchors is an error there."""
+
+
+@lru_cache(maxsize=128)
+def enforced_schema(output: OutputDeclaration, rules: SchemaRules) -> Json | None:
+    """The schema of an output as the provider enforces it; None if its rules cannot express it.
+
+    Each request of a run needs the same, so it is kept.
+    """
+    try:
+        return fit_schema(dict(output.schema), rules)
+    except InexpressibleError:
+        return None
+
+
+def is_enforceable(output: OutputDeclaration | None, rules: SchemaRules) -> bool:
+    """Whether there is an output that the rules of the provider can express."""
+    return output is not None and enforced_schema(output, rules) is not None
+
+
+def json_schema_format(output: OutputDeclaration, rules: SchemaRules) -> Json:
+    """The fields of OpenAI's format `json_schema`; it is not strict if the rules cannot express the schema."""
+    schema = enforced_schema(output, rules)
+    described: Mapping[str, Any] = {"description": output.description} if output.description else {}
+    is_strict = schema is not None and rules.are_closed
+    return {"name": output.name, **described, "schema": schema or dict(output.schema), "strict": is_strict}

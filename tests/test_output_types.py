@@ -1,0 +1,187 @@
+"""The types that a structured output can have, and what is sent of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated, Any, Literal, TypedDict
+
+import msgspec
+import pytest
+from pydantic import BaseModel, Field, field_validator
+
+from penstock import Agent, Model, OutputError, UsageError
+from penstock.model.output_request import OUTPUT_TOOL
+from penstock.output import output_type as output_type_module
+from penstock.output.output_type import MAX_KNOWN, OutputType
+from penstock.schemas import InexpressibleError, SchemaRules, fit_schema
+from penstock.testing import Reply, Scripted, call
+from penstock.wires import all_facts
+
+
+class Item(BaseModel):
+    """An item."""
+
+    name: str
+    when: date
+    size: Annotated[int, Field(ge=1)] = 1
+
+    @field_validator("name")
+    @classmethod
+    def _is_not_blank(cls, name: str) -> str:
+        if not name.strip():
+            raise ValueError("a name must not be blank")
+        return name
+
+
+@dataclass
+class Box:
+    items: list[Item]
+    label: str | None = None
+
+
+class Row(TypedDict):
+    id: int
+    when: date
+
+
+class Point(msgspec.Struct):
+    x: int
+    when: date
+
+
+class Tree(BaseModel):
+    name: str
+    children: list[Tree] = []
+
+
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"]}
+DAY = date(2026, 5, 1)
+VALUES: list[tuple[Any, Any, Any]] = [
+    (Item, {"name": "a", "when": "2026-05-01"}, Item(name="a", when=DAY)),
+    (Box, {"items": [{"name": "a", "when": "2026-05-01"}]}, Box([Item(name="a", when=DAY)])),
+    (Row, {"id": 1, "when": "2026-05-01"}, {"id": 1, "when": DAY}),
+    (Point, {"x": 1, "when": "2026-05-01"}, Point(1, DAY)),
+    (Tree, {"name": "a", "children": [{"name": "b"}]}, Tree(name="a", children=[Tree(name="b")])),
+    (list[Item], {"value": [{"name": "a", "when": "2026-05-01"}]}, [Item(name="a", when=DAY)]),
+    (list[Point], {"value": [{"x": 1, "when": "2026-05-01"}]}, [Point(1, DAY)]),
+    (Item | Box, {"value": {"items": []}}, Box([])),
+    (Literal["yes", "no"], {"value": "yes"}, "yes"),
+    (int, {"value": 3}, 3),
+    (date | None, {"value": None}, None),
+    (SCHEMA, {"n": 1}, {"n": 1}),
+    ({"type": "ARRAY", "items": {"type": "STRING"}}, {"value": ["a"]}, ["a"]),
+]
+
+
+MODELS = ("openai:gpt-5", "anthropic:claude-sonnet-5", "google:gemini-3-pro", "cohere:command-a", "ollama:qwen3")
+
+
+@pytest.mark.parametrize(("kind", "written", "output"), VALUES, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize("name", MODELS)
+def test_an_output_of_each_type_is_accepted_by_strict_providers(
+    name: str, kind: Any, written: Any, output: Any
+) -> None:
+    def answer(request: Any) -> Reply:
+        is_tool = OUTPUT_TOOL in str(request.body)
+        return Reply(call(OUTPUT_TOOL, written)) if is_tool else Reply(json.dumps(written))
+
+    agent: Agent[Any, Any] = Agent(Model(name, via=Scripted(answer, strict=True)), output=kind)
+    assert agent.run("Go.").output == output
+
+
+class Plain:
+    """A class that nothing can validate."""
+
+
+@pytest.mark.parametrize("kind", [Plain, Plain(), lambda: 1, list[Plain], msgspec.defstruct("S", [("f", Plain)])])
+def test_a_type_without_a_schema_is_refused_when_the_agent_is_made(kind: Any) -> None:
+    with pytest.raises(UsageError, match=r"^output: .*(use|JSON)"):
+        Agent("sim:demo", output=kind)
+
+
+def test_a_schema_that_is_not_json_is_refused() -> None:
+    with pytest.raises(UsageError, match="cannot be written as JSON"):
+        Agent("sim:demo", output={"enum": [object()]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "problem"),
+    [
+        (Item, "", "there is none"),
+        (Item, "Sure!", "it is not JSON"),
+        (Item, '{"name": " ", "when": "2026-05-01"}', "`name`: a name must not be blank"),
+        (Item, '{"name": "a", "when": "2026-05-01", "size": 0}', "`size`: must be greater than or equal to 1"),
+        (Point, '{"x": "1", "when": "2026-05-01"}', "`x`: Expected `int`, got `str`"),
+        (list[int], "[1]", "it must be a JSON object with the one field `value`"),
+        (list[int], '{"value": [1, "a"]}', r"`value\[1\]`: expected an integer"),
+        (SCHEMA, '{"n": 0}', "`n`: must be at least 1"),
+        (float, '{"value": NaN}', "it is not JSON"),
+        (float, '{"value": "nan"}', "must be a finite number"),
+    ],
+)
+def test_what_is_wrong_with_an_output_is_said(kind: Any, text: str, problem: str) -> None:
+    with pytest.raises(OutputError, match=problem):
+        OutputType(kind).read(text)
+
+
+# -- schemas -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wire", all_facts())
+def test_constraints_that_a_provider_does_not_enforce_are_in_the_description(wire: str) -> None:
+    class Short(BaseModel):
+        code: Annotated[str, Field(description="A code.", max_length=5, pattern="[a-z]+", json_schema_extra={"x-y": 1})]
+
+    written = json.dumps(fit_schema(dict(OutputType(Short).declaration.schema), all_facts()[wire].output))
+    assert "maxLength" in written, "as a keyword or in the description"
+    assert '"x-y"' not in written
+
+
+def test_a_reference_with_other_keywords_is_replaced_by_its_target() -> None:
+    class Pair(BaseModel):
+        left: Annotated[Item, Field(description="The first.")]
+
+    fitted = fit_schema(dict(OutputType(Pair).declaration.schema), SchemaRules())
+    assert fitted["properties"]["left"]["description"] == "The first."
+    assert "$ref" not in fitted["properties"]["left"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [(dict[str, int], "arbitrary fields"), (dict[str, Any], "arbitrary fields"), (list[Any], "any type"),
+     (Tree, "contain themselves")],
+)  # fmt: skip
+def test_what_rules_cannot_express_is_named(kind: Any, reason: str) -> None:
+    with pytest.raises(InexpressibleError, match=reason):
+        fit_schema(dict(OutputType(kind).declaration.schema), SchemaRules(is_recursive=False))
+
+
+def test_a_schema_has_no_definitions_that_nothing_refers_to() -> None:
+    assert "$defs" not in OutputType(Row).declaration.schema
+    assert set(OutputType(Box).declaration.schema["$defs"]) == {"Item"}
+    assert set(OutputType(Tree).declaration.schema["$defs"]) == {"Tree"}
+
+
+def test_a_type_may_be_local_to_a_function() -> None:
+    @dataclass
+    class Inner:
+        day: date
+
+    @dataclass
+    class Outer:
+        inner: Inner
+
+    agent = Agent(Model("openai:gpt-5", via=Scripted('{"inner": {"day": "2026-05-01"}}')), output=Outer)
+    with agent.stream("Go.") as run:
+        list(run)
+    assert run.output == Outer(Inner(DAY))
+    assert run.partial == {"inner": Inner(DAY)}
+
+
+def test_the_types_that_are_kept_are_limited() -> None:
+    model = Model("openai:gpt-5", via=Scripted(lambda request: "{}"))
+    for number in range(MAX_KNOWN + 2):
+        model.complete("Go.", output=dataclass(type(f"Type{number}", (), {})))
+    assert len(output_type_module._known) <= MAX_KNOWN
