@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import agent, concurrent, decode, early, imports, log, partial, peers, text
+from benchmarks import agent, concurrent, decode, early, imports, log, output, partial, peers, text
 from benchmarks.report import Report
 
 MEASUREMENTS: dict[str, Callable[[], Report]] = {
@@ -25,6 +25,7 @@ MEASUREMENTS: dict[str, Callable[[], Report]] = {
     "concurrent": concurrent.measure,
     "log": log.measure,
     "concurrent-peers": concurrent.measure_peers,
+    "output-peers": output.measure_peers,
     "peers": peers.measure,
 }
 DEFAULT = ("decode", "partial", "text", "import", "agent", "concurrent", "log")
