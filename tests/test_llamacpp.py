@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from penstock import Model, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart, Turn, collect
+from penstock import Agent, Model, OutputDelta, StreamChunk, Text, ToolCall, ToolCallDelta, ToolCallStart, Turn, collect
 from penstock.errors import BadRequestError, ContextLengthError
 from penstock.messages import result, tool_results, user
 from penstock.wires import wire_name
@@ -195,3 +195,18 @@ def test_a_bad_request_has_the_message_of_the_server(model: Model, read: Read) -
 def test_a_prompt_that_is_too_long_is_a_context_length_error(model: Model) -> None:
     with pytest.raises(ContextLengthError, match="exceeds the available context size"):
         model.stream_text_and_classify("a" * CONTEXT)
+
+
+def test_structured_output_follows_its_grammar(address: str) -> None:
+    """The other endpoints of the server have no response formats."""
+    with on("Chat Completions", address).stream(PROMPT, output=Forecast) as stream:
+        pieces = [chunk for chunk in stream if isinstance(chunk, OutputDelta)]
+    assert isinstance(stream.output, Forecast)
+    assert "".join(piece.piece for piece in pieces if piece.path == ("city",)) == stream.output.city
+    assert stream.partial == msgspec.to_builtins(stream.output)
+
+
+def test_structured_output_by_the_final_tool(address: str) -> None:
+    """A call that is required follows the grammar of its tool."""
+    agent = Agent(on("Messages", address), output=Forecast)
+    assert isinstance(agent.run(PROMPT).output, Forecast)

@@ -29,7 +29,7 @@ from penstock.model.endpoint import APIKey, Endpoint
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.options import ModelOptions, RequestOptions
 from penstock.model.output_call import OutputCall
-from penstock.model.output_request import ask_for_output, output_prompt, output_tool
+from penstock.model.output_request import ask_for_output, output_tool, with_prompt
 from penstock.model.stream import AsyncStream, Stream
 from penstock.model.streamed_response import Derived
 from penstock.model.text_calls import StagedDecoding, conversation, find_calls, prompt_for_calls
@@ -254,8 +254,8 @@ class Model:
         settings: dict[str, Any] = {**self._options, **options}
         provenance = conversation(calls, rescue, history)
         if calls != "native":
-            prompt = [output_prompt(output.declaration)] if output is not None else []
-            history, settings = prompt_for_calls(calls, [*prompt, *history], declarations, settings)
+            history = history if output is None else with_prompt(history, output.declaration)
+            history, settings = prompt_for_calls(calls, history, declarations, settings)
         request = Request(
             model=self.model,
             messages=tuple(history),

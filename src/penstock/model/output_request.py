@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -24,9 +26,11 @@ def output_tool(output: OutputDeclaration) -> ToolDeclaration:
     return ToolDeclaration(OUTPUT_TOOL, described, output.schema)
 
 
-def output_prompt(output: OutputDeclaration) -> Message:
-    """The instructions for a model that does not see the schema otherwise."""
-    return system(f"{_PROMPT}\n{json.dumps(output.schema, ensure_ascii=False)}")
+def with_prompt(messages: Sequence[Message], output: OutputDeclaration) -> list[Message]:
+    """The messages with the schema behind the system prompt, for a model that does not see it otherwise."""
+    first = list(takewhile(lambda message: message.role == "system", messages))
+    prompt = system(f"{_PROMPT}\n{json.dumps(output.schema, ensure_ascii=False)}")
+    return [*first, prompt, *messages[len(first) :]]
 
 
 def ask_for_output(
@@ -38,7 +42,7 @@ def ask_for_output(
         case "native":
             return with_format, form
         case "grammar":
-            return replace(with_format, messages=(output_prompt(output), *request.messages)), form
+            return replace(with_format, messages=tuple(with_prompt(request.messages, output))), form
         case "tool":
             tools = (*request.tools, output_tool(output))
             return replace(request, tools=tools, tool_choice=_choice(request)), form
