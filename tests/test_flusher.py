@@ -14,7 +14,7 @@ from penstock.events import Text
 from penstock.log import flusher
 from penstock.log.flusher import RunCallbacks, RunWriter, flusher_of
 from penstock.log.sqlite import SQLiteStore
-from penstock.log.store import Batch, RunRow
+from penstock.log.store import Batch, LostRunError, RunRow
 from penstock.messages import user
 from penstock.run.events import Said
 
@@ -121,4 +121,31 @@ def test_what_ends_the_thread_reaches_the_runs_that_wait_for_it(
     monkeypatch.setattr(store, "inputs", lambda run_ids: 1 // 0)
     flusher_of(store).attach(claim, RunCallbacks(ignore, ignore, lost.put))
     assert isinstance(lost.get(timeout=SECONDS), ZeroDivisionError)
+    store.close()
+
+
+def test_a_run_that_its_process_claims_again_is_lost_for_its_earlier_writer(
+    tmp_path: Path, commits: Commits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    store = SQLiteStore(tmp_path / "runs.db", clock=lambda: now)
+    monkeypatch.setattr(store, "renew", lambda owned: [True for _ in owned])  # it comes later than the second claim
+    store.create(RunRow(id="r", agent="support"), b"start")
+    lost = SimpleQueue[Exception]()
+    ignore = lambda _: None  # noqa: E731
+    first = store.claim("one")
+    now += store.lease + 1
+    again = store.claim("one")
+    assert first is not None
+    assert again is not None
+    earlier = flusher_of(store).attach(first, RunCallbacks(ignore, ignore, lost.put))
+    writer = flusher_of(store).attach(again, RunCallbacks(commits.units.put, ignore, lost.put))
+    assert isinstance(lost.get(timeout=SECONDS), LostRunError)
+    earlier.put([Said(user("Is not written."))])
+    writer.put([Said(user("Hello."))])
+    assert commits.next() == 1
+    assert writer.is_owner
+    assert not earlier.is_owner
+    assert lost.empty()
+    writer.close()
     store.close()

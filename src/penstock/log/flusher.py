@@ -117,14 +117,23 @@ class Flusher:
         self.process = os.getpid()
 
     def attach(self, claim: Claim, callbacks: RunCallbacks, inputs: Sequence[Input] = ()) -> RunWriter:
-        """Write the log of a run that was claimed, and that knows of these inputs."""
+        """Write the log of a run that was claimed, and that knows of these inputs.
+
+        If this process owned the run before its lease ended (a laptop that slept), the earlier writer loses the run.
+        """
         writer = RunWriter(self, claim, callbacks)
         writer.taken.update(input.number for input in inputs)
         with self._wake:
+            earlier = self._writers.pop(claim.run_id, None)
+            if earlier is not None:
+                earlier.is_closed = True  # it must not mark the units of this one as due
+                self._due.discard(claim.run_id)
             self._writers[claim.run_id] = writer
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="penstock-log", daemon=True)
                 self._thread.start()
+        if earlier is not None:
+            self.lose(earlier, _lost(earlier))
         return writer
 
     def put(self, writer: RunWriter, unit: _Unit) -> None:
