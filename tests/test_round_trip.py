@@ -163,6 +163,14 @@ def test_a_stream_without_an_end_ends_with_an_error(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
+def test_nothing_is_written_after_the_end(protocol: str) -> None:
+    encoder = find_response_encoder(protocol)(ResponseHead())
+    encoder.feed([Text(0, "Hi"), Finish("stop")])
+    late: list[StreamChunk] = [Text(1, "more"), ToolCallStart(2, "c1", "mail"), Finish("length")]
+    assert encoder.feed(late) == b""
+
+
+@pytest.mark.parametrize("protocol", RESPONSE_ENCODERS)
 def test_keep_alives_between_frames_do_not_show(protocol: str) -> None:
     encoder = find_response_encoder(protocol)(ResponseHead())
     pause = encoder.KEEP_ALIVE

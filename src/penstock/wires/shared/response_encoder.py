@@ -137,7 +137,7 @@ class ResponseEncoder(ResponseFrames):
                 self._retry(event)
             case Unknown() | ArgumentDelta() | OutputDelta():
                 pass
-            case _ if event.choice and not self.has_choices:
+            case _ if event.choice in self._finished or (event.choice and not self.has_choices):
                 pass
             case Text() | Reasoning() | Refusal():
                 self._add_content(event)
@@ -238,8 +238,7 @@ class ResponseEncoder(ResponseFrames):
                 if call is not None and not call.is_ended:
                     self._add_piece(call, event)
             case ToolCallClosed():
-                if call is not None:
-                    call.is_closed = True
+                pass  # the end of the call says more
             case ToolCall() | ToolCallInvalid():
                 call = call or self._start(event.block, event.id, event.name, event.choice)
                 if not call.is_ended:

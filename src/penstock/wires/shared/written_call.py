@@ -19,7 +19,7 @@ class WrittenCall:
     """A call of a response. `write` sends a piece of its arguments; it is None until the call has begun."""
 
     __slots__ = (
-        "_next_settle", "_rope", "choice", "id", "index", "is_closed", "is_ended", "kind", "name", "size", "states",
+        "_next_settle", "_rope", "choice", "id", "index", "is_ended", "kind", "name", "size", "states",
         "write",
     )  # fmt: skip
 
@@ -31,7 +31,6 @@ class WrittenCall:
         self.kind: CallKind = "function"
         self.write: Write | None = None
         self.states: dict[str, Any] = {}  # vendor state by kind
-        self.is_closed = False  # the JSON of its arguments has closed
         self.is_ended = False
         self.size = 0  # of its arguments so far, in characters
         self._rope = Rope()
