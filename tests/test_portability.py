@@ -227,7 +227,10 @@ def text_calls(tree: ast.Module) -> list[ast.Call]:
             is_binary = any(isinstance(mode, str) and "b" in mode and len(mode) <= 3 for mode in modes)
             function = ast.unparse(node.func)
             is_file = function == "open" or function.endswith((".read_text", ".write_text"))
-            is_file = is_file or (function.endswith(".open") and not function.startswith(("os.", "self.")))
+            is_file = is_file or (
+                function.endswith(".open")
+                and not function.startswith(("os.", "self.", "penstock.log.", "state.connection."))
+            )
             if is_file and not is_binary:
                 found.append(node)
     return found

@@ -22,7 +22,7 @@ COMMANDS = {
     "run": ("run", "Run your own agent and watch it work."),
     "runs": ("runs", "List, show, follow and steer the runs of a log."),
     "worker": ("worker", "Continue runs of a log: those that were started elsewhere, or whose process died."),
-    "serve": ("serve", "Serve your agents over HTTP, with runs that outlast their connection."),
+    "serve": ("serve", "Serve agents over HTTP, with runs that outlast their connection."),
     "decode": ("decode", "Decode a provider's response and show its events."),
     "check": ("check", "Find what a provider would refuse in a history."),
     "record": ("record", "Ask a model once, and record the exact bytes of its response with their timing."),
