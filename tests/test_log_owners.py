@@ -255,7 +255,7 @@ def test_a_decision_that_was_accepted_outlives_the_worker_that_took_it(point: An
 
 
 def test_a_run_that_ends_its_workers_is_ended(store: Store, clock: Clock) -> None:
-    @tool(read_only=True)
+    @tool(idempotent=True)  # so that it starts after the end of the response
     def crash() -> str:
         """Crash."""
         return "never"
