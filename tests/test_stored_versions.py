@@ -180,3 +180,15 @@ def test_events_that_no_run_has_stored_are_refused(change: Any) -> None:
     with pytest.raises(UsageError, match=r"not valid|log of a run"):
         shop.agent.resume(json.dumps(state))
     assert shop.paid == []
+
+
+@pytest.mark.parametrize("role", ["assistant", "user"])
+def test_a_message_that_was_changed_in_a_stored_run_breaks_no_history(role: str) -> None:
+    shop = Shop(TWO_CALLS)
+    state = json.loads(shop.agent.run("Pay.").state)
+    state["events"].append({"type": "said", "message": {"role": role, "parts": []}})
+    if role == "assistant":
+        with pytest.raises(UsageError, match="not one of the user"):
+            shop.agent.resume(json.dumps(state))
+    else:  # an empty one is left out
+        assert shop.decide(json.dumps(state), "call_1", "call_2")[2] == "answered"

@@ -28,6 +28,9 @@ def load_run(stored: bytes | str, key: Key | None, config: AgentConfig) -> Run:
     step = read(run.messages[at:]).messages  # without malformed vendor state
     earlier = repair(run.messages[:at])
     run.messages[:] = [*earlier, *step]
+    if any(message.role != "user" for message in run.said):
+        raise UsageError("the stored run is not valid: a message that was added to it is not one of the user")
+    run.said[:] = repair(run.said)
     roles = [message.role for message in earlier]
     if not run.is_over and (not {"user", "assistant", "tool"} & {*roles} or roles[-1] == "assistant"):
         raise UsageError("the stored run is not valid: it has no message to answer")
