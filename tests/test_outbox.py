@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 from penstock.events import Text
-from penstock.run.events import ApprovalRequest, StreamEvent, ToolProgress
+from penstock.log.flusher import RunWriter
+from penstock.log.outbox import LoggedOutbox
+from penstock.run.events import ApprovalRequest, LogEvent, StreamEvent, ToolProgress
 from penstock.run.outbox import MAX_AHEAD, Outbox
 
 
@@ -94,6 +96,26 @@ def test_while_it_is_full_the_newest_report_replaces_the_unread_one_of_its_tool(
     assert not outbox.put(report("a", 3))
     outbox.take()
     assert taken(outbox) == [*report("a", 3), *report("b", 2)]
+
+
+def test_while_the_outbox_of_a_log_is_full_only_the_newest_report_of_each_tool_is_written() -> None:
+    units: list[Sequence[LogEvent]] = []
+
+    class Writer:
+        def put(self, events: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
+            units.append(events)
+
+    outbox = LoggedOutbox()
+    outbox.writer = cast(RunWriter, Writer())
+    outbox.put(text(MAX_AHEAD + 1))
+    for number in range(3):
+        outbox.put(report("a", number))
+        outbox.put(report("b", number))
+    assert len(units) == 1
+    outbox.put(text())
+    assert units[1:] == [report("a", 2), report("b", 2), text()]
+    assert outbox.committed(4) == 4
+    assert taken(outbox) == [*text(MAX_AHEAD + 1), *report("a", 2), *report("b", 2), *text()]
 
 
 def test_a_newer_report_never_comes_before_an_older_one() -> None:

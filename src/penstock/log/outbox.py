@@ -6,23 +6,25 @@ from collections import deque
 from collections.abc import Sequence
 
 from penstock.log.flusher import RunWriter
-from penstock.run.events import LogEvent, StreamEvent
+from penstock.run.events import LogEvent, StreamEvent, ToolProgress
 from penstock.run.outbox import MAX_AHEAD, Gate, Outbox
 
 
 class LoggedOutbox(Outbox):
     """Writes each unit to the log; the reader gets it, and comes to the gates after it, when it is committed.
 
-    `inputs` are the numbers of the inputs from other processes that the next unit comes from.
+    `inputs` are the numbers of the inputs from other processes that the next unit comes from. While the outbox is full,
+    only the newest report of each tool is kept, and written before the next unit.
     """
 
-    __slots__ = ("_pending", "inputs", "writer")
+    __slots__ = ("_pending", "_reports", "inputs", "writer")
 
     def __init__(self) -> None:
         super().__init__()
         self.writer: RunWriter
         self.inputs: Sequence[int] = ()
         self._pending: deque[list[StreamEvent] | Gate] = deque()
+        self._reports: dict[str, list[StreamEvent]] = {}  # by the key of the tool
 
     @property
     def is_idle(self) -> bool:
@@ -34,13 +36,22 @@ class LoggedOutbox(Outbox):
         return not self._pending or self.writer.is_closed
 
     def put(self, events: list[StreamEvent], log: Sequence[LogEvent] | None = None) -> bool:
+        if self.is_full and len(events) == 1 and isinstance(report := events[0], ToolProgress):
+            self._reports[report.key] = events
+            return False
+        reports, self._reports = self._reports, {}
+        for unit in reports.values():
+            self._write(unit, unit)
+        inputs, self.inputs = self.inputs, ()
+        self._write(events, events if log is None else log, inputs)
+        return False
+
+    def _write(self, events: list[StreamEvent], log: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
         self._pending.append(events)
         self.unread += len(events)
         if self.unread > MAX_AHEAD:
             self.is_full = True
-        inputs, self.inputs = self.inputs, ()
-        self.writer.put(events if log is None else log, inputs)
-        return False
+        self.writer.put(log, inputs)
 
     def hold(self, gate: Gate) -> bool:
         if not self._pending:
@@ -76,6 +87,7 @@ class LoggedOutbox(Outbox):
     def drop(self) -> list[StreamEvent]:
         events = super().drop() + [event for item in self._pending if isinstance(item, list) for event in item]
         units = sum(isinstance(item, list) for item in self._pending)
+        self._reports.clear()
         self._pending.clear()
         self._pending.extend([] for _ in range(units))  # which are written, and not read
         return events
