@@ -111,6 +111,19 @@ def test_a_tool_that_may_run_again_does_under_the_same_key(name: str) -> None:
     check_history(run.run.messages)
 
 
+def test_a_tool_that_is_to_start_again_has_run_before() -> None:
+    run = Logged()
+    run.feed(call("put"), Finish("tool_calls"))
+    run.take(run.run.ended())
+    run.run = rebuild(run.log, POLICIES)
+    run.run.begin()  # and the reader does not come to the start of the tool
+    [so_far] = run.run.history[-1].results
+    assert so_far.text == "It was still running when this was written, so it may have had an effect."
+    run.run.cancel("enough")
+    [result] = run.run.messages[-1].results
+    assert result.text == "Cancelled after it had been started, so it may have had an effect: enough."
+
+
 def test_a_tool_with_side_effects_that_was_interrupted_does_not_run_again() -> None:
     run = Logged()
     run.feed(call("pay"), Finish("tool_calls"))

@@ -26,7 +26,7 @@ from penstock.events import (
 from penstock.messages import user
 from penstock.results import Outcome
 from penstock.run.commands import AskModel, Command, StartTool
-from penstock.run.events import StreamEvent, ToolEnd
+from penstock.run.events import Done, StepEnd, StreamEvent, ToolEnd
 from penstock.run.limits import Limits
 from penstock.run.load import load
 from penstock.run.machine import Run
@@ -164,6 +164,22 @@ def test_a_tool_whose_call_was_not_read_to_its_end_is_discarded_in_event_and_his
     assert (end.ending, end.result) == ("discarded", result)
     assert result.text.startswith("Discarded: the tool ran")
     check_history(machine.run.messages)
+
+
+def test_what_was_not_read_before_the_time_was_over_is_not_in_the_history_after_a_cancel() -> None:
+    run = Run([user("Go.")], {"look": LOOK})
+    run.begin()
+    chunks: list[StreamChunk] = [Text(0, "Rome"), Text(0, " is sunny."), ToolCallStart(1, "c", "look")]
+    unread = emitted(run.chunks(chunks))[1:]  # the reader has read "Rome"
+    run.fold(len(unread))
+    run.say(user("And Oslo?"))
+    expired = emitted(run.expire("the time is over"))
+    assert [message.role for message in run.messages] == ["user", "assistant", "tool", "user"]
+    [step_end, done] = emitted(run.cancel("enough", unread + expired))[-2:]
+    assert isinstance(step_end, StepEnd)
+    assert isinstance(done, Done)
+    assert [message.text for message in done.messages] == ["Go.", "Rome", "And Oslo?"]
+    assert done.output == "Rome"
 
 
 def test_the_history_shows_the_state_of_an_unconfirmed_call() -> None:

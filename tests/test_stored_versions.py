@@ -11,12 +11,17 @@ import pytest
 from penstock import check
 from penstock.agent.agent import Agent
 from penstock.errors import UsageError
-from penstock.events import Retry
+from penstock.events import Retry, Text, ToolCall, ToolCallStart
+from penstock.messages import user
 from penstock.model.model import Model
+from penstock.results import Outcome
+from penstock.run.commands import Emit
 from penstock.run.events import ApprovalRequest, StreamEvent, ToolEnd, ToolStart
 from penstock.run.limits import Limits
 from penstock.run.load import load
+from penstock.run.machine import Run
 from penstock.testing import Reply, Scripted, call
+from penstock.tools.policy import ToolPolicy
 from penstock.tools.tool import ToolOutput, tool
 
 STORED = Path(__file__).parent / "stored_runs"
@@ -121,6 +126,32 @@ def test_a_tool_whose_start_was_not_read_is_stored_as_not_started() -> None:
         events = list(run)
     assert ran == ["a"]
     assert [event.ending for event in events if isinstance(event, ToolEnd)] == ["done"]
+
+
+LOOK = ToolCall("c1", "look", {"city": "Rome"}, '{"city": "Rome"}', sealed_by="call_end", block=0)
+READ_ONLY = {"look": ToolPolicy(start="closed", is_read_only=True)}
+
+
+def test_a_tool_that_ran_before_its_call_was_read_counts_as_a_call_of_the_stored_run() -> None:
+    run = Run([user("Go.")], READ_ONLY, Limits(calls=1))
+    run.begin()
+    run.chunks([ToolCallStart(0, "c1", "look"), LOOK])
+    run.tool_done("1.0", Outcome((Text(0, "sunny"),)))
+    loaded, _ = load(run.dump(), READ_ONLY, Limits(calls=1))  # nothing of it was read
+    assert loaded.tally.calls == 1
+    assert loaded.has_chunks is False
+    loaded.begin()
+    assert [type(command) for command in loaded.chunks([ToolCallStart(0, "c1", "look"), LOOK])] == [Emit]
+
+
+def test_blocks_of_another_choice_are_not_used_again_after_a_run_was_stored() -> None:
+    run = Run([user("Go.")], READ_ONLY)
+    run.begin()
+    run.chunks([Text(0, "A"), Text(1, "B", choice=1)])
+    run.fold(0)
+    loaded, _ = load(run.dump(), READ_ONLY)
+    assert loaded.numbering.next_block == run.numbering.next_block == 2
+    assert [part.block for part in loaded.builder.build().parts] == [0]
 
 
 def test_the_time_to_wait_counts_while_a_run_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:

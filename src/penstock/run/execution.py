@@ -129,9 +129,11 @@ def expired_outcome(execution: Execution) -> tuple[Outcome, ToolEnding]:
     return error_outcome(text), "failed"
 
 
-def abandoned_outcome(execution: Execution, policy: ToolPolicy | None, why: str) -> tuple[Outcome, ToolEnding]:
-    """The outcome of a call that has not ended when its run ends."""
-    match execution.state:
+def abandoned_outcome(
+    execution: Execution, state: State, policy: ToolPolicy | None, why: str
+) -> tuple[Outcome, ToolEnding]:
+    """The outcome of a call that has not ended when its run ends, in this state."""
+    match state:
         case "finished":
             text = f"It ran, but the call was never confirmed, so its result was discarded: {why}."
             return error_outcome(text), "discarded"
@@ -145,9 +147,9 @@ def abandoned_outcome(execution: Execution, policy: ToolPolicy | None, why: str)
             return error_outcome(f"Not run: {why}."), "cancelled"
 
 
-def result_so_far(execution: Execution, policy: ToolPolicy | None) -> ToolResult:
-    """The result of a call, or one that says why it has none yet."""
-    match execution.state:
+def result_so_far(execution: Execution, state: State, policy: ToolPolicy | None) -> ToolResult:
+    """The result of a call in this state, or one that says why it has none yet."""
+    match state:
         case "finished" if execution.is_confirmed and execution.result is not None:
             return execution.result
         case "finished":

@@ -14,6 +14,7 @@ from penstock.results import Outcome, invalid_call_text
 from penstock.run.commands import CancelTool, ExpireLater, Output, StartTool
 from penstock.run.execution import (
     Execution,
+    State,
     abandoned_outcome,
     effect_warning,
     error_outcome,
@@ -190,7 +191,8 @@ class Executions:
                 continue
             if execution.state == "running":
                 outputs.append(CancelTool(execution.key))
-            outcome, ending = abandoned_outcome(execution, self.calls.policy(execution), why)
+            policy, state = self.calls.policy(execution), self._known_state(execution)
+            outcome, ending = abandoned_outcome(execution, state, policy, why)
             end = self.table.finish(execution, outcome, ending if execution.block in blocks else "discarded")
             outputs.append(end)
             execution.is_confirmed = True  # no confirmation will come
@@ -216,7 +218,15 @@ class Executions:
     @property
     def results(self) -> dict[int, ToolResult]:
         """The result of each call by block, also of those that have not ended."""
-        return {execution.block: result_so_far(execution, self.calls.policy(execution)) for execution in self.table}
+        return {
+            execution.block: result_so_far(execution, self._known_state(execution), self.calls.policy(execution))
+            for execution in self.table
+        }
+
+    def _known_state(self, execution: Execution) -> State:
+        """The state as the history tells it: a tool that is to start again has run before, maybe with an effect."""
+        is_again = execution.state == "starting" and execution.key in self._starts.began
+        return "running" if is_again else execution.state
 
     def _refuse(self, execution: Execution) -> Output:
         """End a call that is one too many."""

@@ -61,7 +61,8 @@ def _from_events(
         replay = Replay(run)
         for event in stored.events:
             replay.apply(event)
-        run.numbering.next_response()
+    run.numbering.next_block = max(run.numbering.next_block, stored.next_block)
+    run.numbering.next_response()
     run.is_logged = False
     run.executions.close_questions()
     return run

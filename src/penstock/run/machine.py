@@ -232,13 +232,15 @@ class Run(RunState):
         """
         if self.is_logged:
             return self._cancel_logged(why, unread)
-        self.fold(sum(is_chunk(event) for event in unread))
+        unread_chunks = sum(is_chunk(event) for event in unread)
+        self.fold(unread_chunks)
         self.unfolded.clear()
         if self.phase == "answer" and any(isinstance(event, StepStart) for event in unread):
             self.phase, self.tally.step = "tools", self.step - 1  # the step has not begun: no request was sent
         if self.phase != "over":
             outputs = self._stop("cancelled", why)
         elif any(isinstance(event, Done) for event in unread):
+            self.keep_read(unread_chunks)
             self.ending = "cancelled", why
             outputs = [self.done(*self.ending)]
         else:
@@ -248,8 +250,8 @@ class Run(RunState):
         return self._commands([self._as_read(output) if isinstance(output, ToolEnd) else output for output in due])
 
     def expire(self, why: str) -> list[Command]:
-        """The time limit of the run is over."""
-        self.fold(0)
+        """The time limit of the run is over. What the reader has not read yet still comes, unless it cancels."""
+        self.fold_all()
         return self._commands(self._stop("limit", why))
 
     def pause(self, seconds: float | None = None) -> list[Command]:

@@ -5,7 +5,7 @@ It has what a log has, with the pieces of each response joined, so it grows as t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import cast
 
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from penstock.events import (
     ToolCallStart,
     Usage,
 )
-from penstock.messages import Message
+from penstock.messages import Message, ToolResult
 from penstock.run.events import (
     ApprovalRequest,
     Decision,
@@ -36,7 +36,6 @@ from penstock.run.events import (
     ToolEnd,
     ToolStart,
 )
-from penstock.run.numbering import RunNumbering
 from penstock.turn import TurnBuilder
 
 CONSEQUENTIAL = frozenset({ToolCallClosed, ToolCall, ToolCallInvalid, Opaque, Retry, Usage, Error})
@@ -50,9 +49,8 @@ _KEPT = CONSEQUENTIAL | {StepStart, StepEnd, ToolStart, ToolEnd, ApprovalRequest
 class Record:
     """The events of a run so far. The content of a response is added when it has ended."""
 
-    def __init__(self, messages: Iterable[Message], numbering: RunNumbering) -> None:
+    def __init__(self, messages: Iterable[Message]) -> None:
         self.events: list[LogEvent] = [RunStart(tuple(messages))]
-        self._numbering = numbering
         self._earlier: Collection[int] = ()
 
     def begin_after(self, blocks: Collection[int]) -> None:
@@ -69,8 +67,6 @@ class Record:
             kept = replace(kept, data=None)
         elif isinstance(kept, Retry):
             self._earlier = ()
-            if self._numbering.next_block:  # what is withdrawn has used these blocks
-                self.events.append(Text(self._numbering.next_block - 1, ""))
         self.events.append(kept)
 
     def add_response(self, builder: TurnBuilder) -> None:
@@ -97,7 +93,7 @@ class Record:
         events = [event for event in self.events if id(event) not in known]
         read = {event.block for event in events if isinstance(event, _CALLS)}
         calls = {chunk.id for chunk in unread if isinstance(chunk, _CALLS) and chunk.block not in read}
-        return [event for event in events if not (isinstance(event, _OF_CALLS) and event.call_id in calls)]
+        return [*_with_discarded(events, calls)]
 
     def _content(self, builder: TurnBuilder, events: Sequence[LogEvent]) -> list[LogEvent]:
         """The content of a response besides what is among the events."""
@@ -111,6 +107,17 @@ class Record:
             start = [ToolCallStart(part.block, part.id, part.name)] if part.id or part.name else []
             content += [*start, ToolCallDelta(part.block, part.arguments_raw)]  # it has not come to its end
         return content if builder.finish is None else [*content, builder.finish]
+
+
+def _with_discarded(events: Iterable[LogEvent], calls: Collection[str]) -> Iterator[LogEvent]:
+    """The events; of these calls only that their tools have started, as a limit counts that, and were discarded."""
+    for event in events:
+        if not (isinstance(event, _OF_CALLS) and event.call_id in calls):
+            yield event
+        elif isinstance(event, ToolStart):
+            yield event
+            result = ToolResult(event.call_id, event.name, (Text(0, "Discarded: its call was not read."),), True)
+            yield ToolEnd(event.key, result, "discarded")
 
 
 def _known_calls(events: Sequence[LogEvent]) -> set[int]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from copy import deepcopy
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from penstock.errors import OutputError, UsageError
 from penstock.events import Error, Fault, StreamChunk, Text, ToolCall, ToolCallInvalid, Usage
@@ -36,6 +38,17 @@ from penstock.run.start_rules import RunRules, Starts
 from penstock.run.stored import Phase, RunSnapshot, encode_events
 from penstock.tools.policy import ToolPolicy
 from penstock.turn import Turn, TurnBuilder
+
+
+class _ReadPart(Struct, frozen=True):
+    """The response of a run that ended while its reader was behind: what was read of it, the chunks after that, the
+    place of its message in the history, and its calls.
+    """
+
+    builder: TurnBuilder
+    unfolded: deque[StreamChunk]
+    place: int
+    executions: Executions
 
 
 class RunState:
@@ -68,11 +81,12 @@ class RunState:
         self.unfolded: deque[StreamChunk] = deque()  # the last chunks of the response: see `fold`
         self.starts = Starts()
         self.executions = self.new_executions()
+        self._read: _ReadPart | None = None
         self.said: list[Message] = []
         self._result: tuple[Any] | None = None  # the output, once it was validated
         self.is_logged = False
         self.seconds_left: Mapping[str, float] = {}
-        self.record = Record(self.messages, self.numbering)
+        self.record = Record(self.messages)
         self.base: bytes | None = None
 
     # -- what can be asked -----------------------------------------------------------------------------------------
@@ -174,6 +188,26 @@ class RunState:
         while len(unfolded) > unread:
             add(unfolded.popleft())
 
+    def fold_all(self) -> None:
+        """The run ends before the reader has read all chunks: add them, and remember what was read for `keep_read`."""
+        if self.phase == "answer" and self.unfolded and not self.is_logged:
+            self._read = _ReadPart(deepcopy(self.builder), deque(self.unfolded), len(self.messages), self.executions)
+        self.fold(0)
+
+    def keep_read(self, unread: int) -> None:
+        """The reader of a run that is over will not read this many of the last chunks: take them out of the history."""
+        if (read := self._read) is None:
+            return
+        self.builder, self.unfolded, self.executions = read.builder, read.unfolded, read.executions
+        self.fold(unread)
+        self.unfolded.clear()
+        turn = self.builder.build()
+        self.said = [message for message in self.messages[read.place :] if message.role == "user"]
+        self.messages[read.place :] = [Message("assistant", turn.parts)] if turn.parts else []
+        self.messages += self._results(self.messages)
+        self.output = turn.text
+        self.finish(*self.ending)
+
     def new_executions(self) -> Executions:
         """The calls of a step, of which there are none yet."""
         return Executions(self.tally.step, self.rules, self.tally, self.starts)
@@ -226,11 +260,12 @@ class RunState:
         """The run as JSON, to be loaded and continued elsewhere; `deadlines` are those of calls that expire."""
         if self.phase == "over":
             end = Done(self.ending[0], self.output, (), self.usage, self.ending[1])
-            return encode_events([RunStart(tuple(self.messages)), end], None, {})
+            return encode_events([RunStart(tuple(self.messages)), end], None, {}, self.numbering.next_block)
         events = self.record.events
         if self.phase == "answer":
             events = self.record.to_store(self.builder, self.unfolded)
-        return encode_events([e for e in events if not self._is_unread_start(e)], self.base, deadlines or {})
+        read = [event for event in events if not self._is_unread_start(event)]
+        return encode_events(read, self.base, deadlines or {}, self.numbering.next_block)
 
     def snapshot(self) -> RunSnapshot:
         """The state of the run as data, to be checked and compared."""
@@ -241,8 +276,10 @@ class RunState:
         )  # fmt: skip
 
     def _is_unread_start(self, event: LogEvent) -> bool:
-        """Whether this is the start of a tool that waits for the reader: it has not started."""
-        execution = self.executions.table.find(event.key) if isinstance(event, ToolStart) else None
+        """Whether this is the start of a tool that waits for the reader: it has not started, also not before."""
+        if not isinstance(event, ToolStart) or event.key in self.starts.began:
+            return False
+        execution = self.executions.table.find(event.key)
         return execution is not None and execution.state == "starting"
 
     # -- inside ----------------------------------------------------------------------------------------------------

@@ -44,24 +44,29 @@ class RunSnapshot(Version, frozen=True):
 class StoredEvents(Version, frozen=True):
     """The events of a run; after `base`, if it was stored by version 1 before.
 
-    `deadlines` are the times at which calls that wait expire, in seconds since 1970.
+    `deadlines` are the times at which calls that wait expire, in seconds since 1970. `next_block` is the first number
+    that no block of the run had, also of what was not read or was withdrawn.
     """
 
     events: list[LogEvent]
     base: RunSnapshot | None = None
     deadlines: dict[str, float] = {}
+    next_block: int = 0
 
 
 class _Written(Version, frozen=True):
     events: Sequence[Raw]
     base: Raw | None
     deadlines: Mapping[str, float]
+    next_block: int
 
 
-def encode_events(events: Sequence[LogEvent], base: bytes | None, deadlines: Mapping[str, float]) -> bytes:
+def encode_events(
+    events: Sequence[LogEvent], base: bytes | None, deadlines: Mapping[str, float], next_block: int
+) -> bytes:
     """The events of a run as JSON, after a run that version 1 stored."""
     bodies = [Raw(encode(event)) for event in events]
-    return msgspec.json.encode(_Written(VERSION, bodies, None if base is None else Raw(base), deadlines))
+    return msgspec.json.encode(_Written(VERSION, bodies, None if base is None else Raw(base), deadlines, next_block))
 
 
 def decode(data: bytes | str) -> StoredEvents | RunSnapshot:
