@@ -182,6 +182,22 @@ def test_what_was_not_read_before_the_time_was_over_is_not_in_the_history_after_
     assert done.output == "Rome"
 
 
+@pytest.mark.parametrize(("is_done", "text"), [(True, "sunny"), (False, "Discarded: the answer was withdrawn.")])
+def test_a_call_that_was_read_keeps_its_result_until_the_reader_reads_that_it_was_withdrawn(
+    is_done: bool, text: str
+) -> None:
+    machine = Machine(look=LOOK)
+    machine.feed(*CLOSED, ToolCall("c", "look", {}, "{}", sealed_by="call_end"))
+    if is_done:
+        machine.done(machine.starts[0].key, "sunny")
+    machine.run.fold(0)
+    unread = emitted(machine.run.chunks([Retry("again")]))
+    assert texts_of(machine.run.history) == [text]
+    machine.run.cancel("enough", unread)
+    assert texts_of(machine.run.messages) == [text]
+    check_history(machine.run.messages)
+
+
 def test_the_history_shows_the_state_of_an_unconfirmed_call() -> None:
     machine = Machine(look=LOOK)
     machine.feed(*CLOSED)

@@ -171,7 +171,7 @@ class Executions:
 
     def void_all(self, why: str) -> list[Output]:
         """The response was withdrawn."""
-        return [output for execution in self.table for output in self.calls.void(execution.block, why)]
+        return self.calls.withdraw_all(why)
 
     def abandon(self, why: str, blocks: Collection[int], *, except_started: bool = False) -> list[Output]:
         """The run ends: each call without a result gets one that says what happened to it.
@@ -220,7 +220,7 @@ class Executions:
         """The result of each call by block, also of those that have not ended."""
         return {
             execution.block: result_so_far(execution, self._known_state(execution), self.calls.policy(execution))
-            for execution in self.table
+            for execution in [*self.calls.withdrawn.values(), *self.table]
         }
 
     def _known_state(self, execution: Execution) -> State:

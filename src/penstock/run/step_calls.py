@@ -25,6 +25,7 @@ class StepCalls:
         self.table = ExecutionTable()
         self._step = step
         self._rules = rules
+        self.withdrawn: dict[int, Execution] = {}  # those with an end, by block
         self._voided = 0
         self._settled: set[int] = set()  # blocks with a confirmed or an invalid call, which nothing changes any more
 
@@ -85,7 +86,9 @@ class StepCalls:
     def complete(self, calls: Iterable[ToolCall | ToolCallInvalid]) -> None:
         """The response has these calls, some of them in part: each gets an execution, and so a result."""
         for call in calls:
-            if call.block not in self.table:
+            if call.block in self.withdrawn:
+                self.table.add(self.withdrawn.pop(call.block))
+            elif call.block not in self.table:
                 self.add(call, {})
 
     def is_surplus(self, block: int) -> bool:
@@ -111,10 +114,21 @@ class StepCalls:
             return []
         self._voided += 1
         self.table.remove(early)
+        if early.state == "finished" and early.is_confirmed:
+            return []
         was_running = early.state == "running"
-        is_open = early.state in ("starting", "running", "deferred") or (
-            early.state == "finished" and not early.is_confirmed
-        )
+        is_open = early.state in ("starting", "running", "deferred", "finished")
         early.state = "finished"  # so that it leaves the queue of those that may start
         early.finish(error_outcome(f"Discarded: {why}."), "discarded")
         return [*([CancelTool(early.key)] if was_running else []), *([early.end] if is_open else [])]
+
+    def withdraw_all(self, why: str) -> list[Output]:
+        """Discard all calls: their response was withdrawn. Until the reader has read that, they are in the history."""
+        outputs: list[Output] = []
+        for execution in self.table:
+            is_started = execution.state in ("starting", "running", "deferred", "finished")
+            outputs += self.void(execution.block, why)
+            if is_started:
+                execution.is_confirmed = True  # no confirmation will come
+                self.withdrawn[execution.block] = execution
+        return outputs
