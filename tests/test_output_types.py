@@ -13,8 +13,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from penstock import Agent, Model, OutputError, UsageError
 from penstock.model.output_request import OUTPUT_TOOL
-from penstock.output import output_type as output_type_module
-from penstock.output.output_type import MAX_KNOWN, OutputType
+from penstock.output.output_type import MAX_KNOWN, OutputType, known_types
 from penstock.schemas import InexpressibleError, SchemaRules, fit_schema
 from penstock.testing import Reply, Scripted, call
 from penstock.wires import all_facts
@@ -184,4 +183,4 @@ def test_the_types_that_are_kept_are_limited() -> None:
     model = Model("openai:gpt-5", via=Scripted(lambda request: "{}"))
     for number in range(MAX_KNOWN + 2):
         model.complete("Go.", output=dataclass(type(f"Type{number}", (), {})))
-    assert len(output_type_module._known) <= MAX_KNOWN
+    assert len(known_types) <= MAX_KNOWN

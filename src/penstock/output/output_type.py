@@ -31,9 +31,11 @@ VALUE = "value"
 MAX_KNOWN = 100
 """How many output types are kept, so that a request for a type does not build its schema again."""
 
-_known: dict[Any, OutputType[Any]] = {}
+known_types: dict[Any, OutputType[Any]] = {}
+"""The output types that are kept."""
+
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
-_MAX_NAME = 64
+_NAME_LENGTH = 64
 _COMBINED = ("anyOf", "oneOf", "allOf", "not", "if", "$ref")
 
 
@@ -50,7 +52,7 @@ class OutputType(Generic[T]):
         schema = _with_root(self._type.schema)
         self.is_wrapped = not _is_plain_object(schema)
         description = str(schema.get("description") or "")
-        name = _NOT_IN_NAMES.sub("_", getattr(kind, "__name__", "") or "output")[:_MAX_NAME].strip("_") or "output"
+        name = _NOT_IN_NAMES.sub("_", getattr(kind, "__name__", "") or "output")[:_NAME_LENGTH].strip("_") or "output"
         self.declaration = OutputDeclaration(name, _wrapped(schema) if self.is_wrapped else schema, description)
 
     def __repr__(self) -> str:
@@ -90,11 +92,11 @@ def output_type(kind: Any) -> OutputType[Any] | None:
         return kind
     if not isinstance(kind, Hashable):
         return OutputType(kind, _caller_names())
-    if kind not in _known:
-        if len(_known) >= MAX_KNOWN:
-            _known.clear()
-        _known[kind] = OutputType(kind, _caller_names())
-    return _known[kind]
+    if kind not in known_types:
+        if len(known_types) >= MAX_KNOWN:
+            known_types.clear()
+        known_types[kind] = OutputType(kind, _caller_names())
+    return known_types[kind]
 
 
 def _caller_names() -> dict[str, Any]:
