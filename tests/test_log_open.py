@@ -12,7 +12,7 @@ import pytest
 
 import penstock
 from penstock.errors import UsageError
-from penstock.log import postgres_schema, sqlite
+from penstock.log import postgres_schema, sqlite_schema
 from penstock.log.in_memory import MAX_BYTES, MemoryStore
 from penstock.log.postgres import PostgresStore
 from penstock.log.sqlite import SQLiteStore
@@ -79,15 +79,18 @@ def test_the_import_loads_no_database() -> None:
     assert done.stdout.strip() == "False"
 
 
-@pytest.mark.parametrize("version", range(1, sqlite.SCHEMA_VERSION))
+FIRST_FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated"
+
+
+@pytest.mark.parametrize("version", range(1, sqlite_schema.SCHEMA_VERSION))
 def test_tables_of_an_earlier_version_are_brought_up_to_this_one(version: int, tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     with sqlite3.connect(path) as old:
-        for script in sqlite._MIGRATIONS[:version]:
+        for script in sqlite_schema.MIGRATIONS[:version]:
             old.executescript(script)
-        old.execute("INSERT INTO runs VALUES ('r', 'support', '', '', 1, 'ready', 0, '', 0, 1, 5, 5)")
+        old.execute(f"INSERT INTO runs ({FIRST_FIELDS}) VALUES ('r', 'support', '', '', 1, 'ready', 0, '', 0, 1, 5, 5)")
         old.execute("INSERT INTO events VALUES ('r', 1, 5, 'start')")
-        old.execute(f"PRAGMA application_id = {sqlite.APPLICATION_ID}")
+        old.execute(f"PRAGMA application_id = {sqlite_schema.APPLICATION_ID}")
         old.execute(f"PRAGMA user_version = {version}")
     old.close()
     store = SQLiteStore(path)
@@ -101,12 +104,14 @@ def test_tables_of_an_earlier_version_are_brought_up_to_this_one(version: int, t
     store.close()
 
 
-def test_postgres_tables_of_an_earlier_version_are_brought_up_to_this_one(postgres_url: str) -> None:
+@pytest.mark.parametrize("version", range(1, postgres_schema.SCHEMA_VERSION))
+def test_postgres_tables_of_an_earlier_version_are_brought_up_to_this_one(version: int, postgres_url: str) -> None:
     schema = new_schema()
     with psycopg.connect(postgres_url, autocommit=True) as old:
         old.execute(f"CREATE SCHEMA {schema}".encode())
-        old.execute(postgres_schema._MIGRATIONS[0].format(schema=schema).encode())
-        old.execute(f"UPDATE {schema}.penstock_log SET version = 1".encode())
+        for script in postgres_schema.MIGRATIONS[:version]:
+            old.execute(script.format(schema=schema).encode())
+        old.execute(f"UPDATE {schema}.penstock_log SET version = {version}".encode())
         old.execute(f"INSERT INTO {schema}.runs VALUES ('r', 'a', '', '', 1, 'ready', 0, '', 0, 1, 5, 5, 0)".encode())
     store = PostgresStore(postgres_url, schema=schema)
     row = store.find("r")

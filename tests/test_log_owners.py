@@ -76,6 +76,17 @@ def test_a_lease_of_a_clock_that_was_set_back_ends(store: Store, clock: Clock) -
     assert store.claim("other") is None
 
 
+def test_a_worker_with_a_short_lease_respects_a_long_one(store: Store) -> None:
+    if isinstance(store, MemoryStore):
+        pytest.skip("a store in memory is opened once, with one lease")
+    store.create(RunRow(id="r", agent="desk"), b"start")
+    store.lease = 600.0
+    assert store.claim("one") is not None
+    store.lease = 1.0
+    assert list(store.claimable()) == []
+    assert store.claim("two") is None
+
+
 def test_a_clock_that_is_set_forward_starts_no_tool_twice(store: Store, clock: Clock) -> None:
     desk = Desk(store)
     claims: list[Claim | None] = []

@@ -22,7 +22,6 @@ from penstock.log.postgres_listener import Listener
 from penstock.log.postgres_schema import prepare
 from penstock.log.store import (
     LEASE,
-    MAX_LEASES,
     VERSION,
     Batch,
     Claim,
@@ -157,7 +156,7 @@ class PostgresStore:
 
     def _execute(self, statement: str, **values: Any) -> _Rows:
         now = self._clock() if self._clock else None
-        settings = {"now": now, "lease": self.lease, "longest_lease": MAX_LEASES * self.lease, "channel": self._channel}
+        settings = {"now": now, "lease": self.lease, "channel": self._channel}
         return self._connections.execute(statement.replace("{schema}", self._schema), {**settings, **values})
 
 

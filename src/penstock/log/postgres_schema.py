@@ -33,10 +33,14 @@ ALTER TABLE {schema}.inputs ADD COLUMN at float8 NOT NULL DEFAULT 0;
 DROP INDEX {schema}.runs_open;
 CREATE INDEX runs_open ON {schema}.runs (created) WHERE state IN ('ready', 'running') OR wake_at > 0;
 """
-_MIGRATIONS = (_SCHEMA_1, _SCHEMA_2)  # from each version of the tables to the next one
-SCHEMA_VERSION = len(_MIGRATIONS)
+_SCHEMA_3 = """
+ALTER TABLE {schema}.runs ADD COLUMN lease float8 NOT NULL DEFAULT 15;
+"""
+MIGRATIONS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3)  # from each version of the tables to the next one
+SCHEMA_VERSION = len(MIGRATIONS)
 
-_LOCK = 0x50454E53  # of PostgreSQL's advisory locks
+LOCK = 0x50454E53
+"""The advisory lock of PostgreSQL that a process holds while it changes the tables."""
 
 
 def prepare(connections: Connections, schema: str) -> None:
@@ -46,12 +50,12 @@ def prepare(connections: Connections, schema: str) -> None:
     connection = connections.connect()
     try:
         with connections.failing(), connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
             version = _version(connections, schema)  # another process may have just done it
             exists = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone()
             if exists is None:
                 connection.execute(f"CREATE SCHEMA {schema}".encode())
-            for script in _MIGRATIONS[version:]:
+            for script in MIGRATIONS[version:]:
                 connection.execute(script.format(schema=schema).encode())
             connection.execute(f"UPDATE {schema}.penstock_log SET version = {SCHEMA_VERSION}".encode())
     finally:

@@ -4,6 +4,8 @@ Each operation is one statement in autocommit mode, so a process that is frozen 
 the schema of the tables; `NOW` is the clock of the server, which all workers share, unless a test has its own.
 """
 
+from penstock.log.store import MAX_LEASES
+
 NOW = "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8)"
 
 _NOTIFY = """
@@ -41,7 +43,7 @@ SELECT id FROM changed
 _IS_CLAIMABLE = f"""
             (state IN ('ready', 'running') OR wake_at > 0)
             AND CASE state WHEN 'ready' THEN true
-                WHEN 'running' THEN lease_until NOT BETWEEN {NOW} AND {NOW} + %(longest_lease)s
+                WHEN 'running' THEN lease_until NOT BETWEEN {NOW} AND {NOW} + {MAX_LEASES} * lease
                 WHEN 'waiting' THEN wake_at > 0 AND wake_at <= {NOW} ELSE false END
             AND version <= %(version)s AND (%(agents)s::text[] IS NULL OR agent = ANY (%(agents)s))
 """
@@ -55,8 +57,8 @@ WITH picked AS (
     ),
     changed AS (
         UPDATE {{schema}}.runs AS run
-        SET state = 'running', epoch = epoch + 1, owner = %(owner)s, lease_until = at + %(lease)s, seq = seq + 1,
-            updated = at, wake_at = 0
+        SET state = 'running', epoch = epoch + 1, owner = %(owner)s, lease_until = at + %(lease)s,
+            lease = %(lease)s, seq = seq + 1, updated = at, wake_at = 0
         FROM picked WHERE run.id = picked.id RETURNING run.id, run.agent, run.epoch, run.seq, run.updated
     ),
     added AS (

@@ -19,6 +19,7 @@ from penstock.log import points
 from penstock.log.bodies import types_of
 from penstock.log.doorbell import Doorbell, wait_for_event
 from penstock.log.media import MEDIA_SIZE, put_back, take_out
+from penstock.log.sqlite_schema import prepare
 from penstock.log.store import (
     LEASE,
     MAX_LEASES,
@@ -34,40 +35,8 @@ from penstock.log.store import (
 )
 from penstock.run.events import Taken, encode
 
-APPLICATION_ID = 0x50454E53
-"""Marks the file as a log of penstock."""
-
 POLL = 0.05
 """How many seconds pass between two looks for events of other processes."""
-
-_SCHEMA_1 = """
-CREATE TABLE runs (
-    id TEXT PRIMARY KEY, agent TEXT NOT NULL, thread TEXT NOT NULL, tenant TEXT NOT NULL, version INTEGER NOT NULL,
-    state TEXT NOT NULL, epoch INTEGER NOT NULL, owner TEXT NOT NULL, lease_until REAL NOT NULL, seq INTEGER NOT NULL,
-    created REAL NOT NULL, updated REAL NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX runs_open ON runs (state, lease_until) WHERE state <> 'over';
-CREATE INDEX runs_by_thread ON runs (thread, created);
-CREATE TABLE events (
-    run_id TEXT NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL, PRIMARY KEY (run_id, seq)
-) WITHOUT ROWID;
-CREATE TABLE inputs (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, kind TEXT NOT NULL, key TEXT NOT NULL,
-    body BLOB NOT NULL, taken_seq INTEGER, UNIQUE (run_id, kind, key)
-);
-CREATE INDEX inputs_open ON inputs (run_id) WHERE taken_seq IS NULL;
-CREATE TABLE media (hash TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
-"""
-_SCHEMA_2 = """
-CREATE TABLE media_uses (run_id TEXT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (run_id, hash)) WITHOUT ROWID;
-CREATE INDEX media_uses_by_hash ON media_uses (hash);
-"""
-_SCHEMA_3 = """
-ALTER TABLE runs ADD COLUMN wake_at REAL NOT NULL DEFAULT 0;
-ALTER TABLE inputs ADD COLUMN at REAL NOT NULL DEFAULT 0;
-"""
-_MIGRATIONS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3)  # from each version of the tables to the next one
-SCHEMA_VERSION = len(_MIGRATIONS)
 
 _TEMPORARY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
               sqlite3.SQLITE_CANTOPEN}  # fmt: skip
@@ -97,7 +66,7 @@ class SQLiteStore:
             raise StoreError(f"the log {self.path} cannot be opened: its folder does not exist")
         try:
             with self._failing("opened"):
-                self._prepare(self._connection)
+                prepare(self._connection, self.path)
         except BaseException:
             self.close()
             raise
@@ -110,7 +79,8 @@ class SQLiteStore:
         with self._writing(durable=True) as connection:
             values = (row.id, row.agent, row.thread, row.tenant, row.version, row.state, now, now)
             added = connection.execute(
-                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, 0, '', 0, 1, ?, ?, 0) ON CONFLICT DO NOTHING", values
+                f"INSERT INTO runs ({_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, 0, '', 0, 1, ?, ?, 0) ON CONFLICT DO NOTHING",
+                values,
             )
             if added.rowcount:
                 connection.execute("INSERT INTO events VALUES (?, 1, ?, ?)", (row.id, now, start))
@@ -123,7 +93,7 @@ class SQLiteStore:
 
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
         deadline, now = time.monotonic() + self.lease, self._clock()
-        where, values = _claimable(now, self.lease, run_id, agents)
+        where, values = _claimable(now, run_id, agents)
         with self._writing(durable=True) as connection:
             picked = connection.execute(
                 f"SELECT id, agent, epoch, seq FROM runs WHERE {where} ORDER BY updated LIMIT 1",
@@ -135,8 +105,8 @@ class SQLiteStore:
             claim = Claim(id, agent, epoch + 1, seq + 1, deadline)
             connection.execute(
                 "UPDATE runs SET state = 'running', epoch = ?, owner = ?, lease_until = ?, seq = ?, updated = ?, "
-                "wake_at = 0 WHERE id = ?",
-                (claim.epoch, owner, now + self.lease, claim.seq, now, id),
+                "wake_at = 0, lease = ? WHERE id = ?",
+                (claim.epoch, owner, now + self.lease, claim.seq, now, self.lease, id),
             )
             body = encode(Taken(claim.epoch, owner))
             connection.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (id, claim.seq, now, body))
@@ -144,7 +114,7 @@ class SQLiteStore:
         return claim
 
     def claimable(self, *, agents: Sequence[str] | None = None, limit: int = 100) -> Sequence[str]:
-        where, values = _claimable(self._clock(), self.lease, None, agents)
+        where, values = _claimable(self._clock(), None, agents)
         with self._failing("read"):
             rows = self._connection.execute(
                 f"SELECT id FROM runs WHERE {where} ORDER BY updated LIMIT ?", [*values, limit]
@@ -332,43 +302,14 @@ class SQLiteStore:
                         connection.execute("ROLLBACK")
                     raise
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Create the tables, or bring those of an earlier version up to this one."""
-        if self._version(connection) == SCHEMA_VERSION:
-            return
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            for script in _MIGRATIONS[self._version(connection) :]:  # none if another process has just done it
-                for statement in script.split(";"):
-                    connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            connection.execute("COMMIT")
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
 
-    def _version(self, connection: sqlite3.Connection) -> int:
-        """The version of the tables, 0 if there are none; a `StoreError` if this version cannot use the file."""
-        [application], [version] = (
-            connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
-        )
-        if application == APPLICATION_ID:
-            if version > SCHEMA_VERSION:
-                raise StoreError(f"the log {self.path} was written by a later version of penstock: upgrade this one")
-            return int(version)
-        if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
-            raise StoreError(f"{self.path} is a database of another program, not a log: choose another file")
-        return 0
-
-
-def _claimable(now: float, lease: float, run_id: str | None, agents: Sequence[str] | None) -> tuple[str, list[Any]]:
+def _claimable(now: float, run_id: str | None, agents: Sequence[str] | None) -> tuple[str, list[Any]]:
     """The condition for a run that a worker may claim now, and its values."""
     where = (
-        "(state = 'ready' OR (state = 'running' AND lease_until NOT BETWEEN ? AND ?) "
+        "(state = 'ready' OR (state = 'running' AND lease_until NOT BETWEEN ? AND ? + ? * lease) "
         "OR (state = 'waiting' AND wake_at > 0 AND wake_at <= ?)) AND version <= ?"
     )
-    values: list[Any] = [now, now + MAX_LEASES * lease, now, VERSION]
+    values: list[Any] = [now, now, MAX_LEASES, now, VERSION]
     if run_id is not None:
         where, values = f"{where} AND id = ?", [*values, run_id]
     if agents is not None:

@@ -25,7 +25,8 @@ VERSION = 1
 """The version of the events in a log. A worker does not claim a run of a later version."""
 
 MAX_LEASES = 10
-"""A lease that ends later than this many leases from now was given by a clock that was set back since: it has ended."""
+"""A lease that ends later than this many of its lengths from now was given by a clock that was set back since: it has
+ended. The length is that of the owner, in the row of the run: others may have opened the store with another lease."""
 
 LEASE = 15.0
 """How many seconds a worker owns a run after it last wrote to its log, unless the store is opened with another."""

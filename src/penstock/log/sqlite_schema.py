@@ -1,0 +1,73 @@
+"""The tables of a log in a SQLite file: created, and brought up to this version, by whoever opens it first."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from penstock.log.store import StoreError
+
+APPLICATION_ID = 0x50454E53
+"""Marks the file as a log of penstock."""
+
+_SCHEMA_1 = """
+CREATE TABLE runs (
+    id TEXT PRIMARY KEY, agent TEXT NOT NULL, thread TEXT NOT NULL, tenant TEXT NOT NULL, version INTEGER NOT NULL,
+    state TEXT NOT NULL, epoch INTEGER NOT NULL, owner TEXT NOT NULL, lease_until REAL NOT NULL, seq INTEGER NOT NULL,
+    created REAL NOT NULL, updated REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX runs_open ON runs (state, lease_until) WHERE state <> 'over';
+CREATE INDEX runs_by_thread ON runs (thread, created);
+CREATE TABLE events (
+    run_id TEXT NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL, PRIMARY KEY (run_id, seq)
+) WITHOUT ROWID;
+CREATE TABLE inputs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, kind TEXT NOT NULL, key TEXT NOT NULL,
+    body BLOB NOT NULL, taken_seq INTEGER, UNIQUE (run_id, kind, key)
+);
+CREATE INDEX inputs_open ON inputs (run_id) WHERE taken_seq IS NULL;
+CREATE TABLE media (hash TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
+"""
+_SCHEMA_2 = """
+CREATE TABLE media_uses (run_id TEXT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (run_id, hash)) WITHOUT ROWID;
+CREATE INDEX media_uses_by_hash ON media_uses (hash);
+"""
+_SCHEMA_3 = """
+ALTER TABLE runs ADD COLUMN wake_at REAL NOT NULL DEFAULT 0;
+ALTER TABLE inputs ADD COLUMN at REAL NOT NULL DEFAULT 0;
+"""
+_SCHEMA_4 = """
+ALTER TABLE runs ADD COLUMN lease REAL NOT NULL DEFAULT 15;
+"""
+MIGRATIONS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4)  # from each version of the tables to the next one
+SCHEMA_VERSION = len(MIGRATIONS)
+
+
+def prepare(connection: sqlite3.Connection, path: str) -> None:
+    """Create the tables, or bring those of an earlier version up to this one."""
+    if _version(connection, path) == SCHEMA_VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for script in MIGRATIONS[_version(connection, path) :]:  # none if another process has just done it
+            for statement in script.split(";"):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _version(connection: sqlite3.Connection, path: str) -> int:
+    """The version of the tables, 0 if there are none; a `StoreError` if this version cannot use the file."""
+    [application], [version] = (
+        connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+    )
+    if application == APPLICATION_ID:
+        if version > SCHEMA_VERSION:
+            raise StoreError(f"the log {path} was written by a later version of penstock: upgrade this one")
+        return int(version)
+    if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
+        raise StoreError(f"{path} is a database of another program, not a log: choose another file")
+    return 0
