@@ -123,6 +123,17 @@ def test_postgres_tables_of_an_earlier_version_are_brought_up_to_this_one(versio
     drop(postgres_url, schema)
 
 
+def test_a_process_that_is_frozen_while_it_creates_the_tables_does_not_block_others_for_ever(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_schema, "MAX_WAIT", 0.1)
+    with psycopg.connect(postgres_url) as frozen:
+        frozen.execute("SELECT pg_advisory_xact_lock(%s)", (postgres_schema.LOCK,))
+        with pytest.raises(StoreError, match="lock timeout") as caught:
+            PostgresStore(postgres_url, schema=new_schema())
+    assert caught.value.is_temporary
+
+
 def test_tables_of_another_program_or_of_a_later_version_are_refused(postgres_url: str) -> None:
     schema = new_schema()
     PostgresStore(postgres_url, schema=schema).close()

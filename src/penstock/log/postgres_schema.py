@@ -42,6 +42,9 @@ SCHEMA_VERSION = len(MIGRATIONS)
 LOCK = 0x50454E53
 """The advisory lock of PostgreSQL that a process holds while it changes the tables."""
 
+MAX_WAIT = 30.0
+"""How many seconds a process waits for another one that changes the tables, or uses them."""
+
 
 def prepare(connections: Connections, schema: str) -> None:
     """Create the tables, or bring those of an earlier version up to this one."""
@@ -50,6 +53,7 @@ def prepare(connections: Connections, schema: str) -> None:
     connection = connections.connect()
     try:
         with connections.failing(), connection.transaction():
+            connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{MAX_WAIT * 1000:.0f}ms",))
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
             version = _version(connections, schema)  # another process may have just done it
             exists = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone()
