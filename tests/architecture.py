@@ -37,7 +37,7 @@ ALLOWED = {
     "providers": "errors redaction",
     "history": "errors events messages turn jsontext framing calls wires providers",
     "run": "errors events results messages turn jsontext calls tools output",
-    "log": "errors events messages jsontext tools output run",
+    "log": "errors events messages redaction jsontext tools output run",
     "transport": "errors events redaction jsontext",
     "model": f"{VOCABULARY} wires dialects tools output decoder providers history transport",
     "agent": "errors events results messages turn jsontext wires dialects tools output history run log transport model",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import subprocess
 import sys
@@ -77,6 +78,23 @@ def test_the_import_loads_no_database() -> None:
     code = "import sys, penstock; penstock.log.memory; print('sqlite3' in sys.modules or 'psycopg' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://bob:hi%dden@db.example/runs",
+        "postgresql://bob:dden%zz@db.example/runs",
+        "postgresql://bob:hidden@[::1/runs",
+        "postgresql://bob:hi@dden@db.example/runs",
+        "postgresql://bob:hi/dden@db.example/runs",
+        "postgresql://db.example/runs?password=hidden&nonsense=1",
+    ],
+)
+def test_the_error_of_a_malformed_url_does_not_show_the_password(url: str) -> None:
+    with pytest.raises(UsageError, match="is not the URL of a PostgreSQL database") as caught:
+        penstock.log.open(url)
+    assert not re.search("hi|dden", str(caught.value))
 
 
 FIRST_FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import UsageError
 from penstock.log.store import StoreError
+from penstock.redaction import without_secrets
 
 if TYPE_CHECKING:
     import psycopg
@@ -50,16 +51,29 @@ class Connections:
 
     def __init__(self, url: str) -> None:
         self._psycopg = import_psycopg()
-        try:
-            settings: dict[str, Any] = self._psycopg.conninfo.conninfo_to_dict(url)
-        except self._psycopg.Error as error:
-            raise UsageError(f"this is not the URL of a PostgreSQL database: {str(error).strip()}") from None
+        settings = self._parse(url)
         self.name = "postgresql://{}/{}".format(settings.get("host", ""), settings.get("dbname", ""))
         self._settings = {**_SETTINGS, **settings}
         self._idle: list[psycopg.Connection[Any]] = []
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._is_closed = False
+
+    def _parse(self, url: str) -> dict[str, Any]:
+        """The settings that a URL has. The errors of libpq are not shown: they quote the URL, with the password."""
+        is_valid, settings = True, dict[str, Any]()
+        try:
+            settings = self._psycopg.conninfo.conninfo_to_dict(url)
+        except (self._psycopg.Error, UnicodeError):
+            is_valid = False
+        host, database = str(settings.get("host", "")), str(settings.get("dbname", ""))
+        is_cut = "@" in host[1:] or ("@" in database and "user" not in settings)  # "@/tmp" is a socket of Linux
+        if not is_valid or is_cut:
+            raise UsageError(
+                f"{without_secrets(url)} is not the URL of a PostgreSQL database, such as "
+                "postgresql://user:password@host:5432/name; in the password, write @ as %40, / as %2F and % as %25"
+            )
+        return settings
 
     def execute(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """The rows of one statement. A connection that broke while it was unused is replaced."""
