@@ -21,7 +21,7 @@ TOOLS: list[dict[str, Any]] = [
     },
     *(
         {"name": name, "inputSchema": OBJECT}
-        for name in ("flood", "huge", "nameless", "garbage", "odd", "old", "rename", "where", "die")
+        for name in ("flood", "huge", "nameless", "garbage", "odd", "old", "rename", "where", "env", "die")
     ),
 ]
 
@@ -69,6 +69,8 @@ def call(id: Any, name: str, params: dict[str, Any]) -> None:
             result(id, content=text("renamed"))
         case "where":
             result(id, content=text(str(os.getpid())))
+        case "env":
+            result(id, content=text(str(sorted(os.environ))))
         case "die":
             os._exit(3)
         case "old" | "new" | "fine" | "a b" | "strict":

@@ -121,6 +121,12 @@ def where() -> str:
 
 
 @server.tool()
+def whoami(context: Context) -> str:
+    """What the client says about itself."""
+    return (context.headers or {}).get("authorization", "nobody")
+
+
+@server.tool()
 def big(megabytes: int) -> str:
     """A large result."""
     return "x" * (megabytes * 1_000_000)

@@ -104,11 +104,11 @@ def listening(is_json: bool) -> Iterator[str]:
     import uvicorn
     from mcp.server.mcpserver import MCPServer
 
-    from tests.mcp_server import big, where
+    from tests.mcp_server import big, where, whoami
 
     server = MCPServer("large")
-    server.add_tool(big)
-    server.add_tool(where)
+    for function in (big, where, whoami):
+        server.add_tool(function)
     port = free_port()
     config = uvicorn.Config(server.streamable_http_app(json_response=is_json), port=port, log_level="error")
     running = uvicorn.Server(config)
@@ -394,7 +394,7 @@ def test_a_server_that_does_not_answer_is_given_up() -> None:
 def test_tools_that_cannot_be_used_are_left_out_and_reported(liar: MCPTools, caplog: pytest.LogCaptureFixture) -> None:
     names = [one.name for one in liar]
     assert names == ["fine", "strict", "a_b", "liar", "flood", "huge", "nameless", "garbage", "odd", "old", "rename",
-                     "where", "die"]  # fmt: skip
+                     "where", "env", "die"]  # fmt: skip
     assert "inputSchema" in liar.skipped["not an object"]
     assert "'not an object'" in str([record.getMessage() for record in caplog.get_records("setup")])
     assert liar.skipped["a_b"] == "another tool of the server is called 'a_b' already"
@@ -461,7 +461,7 @@ def test_a_list_without_an_end_ends_and_has_a_cap(monkeypatch: pytest.MonkeyPatc
         assert [one.name for one in source] == ["fine", "strict"]
         assert "more than 2 tools" in source.skipped["flood"]
         connection: Any = source._state.connection
-        assert len(asyncio.run(elsewhere(connection.list_tools()))) == 3 * 14  # without the invalid one
+        assert len(asyncio.run(elsewhere(connection.list_tools()))) == 3 * 15  # without the invalid one
 
 
 @sync_and_async
@@ -505,6 +505,23 @@ def test_the_end_of_a_long_standard_error_is_kept() -> None:
         pass
     assert str(caught.value).endswith(" the end")
     assert MAX_STDERR < len(str(caught.value)) < MAX_STDERR + 2 * MAX_NAME + 100
+
+
+def test_headers_reach_an_http_server() -> None:
+    headers = {"Authorization": "Bearer t"}
+    with listening(is_json=False) as url, tools(url, connect_timeout=LONG, headers=headers) as source:
+        _, running = run_calls(source, "sync", [call("whoami", {})])
+        assert texts_of(running.messages) == ["Bearer t"]
+
+
+def test_a_command_gets_no_environment_variables_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    with tools(LIAR, connect_timeout=LONG, env={"TOKEN": "t"}) as source:
+        _, running = run_calls(source, "sync", [call("env", {})])
+        [names] = texts_of(running.messages)
+        assert "'PATH'" in names
+        assert "'TOKEN'" in names
+        assert "OPENAI_API_KEY" not in names
 
 
 def test_a_password_in_a_url_is_not_in_the_name() -> None:
