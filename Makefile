@@ -138,7 +138,7 @@ $(BIN)/pip:
 	@for python in $(PYTHON); do \
 	    if $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	        printf '==> creating %s with %s (%s)\n' $(VENV) $$python "$$($$python --version)"; \
-	        exec $$python -m venv --clear $(VENV); \
+	        exec $$python -m venv --clear --upgrade-deps $(VENV); \
 	    fi; \
 	done; \
 	{ \

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from penstock.agent.agent import Agent
 from penstock.asgi.access import Access, Authenticate
@@ -207,8 +207,9 @@ def _rejection(request: HTTPRequest, error: Exception) -> RejectedRequest:
 
 def _by_name(agents: Agent[Any] | Iterable[Agent[Any]] | Mapping[str, Agent[Any]]) -> dict[str, Agent[Any]]:
     """The agents by their names."""
+    named: dict[str, Agent[Any]]
     if isinstance(agents, Mapping):
-        named = dict(agents)
+        named = {**cast("Mapping[str, Agent[Any]]", agents)}
     else:
         each = [agents] if isinstance(agents, Agent) else [*agents]
         if any(not agent.name for agent in each):
@@ -216,7 +217,8 @@ def _by_name(agents: Agent[Any] | Iterable[Agent[Any]] | Mapping[str, Agent[Any]
         named = {agent.name: agent for agent in each}
         if len(named) < len(each):
             raise UsageError("two agents that are served have the same name")
-    if not named or not all(isinstance(agent, Agent) for agent in named.values()):
+    values: list[Any] = [*named.values()]
+    if not values or not all(isinstance(agent, Agent) for agent in values):
         raise UsageError("pass an agent, a list of agents, or a dict of agents by name")
     return named
 
