@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from penstock import check
 from penstock.declarations import ToolDeclaration, read_declarations
 from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
@@ -52,6 +54,26 @@ def test_an_unfinished_hosted_call_is_left_out_after_the_next_user_message() -> 
     bedrocks = Opaque(0, "bedrock", "toolUse", {"toolUse": {"toolUseId": "s", "name": "nova_grounding", "input": {}}})
     [only] = body("bedrock", user("Hi"), Message("assistant", (bedrocks,)), user("?"))["messages"]
     assert only["content"] == [{"text": "Hi"}, {"text": "?"}]
+
+
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_9", "content": []}
+GROUNDED = {"toolResult": {"toolUseId": "s", "content": [], "status": "success"}}
+
+
+@pytest.mark.parametrize(
+    ("wire", "kind", "block"),
+    [
+        ("anthropic", "web_search_tool_result", FOUND),
+        ("bedrock", "toolResult", GROUNDED),
+    ],
+)
+def test_a_hosted_result_of_a_response_without_its_call_is_left_out(wire: str, kind: str, block: Any) -> None:
+    """The call was lost with a part of the stream, and the provider refuses the result alone."""
+    history = user("Hi"), Message("assistant", (Opaque(0, wire, kind, block), Text(1, "So."))), user("?")
+    assert check([*history]) == []
+    written = body(wire, *history)
+    assert "So." in json.dumps(written)
+    assert kind not in json.dumps(written)
 
 
 def test_a_hosted_call_that_paused_or_waits_for_results_continues() -> None:

@@ -642,6 +642,18 @@ def test_reasoning_without_content_is_sent_only_if_stored() -> None:
     assert stored["store"] is True
 
 
+def test_an_output_without_its_call_is_left_out_unless_the_provider_keeps_the_history() -> None:
+    item = {
+        "type": "computer_call_output",
+        "call_id": "c1",
+        "output": {"type": "computer_screenshot", "image_url": "x"},
+    }
+    message = Message("assistant", (Opaque(0, "openai-responses", "computer_call_output", item),))
+    assert penstock.check([user("Hi."), message]) == []
+    assert items(user("Hi."), message)[1:] == []
+    assert items(user("Hi."), message, extra={"previous_response_id": "r"})[1:] == [item]
+
+
 def test_a_long_id_is_rewritten_for_responses() -> None:
     long = ToolCall("call_" + "x" * 80, "weather", {})
     call, output = items(assistant(long), tool_results(result(long, "sunny")))

@@ -11,7 +11,7 @@ import pytest
 from penstock import check
 from penstock.agent.agent import Agent
 from penstock.errors import UsageError
-from penstock.events import Retry, Text, ToolCall, ToolCallStart
+from penstock.events import Retry, Text, ToolCall, ToolCallClosed, ToolCallStart
 from penstock.messages import user
 from penstock.model.model import Model
 from penstock.results import Outcome
@@ -142,6 +142,16 @@ def test_a_tool_that_ran_before_its_call_was_read_counts_as_a_call_of_the_stored
     assert loaded.has_chunks is False
     loaded.begin()
     assert [type(command) for command in loaded.chunks([ToolCallStart(0, "c1", "look"), LOOK])] == [Emit]
+
+
+def test_a_call_whose_name_was_read_in_part_can_be_stored() -> None:
+    run = Run([user("Go.")], READ_ONLY)
+    run.begin()
+    closed = ToolCallClosed(0, "c1", "look", {"city": "Rome"})
+    run.chunks([ToolCallStart(0, "c1", "lo"), closed, LOOK])  # a name that came in pieces
+    run.fold(1)
+    loaded, _ = load(run.dump(), READ_ONLY)
+    assert loaded.history[-1].results[0].is_error
 
 
 def test_blocks_of_another_choice_are_not_used_again_after_a_run_was_stored() -> None:

@@ -110,7 +110,7 @@ class _RepairSteps(HistorySteps):
 
     # Parts.
 
-    def hosted_orphan(self, at: int, result: Opaque) -> Part:
+    def hosted_orphan(self, at: int, message: Message, result: Opaque) -> Part:
         if self._history.is_continued:
             return result
         self.note(at, f"wrote the {result.kind}, which has no call, as text")

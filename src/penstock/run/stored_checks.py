@@ -82,10 +82,13 @@ def _problems_of_execution(execution: Execution, call: Call | None, run: RunSnap
     if call is None:
         if run.phase == "tools":
             yield "has no call"
+    elif isinstance(call, ToolCallInvalid) and call.why == "cut":  # the rest of it may have come, but was not read
+        if not execution.name.startswith(call.name):
+            yield f"is of {execution.name!r}, and its call of {call.name!r}"
     elif execution.name != call.name:
         yield f"is of {execution.name!r}, and its call of {call.name!r}"
-    elif not (isinstance(call, ToolCallInvalid) and call.why == "cut"):
-        yield from _differences(execution, call)  # the end of a call that was cut may have come, but was not read
+    else:
+        yield from _differences(execution, call)
 
 
 def _differences(execution: Execution, call: Call) -> Iterator[str]:

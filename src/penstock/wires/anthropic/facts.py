@@ -46,6 +46,7 @@ FACTS = WireFacts(
         ),
     ),
     caller=("caller", "tool_id"),
+    continued_by=("thread",),
     takes_blank=False,
     takes_message_fields=False,
     losses=(

@@ -67,7 +67,7 @@ class ResponsesReader(MessageReader):
         return True  # no other wire has its history in this field
 
     def is_continued(self, body: Json) -> bool:
-        return bool(body.get("previous_response_id") or body.get("conversation"))
+        return any(body.get(field) for field in FACTS.continued_by)
 
     def is_own(self, message: Json) -> bool:
         """Whether this is an item: it has a type. Many other things have one; `is_typical` looks at the type."""

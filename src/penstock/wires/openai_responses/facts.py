@@ -39,6 +39,7 @@ FACTS = WireFacts(
         HostedTool(calls=(call,), results=f"{call}_output", call_id="call_id", result_id="call_id")
         for call in _CALLS_WITH_OUTPUT_ITEMS
     ),
+    continued_by=("previous_response_id", "conversation"),
     item_id="id",
     results_may_come_late=True,
     export_extra={"store": True},  # items that the provider stores are written by their id

@@ -104,6 +104,8 @@ class WireFacts(Struct, frozen=True, kw_only=True):
     hosted_tools: tuple[HostedTool, ...] = ()
     caller: tuple[str, str] | None = None
     """The state on a call that a hosted tool made: its kind, and the field with the id of the hosted call."""
+    continued_by: tuple[str, ...] = ()
+    """The fields of a request that continues a history which the provider keeps: results may have their calls there."""
     item_id: str = ""
     """The field with the id of an item, which may occur once in a history."""
 

@@ -54,8 +54,8 @@ class HistorySteps:
     def note(self, at: int, change: str) -> None:
         """Called with each change and the number of its message."""
 
-    def hosted_orphan(self, at: int, result: Opaque) -> Part:
-        """The part that replaces a hosted result without a call."""
+    def hosted_orphan(self, at: int, message: Message, result: Opaque) -> Part | None:
+        """The part that replaces a hosted result without a call; None leaves it out."""
         return result
 
     def fit_call(self, pair: CallResults) -> tuple[str, str]:
@@ -81,7 +81,7 @@ class HistorySteps:
     # Steps. Up to `place_results`, messages keep their numbers.
 
     def finish_hosted_calls(self, messages: Sequence[Message]) -> list[Message]:
-        """Leave out hosted calls that will never have a result."""
+        """Leave out hosted calls that will never have a result, and replace hosted results that have no call."""
         hosted = HostedCalls(messages, self._facts)
         if not (hosted.unfinished or hosted.orphans):
             return list(messages)
@@ -93,7 +93,9 @@ class HistorySteps:
             if call := hosted.unfinished.get(place):
                 self.note(at, f"left out the {call.kind}, which has no result")
             elif result := hosted.orphans.get(place):
-                yield self.hosted_orphan(at, result)
+                orphan = self.hosted_orphan(at, message, result)
+                if orphan is not None:
+                    yield orphan
             elif place not in hosted.callers:
                 yield part
 

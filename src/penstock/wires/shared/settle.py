@@ -47,7 +47,12 @@ class _RequestSteps(HistorySteps):
         super().__init__({facts.wire: facts})
         self._wire = facts
         self._ids = Ids(id_rules(facts, quirks))
+        self._is_continued = any(request.extra.get(field) for field in facts.continued_by)
         self._declared = {tool.name for tool in request.tools}
+
+    def hosted_orphan(self, at: int, message: Message, result: Opaque) -> Part | None:
+        """None if its call was lost with a part of the response, and is not in a history that the provider keeps."""
+        return result if self._is_continued or message.role != "assistant" else None
 
     def fit_call(self, pair: CallResults) -> tuple[str, str]:
         return self._ids.take(pair.call.id), self._name(pair.call.name)
