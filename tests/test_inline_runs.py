@@ -19,6 +19,7 @@ from penstock.agent.agent import Agent, RunResult
 from penstock.agent.agent_run import AgentRun, AsyncAgentRun
 from penstock.errors import UsageError
 from penstock.log.sqlite import SQLiteStore
+from penstock.log.start import MAX_TEXT
 from penstock.log.store import LostRunError, RunExistsError, Store
 from penstock.log.take_up import read_log
 from penstock.model.model import Model
@@ -162,10 +163,23 @@ def test_a_log_needs_a_name_and_its_options_a_log(store: Store, readers: Readers
         readers.run(agent_of(), "Go.", log="runs.db")
     with pytest.raises(UsageError, match="meta must be JSON"):
         readers.run(agent_of(), "Go.", log=store, meta=object())
+    with pytest.raises(UsageError, match="meta must be JSON"):
+        readers.run(agent_of(), "Go.", log=store, meta="\ud800")
     with pytest.raises(UsageError, match="tools"):
         readers.run(agent_of(), "Go.", log=store, tools=[look])
     with pytest.raises(UsageError, match="only a run with a log"):
         readers.read(agent_of("Hi."), "Go.", on=lambda run, event: run.detach())
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\0b", "\ud800", "x" * (MAX_TEXT + 1), 7])
+def test_what_not_every_store_can_keep_is_refused(store: Store, text: Any) -> None:
+    runs = Runs(store, {"a": agent_of()})
+    for option in ("run_id", "thread", "tenant"):
+        with pytest.raises(UsageError, match=f"{option} must be one line of text, at most {MAX_TEXT} characters long"):
+            agent_of().run("Go.", log=store, **{option: text})
+        with pytest.raises(UsageError, match=f"{option} must be one line of text"):
+            runs.start("a", "Go.", **{option: text})
+    assert runs.start("a", "Go.", run_id="x" * MAX_TEXT, thread="chat 5") == "x" * MAX_TEXT
 
 
 def test_a_run_that_was_left_is_cancelled_in_its_log(store: Store, readers: Readers) -> None:

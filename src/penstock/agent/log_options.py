@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
-
-import msgspec
 
 from penstock.errors import UsageError
 from penstock.messages import Message
@@ -42,17 +39,13 @@ def logged_start(name: str, messages: Sequence[Message], options: LogOptions) ->
                 raise UsageError(f"{option} is for a run with a log: pass log= as well")
         return None
     from penstock.log.follower import LoggedStart
-    from penstock.log.store import RunRow
-    from penstock.run.events import RunStart
+    from penstock.log.start import new_start
 
     if not hasattr(store, "claim"):
         raise UsageError(f"log must be a store, as in penstock.log.open('runs.db'), not {store!r}")
     if not name:
         raise UsageError("a run with a log needs the name of its agent: add one, as in Agent(..., name='support')")
-    run_id, meta = options.get("run_id") or uuid.uuid4().hex, options.get("meta")
-    try:
-        msgspec.json.encode(meta)
-    except TypeError as error:
-        raise UsageError(f"meta must be JSON: {error}") from None
-    row = RunRow(id=run_id, agent=name, thread=options.get("thread", ""), tenant=options.get("tenant", ""))
-    return LoggedStart(store, row, RunStart(tuple(messages), name, meta))
+    row, start = new_start(
+        name, messages, options.get("run_id"), options.get("thread", ""), options.get("tenant", ""), options.get("meta")
+    )
+    return LoggedStart(store, row, start)

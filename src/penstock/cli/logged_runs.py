@@ -13,6 +13,7 @@ import shlex
 import time
 
 import click
+from msgspec.structs import replace
 
 from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AgentRun
@@ -30,7 +31,8 @@ from penstock.log.bodies import body_of
 from penstock.log.ending import cancel_claimed, release_claimed
 from penstock.log.follower import LoggedStart, new_owner, stored_start
 from penstock.log.inputs import cancel_input
-from penstock.log.store import RunRow, Store
+from penstock.log.start import new_start
+from penstock.log.store import Store
 from penstock.messages import Message
 from penstock.redaction import without_secrets
 from penstock.run.events import RunStart
@@ -55,10 +57,9 @@ class LoggedRuns:
     def start(self, agent: Agent, text: str, messages: list[Message]) -> LoggedStart:
         """The run that starts with this text, or the one that has and is not over."""
         expect_model(agent.config.model)
-        first = RunStart(tuple(agent.first_messages(text, messages)), agent.name)
+        row, first = new_start(agent.name, agent.first_messages(text, messages), self._run_id)
         id = self._run_id or next_id(self._store, first)
-        row = self._store.find(id) or RunRow(id=id, agent=agent.name)
-        return LoggedStart(self._store, row, first, outlives_reader=True)
+        return LoggedStart(self._store, self._store.find(id) or replace(row, id=id), first, outlives_reader=True)
 
     def resume(self, agent: Agent, id: str) -> LoggedStart:
         """The run with this id."""

@@ -6,7 +6,6 @@ import asyncio
 import builtins
 import logging
 import math
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
@@ -23,9 +22,10 @@ from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
 from penstock.log.patience import apatiently
+from penstock.log.start import new_start
 from penstock.log.store import Claim, LostRunError, RunPhase, RunRow, Store, StoreError, check_version, unknown_run
 from penstock.log.take_up import take_up
-from penstock.run.events import LogEvent, RunStart
+from penstock.run.events import LogEvent
 
 logger = logging.getLogger("penstock.runs")
 
@@ -63,10 +63,10 @@ class Runs:
         tenant: str = "", meta: Any = None,
     ) -> str:  # fmt: skip
         """Start a run; returns its id. The same id with the same start is the run that exists."""
-        start = RunStart(tuple(self._agent(agent).first_messages(prompt, messages)), agent, meta)
-        id = run_id or uuid.uuid4().hex
-        self._store.create(RunRow(id=id, agent=agent, thread=thread, tenant=tenant), body_of(start))
-        return id
+        first = self._agent(agent).first_messages(prompt, messages)
+        row, start = new_start(agent, first, run_id, thread, tenant, meta)
+        self._store.create(row, body_of(start))
+        return row.id
 
     def follow(self, run_id: str, after: int = 0) -> Iterator[tuple[int, LogEvent]]:
         """The events of a run after a number, with their numbers, as they come; ends with `Done`."""

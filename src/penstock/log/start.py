@@ -1,0 +1,40 @@
+"""The start of a run in a log, validated before any store has it."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from penstock.errors import UsageError
+from penstock.log.store import RunRow
+from penstock.messages import Message
+from penstock.run.events import RunStart
+
+MAX_TEXT = 500
+"""How many characters the id, the thread and the tenant of a run have at most: PostgreSQL indexes no long text."""
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # and halves of characters
+
+
+def new_start(
+    agent: str, messages: Iterable[Message], run_id: str | None = None, thread: str = "", tenant: str = "",
+    meta: Any = None,
+) -> tuple[RunRow, RunStart]:  # fmt: skip
+    """The row and the first event of a run; without an id, it gets a new one.
+
+    A `UsageError` for what some store cannot keep: it must be the same in all of them.
+    """
+    texts: dict[str, Any] = {"run_id": run_id or "", "thread": thread, "tenant": tenant}
+    for name, text in texts.items():
+        if not isinstance(text, str) or len(text) > MAX_TEXT or _CONTROLS.search(text):
+            raise UsageError(f"{name} must be one line of text, at most {MAX_TEXT} characters long, not {text!r:.60}")
+    try:
+        msgspec.json.encode(meta)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"meta must be JSON: {error}") from None
+    row = RunRow(id=run_id or uuid.uuid4().hex, agent=agent, thread=thread, tenant=tenant)
+    return row, RunStart(tuple(messages), agent, meta)
