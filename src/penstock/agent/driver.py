@@ -7,7 +7,6 @@ A driver carries out the commands of the machine. Its threads and tasks refer to
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -26,15 +25,15 @@ from penstock.agent.observer import RunObserver
 from penstock.agent.questions import Questions, unanswered
 from penstock.agent.reader_view import reader_view
 from penstock.agent.records import RunRecords
+from penstock.agent.run_errors import as_exception, error_event, is_interrupt, lease_error, provider_error
 from penstock.agent.step_tools import StepTools
 from penstock.agent.sync_tools import SyncTools
 from penstock.agent.timers import Timers
-from penstock.errors import AlreadyReadError, ArgumentsError, ProviderError, UsageError
-from penstock.events import Error
+from penstock.errors import AlreadyReadError, ArgumentsError, UsageError
 from penstock.log import points
 from penstock.log.flusher import RunCallbacks, RunWriter, flusher_of
 from penstock.log.outbox import LoggedOutbox
-from penstock.log.store import Input, LostRunError, OwnedRun, ProvidedResult
+from penstock.log.store import Input, OwnedRun, ProvidedResult
 from penstock.results import Outcome, as_outcome
 from penstock.run.commands import AnswerTool, AskModel, CheckApproval, Command, StartTool
 from penstock.run.events import Decision, Done, Said, StepEnd, StreamEvent, ToolEnd, is_chunk
@@ -225,7 +224,7 @@ class Driver(Generic[T]):
             raise self._lost
         if self._log is not None and not self._is_left and not self._log.is_owner:
             self._is_left = True
-            raise _lease_error(self._log)
+            raise lease_error(self._log)
 
     @property
     def _is_given_back(self) -> bool:
@@ -293,8 +292,8 @@ class Driver(Generic[T]):
         """The commands after the request to the model, or anything else, failed; none if the run is over."""
         if self.run.is_over:
             return []
-        self.error = _as_exception(error)
-        return self.run.failed(_error_event(error))
+        self.error = as_exception(error)
+        return self.run.failed(error_event(error))
 
     def _remember(self, done: Done) -> None:
         self.done = done
@@ -354,7 +353,7 @@ class Driver(Generic[T]):
         """
         if self._log is None or self._log.is_owner:
             return True
-        self._on_lost(self._lost or _lease_error(self._log))
+        self._on_lost(self._lost or lease_error(self._log))
         return False
 
     def _context(self, start: StartTool, report: Callable[[Any], None]) -> Context[Any]:
@@ -404,46 +403,12 @@ class Driver(Generic[T]):
         self._questions.answer(command.key, command.outcome)
 
 
-def _lease_error(log: RunWriter) -> LostRunError:
-    """The error of a run whose lease has ended. Its log is closed, so that the lease is not renewed again."""
-    log.close()
-    run_id = log.claim.run_id
-    return LostRunError(f"another worker may have taken over the run {run_id}: the lease of this one has ended")
-
-
 def is_due_after_cancel(event: StreamEvent) -> bool:
     """Whether a reader who has cancelled the run still gets this event."""
     return isinstance(event, ToolEnd | StepEnd | Done)
-
-
-def is_interrupt(error: BaseException) -> bool:
-    """Whether this is the Ctrl-C of the program, which is not for the run to handle."""
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def provided(value: Any, is_error: bool) -> Outcome:
     """The outcome of a deferred call: its result from elsewhere, as if a tool had returned it."""
     result = as_outcome(value)
     return replace(result, is_error=True) if is_error else result
-
-
-def _as_exception(error: BaseException) -> Exception:
-    """The error of a run: what ended a worker, such as `SystemExit`, must not end the program that reads it."""
-    if isinstance(error, Exception):
-        return error
-    exception = RuntimeError(f"a tool or callback raised {error!r}")
-    exception.__cause__ = error
-    return exception
-
-
-def provider_error(error: Error) -> ProviderError:
-    """The exception for an error that came in the stream."""
-    return ProviderError(error.message, code=error.code, retryable=error.retryable, raw=error.raw)
-
-
-def _error_event(error: BaseException) -> Error:
-    """The event for an exception."""
-    kind = type(error).__name__
-    if isinstance(error, ProviderError):
-        return Error(error.message or kind, error.code or kind, error.retryable)
-    return Error(str(error) or kind, kind)

@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 
 from penstock.agent.async_driver import AsyncDriver
 from penstock.agent.config import AgentConfig
-from penstock.agent.driver import provider_error
 from penstock.agent.reader_view import reader_view
+from penstock.agent.run_errors import provider_error
 from penstock.agent.sync_driver import SyncDriver
 from penstock.agent.tool_execution import awaited
 from penstock.errors import AlreadyReadError, UsageError

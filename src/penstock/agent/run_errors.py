@@ -1,0 +1,44 @@
+"""The errors of runs: from exceptions to events and back, and which exceptions are not for a run to handle."""
+
+from __future__ import annotations
+
+import threading
+
+from penstock.errors import ProviderError
+from penstock.events import Error
+from penstock.log.flusher import RunWriter
+from penstock.log.store import LostRunError
+
+
+def lease_error(log: RunWriter) -> LostRunError:
+    """The error of a run whose lease has ended. Its log is closed, so that the lease is not renewed again."""
+    log.close()
+    run_id = log.claim.run_id
+    return LostRunError(f"another worker may have taken over the run {run_id}: the lease of this one has ended")
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether this is the Ctrl-C of the program, which is not for the run to handle."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+def as_exception(error: BaseException) -> Exception:
+    """The error of a run: what ended a worker, such as `SystemExit`, must not end the program that reads it."""
+    if isinstance(error, Exception):
+        return error
+    exception = RuntimeError(f"a tool or callback raised {error!r}")
+    exception.__cause__ = error
+    return exception
+
+
+def provider_error(error: Error) -> ProviderError:
+    """The exception for an error that came in the stream."""
+    return ProviderError(error.message, code=error.code, retryable=error.retryable, raw=error.raw)
+
+
+def error_event(error: BaseException) -> Error:
+    """The event for an exception."""
+    kind = type(error).__name__
+    if isinstance(error, ProviderError):
+        return Error(error.message or kind, error.code or kind, error.retryable)
+    return Error(str(error) or kind, kind)
