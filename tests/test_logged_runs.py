@@ -6,11 +6,13 @@ import asyncio
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -169,6 +171,50 @@ def test_a_worker_that_stops_gives_its_runs_back_at_once(store: Store) -> None:
     asyncio.run(scenario())
     assert runs.find(run_id).state == "ready"
     assert not any(isinstance(event, Done | ToolEnd) for event in log_of(store, run_id))
+
+
+@pytest.mark.parametrize("operation", ["claim", "read"])
+def test_a_worker_that_stops_while_it_claims_a_run_gives_it_back(
+    operation: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = runs_of(store)
+    run_id = runs.start("support", "Hi.")
+    original, is_inside, has_stopped = getattr(store, operation), threading.Event(), threading.Event()
+
+    def slow(*args: Any, **options: Any) -> Any:
+        result = original(*args, **options)
+        is_inside.set()
+        assert has_stopped.wait(30)
+        return result
+
+    async def scenario() -> None:
+        worker = asyncio.create_task(runs.awork(poll=0.01))
+        assert await asyncio.to_thread(is_inside.wait, 30)
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+        has_stopped.set()
+
+    monkeypatch.setattr(store, operation, slow)
+    asyncio.run(scenario())
+    assert runs.find(run_id).state == "ready"
+
+
+def test_a_run_that_a_worker_cannot_continue_is_named_in_its_log_messages(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = runs_of(store)
+    run_id = runs.start("support", "Hi.", meta={})
+
+    async def scenario() -> None:
+        worker = asyncio.create_task(runs.awork(poll=0.01))
+        async with asyncio.timeout(30):
+            while not caplog.messages:  # noqa: ASYNC110  # of a logger
+                await asyncio.sleep(0.01)
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+
+    asyncio.run(scenario())
+    assert caplog.messages == [f"run {run_id}: it could not be continued: KeyError('user')"]
 
 
 def test_wrong_names_are_errors(store: Store) -> None:

@@ -6,7 +6,10 @@ import asyncio
 import builtins
 import logging
 import math
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,18 +17,31 @@ from msgspec.structs import replace
 from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AsyncAgentRun
 from penstock.agent.callbacks import Callbacks
+from penstock.agent.config import AgentConfig
 from penstock.errors import UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
 from penstock.log.bodies import body_of
+from penstock.log.ending import release_claimed
 from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
 from penstock.log.patience import apatiently
 from penstock.log.start import new_start
-from penstock.log.store import Claim, LostRunError, RunPhase, RunRow, Store, StoreError, check_version, unknown_run
+from penstock.log.store import (
+    Claim,
+    LostRunError,
+    OwnedRun,
+    RunPhase,
+    RunRow,
+    Store,
+    StoreError,
+    check_version,
+    unknown_run,
+)
 from penstock.log.take_up import take_up
 from penstock.run.events import LogEvent
+from penstock.run.machine import Run
 
 logger = logging.getLogger("penstock.runs")
 
@@ -146,19 +162,21 @@ class Runs:
     async def awork(self, *, parallel: int = 100, poll: float = 0.5) -> None:
         """Drive runs, this many at once, until the task is cancelled. Runs that are under way are left to others."""
         tasks: set[asyncio.Task[None]] = set()
+        stopped = threading.Event()
         try:
             while True:
                 claim = None
                 if len(tasks) < parallel:
-                    claim = await apatiently(self._claim, math.inf)
+                    claim = await apatiently(partial(self._claim, stopped), math.inf)
                 if claim is not None:
-                    task = asyncio.create_task(self._go_on(claim))
+                    task = asyncio.create_task(self._go_on(claim), name=claim.run_id)
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
                     task.add_done_callback(_log_failure)
                 else:
                     await asyncio.sleep(poll)
         finally:
+            stopped.set()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -175,9 +193,7 @@ class Runs:
             points.hook("after_claim", (), None)
         agent = self._agent(claim.agent)
         config = replace(agent.config, approvals="pause", callbacks=Callbacks(), separate_text=False)
-        run, owned = await apatiently(
-            lambda: take_up(self._store, claim, config.policies, config.limits, config.run_repaired, config.output)
-        )
+        run, owned = await self._rebuilt(claim, config)
         deps = self._deps(owned.meta) if self._deps else None
         logger.info(
             "run %s: took it over (%s)" if claim.epoch > 1 else "run %s: took it (%s)", claim.run_id, agent.name
@@ -196,13 +212,28 @@ class Runs:
         if self._on_waiting is not None and running.finish_reason == "paused":
             self._on_waiting(claim.run_id)
 
-    def _claim(self) -> Claim | None:
-        """Claim any run for this worker. A store that fails is in the log messages."""
+    async def _rebuilt(self, claim: Claim, config: AgentConfig) -> tuple[Run, OwnedRun]:
+        """The run that was claimed. It is given back if the worker stops meanwhile."""
         try:
-            return self._store.claim(self._owner, agents=[*self._agents])
+            return await apatiently(
+                lambda: take_up(self._store, claim, config.policies, config.limits, config.run_repaired, config.output)
+            )
+        except asyncio.CancelledError:
+            with suppress(StoreError):
+                await asyncio.to_thread(release_claimed, self._store, claim)
+            raise
+
+    def _claim(self, stopped: threading.Event) -> Claim | None:
+        """Claim any run for this worker, unless it has stopped. A store that fails is in the log messages."""
+        try:
+            claim = self._store.claim(self._owner, agents=[*self._agents])
+            if claim is not None and stopped.is_set():  # meanwhile
+                release_claimed(self._store, claim)
+                return None
         except StoreError as error:
             logger.warning("cannot look for runs: %s", error)
             raise
+        return claim
 
     def _agent(self, name: str) -> Agent[Any]:
         if name not in self._agents:
@@ -212,4 +243,4 @@ class Runs:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("a run could not be continued: %s", error)
+        logger.error("run %s: it could not be continued: %r", task.get_name(), error)
