@@ -233,6 +233,10 @@ def test_a_call_that_waits_is_answered_by_the_same_command(folder: Path, store: 
     second = penstock_command(folder, *arguments, "--yes", "-q")
     assert (second.returncode, second.stdout) == (0, "The tool says: signed\n")
     assert [one.state for one in store.list()] == ["over"]
+    shown = penstock_command(folder, "runs", "--log", "runs.db", "show", row.id).stdout
+    assert "owners     2 so far" in shown
+    resumed = penstock_command(folder, "run", "agent.py", "--log", "runs.db", "--resume", row.id, "--yes")
+    assert f"--yes and --no are for a run that waits: the run {row.id} is over" in resumed.stderr
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -246,7 +250,8 @@ def test_a_call_that_waits_is_answered_by_the_same_command(folder: Path, store: 
     (["run", "agent.py", "Hi.", "--log", "runs.db", "--resume", "a"], "omit the prompt"),
     (["run", "agent.py", "--log", "runs.db", "--resume", "a"], "there is no run 'a'"),
     (["run", "agent.py", "Hi.", "--log", "runs.db", "--state", "s.json"], "omit --state"),
-    (["run", "agent.py", "Hi.", "--log", "runs.db", "--yes"], "for a run that waits"),
+    (["run", "agent.py", "Hi.", "--log", "runs.db", "--yes"],
+     "--yes and --no are for a run that waits: there is none with this prompt yet"),
     (["runs", "list"], "name a log with --log"),
     (["runs", "--log", "none.db"], "there is no log none.db"),
     (["runs", "--log", "runs.db", "lst"], "did you mean 'list'?"),

@@ -88,7 +88,9 @@ class AgentConversation:
         """Starts or continues a run in the log. `verdict` answers the calls that wait for approval now."""
         assert self._log is not None
         if verdict is not None and start.row.state != "waiting":
-            raise UsageError(f"--yes and --no are for a run that waits, and {start.row.id} does not")
+            row = start.row
+            state = f"the run {row.id} is {row.state}" if row.seq else "there is none with this prompt yet"
+            raise UsageError(f"--yes and --no are for a run that waits: {state}")
         run = self._log.open(self._agent, start)
         self._show(run, self._log.heading(start), is_answered=verdict is not None)
         self._resolve(run, verdict)

@@ -103,7 +103,7 @@ def details_of(row: RunRow, now: float) -> dict[str, str]:
         "tenant": row.tenant,
         "started": _time_text(row.created, now),
         "last event": f"{_time_text(row.updated, now)}, number {row.seq:,}",
-        "taken over": "" if row.epoch < 2 else "once" if row.epoch == 2 else f"{row.epoch - 1} times",
+        "owners": f"{row.epoch} so far" if row.epoch > 1 else "",
     }
 
 
