@@ -23,6 +23,7 @@ import penstock.log
 from penstock.cli.app import penstock as command
 from penstock.cli.human_time import ago, duration_text, parse_duration
 from penstock.cli.lock_holder import find_lock_holder
+from penstock.cli.log_options import log_arguments
 from penstock.cli.logged_runs import next_id
 from penstock.cli.owners import Owner, parse_owner, process_condition
 from penstock.cli.run_table import short_ids
@@ -276,6 +277,23 @@ def test_a_run_that_was_lost_is_left_with_the_command_that_resumes_it(
     assert "another worker has taken over the run" in result.stderr
     assert "to resume it: penstock run agent.py --log runs.db --resume" in result.stderr
     assert ledger(folder) == []
+
+
+@pytest.mark.parametrize(("variable", "option"), [("", " --log runs.db"), ("runs.db", "")])
+def test_commands_to_copy_name_the_log_unless_the_environment_does(
+    variable: str, option: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_LOG", variable)
+    runner = click.testing.CliRunner()
+    waits = runner.invoke(command, ["run", "agent.py", "sign", "--log", "runs.db", "--run-id", "a"])
+    assert f"`penstock runs{option} decide a --yes`" in waits.stderr
+    shown = runner.invoke(command, ["runs", "--log", "runs.db", "show", "a"])
+    assert f"penstock runs{option} decide a --yes" in shown.output
+
+
+def test_the_password_of_a_log_is_not_in_commands_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PENSTOCK_LOG", raising=False)
+    assert log_arguments("postgresql://bob:hidden@db.example/runs") == ["--log", "postgresql://***@db.example/runs"]
 
 
 def test_the_run_of_another_agent_is_not_resumed(folder: Path, store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -16,6 +17,7 @@ from penstock.cli.model_options import CommandError, FailureError
 from penstock.errors import PenstockError
 from penstock.log.opening import open as open_store
 from penstock.log.store import LEASE, RunRow, Store, StoreError
+from penstock.redaction import without_secrets
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -29,6 +31,11 @@ def log_option(description: str) -> Callable[[Command], Command]:
     """The option `--log`."""
     return click.option("--log", "log", metavar="FILE_OR_URL", envvar=VARIABLE, shell_complete=complete_file,
                         help=f"{description} A SQLite file or postgresql://…; the default is ${VARIABLE}.")  # fmt: skip
+
+
+def log_arguments(address: str) -> list[str]:
+    """The option for commands that people copy: without secrets, and without the log that the environment names."""
+    return [] if os.environ.get(VARIABLE) == address else ["--log", without_secrets(address)]
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from penstock.agent.agent_run import AgentRun
 from penstock.agent.config import expect_model
 from penstock.cli.human_time import ago, duration_text
 from penstock.cli.interrupts import Interrupts
-from penstock.cli.log_options import find_run
+from penstock.cli.log_options import find_run, log_arguments
 from penstock.cli.logged_events import spans_of
 from penstock.cli.owners import parse_owner
 from penstock.cli.screen.call_card import Span
@@ -115,13 +115,12 @@ class LoggedRuns:
 
     def print_resume(self, run_id: str) -> None:
         """Prints the command that resumes a run."""
-        log = without_secrets(self._address)
-        command = shlex.join(["penstock", "run", self._target, "--log", log, "--resume", run_id])
+        command = shlex.join(["penstock", "run", self._target, *log_arguments(self._address), "--resume", run_id])
         click.echo(escape(f"The run is left; to resume it: {command}"), err=True)
 
     def waiting_advice(self, run_id: str) -> str:
         """How a run that waits is continued."""
-        runs = shlex.join(["penstock", "runs", "--log", without_secrets(self._address), "decide", run_id, "--yes"])
+        runs = shlex.join(["penstock", "runs", *log_arguments(self._address), "decide", run_id, "--yes"])
         return f"the run waits in the log: repeat the command at a terminal or with --yes or --no, or use `{runs}`"
 
 

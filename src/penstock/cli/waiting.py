@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from typing import Any, Literal
 
 from penstock.cli.human_time import ago
+from penstock.cli.log_options import log_arguments
 from penstock.cli.logged_events import past_events, waiting_calls
 from penstock.cli.model_options import CommandError, FailureError
 from penstock.cli.questions import call_text
 from penstock.cli.run_table import as_json
 from penstock.log.store import Input, RunRow, Store
-from penstock.redaction import without_secrets
 from penstock.run.events import ApprovalRequest, Done, RequestKind
 
 Answer = Literal["decide", "provide"]
@@ -70,7 +71,7 @@ def waiting_text(waiting: list[ApprovalRequest]) -> str:
 
 def answer_commands(row: RunRow, log: str, waiting: list[ApprovalRequest]) -> str:
     """The commands that answer the calls which wait."""
-    head = f"penstock runs --log {without_secrets(log)}"
+    head = shlex.join(["penstock", "runs", *log_arguments(log)])
     call = "" if len(waiting) == 1 else " --call ID"
     endings: dict[Answer, str] = {"decide": "--yes", "provide": "RESULT"}
     answers = {ANSWERS[one.kind] for one in waiting}
