@@ -76,11 +76,6 @@ WRONG: dict[str, tuple[list[str], list[Message]]] = {
     "two users": (["roles_do_not_alternate"], [ASKED, user("Hello?")]),
     "two answers": (["roles_do_not_alternate"], [ASKED, assistant("Rome"), assistant("is sunny.")]),
     "an answer first": (["does_not_begin_with_user"], [system("Be brief."), assistant("Hi.")]),
-    "a signature on words": (
-        ["misplaced_state"], [ASKED, assistant(Text(0, "Hm."), Opaque(0, "anthropic", "signature", "s"))]),
-    "a caller on a thought": (
-        ["misplaced_state"],
-        [ASKED, assistant(Reasoning(0, "Hm."), Opaque(0, "anthropic", "caller", {}), Text(1, "A"))]),
 }  # fmt: skip
 
 

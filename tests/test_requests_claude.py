@@ -56,6 +56,26 @@ def test_an_unfinished_hosted_call_is_left_out_after_the_next_user_message() -> 
     assert only["content"] == [{"text": "Hi"}, {"text": "?"}]
 
 
+@pytest.mark.parametrize(
+    ("wire", "parts", "lost"),
+    [
+        ("anthropic", [Text(0, "So."), Opaque(0, "anthropic", "signature", "sig")], "signature"),
+        ("anthropic", [Text(1, "So."), Reasoning(0, "Hm."), Opaque(0, "anthropic", "caller", {})], "caller"),
+        ("bedrock", [Text(0, "So."), ToolCall("t", "weather", {}, block=1), Opaque(1, "bedrock", "signature", "sig")],
+         "signature"),
+    ],
+)  # fmt: skip
+def test_state_on_a_part_of_another_kind_is_left_out(wire: str, parts: list[Any], lost: str) -> None:
+    """As a damaged stream may leave it: the provider would refuse it."""
+    calls = [part for part in parts if isinstance(part, ToolCall)]
+    results = [tool_results(*(result(call, "sunny") for call in calls))] if calls else []
+    history = user("Hi"), Message("assistant", tuple(parts)), *results
+    assert check([*history]) == []
+    written = json.dumps(body(wire, *history))
+    assert "So." in written
+    assert lost not in written
+
+
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_9", "content": []}
 GROUNDED = {"toolResult": {"toolUseId": "s", "content": [], "status": "success"}}
 

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 import penstock
 from penstock.declarations import read_declarations
 from penstock.errors import UsageError
-from penstock.events import Opaque, Reasoning, Refusal, ToolCall, ToolCallInvalid
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
 from penstock.messages import (
     File,
     Image,
@@ -635,7 +635,7 @@ def test_a_trailing_reasoning_item_is_left_out() -> None:
 
 def test_reasoning_without_content_is_sent_only_if_stored() -> None:
     bare = {**THOUGHT, "encrypted_content": None}
-    reply = Message("assistant", (Opaque(0, "openai-responses", "reasoning", bare), *assistant("Hi.").parts))
+    reply = Message("assistant", (Opaque(0, "openai-responses", "reasoning", bare), Text(1, "Hi.")))
     assert [item["type"] for item in items(reply)] == ["message"]
     stored = responses(reply, extra={"store": True})
     assert [item["type"] for item in stored["input"]] == ["reasoning", "message"]
@@ -652,6 +652,17 @@ def test_an_output_without_its_call_is_left_out_unless_the_provider_keeps_the_hi
     assert penstock.check([user("Hi."), message]) == []
     assert items(user("Hi."), message)[1:] == []
     assert items(user("Hi."), message, extra={"previous_response_id": "r"})[1:] == [item]
+
+
+def test_an_item_that_occurred_before_is_left_out() -> None:
+    """As after a stream in which an item began again; its text stays."""
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": []}
+    first, again = (Opaque(block, "openai-responses", "message", item) for block in (0, 1))
+    message = Message("assistant", (Text(0, "A"), first, Text(1, "B"), again))
+    assert penstock.check([user("Hi."), message]) == []
+    written = items(user("Hi."), message, extra={"store": False})
+    assert json.dumps(written).count("msg_1") == 1
+    assert all(text in json.dumps(written) for text in ('"A"', '"B"'))
 
 
 def test_a_long_id_is_rewritten_for_responses() -> None:

@@ -106,7 +106,7 @@ def strictness(case: Case, whole: list[StreamChunk], body: bytes) -> Found:
 def is_strict(call: ToolCall) -> bool:
     if call.kind == "custom":
         return call.arguments == {"input": call.arguments_raw}
-    if call.arguments_raw.strip() in ("", "null"):
+    if call.arguments_raw.strip() in ("", "null", '"null"'):  # QUIRKS 32-34
         return call.arguments == {}
     try:
         return json.loads(call.arguments_raw, object_pairs_hook=_unique_keys, parse_constant=_refuse) == call.arguments

@@ -180,9 +180,7 @@ class Watch:
 
     def valid(self, messages: list[Message]) -> None:
         for problem in penstock.check(messages):
-            is_accidental = "another item also has the id" in problem.what  # the streams of two answers are unrelated
-            if not is_accidental:
-                raise Broken("the history is valid", problem)
+            raise Broken("the history is valid", problem)
 
     def over(self, run: Run) -> None:
         """What holds at the end."""
@@ -201,8 +199,10 @@ class Watch:
             _hold("what starts ends", lambda: check_ends(self.events))
             if not (self.script.is_logged and self.is_cancelled):  # a log keeps what was not read
                 self.complete(messages)
-        elif not self._has_lost_events:  # a start that was only announced is announced again by the next process
+        elif not self._has_lost_events:
             started = {event.key for event in self.events if isinstance(event, ToolStart)}
+            if not self.script.is_logged:  # a start that was only announced is announced again, or its answer withdrawn
+                started &= self.started.keys()
             if open_keys := started - {event.key for event in self.events if isinstance(event, ToolEnd)}:
                 raise Broken("what starts ends", open_keys)
         self.truthful(messages)

@@ -174,6 +174,9 @@ def ids_are_unique(history: CheckedHistory) -> Iterator[Problem]:
 
 
 def items_come_once(history: CheckedHistory) -> Iterator[Problem]:
+    """An item occurs once; of our messages, encoders leave out the others."""
+    if history.is_ours:
+        return
     seen: set[str] = set()
     for at, message in enumerate(history.messages):
         for number, part in enumerate(message.parts):
@@ -215,10 +218,11 @@ def messages_have_parts(history: CheckedHistory) -> Iterator[Problem]:
 
 
 def states_are_on_their_parts(history: CheckedHistory) -> Iterator[Problem]:
+    """State is on its part; of our messages, encoders leave out what is not."""
     for at, message in enumerate(history.messages):
         for number in sorted(misplaced_states(message)):
             state = message.parts[number]
-            if isinstance(state, Opaque):
+            if isinstance(state, Opaque) and not (history.is_ours and state.kind != PART_FIELDS):
                 what = f"the {state.kind} of {state.wire} is not on the part that it belongs to"
                 yield history.problem(
                     "misplaced_state", (at, number), what, None if state.kind == PART_FIELDS else speaking(state.wire)

@@ -16,7 +16,7 @@ from penstock.wires.shared.history_steps import ALLOWED, HistorySteps
 from penstock.wires.shared.ids import Ids, fit_name, id_rules
 from penstock.wires.shared.pairing import CallResults
 from penstock.wires.shared.request import Request
-from penstock.wires.shared.states import without_malformed
+from penstock.wires.shared.states import without_unsendable
 
 NO_ANSWER = "(no answer)"
 """The text of an assistant message that has no content, where one must have some."""
@@ -30,8 +30,7 @@ def settle(request: Request, facts: WireFacts, quirks: frozenset[str]) -> list[M
     for at, message in enumerate(request.messages):
         _check(at, message)
     steps = _RequestSteps(request, facts, quirks)
-    well_formed = [without_malformed(message, {facts.wire: facts}) for message in request.messages]
-    messages = steps.finish_hosted_calls(well_formed)
+    messages = steps.finish_hosted_calls(without_unsendable(request.messages, facts))
     messages = [Message(message.role, tuple(parts_for(message, facts.wire))) for message in messages]
     messages = steps.remove_empty_parts(messages, takes_blank=facts.takes_blank)
     messages = steps.place_results(messages)

@@ -1,15 +1,22 @@
-"""Vendor state that is not of its own type, as damaged streams and stored histories may hold: it is left out."""
+"""Vendor state that providers refuse, as damaged streams and stored histories may hold it: it is left out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from penstock.events import Opaque
-from penstock.messages import Message
+from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall, ToolCallInvalid
+from penstock.messages import Message, Part
 from penstock.wires.shared.facts import StateFacts, WireFacts
 
+_PARTS: dict[str, tuple[type, ...]] = {
+    "any": (Reasoning, Text, Refusal, ToolCall, ToolCallInvalid),
+    "reasoning": (Reasoning,),
+    "text": (Text, Refusal),
+    "call": (ToolCall, ToolCallInvalid),
+}
+"""The parts that each kind of state may be on."""
 _TYPES: dict[str, type] = {"object": dict, "list": list, "text": str, "any": object}
 
 
@@ -24,13 +31,62 @@ def is_well_formed(state: Opaque, facts: WireFacts | None) -> bool:
     return isinstance(state.data, _TYPES[facts_of(state, facts).data])
 
 
+def parts_by_block(message: Message) -> dict[int, list[Part]]:
+    """The parts of a message that state can be on, by block."""
+    parts: dict[int, list[Part]] = {}
+    for part in message.parts:
+        if isinstance(part, Reasoning | Text | Refusal | ToolCall | ToolCallInvalid):
+            parts.setdefault(part.block, []).append(part)
+    return parts
+
+
+def is_in_place(state: Opaque, parts: Sequence[Part], facts: WireFacts | None) -> bool:
+    """Whether a state is on a part of its kind; `parts` are those of its block.
+
+    State without a part is in place: reasoning can be a signature alone.
+    """
+    kinds = _PARTS[facts_of(state, facts).on]
+    return not parts or any(isinstance(part, kinds) for part in parts)
+
+
+def item_id_of(state: Opaque, facts: WireFacts | None) -> str:
+    """The id of an item, which may occur once in a history; empty if the state is not an item with an id."""
+    field = facts.item_id if facts else ""
+    return str(state.data.get(field) or "") if field and isinstance(state.data, dict) else ""
+
+
 def without_malformed(message: Message, facts: Mapping[str, WireFacts]) -> Message:
     """The message without malformed state of these wires; the same object if it has none."""
-    malformed = {
-        number
-        for number, part in enumerate(message.parts)
-        if isinstance(part, Opaque) and part.wire in facts and not is_well_formed(part, facts[part.wire])
-    }
-    if not malformed:
+    return _without(message, lambda state: state.wire in facts and not is_well_formed(state, facts[state.wire]))
+
+
+def without_unsendable(messages: Iterable[Message], facts: WireFacts) -> list[Message]:
+    """The messages without the state of this wire that its provider would refuse, as a damaged stream may leave it.
+
+    That is malformed state, state on a part of another kind, and an item that occurred before.
+    """
+    items: set[str] = set()
+    return [_without_refused(message, facts, items) for message in messages]
+
+
+def _without_refused(message: Message, facts: WireFacts, items: set[str]) -> Message:
+    parts = parts_by_block(message)
+
+    def is_refused(state: Opaque) -> bool:
+        if state.wire != facts.wire:
+            return False
+        id = item_id_of(state, facts)
+        if id in items or not is_well_formed(state, facts) or not is_in_place(state, parts.get(state.block, ()), facts):
+            return True
+        items.update([id] if id else [])
+        return False
+
+    return _without(message, is_refused)
+
+
+def _without(message: Message, is_refused: Callable[[Opaque], bool]) -> Message:
+    """The message without some of its state; the same object if it has none of that."""
+    refused = {number for number, part in enumerate(message.parts) if isinstance(part, Opaque) and is_refused(part)}
+    if not refused:
         return message
-    return replace(message, parts=tuple(part for number, part in enumerate(message.parts) if number not in malformed))
+    return replace(message, parts=tuple(part for number, part in enumerate(message.parts) if number not in refused))
