@@ -47,7 +47,7 @@ ALLOWED = {
     "tracing": "errors events content messages turn jsontext run agent",
     "testing": "errors events declarations redaction providers log transport model",
     "asgi": "errors jsontext",
-    "serve": "errors events content results messages run log agent runs asgi",
+    "serve": "errors events content results messages wires history run log agent runs asgi",
     "cli": "*",
     "__main__": "cli",
 }

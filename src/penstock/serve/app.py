@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, cast
 
 from penstock.agent.agent import Agent
@@ -17,7 +18,7 @@ from penstock.asgi.routes import Route, Routes
 from penstock.errors import UsageError
 from penstock.log.in_memory import MemoryStore
 from penstock.log.store import Store, StoreError, UnknownRunError
-from penstock.serve import runs_api
+from penstock.serve import models_api, runs_api
 from penstock.serve.context import Call, Endpoint, ServeContext
 from penstock.serve.feeds import Feeds
 from penstock.serve.hosting import Host
@@ -183,6 +184,10 @@ ROUTES: Routes[Endpoint] = Routes(
     Route("POST", "/runs/{id}/provide", runs_api.provide),
     Route("POST", "/runs/{id}/say", runs_api.say),
     Route("GET", "/threads/{id}", runs_api.show_thread),
+    Route("GET", "/v1/models", models_api.list_models),
+    Route("POST", "/v1/chat/completions", partial(models_api.answer, "openai-chat")),
+    Route("POST", "/v1/responses", partial(models_api.answer, "openai-responses")),
+    Route("POST", "/v1/messages", partial(models_api.answer, "anthropic")),
     Route("POST", "/session", _open_session),
     Route("GET", "/healthz", _health),
     Route("GET", "/metrics", _metrics_text),

@@ -1,0 +1,140 @@
+"""Agents that are served as models: the clients of OpenAI and Anthropic talk to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx2
+import openai
+import pytest
+
+import penstock.serve
+from penstock.log.sqlite import SQLiteStore
+from penstock.testing import Reply, call, fail, wait
+from tests.asgi import Browser, serving
+from tests.test_serve import agent_of
+
+ASK: Any = [{"role": "user", "content": "Weather in Rome?"}]
+TWO_STEPS = (Reply("Let me look. ", call("look", {"city": "Rome"})), "Sunny.")
+
+
+def run(path: Path, answers: tuple[Any, ...], test: Callable[[Browser], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        app = penstock.serve.app(agent_of(*answers), log=SQLiteStore(path / "runs.db"), shutdown_seconds=0.1)
+        async with serving(app) as browser:
+            await test(browser)
+
+    asyncio.run(main())
+
+
+def http(browser: Browser) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=browser.app), base_url="http://localhost")
+
+
+def openai_client(browser: Browser) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="none", http_client=http(browser), max_retries=0)
+
+
+def anthropic_client(browser: Browser) -> anthropic.AsyncAnthropic:
+    return anthropic.AsyncAnthropic(
+        base_url="http://localhost", api_key="none", http_client=http(browser), max_retries=0
+    )
+
+
+def test_the_client_of_openai_reads_an_agent_in_both_protocols(tmp_path: Path) -> None:
+    async def test(browser: Browser) -> None:
+        client = openai_client(browser)
+        assert [model.id async for model in client.models.list()] == ["support"]
+        whole = await client.chat.completions.create(model="support", messages=ASK)
+        assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("Let me look. Sunny.", "stop")
+        assert whole.usage is not None
+        chunks = [
+            chunk async for chunk in await client.chat.completions.create(model="support", messages=ASK, stream=True)
+        ]
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        assert text == "Let me look. Sunny."
+        response = await client.responses.create(model="support", input="Weather in Rome?")
+        assert (response.output_text, response.status) == ("Let me look. Sunny.", "completed")
+        async with client.responses.stream(model="support", input="Weather in Rome?") as stream:
+            assert (await stream.get_final_response()).output_text == "Let me look. Sunny."
+
+    run(tmp_path, TWO_STEPS * 4, test)
+
+
+def test_the_client_of_anthropic_reads_an_agent(tmp_path: Path) -> None:
+    async def test(browser: Browser) -> None:
+        client = anthropic_client(browser)
+        whole = await client.messages.create(model="support", max_tokens=100, messages=ASK)
+        assert ["".join(part.text for part in whole.content if part.type == "text"), whole.stop_reason] == [
+            "Let me look. Sunny.",
+            "end_turn",
+        ]
+        async with client.messages.stream(model="support", max_tokens=100, messages=ASK) as stream:
+            assert await stream.get_final_text() == "Let me look. Sunny."
+
+    run(tmp_path, TWO_STEPS * 2, test)
+
+
+def test_calls_that_need_a_person_are_declined(tmp_path: Path) -> None:
+    async def test(browser: Browser) -> None:
+        whole = await openai_client(browser).chat.completions.create(model="support", messages=ASK)
+        assert whole.choices[0].message.content == "I could not pay."
+        [row] = (await browser.get("/runs")).json["runs"]
+        assert "this client cannot approve calls" in (await browser.get(f"/runs/{row['id']}/events")).body.decode()
+
+    run(tmp_path, (Reply(call("pay", {"amount": 7})), "I could not pay."), test)
+
+
+def test_a_run_that_fails_is_an_error_without_the_words_of_its_provider(tmp_path: Path) -> None:
+    async def test(browser: Browser) -> None:
+        client = openai_client(browser)
+        with pytest.raises(openai.APIStatusError) as whole:
+            await client.chat.completions.create(model="support", messages=ASK)
+        assert whole.value.status_code >= 500
+        with pytest.raises(openai.APIError) as streamed:
+            async for _ in await client.chat.completions.create(model="support", messages=ASK, stream=True):
+                pass
+        assert "s3cret" not in f"{whole.value} {streamed.value}"
+
+    run(tmp_path, (Reply("Hm.", fail("server_error", "s3cret")), Reply("Hm.", fail("server_error", "s3cret"))), test)
+
+
+BAD = [
+    ({"model": "other", "messages": ASK}, 404),
+    ({"model": "support"}, 400),
+    ({"model": "support", "messages": [{"role": "user", "content": 7}]}, 400),
+    ({"model": "support", "messages": ASK, "tools": [{"type": "function", "function": {"name": "f"}}]}, 400),
+    ([], 400),
+]
+
+
+@pytest.mark.parametrize(("body", "status"), BAD)
+def test_a_bad_request_is_refused_in_the_shape_of_the_protocol(tmp_path: Path, body: Any, status: int) -> None:
+    async def test(browser: Browser) -> None:
+        reply = await browser.post("/v1/chat/completions", body)
+        assert (reply.status, set(reply.json)) == (status, {"error"})
+        assert reply.json["error"]["message"]
+        other = await browser.post("/v1/messages", body)
+        assert (other.status, other.json["type"]) == (status, "error")
+        assert (await browser.get("/runs")).json["runs"] == []
+
+    run(tmp_path, TWO_STEPS, test)
+
+
+def test_a_client_that_leaves_cancels_its_run(tmp_path: Path) -> None:
+    async def test(browser: Browser) -> None:
+        connection = browser.connect(
+            "POST", "/v1/chat/completions", {"model": "support", "messages": ASK, "stream": True}
+        )
+        await connection.reply.until("first")
+        connection.leave()
+        await asyncio.wait_for(connection.task, 20)
+        [row] = (await browser.get("/runs")).json["runs"]
+        events = await browser.get(f"/runs/{row['id']}/events")
+        assert events.frames[-1][1]["reason"] == "cancelled"
+
+    run(tmp_path, (Reply("first ", wait(60), "last"),), test)
