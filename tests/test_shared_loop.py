@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextvars import copy_context
 from typing import Any
 
 import pytest
 
 import penstock
+import penstock.log
 from penstock import Agent, tool
-from penstock.testing import Loopback, Reply, always, call
+from penstock.testing import Loopback, Reply, Scripted, always, call
 from penstock.transport.loop_thread import shared_loop
 from tests.asking import LONG, PATIENCE, model_at, within
 from tests.runs import made
@@ -20,6 +22,10 @@ from tests.test_streams import until
 def agent_with(function: Any) -> Agent[Any]:
     """An agent that calls the tool once in each run."""
     return made([Reply(call(function.name)), Reply("Done.")] * 10, function)
+
+
+def model_of() -> penstock.Model:
+    return penstock.Model("openai:gpt-5", via=Scripted(["Hello."]))
 
 
 def loop_threads() -> list[threading.Thread]:
@@ -148,3 +154,23 @@ def test_closing_ends_the_thread_of_the_loop() -> None:
         penstock.close()
         until(lambda: not loop_threads())
     assert not shared_loop.is_here
+
+
+@pytest.mark.filterwarnings("ignore:agent.run")
+def test_a_callback_that_fails_on_the_shared_loop_leaves_no_other_loop_behind() -> None:
+    store = penstock.log.memory()
+    first = Agent(model_of(), name="desk")
+    first.run("Hi.", log=store, run_id="r")
+
+    async def fail(text: str) -> None:
+        raise ValueError(text)
+
+    again = Agent(model_of(), name="desk", on_text=fail)
+
+    async def read() -> None:
+        with pytest.raises(ValueError, match="Hello"):
+            again.run("Hi.", log=store, run_id="r")
+
+    shared_loop.begin(read(), copy_context()).result(PATIENCE)
+    until(lambda: len(loop_threads()) == 1)
+    store.close()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextvars import copy_context
 from inspect import isawaitable
 from typing import Any, Generic, TypeVar
 
@@ -18,7 +17,6 @@ from penstock.agent.config import AgentConfig
 from penstock.agent.reader_view import reader_view
 from penstock.agent.run_errors import provider_error
 from penstock.agent.sync_driver import SyncDriver
-from penstock.agent.tool_execution import awaited
 from penstock.errors import AlreadyReadError, UsageError
 from penstock.log.follower import Follower, LoggedStart, Settings
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
@@ -27,7 +25,7 @@ from penstock.log.store import Input
 from penstock.messages import Message
 from penstock.run.events import Done, StreamEvent
 from penstock.run.machine import Run
-from penstock.transport.loop_thread import RunLoop
+from penstock.transport.loop_thread import resolve
 
 D = TypeVar("D", SyncDriver, AsyncDriver)
 
@@ -194,7 +192,7 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
                 events = patiently(self._follower.next_events)
                 self._drive()
                 for event in self._seen(events):
-                    self._call_back(event)
+                    resolve(self._config.callbacks.call(event))
                     yield event
                 if not events and self.owner is None:
                     patiently(self._follower.wait)
@@ -202,13 +200,6 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
                 yield from self.owner.read_events(None)
         finally:
             self.close()
-
-    def _call_back(self, event: StreamEvent) -> None:
-        if isawaitable(result := self._config.callbacks.call(event)):
-            loop = RunLoop()
-            loop.attach()
-            loop.begin(awaited(result), copy_context()).result()
-            loop.close()
 
     def close(self) -> None:
         """Leave the run: see `SyncDriver.close`. One that another process owns continues there."""

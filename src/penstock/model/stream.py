@@ -11,7 +11,6 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import closing
-from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,7 +28,7 @@ from penstock.transport.commands import (
     Sleep,
 )
 from penstock.transport.exchange import Exchange
-from penstock.transport.loop_thread import RunLoop
+from penstock.transport.loop_thread import resolve
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -141,7 +140,7 @@ class Stream(StreamedResponse[Output]):
             case OpenRequest() | ReadBytes():
                 return self._wait_for(command)
             case Authorize():
-                return _called(command.call)
+                return resolve(command.call())
             case Sleep():
                 self._cancelled.wait(command.seconds)
             case CloseConnection():
@@ -263,24 +262,7 @@ class AsyncStream(StreamedResponse[Output]):
                 return self._connection.close()
 
 
-def _called(call: Callable[[], Any]) -> Any:
-    """The result of a function; if it must be awaited, this happens on the shared event loop."""
-    value = call()
-    if not isawaitable(value):
-        return value
-    loop = RunLoop()
-    loop.attach()
-    try:
-        return loop.begin(_awaited(value), copy_context()).result()
-    finally:
-        loop.close()
-
-
 async def _acalled(call: Callable[[], Any]) -> Any:
     """The result of a function; a plain one is called in a thread, because it may block."""
     value = call() if iscoroutinefunction(call) else await asyncio.to_thread(call)
     return await value if isawaitable(value) else value
-
-
-async def _awaited(value: Awaitable[Any]) -> Any:
-    return await value

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import Context as Variables
+from contextvars import copy_context
+from inspect import isawaitable
 from typing import Any, Protocol
 
 from penstock.transport.forks import after_fork
@@ -187,6 +189,22 @@ class RunLoop:
             task.stop()
         thread = None if self._loop is shared_loop else self._loop.close()
         return [*tasks, *([] if thread is None else [thread])]
+
+
+def resolve(value: Any) -> Any:
+    """The value; if it must be awaited, its result on the shared event loop."""
+    if not isawaitable(value):
+        return value
+    loop = RunLoop()
+    loop.attach()
+    try:
+        return loop.begin(_awaited(value), copy_context()).result()
+    finally:
+        loop.close()
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
 
 
 def process_loop() -> LoopThread:
