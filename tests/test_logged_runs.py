@@ -26,7 +26,7 @@ from penstock.log.flusher import RunWriter
 from penstock.log.store import LostRunError, Store, UnknownRunError
 from penstock.log.take_up import read_log, take_up
 from penstock.model.model import Model
-from penstock.run.events import Done, LogEvent, Said, ToolEnd, ToolStart
+from penstock.run.events import ApprovalRequest, Done, LogEvent, Said, ToolEnd, ToolStart
 from penstock.run.rebuild import rebuild
 from penstock.runs.runs import Runs
 from penstock.testing import Reply, Scripted, call
@@ -215,6 +215,20 @@ def test_a_run_that_a_worker_cannot_continue_is_named_in_its_log_messages(
 
     asyncio.run(scenario())
     assert caplog.messages == [f"run {run_id}: it could not be continued: KeyError('user')"]
+
+
+def test_a_decision_that_is_refused_leaves_room_for_a_valid_one(store: Store) -> None:
+    runs = runs_of(store, Reply(call("pay", {"amount": 5})), "Paid.")
+    run_id = runs.start("support", "Pay.", meta={"user": "Ada"})
+    assert runs.drive(run_id).state == "waiting"
+    [request] = [event for event in log_of(store, run_id) if isinstance(event, ApprovalRequest)]
+    assert runs.decide(run_id, request.call_id, True, {"amount": "much"})
+    assert not runs.decide(run_id, request.call_id, True)
+    assert runs.drive(run_id).state == "waiting"
+    assert runs.decide(run_id, request.call_id, True, {"amount": 4})
+    assert runs.drive(run_id).state == "over"
+    [end] = [event for event in log_of(store, run_id) if isinstance(event, ToolEnd)]
+    assert "paid 4" in str(end.result)
 
 
 def test_wrong_names_are_errors(store: Store) -> None:

@@ -295,11 +295,12 @@ def flusher_of(store: Store) -> Flusher:
 def _batch(writer: RunWriter, units: list[_Unit]) -> Batch:
     bodies: list[bytes] = []
     inputs: list[int] = []
+    refused: list[int] = []
     for unit in units:
-        inputs += unit.inputs
+        (inputs if unit.events else refused).extend(unit.inputs)
         bodies += [body_of(event) for event in unit.events if type(event) is not ToolResults]  # which repeats ends
     state, wake_in = _state(units[-1])
-    return Batch(writer.claim.run_id, writer.claim.epoch, writer.seq, bodies, state, inputs, wake_in)
+    return Batch(writer.claim.run_id, writer.claim.epoch, writer.seq, bodies, state, inputs, wake_in, refused)
 
 
 def _visit(point: points.Point, due: list[tuple[RunWriter, list[_Unit]]]) -> None:

@@ -201,11 +201,15 @@ class MemoryStore:
         run = self._runs.get(batch.run_id)
         if run is None or (run.row.epoch, run.row.seq) != (batch.epoch, batch.seq):
             return False
-        for key, one in run.inputs.items():
-            if one.number in batch.inputs and one.number in run.open_inputs:
-                run.open_inputs.discard(one.number)
+        for key, one in list(run.inputs.items()):
+            if one.number not in run.open_inputs or one.number not in (*batch.inputs, *batch.refused):
+                continue
+            run.open_inputs.discard(one.number)
+            self._grow(run, -len(one.body))
+            if one.number in batch.refused:
+                del run.inputs[key]
+            else:
                 run.inputs[key] = replace(one, body=b"")  # the events have what it contained
-                self._grow(run, -len(one.body))
         state: RunPhase = "ready" if batch.state == "waiting" and run.open_inputs else batch.state
         lease = now + self.lease if batch.state == "running" else 0.0
         wake_at = 0.0 if batch.wake_in is None else now + batch.wake_in

@@ -60,7 +60,7 @@ class LoggedOutbox(Outbox):
         return False
 
     def acknowledge(self) -> None:
-        """Log that an input without any effect was taken."""
+        """Tell the store that an input had no effect: it is deleted."""
         if self.inputs:
             self.put([], ())
 

@@ -173,7 +173,7 @@ def _append_values(batches: Sequence[Batch]) -> dict[str, Any]:
                 media.setdefault(batch.run_id, {}).update(found)
             events.append((batch.run_id, seq, body, place))
         last_hashes.append(hashlib.sha256(body).digest())
-    inputs = [(batch.run_id, number) for batch in batches for number in batch.inputs]
+    inputs = [(batch.run_id, number) for batch in batches for number in (*batch.inputs, *batch.refused)]
     return {
         "run_ids": [batch.run_id for batch in batches],
         "epochs": [batch.epoch for batch in batches],
@@ -188,6 +188,8 @@ def _append_values(batches: Sequence[Batch]) -> dict[str, Any]:
         "event_places": [place for _, _, _, place in events],
         "input_runs": [run_id for run_id, _ in inputs],
         "input_numbers": [number for _, number in inputs],
+        "taken": [number for batch in batches for number in batch.inputs],
+        "refused": [number for batch in batches for number in batch.refused],
         **_media_values(media),
     }
 

@@ -100,7 +100,11 @@ WITH batch AS (
     ),
     taken AS (
         UPDATE {{schema}}.inputs AS input SET taken_seq = changed.seq, body = ''  -- the events have what it contained
-        FROM changed WHERE input.run_id = changed.id AND input.number = ANY (%(input_numbers)b::int8[])
+        FROM changed WHERE input.run_id = changed.id AND input.number = ANY (%(taken)b::int8[])
+    ),
+    refused AS (
+        DELETE FROM {{schema}}.inputs AS input USING changed
+        WHERE input.run_id = changed.id AND input.number = ANY (%(refused)b::int8[])
     ),
     repeated AS (  -- written before, and the connection broke before the store could say so
         SELECT batch.place FROM batch

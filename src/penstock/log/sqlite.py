@@ -128,7 +128,7 @@ class SQLiteStore:
             mine = [batch for batch, is_owner in zip(batches, owned, strict=True) if is_owner]
             connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", _rows(connection, mine, now))
             for batch in mine:
-                if batch.inputs or batch.state == "waiting":
+                if batch.inputs or batch.refused or batch.state == "waiting":
                     self._take(connection, batch)
             if points.hook is not None:
                 points.hook("inside_append", [name for batch in batches for name in types_of(batch.bodies)], None)
@@ -246,6 +246,7 @@ class SQLiteStore:
         connection.executemany(  # the events have what an input contained
             "UPDATE inputs SET taken_seq = ?, body = x'' WHERE number = ?", [(seq, number) for number in batch.inputs]
         )
+        connection.executemany("DELETE FROM inputs WHERE number = ?", [(number,) for number in batch.refused])
         if batch.state == "waiting":
             connection.execute(
                 "UPDATE runs SET state = 'ready' WHERE id = ? "

@@ -113,8 +113,8 @@ class Claim(Struct, frozen=True):
 class Batch(Struct, frozen=True):
     """Events to append to a run: whole units, numbered from `seq` + 1, with the state that the run has afterwards.
 
-    `inputs` are the numbers of those that the events come from, or that were refused. A run that waits from now on can
-    be claimed after `wake_in` seconds.
+    `inputs` are the numbers of those that the events come from. Those that were `refused` are deleted, so that a valid
+    input with the same key still counts. A run that waits from now on can be claimed after `wake_in` seconds.
     """
 
     run_id: str
@@ -124,6 +124,7 @@ class Batch(Struct, frozen=True):
     state: RunPhase = "running"
     inputs: Sequence[int] = ()
     wake_in: float | None = None
+    refused: Sequence[int] = ()
 
 
 class Input(Struct, frozen=True):
