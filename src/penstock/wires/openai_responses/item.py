@@ -260,11 +260,11 @@ class CallItem(Item):
         return self._call is not None and self._call.size > 0 and not self._name
 
     def close(self, is_confirmed: bool) -> None:
-        # Empty arguments need confirmation (QUIRKS 33), and so does free text, which does not show its end.
-        has_final_arguments = self.has_final_arguments and self.call.size > 0 and self.call.kind != "custom"
+        has_final_arguments = self.has_final_arguments and self.call.size > 0
         if self.data is not None and not self.call.size and not self.call.is_damaged:
             self.set_arguments(self._arguments(self.data))
-        self._seal("call_end" if has_final_arguments else "finish" if is_confirmed else None)
+        sealed_by: SealedBy = "call_end" if has_final_arguments else "finish"
+        self._seal(sealed_by if is_confirmed else None)
 
     def _arguments(self, data: dict[str, Any]) -> str:
         return arguments_text(data.get("input" if self.type == "custom_tool_call" else "arguments"))
