@@ -217,7 +217,7 @@ def test_a_run_that_a_worker_cannot_continue_is_named_in_its_log_messages(
     assert caplog.messages == [f"run {run_id}: it could not be continued: KeyError('user')"]
 
 
-def test_a_decision_that_is_refused_leaves_room_for_a_valid_one(store: Store) -> None:
+def test_a_decision_that_is_refused_leaves_room_for_a_valid_one(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     runs = runs_of(store, Reply(call("pay", {"amount": 5})), "Paid.")
     run_id = runs.start("support", "Pay.", meta={"user": "Ada"})
     assert runs.drive(run_id).state == "waiting"
@@ -225,6 +225,7 @@ def test_a_decision_that_is_refused_leaves_room_for_a_valid_one(store: Store) ->
     assert runs.decide(run_id, request.call_id, True, {"amount": "much"})
     assert not runs.decide(run_id, request.call_id, True)
     assert runs.drive(run_id).state == "waiting"
+    assert caplog.messages == [f"run {run_id}: the input decide {request.call_id} came too late, or is not valid"]
     assert runs.decide(run_id, request.call_id, True, {"amount": 4})
     assert runs.drive(run_id).state == "over"
     [end] = [event for event in log_of(store, run_id) if isinstance(event, ToolEnd)]

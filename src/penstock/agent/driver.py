@@ -257,6 +257,7 @@ class Driver(Generic[T]):
                 case "cancel":
                     return self.run.cancel(input.body.decode("utf-8", "replace"), self._outbox.drop())
         except (UsageError, ArgumentsError, msgspec.MsgspecError):
+            self.records.refuse(input.kind, input.key)
             return []
 
     def _check_open(self) -> None:

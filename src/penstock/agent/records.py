@@ -1,4 +1,5 @@
-"""The log records of a run: tool failures, repairs, rescues, withdrawn responses, limits and failed runs.
+"""The log records of a run: tool failures, repairs, rescues, withdrawn responses, refused inputs, limits and
+failed runs.
 
 Arguments, results and texts are not logged: they may hold secrets.
 """
@@ -36,6 +37,10 @@ class RunRecords:
         for event in events:
             if type(event) in LOGGED:
                 self._add(event)
+
+    def refuse(self, kind: str, key: str) -> None:
+        """Log that an input from another process was refused."""
+        self._warn("the input %s %s came too late, or is not valid", kind, key)
 
     def _add(self, event: StreamEvent) -> None:
         match event:
