@@ -226,6 +226,18 @@ def test_arguments_may_follow_the_reason_for_the_end() -> None:
     assert [call.arguments for call in turn.tool_calls] == [{"a": 1}]
 
 
+def test_all_arguments_of_a_call_may_follow_the_reason_for_the_end() -> None:
+    first = chat(delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]))
+    last = chat(delta(tool_calls=[{"index": 0, "function": {"arguments": '{"a":1}'}}]))
+    timeouts, turn = waits("openai-chat", first, chat(delta("tool_calls")), last, b"data: [DONE]\n\n", b"")
+    assert timeouts == pytest.approx([60, 30, 30, 30, 0.05])
+    assert [call.arguments for call in turn.tool_calls] == [{"a": 1}]
+    _, turn = waits("openai-chat", first, chat(delta("tool_calls")), ConnectionFailed("the line broke"))
+    assert turn.type == "error", "no tool runs"
+    _, turn = waits("openai-chat", first, chat(delta("tool_calls")), b"")
+    assert [call.arguments for call in turn.tool_calls] == [{}], "the server has closed the connection"
+
+
 @every_wire
 def test_the_decoder_says_when_a_response_has_ended(wire: str) -> None:
     kind: Any = "openai-chat" if wire == "mistral" else wire

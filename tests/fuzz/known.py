@@ -1,4 +1,4 @@
-"""Properties that do not hold yet, and why. The numbers are those of the faults in `tests/faults.md`.
+"""Properties of damaged streams and of random runs that do not hold, and why.
 
 Whoever mends one of them removes it here: a test fails if a property holds on all tried streams of a wire that is
 listed for it. On other wires it fails too rarely for that, and is only tolerated.
@@ -18,12 +18,10 @@ class Known(Struct, frozen=True):
 
 KNOWN: dict[str, Known] = {
     "a cut call without arguments is not whole": Known(
-        "as with arguments: arguments after the finish reason of a Chat response, or after the final arguments of a "
-        "Responses call"
+        "arguments after the reason for the end, for a call that had none: decision 43"
     ),
     "calls of a prefix are calls of the whole": Known(
-        "arguments after the finish reason of a Chat response, for a call that had none; the item of a Responses call "
-        "after its final arguments"
+        "an item of Responses that ends again, under another place, with other arguments than it had"
     ),
     "nothing after the end of a call": Known("state for the block of a call comes after the end of the call"),
     "the loose path gives the same": Known(

@@ -138,6 +138,10 @@ class AnswerWriter:
         elif not call.is_ended:
             self._ends.setdefault(call, sealed_by)
 
+    def has_end(self, call: OpenCall) -> bool:
+        """Whether a call without arguments had an end of its own, and waits for that of the answer."""
+        return call in self._ends
+
     def seal_confirmed(self, call: OpenCall, sealed_by: SealedBy) -> None:
         """Ends a call that the protocol has confirmed, so that later frames cannot change it."""
         self.whole_calls += self._copies.seal(call, sealed_by)

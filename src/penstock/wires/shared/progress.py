@@ -71,6 +71,8 @@ def _has_content(chunks: Sequence[StreamChunk], start: int, choice: int | None =
 
 
 def _has_open_arguments(answer: AnswerWriter) -> bool:
+    """Whether a call has arguments that have not closed, or none although nothing has ended it: they may follow."""
     return any(
-        call.size and call.kind == "function" and not call.is_ended and not call.has_closed for call in answer.calls
+        call.kind == "function" and not call.is_ended and not call.has_closed and not answer.has_end(call)
+        for call in answer.calls
     )
