@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import tomllib
 import venv
 from pathlib import Path
@@ -20,10 +19,12 @@ IMPORTS = """
 import importlib.util, pkgutil, sys, penstock
 
 NEEDS = {
-    "penstock.cli": "rich", "penstock.mcp": "mcp", "penstock.runs.dbos": "dbos", "penstock.runs.pgqueuer": "pgqueuer",
-    "penstock.tracing": "opentelemetry",
-}  # the modules that need an extra, by its package; without it, the rest must be imported all the same
-missing = tuple(module for module, package in NEEDS.items() if importlib.util.find_spec(package) is None)
+    "penstock.cli": "click rich", "penstock.mcp": "mcp", "penstock.runs.dbos": "dbos",
+    "penstock.runs.pgqueuer": "pgqueuer", "penstock.tracing": "opentelemetry",
+}  # the modules that need an extra, by its packages; without them, the rest must be imported all the same
+missing = tuple(
+    module for module, packages in NEEDS.items() if not all(map(importlib.util.find_spec, packages.split()))
+)
 for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
     if not module.name.startswith(missing) and not module.name.endswith("__main__"):
         importlib.import_module(module.name)
@@ -46,19 +47,18 @@ def run(*command: object, folder: Path) -> str:
 
 
 def has_index() -> bool:
-    """Whether pip can reach a package index."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--retries", "0", "--timeout", "10"]
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([*command, "--dest", folder, "msgspec"], capture_output=True, timeout=120, check=False)
+    """Whether a package index can be reached."""
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-cache", "-"]
+    done = subprocess.run(command, input="msgspec", capture_output=True, text=True, timeout=120, check=False)
     return done.returncode == 0
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not os.environ.get("CI") and not has_index():
-        pytest.skip("pip cannot reach a package index, so that the wheel cannot be installed")
+        pytest.skip("no package index can be reached, so that the wheel cannot be installed")
     folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT, folder=folder)
+    run(sys.executable, "-m", "uv", "build", "--quiet", "--wheel", "--out-dir", folder, ROOT, folder=folder)
     return next(folder.glob("penstock_llm-*.whl"))
 
 
@@ -71,8 +71,8 @@ def test_an_installed_wheel_imports_and_runs(extra: str, wheel: Path, tmp_path: 
     venv.create(tmp_path / "venv", with_pip=False)
     scripts = tmp_path / "venv" / SCRIPTS
     requirement = f"{wheel}[{extra}]" if extra else str(wheel)
-    pip = (sys.executable, "-m", "pip", "--python", scripts / "python", "install", "--quiet")
-    run(*pip, "--disable-pip-version-check", requirement, folder=tmp_path)
+    install = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", scripts / "python")
+    run(*install, requirement, folder=tmp_path)
     version, reason = run(scripts / "python", "-c", IMPORTS, folder=tmp_path).split()
     assert f"penstock_llm-{version}-" in wheel.name
     assert reason == "answered"
