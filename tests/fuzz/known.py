@@ -18,14 +18,11 @@ class Known(Struct, frozen=True):
 
 KNOWN: dict[str, Known] = {
     "a cut call without arguments is not whole": Known(
-        "arguments after the reason for the end, for a call that had none: decision 43"
+        "arguments, or a frame that may have had them, after the reason, for a call that had none: decision 43"
     ),
-    "calls of a prefix are calls of the whole": Known(
-        "an item of Responses that ends again, under another place, with other arguments than it had"
-    ),
-    "nothing after the end of a call": Known("state for the block of a call comes after the end of the call"),
     "the loose path gives the same": Known(
-        "frames without a type, an error beside choices, the order of orphans, a body of which nothing was understood"
+        "an error beside choices, the order of orphans, the words of the error for a body of which nothing was "
+        "understood; a body of damaged frames only"
     ),
 }
 

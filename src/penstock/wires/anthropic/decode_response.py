@@ -132,6 +132,7 @@ class Anthropic(NumberedWire):
         return NO_TARGET
 
     def _first_delta(self, label: Label, delta: TextDelta | InputDelta | ThinkingDelta) -> None:
+        self.has_known_frames = True
         if isinstance(delta, InputDelta):
             self.add_arguments(label, delta.piece)
         elif isinstance(self.parts.get(label), OpenVendor):
@@ -155,7 +156,7 @@ class Anthropic(NumberedWire):
             return
         value = self.parse_loosely(payload)
         if isinstance(value, dict):
-            self._event(value.get("type") or event, value, payload, event)
+            self._event(value.get("type") or event or _kind_of_untyped(value), value, payload, event)
         else:
             self.report_no_object(value)
 
@@ -378,3 +379,12 @@ class Anthropic(NumberedWire):
             error = error_in(value) or bare_message(value)
         self.add_unknown(value.get("index"))
         self.error_or_unknown(error, value, "an unknown event")
+
+
+def _kind_of_untyped(value: dict[str, Any]) -> str:
+    """The type of a frame without one, if its delta shows it; the narrow structs read such a frame too."""
+    match value.get("delta"):
+        case {"type": str(kind)} if kind in _DELTAS:
+            return "content_block_delta"
+        case _:
+            return ""
