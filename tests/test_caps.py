@@ -652,6 +652,7 @@ ELSEWHERE = {
     "log.MAX_DELAY": "test_flusher.py",
     "log.MAX_GATHERED": "test_flusher.py",
     "log.MAX_LEASES": "test_log_owners.py",
+    "log.MAX_TEXT": "test_inline_runs.py",
     "log.follower.MAX_WAIT": "test_log_follow.py",
     "log.postgres_schema.MAX_WAIT": "test_log_open.py",
     "mcp.MAX_ANSWERS": "test_mcp.py",

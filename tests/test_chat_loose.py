@@ -124,11 +124,7 @@ CASES: dict[str, Case] = {
         [
             {
                 "index": 7,
-                "id": None,
-                "type": None,
-                "function": {"name": None, "arguments": "tmp"},
-                "custom": None,
-                "extra_content": None,
+                "function": {"arguments": "tmp"},
             }
         ],
     ),
@@ -148,11 +144,7 @@ CASES: dict[str, Case] = {
         [
             {
                 "index": 0,
-                "id": None,
-                "type": None,
-                "function": {"name": None, "arguments": '"p":1'},
-                "custom": None,
-                "extra_content": None,
+                "function": {"arguments": '"p":1'},
             }
         ],
     ),
@@ -581,11 +573,7 @@ CASES: dict[str, Case] = {
         [
             {
                 "index": 0,
-                "id": None,
-                "type": None,
-                "function": None,
                 "custom": {"name": "sql", "input": "SEL"},
-                "extra_content": None,
             }
         ],
     ),

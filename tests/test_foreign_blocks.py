@@ -202,24 +202,36 @@ HOSTED: dict[str, tuple[str, Json, str]] = {
 }  # fmt: skip
 
 
+CALLS: dict[str, Json] = {
+    "mcp_tool_result": {"type": "mcp_tool_use", "id": "s", "name": "f", "server_name": "x", "input": {}},
+    "computer_call_output": {"type": "computer_call", "id": "cu_1", "call_id": "c", "action": {"type": "wait"}},
+}
+"""The calls of hosted results that are not `server_tool_use`. A result without its call is not sent back."""
+
+
 def answer_of(wire: str, block: Json) -> Json:
+    kind = str(block.get("type"))
+    call = CALLS.get(kind)
+    if call is None and kind.endswith("_tool_result"):
+        call = {"type": "server_tool_use", "id": "s", "name": kind.removesuffix("_tool_result"), "input": {}}
+    blocks = [block] if call is None else [call, block]
     match wire:
         case "gemini":
             return {"contents": [{"role": "model", "parts": [block]}]}
         case "openai-responses":
-            return {"input": [block]}
+            return {"input": blocks}
         case _:
-            return {"messages": [{"role": "assistant", "content": [block]}]}
+            return {"messages": [{"role": "assistant", "content": blocks}]}
 
 
 @pytest.mark.parametrize(("wire", "block", "text"), HOSTED.values(), ids=list(HOSTED))
 def test_hosted_blocks_go_back_whole_and_as_text_to_others(wire: Any, block: Json, text: str) -> None:
     body = answer_of(wire, block)
-    [message] = as_messages(body)
-    assert message.text == ""  # it is not what the model said
-    assert export_messages([message], wire) == body
+    history = as_messages(body)
+    assert [message.text for message in history] == [""]  # it is not what the model said
+    assert export_messages(history, wire) == body
     for other in others(wire):
-        written = words(export_messages([message], other))
+        written = words(export_messages(history, other))
         assert written.count(text) == 1
         assert "ENCRYPTED" not in written
 

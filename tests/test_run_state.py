@@ -102,7 +102,7 @@ def test_a_run_that_waits_is_saved_and_its_calls_are_reported(folder: Path) -> N
         "Error: nobody is there to ask: pay(amount=5) waits for approval; "
         "continue with --state run.json, at a terminal or with --yes or --no\n"
     )
-    assert msgspec.json.decode((folder / "run.json").read_bytes())["penstock_run"] == 1
+    assert msgspec.json.decode((folder / "run.json").read_bytes())["penstock_run"] == 2
     assert [file.name for file in folder.glob("run.json*")] == ["run.json"], "nothing half written is left"
     assert paid(folder) == []
 

@@ -65,21 +65,41 @@ def without_unsendable(messages: Iterable[Message], facts: WireFacts) -> list[Me
 
     That is malformed state, state on a part of another kind, and an item that occurred before.
     """
-    items: set[str] = set()
+    items = ItemIds()
     return [_without_refused(message, facts, items) for message in messages]
 
 
-def _without_refused(message: Message, facts: WireFacts, items: set[str]) -> Message:
+class ItemIds:
+    """Finds items of a history that occur again. The parts of one item follow each other in a message."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._last = ""
+
+    def next_message(self) -> None:
+        """The next message begins."""
+        self._last = ""
+
+    def is_repeated(self, id: str) -> bool:
+        """Whether the item with this id ended before; an empty id is that of no item."""
+        if not id:
+            return False
+        is_repeated = id in self._seen and id != self._last
+        self._seen.add(id)
+        self._last = id
+        return is_repeated
+
+
+def _without_refused(message: Message, facts: WireFacts, items: ItemIds) -> Message:
     parts = parts_by_block(message)
+    items.next_message()
 
     def is_refused(state: Opaque) -> bool:
         if state.wire != facts.wire:
             return False
-        id = item_id_of(state, facts)
-        if id in items or not is_well_formed(state, facts) or not is_in_place(state, parts.get(state.block, ()), facts):
+        if not is_well_formed(state, facts) or not is_in_place(state, parts.get(state.block, ()), facts):
             return True
-        items.update([id] if id else [])
-        return False
+        return items.is_repeated(item_id_of(state, facts))
 
     return _without(message, is_refused)
 
