@@ -145,7 +145,7 @@ def fault_of(script: Script, state: Any) -> str | None:
 
 def _fault_of(script: Script, stored: bytes) -> str | None:
     config: Any = SimpleNamespace(
-        policies=script.policies, limits=script.limits, run_repaired=frozenset(script.run_repaired)
+        policies=script.policies, limits=script.limits, run_repaired=frozenset(script.run_repaired), output=None
     )
     try:
         run = load_run(stored, None, config)
@@ -165,7 +165,9 @@ def _fault_of(script: Script, stored: bytes) -> str | None:
 
 
 def is_refused(script: Script, state: Any) -> bool:
-    config: Any = SimpleNamespace(policies=script.policies, limits=script.limits, run_repaired=frozenset[str]())
+    config: Any = SimpleNamespace(
+        policies=script.policies, limits=script.limits, run_repaired=frozenset[str](), output=None
+    )
     try:
         load_run(json.dumps(state), None, config)
     except UsageError:
