@@ -16,7 +16,7 @@ from penstock.transport.loop_thread import process_loop
 
 T = TypeVar("T")
 
-mcp_loop = process_loop()
+mcp_loop = process_loop("penstock-mcp")
 
 
 def blocking(work: Coroutine[Any, Any, T]) -> T:

@@ -35,7 +35,8 @@ class Joinable(Protocol):
 class LoopThread:
     """An event loop in a thread of its own. It starts when it is first needed; a `RuntimeError` if it cannot."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "penstock-loop") -> None:
+        self._name = name  # of its thread
         self.reset()
 
     def reset(self) -> None:
@@ -73,7 +74,7 @@ class LoopThread:
 
     def _start(self) -> None:
         started: Future[None] = Future()
-        thread = threading.Thread(target=self._run, args=(started,), name="penstock-loop", daemon=True)
+        thread = threading.Thread(target=self._run, args=(started,), name=self._name, daemon=True)
         thread.start()
         started.result()
         self._thread = thread
@@ -207,9 +208,9 @@ async def _awaited(value: Awaitable[Any]) -> Any:
     return await value
 
 
-def process_loop() -> LoopThread:
+def process_loop(name: str = "penstock-loop") -> LoopThread:
     """A loop for all of a process: a child process starts again, and the end of the process closes it."""
-    loop = LoopThread()
+    loop = LoopThread(name)
     after_fork(loop.reset)
 
     @atexit.register
