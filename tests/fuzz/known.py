@@ -17,6 +17,9 @@ class Known(Struct, frozen=True):
 
 
 KNOWN: dict[str, Known] = {
+    "calls of a prefix are calls of the whole": Known(
+        "a frame that cannot be read after the reason for the end damages a Chat call that has no arguments"
+    ),
     "a cut call without arguments is not whole": Known(
         "arguments, or a frame that may have had them, after the reason, for a call that had none: decision 43"
     ),
