@@ -96,7 +96,7 @@ def test_a_process_that_is_frozen_inside_a_write_to_sqlite_blocks_writers_and_no
         time.sleep(0.01)
     try:
         # Writers wait for as long as they are willing to, also when the lease has ended.
-        time.sleep(setup.lease)
+        time.sleep(setup.lease + 0.5)  # more than the lease, which may have been renewed right before
         for write in (
             lambda: store.claim("other"),
             lambda: store.create(RunRow(id="other", agent="agent"), b"start"),

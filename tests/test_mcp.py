@@ -151,7 +151,7 @@ def ends(events: list[StreamEvent]) -> list[ToolEnd]:
 @sync_and_async
 def test_calls_run_and_structured_content_is_for_the_program(bench: MCPTools, mode: str) -> None:
     events, running = run_calls(bench, mode, [call("add", {"a": 1, "b": 2}), call("put", {"context": "x"})])
-    assert [end.data for end in ends(events)] == [{"sum": 3}, {"result": "put x"}]
+    assert {end.name: end.data for end in ends(events)} == {"add": {"sum": 3}, "put": {"result": "put x"}}
     assert [json.loads(texts_of(running.messages)[0]), texts_of(running.messages)[1]] == [{"sum": 3}, "put x"]
 
 
