@@ -301,7 +301,7 @@ def test_an_input_that_comes_while_the_run_starts_to_wait_is_left_for_the_next_o
         runs.decide(run_id, "c", True)
         [wanted] = store.inputs([run_id])
         driver = drivers[-1]
-        asyncio.get_running_loop().call_soon(driver._take_input, wanted)
+        asyncio.get_running_loop().call_soon(driver.listener.take_input, wanted)
         return pause(run, seconds)
 
     begin = AsyncAgentRun.__aenter__

@@ -517,7 +517,7 @@ def test_a_reader_that_lost_its_run_starts_no_tool(store: Store, readers: Reader
 
     def freeze(run: Any, event: StreamEvent | None) -> None:
         if isinstance(event, ToolStart):  # the process is frozen here, for longer than its lease
-            run._driver.owner._log.deadline = 0.0
+            run._driver.owner._driven.ownership.log.deadline = 0.0
 
     with pytest.raises(LostRunError, match="may have taken over"):
         readers.read(agent, "Go.", log=store, run_id="r", on=freeze)

@@ -352,7 +352,7 @@ def test_a_worker_whose_lease_has_ended_starts_nothing_and_writes_nothing(store:
             async for event in running:
                 if isinstance(event, ToolStart):  # the process is frozen here, for longer than its lease
                     assert isinstance(running._driver, AsyncDriver)
-                    writer = running._driver._log
+                    writer = running._driver._driven.ownership.log
                     assert writer is not None
                     writer.deadline = 0.0
                     writers.append(writer)

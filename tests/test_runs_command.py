@@ -268,10 +268,10 @@ def test_a_wrong_command_is_reported_in_one_line(folder: Path, arguments: list[s
 def test_a_run_that_was_lost_is_left_with_the_command_that_resumes_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lose(_driver: Any) -> None:
+    def lose(_ownership: Any) -> None:
         raise LostRunError("another worker has taken over the run")
 
-    monkeypatch.setattr("penstock.agent.driver.Driver._check_lease", lose)
+    monkeypatch.setattr("penstock.agent.ownership.Ownership.check_lease", lose)
     result = click.testing.CliRunner().invoke(command, ["run", "agent.py", "pay", "--log", "runs.db"])
     assert result.exit_code == 1
     assert "another worker has taken over the run" in result.stderr

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 import penstock.log
-from penstock.agent.driver import Driver
+from penstock.agent.ownership import Ownership
 from penstock.log import points
 from penstock.log.bodies import body_of
 from penstock.log.flusher import Flusher, RunWriter
@@ -167,8 +167,8 @@ def _run_again() -> None:
 
 def _ignore_lease() -> None:
     """A process neither checks the deadline of its lease, nor reacts when it is told that it was replaced."""
-    _replace(Driver, "_check_lease", lambda driver: None)
-    _replace(Driver, "_may_start", lambda driver: True)
+    _replace(Ownership, "check_lease", lambda ownership: None)
+    _replace(Ownership, "may_start", lambda ownership: True)
     _replace(Flusher, "lose", lambda flusher, writer, error: None)
 
 

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from inspect import isawaitable
 from typing import Any, Generic, TypeVar
 
 from penstock.agent.async_driver import AsyncDriver
 from penstock.agent.config import AgentConfig
-from penstock.agent.reader_view import reader_view
+from penstock.agent.reader_view import OneReader, reader_view, seen
+from penstock.agent.remote_owner import RemoteOwner
 from penstock.agent.run_errors import provider_error
 from penstock.agent.sync_driver import SyncDriver
-from penstock.errors import AlreadyReadError, UsageError
+from penstock.errors import UsageError
 from penstock.log.follower import Follower, LoggedStart, Settings
-from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
 from penstock.log.patience import apatiently, patiently
-from penstock.log.store import Input
 from penstock.messages import Message
 from penstock.run.events import Done, StreamEvent
 from penstock.run.machine import Run
@@ -46,7 +45,7 @@ class LoggedDriver(Generic[D]):
         self._config = config
         self._deps = deps
         self._view = reader_view(config)
-        self._is_read = False
+        self._reader = OneReader()
         self._is_open = False
         self._is_closed = False
         self._is_detached = False
@@ -86,46 +85,29 @@ class LoggedDriver(Generic[D]):
 
     def cancel(self, why: str) -> None:
         """End the run, or have its owner end it."""
-        if (owner := self._steered()) is not None:
-            owner.cancel(why)
-        else:
-            self._put(cancel_input(self.run_id, why))
+        self._steered().cancel(why)
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str) -> None:
         """Approve or decline a call."""
-        if (owner := self._steered()) is not None:
-            owner.decide(call_id, approved, arguments, reason)
-        else:
-            self._put(decision_input(self.run_id, call_id, approved, arguments, reason))
+        self._steered().decide(call_id, approved, arguments, reason)
 
     def provide(self, call_id: str, value: Any, is_error: bool) -> None:
         """Give the result of a deferred call."""
-        if (owner := self._steered()) is not None:
-            owner.provide(call_id, value, is_error)
-        else:
-            self._put(result_input(self.run_id, call_id, value, is_error))
+        self._steered().provide(call_id, value, is_error)
 
     def say(self, message: Message) -> None:
         """Add a message."""
-        if (owner := self._steered()) is not None:
-            owner.say(message)
-        else:
-            self._put(message_input(self.run_id, message))
+        self._steered().say(message)
 
     def _begin(self) -> None:
         """Begin the run, if it has not begun."""
         raise NotImplementedError
 
-    def _steered(self) -> D | None:
-        """The driver that carries out what the reader wants; None if it has none, or its run waits in the store."""
+    def _steered(self) -> D | RemoteOwner:
+        """What carries out what the reader wants: the driver, unless there is none, or its run waits in the store."""
         self._begin()
         is_paused = self.done is not None and self.done.reason == "paused" and not self.run.is_over
-        return None if is_paused else self.owner
-
-    def _put(self, wanted: Input) -> None:
-        if self.run.is_over:
-            raise UsageError("the run is over")
-        self._follower.store.put(wanted)
+        return RemoteOwner(self._follower) if is_paused or self.owner is None else self.owner
 
     def _prepare(self, driver: D) -> D:
         """Let a driver continue what the reader has read so far."""
@@ -134,15 +116,6 @@ class LoggedDriver(Generic[D]):
         if self._is_detached:
             driver.detach()
         return driver
-
-    def _claim_reader(self) -> None:
-        if self._is_read:
-            raise AlreadyReadError("a run can be read once: start another, or keep the events in a list")
-        self._is_read = True
-
-    def _seen(self, events: Iterable[StreamEvent]) -> Iterable[StreamEvent]:
-        """What the reader sees of events of the log."""
-        return events if self._view is None else self._view.through(events)
 
     @property
     def partial(self) -> Any:
@@ -182,7 +155,7 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
 
     def read_events(self, reader: object) -> Iterator[StreamEvent]:
         """The events of the run; the iterator keeps `reader` alive."""
-        self._claim_reader()
+        self._reader.claim()
         return self._events(reader)
 
     def _events(self, reader: object) -> Iterator[StreamEvent]:
@@ -191,7 +164,7 @@ class LoggedSyncDriver(LoggedDriver[SyncDriver]):
             while self._follower.has_more and not self._is_closed:
                 events = patiently(self._follower.next_events)
                 self._drive()
-                for event in self._seen(events):
+                for event in seen(self._view, events):
                     resolve(self._config.callbacks.call(event))
                     yield event
                 if not events and self.owner is None:
@@ -241,7 +214,7 @@ class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
 
     def read_events(self, reader: object) -> AsyncIterator[StreamEvent]:
         """The events of the run; the iterator keeps `reader` alive."""
-        self._claim_reader()
+        self._reader.claim()
         return self._events(reader)
 
     async def _events(self, reader: object) -> AsyncIterator[StreamEvent]:
@@ -250,7 +223,7 @@ class LoggedAsyncDriver(LoggedDriver[AsyncDriver]):
             while self._follower.has_more and not self._is_closed:
                 events = await apatiently(self._follower.next_events)
                 await self._drive()
-                for event in self._seen(events):
+                for event in seen(self._view, events):
                     if isawaitable(result := self._config.callbacks.call(event)):
                         await result
                     yield event

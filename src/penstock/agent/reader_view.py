@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from penstock.agent.config import AgentConfig
+from penstock.errors import AlreadyReadError
 from penstock.events import Text, ToolCall, ToolCallInvalid, ToolCallStart
 from penstock.output.partial import PartialView, partial_view
 from penstock.run.events import StepStart, StreamEvent
@@ -55,6 +56,24 @@ class ReaderView:
                 if type(event) is StepStart:
                     partial.reset()
                 yield from partial.feed(event)
+
+
+class OneReader:
+    """The place of the reader of a run, which is taken once."""
+
+    def __init__(self) -> None:
+        self._is_taken = False
+
+    def claim(self) -> None:
+        """Reserve the run for one reader."""
+        if self._is_taken:
+            raise AlreadyReadError("a run can be read once: start another, or keep the events in a list")
+        self._is_taken = True
+
+
+def seen(view: ReaderView | None, events: Iterable[StreamEvent]) -> Iterable[StreamEvent]:
+    """What a reader with this view sees of the events."""
+    return events if view is None else view.through(events)
 
 
 def reader_view(config: AgentConfig) -> ReaderView | None:

@@ -1,0 +1,124 @@
+"""The dispatcher of a run in async code: the model and every tool have a task on the caller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import assert_never
+
+from penstock.agent.approval_checks import AsyncChecks
+from penstock.agent.async_response import AsyncResponseReader
+from penstock.agent.async_tool_runner import AsyncToolRunner
+from penstock.agent.caller_loop import CallerLoop
+from penstock.agent.dispatcher import Dispatcher
+from penstock.agent.driven_run import DrivenRun
+from penstock.agent.records import LOGGED
+from penstock.agent.timers import Timers
+from penstock.run.commands import (
+    AnswerTool,
+    AskModel,
+    CancelTool,
+    CheckApproval,
+    Command,
+    Emit,
+    ExpireLater,
+    StartTool,
+    StopAsking,
+)
+from penstock.run.events import Done
+from penstock.run.outbox import Gate
+
+
+class AsyncDispatcher(Dispatcher):
+    """Carries out the commands of a run on its loop.
+
+    `arrived` is set when the reader may have something to read, `has_room` when it has caught up.
+    """
+
+    def __init__(self, driven: DrivenRun) -> None:
+        super().__init__(driven, Timers())
+        self.loop = CallerLoop()
+        self.arrived = asyncio.Event()
+        self.has_room = asyncio.Event()
+        self.responses = AsyncResponseReader(driven, self, self.room)
+        self.tools = AsyncToolRunner(driven, self, self.loop, self.room)
+        self.checks = AsyncChecks(driven.run, driven.policy_of, self.approval_checked)
+
+    def happened(self, step: Callable[[], list[Command]]) -> None:
+        self.carry_out(self._driven.guarded(step))
+
+    def carry_out(self, commands: list[Command]) -> None:
+        driven = self._driven
+        for command in () if driven.ownership.is_left else commands:
+            match command:
+                case Emit():
+                    if not LOGGED.isdisjoint(map(type, command.events)):
+                        driven.records.add(command.events)
+                    if driven.scope.observer is not None:
+                        driven.scope.observer.add(command.events)
+                    if driven.outbox.put(command.events, command.log):
+                        self.arrived.set()
+                    if command.events and isinstance(last := command.events[-1], Done):
+                        driven.remember(last)
+                case AskModel() | StartTool(awaits_reader=True):
+                    self.hold(partial(self._reached, command))
+                case StartTool():
+                    if not driven.is_cancelled:  # else the loop was too busy yet to cancel the run
+                        self.tools.start(command)
+                case AnswerTool():
+                    self.tools.questions.answer(command)
+                case CheckApproval():
+                    self.checks.start(command, driven.scope.variables)
+                case ExpireLater():
+                    self._expire_later(command)
+                case CancelTool():
+                    self.tools.stop(command.key)
+                case StopAsking():
+                    self.responses.stop()
+                case _:
+                    assert_never(command)
+
+    def hold(self, gate: Gate) -> None:
+        if self._driven.outbox.hold(gate):
+            self.arrived.set()
+
+    def call(self, callback: Callable[[], None]) -> None:
+        self.loop.call(callback)
+
+    def wake(self) -> None:
+        self.arrived.set()
+
+    def committed(self, units: int) -> None:
+        self.loop.post(partial(self._committed, units))
+
+    def _committed(self, units: int) -> None:
+        self._driven.logged_outbox.committed(units)
+        self.arrived.set()  # also if there is nothing to read: the run may have to pause
+
+    def can_go_on(self) -> bool:
+        return not self.loop.is_closed
+
+    def cancel(self, why: str) -> None:
+        """Cancel the run, on its loop."""
+        self.carry_out(self._driven.run.cancel(why, self._driven.outbox.drop()))
+
+    async def room(self) -> None:
+        """Wait until the reader has caught up."""
+        while self._driven.outbox.is_full:
+            self.has_room.clear()
+            await self.has_room.wait()
+
+    def stop_all(self) -> None:
+        self.responses.stop()
+        self.tools.stop_all()
+
+    def _reached(self, command: AskModel | StartTool) -> None:
+        """The reader has come to a command that waited."""
+        self._driven.ownership.check(command)
+        if self._driven.is_cancelled or not self._driven.run.reached(command):
+            return
+        if isinstance(command, StartTool):
+            self.tools.start(command)
+        else:
+            self.responses.start(command)

@@ -1,0 +1,100 @@
+"""Responses of the model in async code: each is read in a task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from penstock.agent.caller_loop import is_stopped
+from penstock.agent.dispatcher import Dispatcher
+from penstock.agent.driven_run import FOLD_SIZE, DrivenRun
+from penstock.agent.step_request import step_request
+from penstock.agent.tool_execution import Room
+from penstock.messages import Message
+from penstock.model.stream import AsyncStream
+from penstock.run.commands import AskModel, Command
+
+
+class AsyncResponseReader:
+    """Sends the requests of a run, and passes the chunks of each response to its machine.
+
+    `room` waits until the reader has caught up.
+    """
+
+    def __init__(self, driven: DrivenRun, dispatcher: Dispatcher, room: Room) -> None:
+        self._driven = driven
+        self._dispatcher = dispatcher
+        self._room = room
+        self._stream: AsyncStream | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, command: AskModel) -> None:
+        """Ask the model in a task."""
+        self._task = asyncio.create_task(self._read(command.messages), context=self._driven.scope.variables.copy())
+        self._task.add_done_callback(self._ended)
+
+    def stop(self) -> None:
+        """Break off the request."""
+        if self._task is not None and not self._task.done():
+            if self._stream is not None:
+                self._stream.abort()
+            with suppress(RuntimeError):  # the loop is closed
+                self._task.cancel()
+
+    def close(self) -> list[asyncio.Task[None]]:
+        """Forget the task; returns it, to be waited for."""
+        tasks = [] if self._task is None else [self._task]
+        self._task = None
+        return tasks
+
+    async def first_step(self) -> Callable[[], list[Command]]:
+        """How the run begins: it lists the tools of one that continues, which may fail."""
+        if self._driven.needs_listing:
+            try:
+                self._driven.use(await self._driven.step_tools.alisted())
+            except Exception as error:  # noqa: BLE001  # a source of tools may fail in any way
+                return partial(self._driven.failed, error)
+        return self._driven.run.begin
+
+    async def _read(self, messages: tuple[Message, ...]) -> None:
+        driven, run, outbox = self._driven, self._driven.run, self._driven.outbox
+        if driven.is_cancelled:
+            return
+        try:
+            self._stream = await self._request(messages)
+            async with self._stream as stream:
+                async for chunks in stream.batches():
+                    self._dispatcher.carry_out(run.chunks(chunks))
+                    if len(run.unfolded) > FOLD_SIZE:
+                        run.fold(outbox.most_unread)
+                    if outbox.is_full:
+                        await self._room()
+        except SystemExit as error:  # which would end the loop
+            self._end(partial(driven.failed, error))
+
+    async def _request(self, messages: tuple[Message, ...]) -> AsyncStream:
+        """The response to these messages, with the tools that the sources have now. It is sent when it is entered."""
+        driven = self._driven
+        if driven.config.sources:
+            driven.use(await driven.step_tools.alisted())
+        driven.scope.begin_request(driven.run.step, messages)
+        request = step_request(driven.config, driven.run.step, messages)
+        return request.model.astream(request.messages, **request.options)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A response has ended: its end, or what ended the task, waits for the reader."""
+        driven = self._driven
+        if is_stopped(task) and driven.can_give_back:
+            self._dispatcher.give_back()
+        elif task.cancelled():  # by other code, if the run is not over
+            self._dispatcher.happened(partial(driven.run.cancel, "the task that read the answer was cancelled"))
+        elif (error := task.exception()) is None:
+            self._end(driven.run.ended)
+        elif not isinstance(error, KeyboardInterrupt):  # which has ended the loop already
+            self._end(partial(driven.failed, error))
+
+    def _end(self, step: Callable[[], list[Command]]) -> None:
+        """Tell the machine of the end when the reader has read everything before it."""
+        self._dispatcher.hold(partial(self._dispatcher.happened, step))

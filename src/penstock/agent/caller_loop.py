@@ -1,0 +1,72 @@
+"""The event loop of the code that began a run: calls on it from any thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from penstock.agent.mailbox import Mailbox, mailbox_of
+
+
+class CallerLoop:
+    """The loop on which a run is driven, once it has begun. Until then, calls are made at once."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._mailbox: Mailbox
+
+    def attach(self) -> None:
+        """The run begins on the running loop; a `RuntimeError` if there is none."""
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self._mailbox = mailbox_of(self._loop)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the thread of the loop."""
+        return self._thread == threading.get_ident()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can happen on the loop any more."""
+        return self._loop is not None and self._loop.is_closed()
+
+    def call(self, callback: Callable[[], None]) -> None:
+        """Call this on the loop: now, if this is its thread."""
+        if self.is_here or self._loop is None:
+            callback()
+        else:
+            self.call_soon(callback)
+
+    def call_and_wait(self, callback: Callable[[], None], seconds: float) -> None:
+        """Call this on the loop, and wait for it, at most this many seconds; now, if the loop cannot."""
+        if self.is_here or self._loop is None or self._loop.is_closed():
+            callback()
+            return
+        is_done = threading.Event()
+
+        def call() -> None:
+            callback()
+            is_done.set()
+
+        with suppress(RuntimeError):  # the loop was closed
+            self._loop.call_soon_threadsafe(call)
+            is_done.wait(seconds)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call this on the loop, but not now; nothing happens if the loop is closed."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(callback)
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Call this on the loop soon; many such calls cost one wake-up."""
+        self._mailbox.post(callback)
+
+
+def is_stopped(task: asyncio.Task[Any]) -> bool:
+    """Whether a task was cancelled by others, as when its loop ends, and not by itself."""
+    return task.cancelled() and task.cancelling() > 0

@@ -1,0 +1,98 @@
+"""What both dispatchers share. A dispatcher tells the machine of a run what happened, and carries out its commands.
+
+The machine decides, the dispatcher hands each command to the part that carries it out: events to the outbox, requests
+to the response reader, tools to the tool runner. What the reader must have read before (the next request, the start of
+a tool with side effects, the end of a response) waits in the outbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from penstock.agent.driven_run import DrivenRun
+from penstock.agent.expiries import Expiries
+from penstock.agent.timers import Timers
+from penstock.results import Outcome
+from penstock.run.commands import CheckApproval, Command, ExpireLater
+from penstock.run.outbox import Gate
+
+PAUSE = 0.01
+"""How many seconds a thread sleeps before it checks again whether the reader has caught up."""
+
+
+class Dispatcher:
+    """Carries out the commands of a run: `SyncDispatcher` for plain code, `AsyncDispatcher` for async code."""
+
+    def __init__(self, driven: DrivenRun, timers: Timers) -> None:
+        self.timers = timers
+        self.expiries = Expiries(driven.run, timers)
+        self._driven = driven
+
+    def happened(self, step: Callable[[], list[Command]]) -> None:
+        """Tell the machine what happened, and carry out what follows. Where the run is: see `call`."""
+        raise NotImplementedError
+
+    def carry_out(self, commands: list[Command]) -> None:
+        """Carry out commands."""
+        raise NotImplementedError
+
+    def hold(self, gate: Gate) -> None:
+        """Call this when the reader asks for the event after everything emitted so far."""
+        raise NotImplementedError
+
+    def call(self, callback: Callable[[], None]) -> None:
+        """Call this where the run is, from any thread: under its lock, or on its loop."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """Wake the reader."""
+        raise NotImplementedError
+
+    def committed(self, units: int) -> None:
+        """This many more units are in the log; from the thread of the flusher."""
+        raise NotImplementedError
+
+    def can_go_on(self) -> bool:
+        """Whether commands can still be carried out in this process."""
+        return True
+
+    def stop_all(self) -> None:
+        """Break off the request to the model, and cancel the tools."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Stop everything: this process does not continue the run."""
+        self._driven.is_cancelled = self._driven.ownership.is_left = True
+        self.stop_all()
+
+    def give_back(self) -> None:
+        """Stop everything here, so that another worker can continue the run."""
+        self.leave()
+        self._driven.outbox.drop()
+        self._driven.logged_outbox.release()
+
+    def lose(self, error: Exception) -> None:
+        """Stop everything, because another worker has the run; the reader gets the error."""
+        ownership, outbox = self._driven.ownership, self._driven.outbox
+        ownership.lose(error)
+        self.leave()
+        outbox.drop()
+        outbox.items.append(ownership.raise_lost)
+        self.wake()
+
+    def approval_checked(self, check: CheckApproval, answer: bool | Outcome | BaseException) -> None:
+        """A predicate said whether a call needs approval, or something else ended it."""
+        if isinstance(answer, BaseException):
+            self.happened(partial(self._driven.failed, answer))
+        else:
+            self.happened(partial(self._driven.run.approval_checked, check.key, answer))
+
+    def start_time_limit(self) -> None:
+        """Let the run end when its time limit is over, if it has one."""
+        if (seconds := self._driven.seconds_left) is not None:
+            self.timers.start("", seconds, partial(self.happened, self._driven.expired))
+
+    def _expire_later(self, command: ExpireLater) -> None:
+        expired = partial(self._driven.run.call_expired, command.call_id)
+        self.expiries.start(command, partial(self.happened, expired))

@@ -1,0 +1,132 @@
+"""A run that this process drives: its machine, and what the parts of its driver share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.agent.config import AgentConfig
+from penstock.agent.ownership import Ownership
+from penstock.agent.records import RunRecords
+from penstock.agent.run_errors import as_exception, error_event, is_interrupt, provider_error
+from penstock.agent.run_scope import RunScope
+from penstock.agent.step_tools import StepTools
+from penstock.log.outbox import LoggedOutbox
+from penstock.log.store import OwnedRun
+from penstock.run.commands import Command
+from penstock.run.events import Done
+from penstock.run.machine import Run
+from penstock.run.outbox import Outbox
+from penstock.tools.policy import ToolPolicy
+
+FOLD_SIZE = 50
+"""How many chunks that were read are added to the response at once, which is faster than one by one."""
+
+
+class DrivenRun:
+    """A run with its outbox, its configuration at this step, and how it ended.
+
+    `done` is its last event and `error` the exception of a request that failed, once there is one. Of a run that
+    `is_cancelled` nothing starts any more, even if its loop is too busy yet to cancel it.
+    """
+
+    def __init__(self, config: AgentConfig, run: Run, deps: Any, owned: OwnedRun | None) -> None:
+        self.run = run
+        self.config = config
+        self.deps = deps
+        self.ownership = Ownership(owned)
+        self.outbox = Outbox() if owned is None else LoggedOutbox()
+        self.records = RunRecords(config, "" if owned is None else owned.claim.run_id)
+        self.scope = RunScope()
+        self.step_tools = StepTools(config)
+        self.is_cancelled = False
+        self.done: Done | None = None
+        self.error: Exception | None = None
+        self._policies = config.policies
+
+    def enter(self) -> None:
+        """The run begins here, in the context of the caller."""
+        owned = self.ownership.owned
+        self.scope.enter(self.config, self.records, None if owned is None else owned.meta)
+
+    # -- its end and its errors ------------------------------------------------------------------------------------
+
+    def guarded(self, step: Callable[[], list[Command]]) -> list[Command]:
+        """The commands of an input to the run; if it raises, the run fails."""
+        try:
+            return step()
+        except BaseException as error:  # the run calls a user's code
+            if is_interrupt(error):
+                raise
+            return self.failed(error)
+
+    def failed(self, error: BaseException) -> list[Command]:
+        """The commands after the request to the model, or anything else, failed; none if the run is over."""
+        if self.run.is_over:
+            return []
+        self.error = as_exception(error)
+        return self.run.failed(error_event(error))
+
+    def expired(self) -> list[Command]:
+        """The commands after the time limit of the run."""
+        return self.run.expire(f"the run took longer than {self.config.limits.seconds:g} seconds")
+
+    def remember(self, done: Done) -> None:
+        """Keep the last event."""
+        self.done = done
+        if done.reason == "error" and self.error is None and self.run.error is not None:
+            self.error = provider_error(self.run.error)
+
+    @property
+    def should_pause(self) -> bool:
+        """Whether a reader who has read everything would wait for a decision or a result."""
+        is_idle = self.outbox.is_idle and self.done is None
+        return is_idle and self.config.approvals == "pause" and self.run.is_waiting
+
+    # -- its log ---------------------------------------------------------------------------------------------------
+
+    @property
+    def logged_outbox(self) -> LoggedOutbox:
+        """The outbox of a run with a log."""
+        assert isinstance(self.outbox, LoggedOutbox)
+        return self.outbox
+
+    @property
+    def continues_elsewhere(self) -> bool:
+        """Whether another process continues the run if this one leaves it."""
+        return self.ownership.outlives_reader and not self.run.is_over
+
+    @property
+    def can_give_back(self) -> bool:
+        """Whether this process still drives the run, and another one could."""
+        return self.continues_elsewhere and not self.ownership.is_left
+
+    @property
+    def is_logged_to_its_end(self) -> bool:
+        """Whether the run has ended, and its log has everything: nobody reads the rest of a run without a reader."""
+        return self.done is not None and self.outbox.is_idle
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time limit of the run, less what earlier owners have used of it."""
+        if (seconds := self.config.limits.seconds) is None:
+            return None
+        owned = self.ownership.owned
+        return max(0.0, seconds - (owned.seconds if owned else 0.0))
+
+    # -- its tools -------------------------------------------------------------------------------------------------
+
+    @property
+    def needs_listing(self) -> bool:
+        """Whether tools must be listed before the run continues: some of its calls are those of a source."""
+        return bool(self.config.sources) and self.run.phase in ("answer", "tools")
+
+    def use(self, config: AgentConfig) -> None:
+        """Use the tools of this configuration from here on."""
+        if config is not self.config:
+            self.config, self._policies = config, config.policies
+            self.run.tools_listed(self._policies)
+
+    def policy_of(self, name: str) -> ToolPolicy:
+        """The rules for a tool."""
+        return self._policies[name]

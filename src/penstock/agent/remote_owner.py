@@ -1,0 +1,35 @@
+"""The owner of a run in another process: what a reader wants of the run goes to it through the store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.errors import UsageError
+from penstock.log.follower import Follower
+from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
+from penstock.log.store import Input
+from penstock.messages import Message
+
+
+class RemoteOwner:
+    """Leaves what the reader wants in the store, for whichever process owns the run."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+
+    def cancel(self, why: str) -> None:
+        self._put(cancel_input(self._follower.run_id, why))
+
+    def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str) -> None:
+        self._put(decision_input(self._follower.run_id, call_id, approved, arguments, reason))
+
+    def provide(self, call_id: str, value: Any, is_error: bool) -> None:
+        self._put(result_input(self._follower.run_id, call_id, value, is_error))
+
+    def say(self, message: Message) -> None:
+        self._put(message_input(self._follower.run_id, message))
+
+    def _put(self, wanted: Input) -> None:
+        if self._follower.run.is_over:
+            raise UsageError("the run is over")
+        self._follower.store.put(wanted)

@@ -1,0 +1,129 @@
+"""The dispatcher of a run in plain code: the model and every tool have a thread, and one lock guards the machine."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from typing import assert_never
+
+from penstock.agent.approval_checks import SyncChecks
+from penstock.agent.dispatcher import Dispatcher
+from penstock.agent.driven_run import DrivenRun
+from penstock.agent.records import LOGGED
+from penstock.agent.sync_response import SyncResponseReader
+from penstock.agent.sync_tool_runner import SyncToolRunner
+from penstock.agent.timers import ThreadTimers
+from penstock.run.commands import (
+    AnswerTool,
+    AskModel,
+    CancelTool,
+    CheckApproval,
+    Command,
+    Emit,
+    ExpireLater,
+    StartTool,
+    StopAsking,
+)
+from penstock.run.events import Done
+from penstock.run.outbox import Gate
+
+
+class SyncDispatcher(Dispatcher):
+    """Carries out the commands of a run under its lock. `arrivals` has at least one entry per item in the outbox."""
+
+    def __init__(self, driven: DrivenRun) -> None:
+        super().__init__(driven, ThreadTimers())
+        self.lock = threading.RLock()
+        self.arrivals: SimpleQueue[None] = SimpleQueue()
+        self.responses = SyncResponseReader(driven, self, self.lock)
+        self.tools = SyncToolRunner(driven, self, self.lock)
+        self._checks = SyncChecks(self.lock, driven.run, driven.policy_of, self.tools.loop, self.approval_checked)
+
+    def happened(self, step: Callable[[], list[Command]]) -> None:
+        with self.lock:
+            self.carry_out(self._driven.guarded(step))
+
+    def carry_out(self, commands: list[Command]) -> None:
+        """Carry out commands, under the lock."""
+        driven = self._driven
+        due = deque(() if driven.ownership.is_left else commands)
+        while due:
+            match command := due.popleft():
+                case Emit():
+                    if not LOGGED.isdisjoint(map(type, command.events)):
+                        driven.records.add(command.events)
+                    if driven.scope.observer is not None:
+                        driven.scope.observer.add(command.events)
+                    if driven.outbox.put(command.events, command.log):
+                        self.arrivals.put(None)
+                    if command.events and isinstance(last := command.events[-1], Done):
+                        driven.remember(last)
+                case AskModel() | StartTool(awaits_reader=True):
+                    self.hold(partial(self._reached, command))
+                case StartTool():
+                    due += self.tools.start(command)
+                case AnswerTool():
+                    self.tools.questions.answer(command)
+                case CheckApproval():
+                    due += self._check_approval(command)
+                case ExpireLater():
+                    self._expire_later(command)
+                case CancelTool():
+                    self.tools.stop(command.key)
+                case StopAsking():
+                    self.responses.stop()
+                case _:
+                    assert_never(command)
+
+    def hold(self, gate: Gate) -> None:
+        """Call this, under the lock, when the reader asks for the event after everything emitted so far."""
+        with self.lock:
+            if self._driven.outbox.hold(gate):
+                self.arrivals.put(None)
+
+    def call(self, callback: Callable[[], None]) -> None:
+        with self.lock:
+            callback()
+
+    def wake(self) -> None:
+        self.arrivals.put(None)
+
+    def committed(self, units: int) -> None:
+        with self.lock:
+            items = self._driven.logged_outbox.committed(units)
+            for _ in range(max(1, items)):  # also for nothing: the run may have to pause
+                self.arrivals.put(None)
+
+    def cancel(self, why: str) -> None:
+        """Cancel the run."""
+        with self.lock:
+            self._driven.is_cancelled = True
+            self.carry_out(self._driven.run.cancel(why, self._driven.outbox.drop()))
+
+    def pause_if_waiting(self) -> None:
+        """Pause the run if its reader has read everything and would wait for a decision or a result."""
+        with self.lock:
+            if self._driven.should_pause:
+                self.carry_out(self._driven.run.pause(self.expiries.pause))
+
+    def stop_all(self) -> None:
+        self.responses.stop()
+        self.tools.stop_all()
+
+    def _reached(self, command: AskModel | StartTool) -> None:
+        """The reader has come to a command that waited."""
+        self._driven.ownership.check(command)
+        if self._driven.run.reached(command):
+            start_tool, ask = self.tools.start, self.responses.start
+            self.carry_out(ask(command) if isinstance(command, AskModel) else start_tool(command))
+
+    def _check_approval(self, check: CheckApproval) -> list[Command]:
+        """Have a predicate called; returns what is to be done if there is no thread for it."""
+        try:
+            self._checks.start(check, self._driven.scope.variables)
+        except RuntimeError as error:
+            return self._driven.failed(error)
+        return []
