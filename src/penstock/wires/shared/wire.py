@@ -423,6 +423,6 @@ def is_utf8(payload: bytes) -> bool:
 def decode_batch(decode: Callable[[bytes], T], payloads: list[bytes]) -> list[T] | None:
     """Decodes all payloads; None if any of them has another shape."""
     try:
-        return [decode(payload) for payload in payloads]
+        return list(map(decode, payloads))
     except UNREADABLE:
         return None
