@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from penstock.decoder import Decoder
 from penstock.errors import UsageError
 from penstock.history.read import as_messages
 from penstock.messages import Message, system
@@ -28,11 +27,10 @@ from penstock.model.connect import Connector, HTTPConnector
 from penstock.model.endpoint import APIKey, Endpoint
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.options import ModelOptions, RequestOptions
-from penstock.model.output_call import OutputCall
-from penstock.model.output_request import ask_for_output, output_tool, with_prompt
+from penstock.model.output_request import output_tool
+from penstock.model.prepared_request import CallOptions, PreparedRequest, prepare
 from penstock.model.stream import AsyncStream, Stream
 from penstock.model.streamed_response import Derived
-from penstock.model.text_calls import StagedDecoding, conversation, find_calls, prompt_for_calls
 from penstock.output.output_type import OutputKind, output_type
 from penstock.output.partial import partial_view
 from penstock.providers import complete_url, find_provider, split_model
@@ -43,7 +41,7 @@ from penstock.transport.exchange import Exchange, Recorder
 from penstock.transport.policy import Retries, Timeouts
 from penstock.turn import Turn
 from penstock.wires import WireName, find_encoder, wire_name
-from penstock.wires.shared.request import OPTIONS, OutputForm, Request
+from penstock.wires.shared.request import OPTIONS, Request
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -250,39 +248,27 @@ class Model:
         check_option_values(options)
         declarations, output = declare(tools), output_type(output)
         check_tool_names(declarations if output is None else [*declarations, output_tool(output.declaration)])
-        history = [*([system(system_prompt)] if system_prompt else []), *_read_messages(messages, extra)]
-        settings: dict[str, Any] = {**self._options, **options}
-        provenance = conversation(calls, rescue, history)
-        if calls != "native":
-            history = history if output is None else with_prompt(history, output.declaration)
-            history, settings = prompt_for_calls(calls, history, declarations, settings)
+        prompt = (system(system_prompt),) if system_prompt else ()
         request = Request(
             model=self.model,
-            messages=tuple(history),
-            tools=() if calls != "native" else tuple(declarations),
+            messages=(*prompt, *_read_messages(messages, extra)),
+            tools=tuple(declarations),
             tool_choice=tool_choice,
             is_parallel=parallel,
-            options=settings,
+            options={**self._options, **options},
             extra=extra or {},
             is_streaming=streaming,
         )
+        call_options = CallOptions(calls, rescue, id_prefix)
+        return self._exchange(prepare(request, call_options, output, self.wire, self._endpoint.provider.quirks))
 
-        form: OutputForm | None = None
-        if output is not None and calls == "native":
-            quirks = self._endpoint.provider.quirks
-            request, form = ask_for_output(request, output.declaration, self.wire, quirks)
-            declarations = list(request.tools)
-
-        def new_decoding() -> Any:
-            decoder = Decoder(self.wire, declarations, id_prefix=id_prefix)
-            decoding = find_calls(decoder, calls, rescue, declarations, id_prefix, provenance)
-            return StagedDecoding(decoding, OutputCall()) if form == "tool" else decoding
-
+    def _exchange(self, prepared: PreparedRequest) -> Exchange:
+        """The exchange of a request and its response."""
         key = self._endpoint.find_key()
-        http_request = self._http_request(request, key)
+        http_request = self._http_request(prepared.request, key)
         return Exchange(
             request=http_request,
-            new_decoding=new_decoding,
+            new_decoding=prepared.new_decoding,
             timeouts=self._timeouts,
             retries=self._retries,
             clock=time.monotonic,
