@@ -68,25 +68,7 @@ def run(
     """
     if (log := _checked_log(log, state, run_id, resume)) is not None:
         _run_logged(LogOptions(target, log, run_id, resume, verdict), prompt, format, history)
-    from penstock.cli.agent_target import find_agent
-
-    try:
-        kept = KeptFile(state, "run") if state else None
-        stored = kept.read() if kept else None
-        _check_state_options(prompt, state, verdict, is_stored=stored is not None)
-        conversation = AgentConversation(find_agent(target), format, HistoryFile(history) if history else None, kept)
-    except PenstockError as error:
-        raise CommandError(str(error)) from None
-    try:
-        if stored is not None:
-            conversation.resume(stored, verdict)
-        elif prompt is None and sys.stdin.isatty():
-            conversation.converse()
-        else:
-            conversation.say(read_prompt(prompt))
-    except UsageError as error:
-        raise CommandError(str(error)) from None
-    raise SystemExit(conversation.code)
+    _run_unlogged(target, prompt, format, history, state, verdict)
 
 
 class LogOptions(Struct, frozen=True):
@@ -133,6 +115,31 @@ def _run_logged(options: LogOptions, prompt: str | None, format: Format, history
             conversation.converse()
         else:
             conversation.say(read_prompt(prompt), options.verdict)
+    raise SystemExit(conversation.code)
+
+
+def _run_unlogged(
+    target: str, prompt: str | None, format: Format, history: Path | None, state: Path | None, verdict: bool | None
+) -> NoReturn:
+    """Runs the agent without a log; a run that waits is kept in a file, if there is one for it."""
+    from penstock.cli.agent_target import find_agent
+
+    try:
+        kept = KeptFile(state, "run") if state else None
+        stored = kept.read() if kept else None
+        _check_state_options(prompt, state, verdict, is_stored=stored is not None)
+        conversation = AgentConversation(find_agent(target), format, HistoryFile(history) if history else None, kept)
+    except PenstockError as error:
+        raise CommandError(str(error)) from None
+    try:
+        if stored is not None:
+            conversation.resume(stored, verdict)
+        elif prompt is None and sys.stdin.isatty():
+            conversation.converse()
+        else:
+            conversation.say(read_prompt(prompt))
+    except UsageError as error:
+        raise CommandError(str(error)) from None
     raise SystemExit(conversation.code)
 
 
