@@ -132,7 +132,7 @@ class Anthropic(NumberedWire):
         return NO_TARGET
 
     def _first_delta(self, label: Label, delta: TextDelta | InputDelta | ThinkingDelta) -> None:
-        self.has_known_frames = True
+        self.reports.has_known_frames = True
         if isinstance(delta, InputDelta):
             self.add_arguments(label, delta.piece)
         elif isinstance(self.parts.get(label), OpenVendor):
@@ -149,19 +149,19 @@ class Anthropic(NumberedWire):
     def read_loose(self, payload: bytes, event: str) -> None:
         self._target = NO_TARGET
         if event == "error" and not payload.startswith((b"{", b"[")):
-            self.report_error({"error": payload.decode("utf-8", "replace")})
+            self.reports.error_in({"error": payload.decode("utf-8", "replace")})
             return
         if event not in _KINDS and (error := bare_exception(event, payload)):
-            self.error(error)
+            self.reports.error(error)
             return
-        value = self.parse_loosely(payload)
+        value = self.loose.parse(payload)
         if isinstance(value, dict):
             self._event(value.get("type") or event or _kind_of_untyped(value), value, payload, event)
         else:
-            self.report_no_object(value)
+            self.reports.no_object(value)
 
     def _event(self, kind: Any, value: dict[str, Any], payload: bytes, event: str) -> None:
-        self.has_known_frames |= isinstance(kind, str) and kind in _KINDS
+        self.reports.has_known_frames |= isinstance(kind, str) and kind in _KINDS
         match kind:
             case "content_block_delta":
                 self._loose_delta(value)
@@ -313,12 +313,12 @@ class Anthropic(NumberedWire):
 
     def _message_stop(self, value: dict[str, Any]) -> None:
         if isinstance(value.get(_METRICS), dict):
-            self.usage({_METRICS: value[_METRICS]})
+            self.usage.add({_METRICS: value[_METRICS]})
         self.report_once(value, ("type", "message", _METRICS))
         self.end(by_mark=True)
 
     def _whole(self, message: dict[str, Any], payload: bytes) -> None:
-        self.has_known_frames = True
+        self.reports.has_known_frames = True
         if not self.parts:
             self._content(message.get("content"), payload)
         self._message_fields(message)
@@ -328,7 +328,7 @@ class Anthropic(NumberedWire):
         """Reads the fields of the message itself; usage comes as snapshots (QUIRKS 90)."""
         usage = message.get("usage")
         if isinstance(usage, dict):
-            self.usage(usage)
+            self.usage.add(usage)
         if not is_empty(message.get("container")):
             self._container = message["container"]
         self._ending(message)
@@ -369,7 +369,7 @@ class Anthropic(NumberedWire):
         try:
             payload = base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError):
-            self.report_hole(data, "a chunk that is not base64")
+            self.reports.hole(data, "a chunk that is not base64")
             return
         self.read_one(payload, "")
 
@@ -378,7 +378,7 @@ class Anthropic(NumberedWire):
         if error is None and (not value.get("type") or kind == "error" or "error" in value):
             error = error_in(value) or bare_message(value)
         self.add_unknown(value.get("index"))
-        self.error_or_unknown(error, value, "an unknown event")
+        self.reports.error_or_unknown(error, value, "an unknown event")
 
 
 def _kind_of_untyped(value: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from penstock.wires.shared.indexes import Index
 from penstock.wires.shared.loose import text_of
-from penstock.wires.shared.wire import UNREADABLE
+from penstock.wires.shared.loose_frames import UNREADABLE
 
 
 class TextDelta(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="text_delta"):

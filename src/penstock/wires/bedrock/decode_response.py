@@ -24,9 +24,9 @@ from penstock.wires.shared.claude import PAUSES
 from penstock.wires.shared.in_band_errors import bare_exception, bare_message, error_in, named_error
 from penstock.wires.shared.indexes import Index
 from penstock.wires.shared.loose import is_empty, items, raw_of, text_of
+from penstock.wires.shared.loose_frames import UNREADABLE
 from penstock.wires.shared.numbered_blocks import Label, NumberedWire
 from penstock.wires.shared.open_block import OpenReasoning, OpenText, OpenVendor
-from penstock.wires.shared.wire import UNREADABLE
 
 
 class ToolPiece(Struct, gc=False, forbid_unknown_fields=True):
@@ -119,10 +119,11 @@ class Bedrock(NumberedWire):
         progress = super().progress(chunks)
         return "ended" if progress == "finished" and self._has_metadata else progress
 
-    def join_state(self, field: str, pieces: list[Any]) -> Any:
+    @staticmethod
+    def join_state(field: str, pieces: list[Any]) -> Any:
         if field == "redactedContent" and len(pieces) > 1:
             return _join_base64(pieces)
-        return super().join_state(field, pieces)
+        return NumberedWire.join_state(field, pieces)
 
     def _typed_delta(self, label: int, delta: Delta) -> None:
         if delta.text is not None:
@@ -140,11 +141,11 @@ class Bedrock(NumberedWire):
 
     def read_loose(self, payload: bytes, event: str) -> None:
         if error := bare_exception(event, payload):
-            self.error(error)
+            self.reports.error(error)
             return
-        value = self.parse_loosely(payload)
+        value = self.loose.parse(payload)
         if not isinstance(value, dict):
-            self.report_no_object(value)
+            self.reports.no_object(value)
         elif any(key in _EVENTS for key in value):
             for key, inner in value.items():
                 self._wrapped(key, inner)
@@ -159,10 +160,10 @@ class Bedrock(NumberedWire):
             self._event(key, inner)
         elif key not in _IGNORED and not is_empty(inner):
             self.add_unknown(inner.get("contentBlockIndex") if isinstance(inner, dict) else None)
-            self.unknown({key: inner}, "an unknown event")
+            self.reports.unknown({key: inner}, "an unknown event")
 
     def _event(self, event: str, value: dict[str, Any]) -> None:
-        self.has_known_frames = True
+        self.reports.has_known_frames = True
         known: tuple[str, ...] = ()
         match event:
             case "contentBlockDelta":
@@ -185,7 +186,7 @@ class Bedrock(NumberedWire):
             self.finish(reason)
         usage = value.get("usage")
         if isinstance(usage, dict):
-            self.usage(usage)
+            self.usage.add(usage)
 
     # Blocks.
 
@@ -258,7 +259,7 @@ class Bedrock(NumberedWire):
     def _response(self, value: dict[str, Any], payload: bytes, event: str) -> None:
         match value:
             case {"output": {"message": dict(message), **rest}}:
-                self.has_known_frames = True
+                self.reports.has_known_frames = True
                 self._content(message.get("content"), payload)
                 self._message_fields(value)
                 for fields in (value, rest, message):
@@ -295,7 +296,7 @@ class Bedrock(NumberedWire):
     def _error_or_unknown_event(self, value: dict[str, Any], event: str) -> None:
         error = named_error(event, value) or error_in(value) or bare_message(_normalized_error(value))
         self.add_unknown(value.get("contentBlockIndex"))
-        self.error_or_unknown(error, value, "an unknown event")
+        self.reports.error_or_unknown(error, value, "an unknown event")
 
 
 def _normalized_error(value: dict[str, Any]) -> dict[str, Any]:

@@ -15,11 +15,12 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import Struct
 
-from penstock.events import FinishReason, SealedBy, Text
+from penstock.events import FinishReason, Text
+from penstock.wires.cohere.calls import IndexedCalls
 from penstock.wires.cohere.facts import USAGE
+from penstock.wires.shared.in_band_errors import bare_message
 from penstock.wires.shared.indexes import Index, take_index
 from penstock.wires.shared.loose import arguments_text, is_empty, items, take
-from penstock.wires.shared.open_call import OpenCall
 from penstock.wires.shared.progress import INTERRUPTED
 from penstock.wires.shared.wire import Wire
 
@@ -82,8 +83,7 @@ class Cohere(Wire):
     def __init__(self, tools: tuple[str, ...] = (), id_prefix: str = "call_") -> None:
         super().__init__(tools, id_prefix)
         self._answer = self.answer_for()
-        self._calls: dict[int | None, OpenCall] = {}  # those that are open, by index
-        self._ended: set[int | None] = set()  # the indexes of calls that have ended
+        self._calls = IndexedCalls(self._answer)
         self._plan = StringIO()
         self._index: int | None = None  # of the open text
 
@@ -91,8 +91,7 @@ class Cohere(Wire):
         self._emit_plan()
         is_interrupted = self.FINISH.get(self._answer.raw_reason or "") in INTERRUPTED
         if is_interrupted:
-            for call in self._calls.values():
-                call.fail("cut", "the response was interrupted before the call ended")
+            self._calls.cut("the response was interrupted before the call ended")
         super().end(by_mark)
 
     def end_mark(self) -> None:
@@ -100,7 +99,7 @@ class Cohere(Wire):
         self.end()
 
     def read_typed(self, values: list[Frame], payloads: list[bytes], event: str) -> None:
-        append, answer, calls = self.out.append, self._answer, self._calls
+        append, answer, calls = self.out.append, self._answer, self._calls.open
         for piece in values:
             message, index = piece.delta.message, piece.index
             content = message.content
@@ -150,18 +149,17 @@ class Cohere(Wire):
         id, name = entry.pop("id", None), take(function, "name", str) or ""
         arguments = arguments_text(function.pop("arguments", None))
         provider_id = "" if id is None else str(id)
-        call = self._repeated_start(index, provider_id, name) if is_start else self._calls.get(self._label(index))
+        call = self._calls.repeated(index, provider_id, name) if is_start else self._calls.at(index)
         if call is None and (name or id is not None):
             self._emit_plan()
-            call = self._calls[index] = self._answer.call(provider_id, name)
-            self._ended.discard(index)
+            call = self._calls.begin(index, provider_id, name)
         if call is not None:
             call.name = call.name or name
             if arguments:
                 call.add(arguments)
         elif arguments:
             self._answer.is_short = True
-            self.unknown({"index": index, "arguments": arguments}, "a piece of an unknown call")
+            self.reports.unknown({"index": index, "arguments": arguments}, "a piece of an unknown call")
         rest = {**entry, **function}
         if not name and id is None and not arguments and not is_empty(_without_ignored(rest)):
             self._add_unknown(index, is_misshapen=not rest.keys().isdisjoint(_CARRIERS))
@@ -169,88 +167,61 @@ class Cohere(Wire):
 
     def _add_unknown(self, index: int | None, is_misshapen: bool = False) -> None:
         """Records that something unknown came for a call; damages it if a known field has another type."""
-        if call := self._calls.get(self._label(index)):
+        if call := self._calls.at(index):
             call.has_unknown_pieces = True
             if is_misshapen:
                 call.damage()
 
-    def _repeated_start(self, index: int | None, provider_id: str, name: str) -> OpenCall | None:
-        """The call of this index if its start is repeated; any other call of this index cannot be completed."""
-        call = None if index is None else self._calls.get(index)
-        if call is None:
-            return None
-        if not call.size and provider_id in ("", call.id) and name == call.name:
-            return call
-        call.fail("cut", "another call took the index of the call before the call ended")
-        del self._calls[index]
-        self._ended.add(index)
-        return None
-
-    def _label(self, index: int | None) -> int | None:
-        """The index, or, if no call ever had it, the index of the only open call."""
-        is_new = index not in self._calls and index not in self._ended
-        return next(iter(self._calls)) if is_new and len(self._calls) == 1 else index
-
     # Frames of any shape: starts, ends, whole responses, errors, and unknown fields.
 
     def read_loose(self, payload: bytes, event: str) -> None:
-        value = self.parse_loosely(payload)
+        value = self.loose.parse(payload)
         if not isinstance(value, dict):
-            self.report_no_object(value)
+            self.reports.no_object(value)
             return
         frame = dict(value)
         kind, index = take(frame, "type", str) or event, take_index(frame, "index")
         if kind in _KINDS:
-            self.has_known_frames = True
+            self.reports.has_known_frames = True
             delta = dict(take(frame, "delta", dict) or {})
             self._loose_message(index, delta, is_start=kind == "tool-call-start")
             rest = {**_without_ignored(delta), "delta": frame.get("delta")}
             if kind == "tool-call-delta" and not is_empty(rest):
                 self._add_unknown(index, is_misshapen=any(not is_empty(rest.get(key)) for key in _CARRIERS))
-            for key, field in frame.items():
-                if key not in _IGNORED and not is_empty(field):
-                    self.report_field(key, field, "an unknown field of the frame")
+            self.reports.fields(frame, _IGNORED, "an unknown field of the frame")
             self._end_part(kind, index, delta)
-        elif self.report_error(value) or (event == "error" and self.report_error({"error": value})):
+        elif self.reports.error_in(value) or (event == "error" and self.reports.error_in({"error": value})):
             pass
         elif "finish_reason" in frame:  # a whole response
-            self.has_known_frames |= isinstance(frame.get("message"), dict)
+            self.reports.has_known_frames |= isinstance(frame.get("message"), dict)
             self._loose_message(None, frame, is_start=True)
-            for open_index in list(self._calls):
-                self._end_call(open_index, "whole")
+            for open_index in list(self._calls.open):
+                self._calls.end(open_index, "whole")
             self._finish(frame)
         elif kind:
             if index is not None:  # else it is not a piece of a call, but for example a keep-alive
                 self._add_unknown(index)
-            self.unknown(value, "a frame of an unknown kind")
+            self.reports.unknown(value, "a frame of an unknown kind")
         else:
-            self.report_bare_error(value)
+            self.reports.error_or_unknown(bare_message(value), value, "a frame without any known content")
 
     def _end_part(self, kind: str, index: int | None, delta: dict[str, Any]) -> None:
         match kind:
             case "content-end":
                 self._answer.open_kind = ""
             case "tool-call-end":
-                self._end_call(index, "call_end")
+                self._calls.end(index, "call_end")
             case "message-end":
                 self._finish(delta)
                 return
         self._report(delta, "unknown fields of a delta")
 
-    def _end_call(self, index: int | None, sealed_by: SealedBy) -> None:
-        label = self._label(index)
-        if label not in self._calls:
-            return
-        call = self._calls.pop(label)
-        self._ended.add(label)
-        self._answer.seal(call, sealed_by)
-
     def _finish(self, delta: dict[str, Any]) -> None:
         reason, usage = take(delta, "finish_reason", str), take(delta, "usage", dict)
-        if self.report_error({"error": delta.get("error"), "code": delta.get("error_type")}):
+        if self.reports.error_in({"error": delta.get("error"), "code": delta.get("error_type")}):
             delta = {**delta, "error": None, "error_type": None}
         if usage is not None:
-            self.usage(usage)
+            self.usage.add(usage)
         self._report(delta, "unknown fields of message-end")
         if reason:
             self._answer.finish(reason)
@@ -265,7 +236,7 @@ class Cohere(Wire):
         for position, entry in enumerate(items(calls)):
             self._entry((index or 0) + position if isinstance(calls, list) else index, entry, is_start)
         for citation in items(message.pop("citations", None)):
-            self.unknown(citation, "a citation")
+            self.reports.unknown(citation, "a citation")
         self._report(message, "unknown fields of a message")
 
     def _loose_content(self, index: int | None, value: Any) -> None:
@@ -273,14 +244,13 @@ class Cohere(Wire):
         typed = Content(take(content, "text", str), take(content, "thinking", str), take(content, "type", str))
         self._content(index, typed)
         if not is_empty(content):
-            self.unknown(value, "unknown content")
+            self.reports.unknown(value, "unknown content")
 
     def _report(self, rest: Any, note: str) -> None:
         """Reports what was not read, if it has any content."""
         if isinstance(rest, dict):
             rest = _without_ignored(rest)
-        if not is_empty(rest):
-            self.unknown(rest, note)
+        self.reports.rest(rest, note)
 
 
 def _without_ignored(fields: dict[str, Any]) -> dict[str, Any]:

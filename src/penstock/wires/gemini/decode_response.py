@@ -22,8 +22,9 @@ from penstock.wires.gemini.facts import STATE_PARTS, USAGE
 from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.indexes import Index, take_index
-from penstock.wires.shared.loose import is_empty, items, take, whole_number
-from penstock.wires.shared.wire import UNREADABLE, Wire
+from penstock.wires.shared.loose import items, take, whole_number
+from penstock.wires.shared.loose_frames import UNREADABLE
+from penstock.wires.shared.wire import Wire
 
 
 class Part(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
@@ -73,6 +74,7 @@ def _any_case(reasons: dict[str, FinishReason]) -> dict[str, FinishReason]:
 _UNSPECIFIED = ("FINISH_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED", "0")
 _HARMLESS = (None, "NEGLIGIBLE", "LOW", "HARM_PROBABILITY_UNSPECIFIED", 0, 1, 2)
 
+_FIELD = "an unknown field"
 _IGNORED = {"modelVersion", "responseId", "createTime", "traceId", "sdkHttpResponse", "automaticFunctionCallingHistory",
           "parsed", "avgLogprobs", "tokenCount", "index", "role"}  # fmt: skip
 
@@ -103,16 +105,16 @@ class Gemini(Wire):
         self._is_blocked = False
 
     def read_loose(self, payload: bytes, event: str) -> None:
-        self._loose_frames(self.parse_loosely(payload), event)
+        self._loose_frames(self.loose.parse(payload), event)
 
     def end(self, by_mark: bool = False) -> None:
-        self.has_known_frames |= bool(self.answers or self._counts)
+        self.reports.has_known_frames |= bool(self.answers.writers or self._counts)
         self.answer_for()  # so that the first answer has an end even if only others came
         for choice, calls in self._calls.items():
             reason = self.FINISH.get(self.answer_for(choice).raw_reason or "")
-            calls.end(is_stop=reason == "stop" and not self._errors)
+            calls.end(is_stop=reason == "stop" and not self.reports.errors)
         if self._counts:
-            self.usage({key: _decoded_count(count) for key, count in self._counts.items()})
+            self.usage.add({key: _decoded_count(count) for key, count in self._counts.items()})
         super().end(by_mark)
 
     def _reason(self, answer: AnswerWriter, is_whole: bool, by_mark: bool) -> FinishReason:
@@ -120,7 +122,7 @@ class Gemini(Wire):
         return "content_filter" if self._is_blocked and reason != "error" else reason  # QUIRKS 99
 
     def read_typed(self, values: list[Chunk], payloads: list[bytes], event: str) -> None:
-        append, count, answers = self.out.append, self._counts.update, self.answers
+        append, count, answers = self.out.append, self._counts.update, self.answers.writers
         for chunk in values:
             candidates, usage = chunk.candidates, chunk.usage_metadata
             if usage is not None:  # each field replaces its earlier value (QUIRKS 88)
@@ -158,7 +160,7 @@ class Gemini(Wire):
             if text:
                 answer.text(text)
             if calls is None:
-                calls = self._calls[answer.choice] = GeminiCalls(answer, self.unknown)
+                calls = self._calls[answer.choice] = GeminiCalls(answer, self.reports.unknown)
             calls.add(call, signature)
         elif signature:
             self._signed(answer, text, bool(part.thought), signature)
@@ -198,7 +200,7 @@ class Gemini(Wire):
                 for item in value:
                     self._loose_frames(item, event)
             case _:
-                self.report_no_object(value)
+                self.reports.no_object(value)
 
     def _loose_frame(self, value: dict[str, Any], event: str) -> None:
         frame = camel_case(value)
@@ -206,7 +208,7 @@ class Gemini(Wire):
             frame |= camel_case(inner)  # Code Assist wraps the response
         error = _error_of(frame, event)
         if error is not None:
-            self.error(structs.replace(error, raw=as_json_value(value)))
+            self.reports.error(structs.replace(error, raw=as_json_value(value)))
         for position, candidate in enumerate(items(frame.pop("candidates", None))):
             self._loose_candidate(candidate, position)
         if (counts := take(frame, "usageMetadata", dict)) is not None:
@@ -214,7 +216,7 @@ class Gemini(Wire):
         if (feedback := take(frame, "promptFeedback", dict)) is not None:
             self._feedback(camel_case(feedback))
         if error is None:
-            self._report_fields(0, frame)
+            self.reports.fields(frame, _IGNORED, _FIELD)
 
     def _feedback(self, feedback: dict[str, Any]) -> None:
         """Reads the feedback on the prompt: it may have been blocked (QUIRKS 99), or have ratings only."""
@@ -223,7 +225,7 @@ class Gemini(Wire):
             self._is_blocked = True
             self.answer_for().finish(reason, take(feedback, "blockReasonMessage", str) or "")
         self._ratings(0, feedback.pop("safetyRatings", None))
-        self._report_fields(0, feedback)
+        self.reports.fields(feedback, _IGNORED, _FIELD)
 
     def _loose_candidate(self, value: Any, position: int) -> None:
         candidate = camel_case(value) if isinstance(value, dict) else {"candidates": value}
@@ -232,18 +234,18 @@ class Gemini(Wire):
         if (content := take(candidate, "content", dict)) is not None:
             for part in items(content.get("parts")):
                 self._loose_part(answer, part)
-            self._report_fields(answer.choice, {**content, "parts": None})
+            self.reports.fields({**content, "parts": None}, _IGNORED, _FIELD, answer.choice)
         reason, message = _take_enum(candidate, "finishReason"), take(candidate, "finishMessage", str)
         if reason or message:
             self._finish(answer, reason or "", message or "")
         if token := candidate.pop("continuationToken", None):
             answer.opaque("continuationToken", token)
         self._ratings(answer.choice, candidate.pop("safetyRatings", None))
-        self._report_fields(answer.choice, candidate)
+        self.reports.fields(candidate, _IGNORED, _FIELD, answer.choice)
 
     def _loose_part(self, answer: AnswerWriter, value: Any) -> None:
         if not isinstance(value, dict):
-            self._report(value, "a part that is not an object")
+            self.reports.rest(value, "a part that is not an object")
             return
         part = camel_case(value)
         kind = next((kind for kind in STATE_PARTS if part.get(kind) is not None), None)
@@ -255,10 +257,10 @@ class Gemini(Wire):
             take(part, "text", str),
             take(part, "thought", bool),
             take(part, "thoughtSignature", str),
-            None if call is None else read_function_call(camel_case(call), self.unknown),
+            None if call is None else read_function_call(camel_case(call), self.reports.unknown),
         )
         self._part(answer, typed)
-        self._report(part, "an unknown part, or unknown fields of a part")
+        self.reports.rest(part, "an unknown part, or unknown fields of a part")
 
     def _opaque_part(self, answer: AnswerWriter, kind: str, part: dict[str, Any]) -> None:
         """Emits a part that must be sent back as it came, with its signature."""
@@ -272,21 +274,8 @@ class Gemini(Wire):
         """Reports safety ratings, unless all are harmless, as they are in every answer of some models."""
         for rating in items(ratings):
             if not isinstance(rating, dict) or rating.get("blocked") or rating.get("probability") not in _HARMLESS:
-                self._report_change(choice, "safetyRatings", ratings)
+                self.reports.field("safetyRatings", ratings, _FIELD, choice)
                 return
-
-    def _report_fields(self, choice: int, fields: dict[str, Any]) -> None:
-        for key, field in fields.items():
-            if key not in _IGNORED and not is_empty(field):
-                self._report_change(choice, key, field)
-
-    def _report_change(self, choice: int, key: str, field: Any) -> None:
-        """Reports a field about the answer when it changes; it may come with every chunk."""
-        self.report_field(key, field, "an unknown field", choice)
-
-    def _report(self, value: Any, note: str) -> None:
-        if not is_empty(value):
-            self.unknown(value, note)
 
 
 def _error_of(frame: dict[str, Any], event: str) -> Error | None:

@@ -23,7 +23,8 @@ from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, is_retryable
 from penstock.wires.shared.keep_alive import is_keep_alive
 from penstock.wires.shared.loose import is_empty, items, raw_of, take, text_of, whole_number
-from penstock.wires.shared.wire import UNREADABLE, Wire
+from penstock.wires.shared.loose_frames import UNREADABLE
+from penstock.wires.shared.wire import Wire
 
 
 class Function(Struct, gc=False, forbid_unknown_fields=True):
@@ -81,7 +82,7 @@ class Ollama(Wire):
 
     def read_typed(self, values: list[Line], payloads: list[bytes], event: str) -> None:
         append, answer = self.out.append, self.answer_for()
-        self.has_known_frames = True
+        self.reports.has_known_frames = True
         for position, line in enumerate(values):
             message = line.message
             if line.response or line.thinking:
@@ -126,33 +127,33 @@ class Ollama(Wire):
     # Lines of any shape: the last one, errors, and lines with unknown fields.
 
     def read_loose(self, payload: bytes, event: str) -> None:
-        value = self.parse_loosely(payload) if payload.startswith(b"{") else _plain_text(payload)
+        value = self.loose.parse(payload) if payload.startswith(b"{") else _plain_text(payload)
         match value:
             case None:
                 pass
             case str() if is_keep_alive(value):
-                self.unknown(value, "a keep-alive sent as data")
+                self.reports.unknown(value, "a keep-alive sent as data")
             case str():
-                self.error(Error(value, retryable=is_retryable("", value), raw=value))
+                self.reports.error(Error(value, retryable=is_retryable("", value), raw=value))
             case dict():
                 self._loose_object(value)
             case _:
-                self.unknown(value, "a line that is not an object")
+                self.reports.unknown(value, "a line that is not an object")
 
     def _loose_object(self, value: dict[str, Any]) -> None:
         answer, line = self.answer_for(), dict(value)
-        is_error = self.report_error(value) or ("model" not in value and self._bare_error(value))
+        is_error = self.reports.error_in(value) or ("model" not in value and self._bare_error(value))
         message = _without_ignored(take(line, "message", dict) or {})
         line.setdefault("message", message)
         self._loose_message(answer, message)
         self._loose_message(answer, line)
         counts = {key: whole_number(line.pop(key, None)) for key in _COUNTS}
         if not is_empty(counts):
-            self.usage(counts)
+            self.usage.add(counts)
         if context := take(line, "context", list):  # the conversation, for the next /api/generate
             answer.opaque("context", context)
         is_done, reason = take(line, "done", bool), take(line, "done_reason", str)
-        self.has_known_frames |= is_done is not None
+        self.reports.has_known_frames |= is_done is not None
         if not is_error:
             self._report_rest(line)
         if reason:
@@ -163,14 +164,14 @@ class Ollama(Wire):
     def _bare_error(self, line: dict[str, Any]) -> bool:
         error = bare_message(line)
         if error is not None:
-            self.error(error)
+            self.reports.error(error)
         return error is not None
 
     def _report_rest(self, fields: dict[str, Any]) -> None:
         rest = {key: field for key, field in _without_ignored(fields).items() if not is_empty(field)}
         if rest and rest != self._last_rest:  # it may come with every line
             self._last_rest = rest
-            self.unknown(rest, "unknown fields")
+            self.reports.unknown(rest, "unknown fields")
 
     def _loose_message(self, answer: AnswerWriter, message: dict[str, Any]) -> None:
         thinking, text = take(message, "thinking", str), take(message, "content", str)

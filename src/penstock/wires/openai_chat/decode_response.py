@@ -25,8 +25,9 @@ from penstock.wires.shared.answer_writer import AnswerWriter
 from penstock.wires.shared.in_band_errors import bare_message, error_in
 from penstock.wires.shared.indexes import as_index
 from penstock.wires.shared.loose import is_empty
+from penstock.wires.shared.loose_frames import UNREADABLE
 from penstock.wires.shared.open_block import MAX_STATE
-from penstock.wires.shared.wire import UNREADABLE, Wire
+from penstock.wires.shared.wire import Wire
 
 _IGNORED = {"choices", "usage", "id", "object", "created", "model", "system_fingerprint", "service_tier",
             "provider", "obfuscation", "x_groq", "citations", "timings", "prompt_filter_results"}  # fmt: skip
@@ -54,7 +55,7 @@ class OpenAIChat(Wire):
         self._citations: Any = None
 
     def end(self, by_mark: bool = False) -> None:
-        self.has_known_frames |= bool(self.answers)
+        self.reports.has_known_frames |= bool(self.answers.writers)
         for index, details in self._details.by_choice.items():
             choice = self._choice(index)
             choice.answer.opaque("reasoning_details", details, choice.reasoning_block)
@@ -99,7 +100,7 @@ class OpenAIChat(Wire):
             if entry.finish_reason:  # some send an empty one on every chunk (QUIRKS 56)
                 answer.finish(entry.finish_reason)
             if chunk.usage is not None:
-                self.usage(chunk.usage)
+                self.usage.add(chunk.usage)
 
     def read_loose(self, payload: bytes, event: str) -> None:
         if event == "error":
@@ -111,7 +112,7 @@ class OpenAIChat(Wire):
         choice = self._choices.get(index)
         if choice is None:
             choice = self._choices[index] = ChatChoice(
-                self.answer_for(index), self.tools, self._details, self.unknown, self.damage_calls
+                self.answer_for(index), self.tools, self._details, self.reports.unknown, self.answers.damage_calls
             )
         return choice
 
@@ -122,18 +123,18 @@ class OpenAIChat(Wire):
             value = as_json_value(json.loads(text, strict=False))
         except UNREADABLE:
             value = text
-        if not self.report_error(value):
+        if not self.reports.error_in(value):
             error = value if isinstance(value, dict) and value else value if isinstance(value, str) else text
-            self.report_error({"error": error or "the provider sent an error without a message"})
+            self.reports.error_in({"error": error or "the provider sent an error without a message"})
 
     # Chunks of any shape.
 
     def _loose_chunk(self, payload: bytes) -> None:
-        value = self.parse_loosely(payload)
+        value = self.loose.parse(payload)
         if not isinstance(value, dict):
-            self.report_no_object(value)
+            self.reports.no_object(value)
             return
-        is_error = self.report_error(value)
+        is_error = self.reports.error_in(value)
         choices = value.get("choices") or []
         if not isinstance(choices, list):
             self._report_loss(value, "choices that are not a list")
@@ -173,7 +174,7 @@ class OpenAIChat(Wire):
     def _fail_choice(self, choice: ChatChoice, error: Error) -> None:
         """Reports an error of one choice; the others continue."""
         is_repeated = choice.error is not None and choice.error.message == error.message
-        if error.message not in self._errors and not is_repeated:
+        if error.message not in self.reports.errors and not is_repeated:
             self.out.append(error)
         choice.error = error
 
@@ -182,17 +183,17 @@ class OpenAIChat(Wire):
         usage, groq, citations = value.get("usage"), _object(value.get("x_groq")), value.get("citations")
         usage = usage or groq.get("usage")  # QUIRKS 89
         self._loose_usage(usage)
-        is_error = self.report_error({"error": groq.get("error")})  # QUIRKS 97
+        is_error = self.reports.error_in({"error": groq.get("error")})  # QUIRKS 97
         if citations and citations != self._citations:
             self._citations = citations
-            self.unknown({"citations": citations}, "the sources that the provider cites")
+            self.reports.unknown({"citations": citations}, "the sources that the provider cites")
         return bool(usage or is_error or citations)
 
     def _loose_usage(self, usage: Any) -> None:
         if isinstance(usage, dict):
-            self.usage(usage)
+            self.usage.add(usage)
         elif usage:
-            self.unknown({"usage": usage}, "usage that is not an object")
+            self.reports.unknown({"usage": usage}, "usage that is not an object")
 
     def _report_unread(self, value: dict[str, Any]) -> None:
         """Reports a frame without choices, usage or a known error, if it has any fields with content."""
@@ -200,12 +201,12 @@ class OpenAIChat(Wire):
         if unread.keys() & {"delta", "tool_calls"}:
             self._report_loss(unread, "a delta outside of any choice")
         elif unread or not value.keys() & _IGNORED:
-            self.error_or_unknown(bare_message(value), unread or value, "a frame without any known content")
+            self.reports.error_or_unknown(bare_message(value), unread or value, "a frame without any known content")
 
     def _report_loss(self, raw: Any, note: str) -> None:
         """Reports something that may have been a piece of any call."""
-        self.damage_calls()
-        self.unknown(raw, note)
+        self.answers.damage_calls()
+        self.reports.unknown(raw, note)
 
 
 def _choice_index(index: Any, position: int) -> int:

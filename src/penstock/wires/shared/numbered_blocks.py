@@ -13,9 +13,10 @@ from typing import Any
 
 from penstock.events import SealedBy
 from penstock.jsontext.surrogates import join_surrogates
-from penstock.wires.shared.answer_writer import NO_ARGUMENTS
+from penstock.wires.shared.block_writer import BlockWriter
 from penstock.wires.shared.indexes import as_label
 from penstock.wires.shared.loose import is_empty
+from penstock.wires.shared.numbered_calls import NumberedCalls
 from penstock.wires.shared.open_block import OpenBlock, OpenContent, OpenReasoning, OpenText, OpenTool, OpenVendor
 from penstock.wires.shared.progress import INTERRUPTED
 from penstock.wires.shared.wire import Wire
@@ -31,9 +32,9 @@ class NumberedWire(Wire):
         super().__init__(tools, id_prefix)
         self.answer = self.answer_for()
         self.parts: dict[Label, OpenBlock] = {}
-        self._tools: dict[OpenTool, None] = {}  # calls that may get more; some may have ended
         self._last: Label = None
-        self._doubtful: list[tuple[OpenTool, SealedBy]] = []  # stopped calls that the end of the turn decides
+        self._writer = BlockWriter(self.answer, self.reports, self.join_state)
+        self._calls = NumberedCalls(self.answer, self._writer, self.reports, self.FINISH)
 
     # What subclasses call.
 
@@ -64,10 +65,10 @@ class NumberedWire(Wire):
             return None
         part = OpenTool(self.answer.call(provider_id, name), provider_id, input)
         self.begin(number, part)
-        self._tools[part] = None
+        self._calls.add(part)
         if self.answer.raw_reason is not None:
             part.use_start_input()
-            self._seal_late(part)
+            self._calls.seal_late(part)
         return part
 
     def begin_vendor(self, number: Any, kind: str, body: dict[str, Any], is_state: bool, wrap: str = "") -> None:
@@ -83,7 +84,7 @@ class NumberedWire(Wire):
             part = kind()
             self.begin(label, part)
         if isinstance(part, kind):
-            self._emit_content(part, part.with_start("text", piece))
+            self._writer.content(part, part.with_start("text", piece))
         elif kind is OpenText:
             self.answer.text(piece)
         else:
@@ -95,15 +96,15 @@ class NumberedWire(Wire):
         if isinstance(part, OpenVendor):
             self.add_state(label, "input", piece)
         elif piece:
-            tool = part if isinstance(part, OpenTool) else self._only_open_tool()
+            tool = part if isinstance(part, OpenTool) else self._calls.only_open()
             if tool is not part and self.answer.has_loss:  # the start of its call may be what was lost
                 tool = None
             if tool is None or tool.call.is_ended:
                 self.answer.is_short = True
-                self.unknown({"index": label, "input": piece}, "a piece of a call that is not open")
+                self.reports.unknown({"index": label, "input": piece}, "a piece of a call that is not open")
             else:
                 tool.call.add(piece)
-                self._seal_late(tool)
+                self._calls.seal_late(tool)
 
     def unknown_delta(self, label: Label, delta: dict[str, Any], note: str) -> None:
         """Reports a delta of an unknown kind, which damages no call."""
@@ -133,7 +134,7 @@ class NumberedWire(Wire):
             part = kind()
             self.begin(label, part)
         if not part.add_state(field, value):
-            self.unknown({field: value}, "a piece of state beyond MAX_STATE")
+            self.reports.unknown({field: value}, "a piece of state beyond MAX_STATE")
 
     def stop(self, label: Label, sealed_by: SealedBy = "call_end") -> None:
         """Stops a block. It stays known by its number: some servers still send more of it (QUIRKS 163)."""
@@ -141,9 +142,9 @@ class NumberedWire(Wire):
         if isinstance(part, OpenVendor):
             del self.parts[label]
         if isinstance(part, OpenTool):
-            self._stop_call(part, sealed_by)
+            self._calls.stop(part, sealed_by)
         elif part is not None:
-            self._finish_block(part)
+            self._writer.finish(part)
 
     def finish(self, raw_reason: Any, message: Any = "") -> None:
         """Records the provider's reason for the end. It confirms the calls that are whole; others may get more."""
@@ -151,8 +152,8 @@ class NumberedWire(Wire):
         self.answer.finish(
             join_surrogates(str(raw_reason)), join_surrogates(message) if isinstance(message, str) else ""
         )
-        if self._has_good_end():
-            self._decide_doubtful(is_end=True)
+        if self._calls.have_good_end:
+            self._calls.decide(is_end=True)
         for label, part in list(self.parts.items()) if is_first else ():
             if isinstance(part, OpenTool):
                 part.use_start_input()
@@ -163,130 +164,55 @@ class NumberedWire(Wire):
         """Withdraws everything so far: the provider started the response again (QUIRKS 123)."""
         self.answer.withdraw()
         self.parts.clear()
-        self._tools.clear()
-        self._doubtful.clear()
+        self._calls.clear()
         self.restart(why)
 
     def end(self, by_mark: bool = False) -> None:
         is_whole = self.is_finished(self.answer)
         if self._is_interrupted():
             self._cut_calls()
-        has_end = self._has_good_end() or (by_mark and not is_whole and not self._errors)
-        self._decide_doubtful(is_end=has_end)  # not those that are stopped below: a mark does not confirm these
+        has_end = self._calls.have_good_end or (by_mark and not is_whole and not self.reports.errors)
+        self._calls.decide(is_end=has_end)  # not those that are stopped below: a mark does not confirm these
         for label, part in list(self.parts.items()):
-            if is_whole or (by_mark and not self._errors):
+            if is_whole or (by_mark and not self.reports.errors):
                 self.stop(label, "finish" if is_whole else "done")
             else:
-                self._cut(part)
-        self._decide_doubtful(is_end=has_end and is_whole and by_mark)
-        for part, _ in self._doubtful:
-            part.call.fail("cut", NO_ARGUMENTS)
+                self._writer.cut(part)
+        self._calls.decide(is_end=has_end and is_whole and by_mark)
+        self._calls.close()
         super().end(by_mark)
 
     def report_fields(self, value: Mapping[Any, Any], known: Collection[str], note: str) -> None:
         """Reports the fields of an object that are neither known nor empty."""
         for key, field in value.items():
             if key not in known and not is_empty(field):
-                self.unknown({key: field}, note)
+                self.reports.unknown({key: field}, note)
 
     def report_once(self, value: Mapping[Any, Any], known: Collection[str]) -> None:
         """Reports the unknown fields of an event, each again only when its value changes."""
-        for key, field in value.items():
-            if key not in known and not is_empty(field):
-                self.report_field(key, field, "an unknown field of the event")
+        self.reports.fields(value, known, "an unknown field of the event")
 
     # The end of a block.
 
     def _before_next_block(self) -> None:
         """Emits what was held back of earlier blocks."""
-        self._decide_doubtful()
+        self._calls.decide()
         last = self.parts.get(self._last)
         if isinstance(last, OpenContent):
-            self._flush(last)
-
-    def _emit_content(self, part: OpenContent, piece: str) -> None:
-        if part.block < 0:
-            part.block = self.answer.new_block()
-        self.out.append(part.event_type(part.block, piece))
-
-    def _finish_block(self, part: OpenBlock) -> None:
-        """Emits what a block still holds. A call stays open: the end of the turn decides."""
-        if isinstance(part, OpenVendor):
-            self._emit_vendor(part)
-        else:
-            self._flush(part)
-            self._emit_state(part)
+            self._writer.flush(last)
 
     def _displace(self, part: OpenBlock, label: Label) -> None:
         """Ends a block that has lost its number to another: a call that has not ended cannot be completed."""
-        self._finish_block(part)
+        self._writer.finish(part)
         if isinstance(part, OpenTool):
-            self._tools.pop(part, None)
+            self._calls.displace(part)
             if label is not None:
                 part.call.fail("cut", "another block took the number of the call before the call ended")
 
-    def _flush(self, part: OpenBlock) -> None:
-        """Uses the content of the block's start if no piece has come."""
-        match part:
-            case OpenTool():
-                part.use_start_input()
-            case OpenContent() if text := part.start.pop("text", ""):
-                self._emit_content(part, text)
-
-    def _emit_state(self, part: OpenBlock) -> None:
-        for field, pieces in part.take_state().items():
-            if part.block < 0:
-                part.block = self.answer.new_block()
-            self.answer.opaque(field, self.join_state(field, pieces), part.block)
-
-    def join_state(self, field: str, pieces: list[Any]) -> Any:
+    @staticmethod
+    def join_state(field: str, pieces: list[Any]) -> Any:
         """Joins the pieces of one field of state: text to a string, anything else to a list."""
         return "".join(pieces) if all(isinstance(piece, str) for piece in pieces) else pieces
-
-    def _emit_vendor(self, part: OpenVendor) -> None:
-        if part.is_state:
-            self.answer.opaque(part.kind, part.whole(), part.block)
-        else:
-            self.unknown(part.whole(), "a block of an unknown type")
-
-    def _stop_call(self, part: OpenTool, sealed_by: SealedBy) -> None:
-        part.use_start_input()
-        self._emit_state(part)
-        if part.call.is_closed or (
-            not part.is_stopped and part.has_whole_arguments()
-        ):  # so that it is parsed once and not at each stop
-            self.answer.seal(part.call, sealed_by)
-        elif not part.is_stopped:
-            self._doubtful.append((part, sealed_by))
-            if sealed_by == "call_end" and self._has_good_end():
-                self._decide_doubtful(is_end=True)
-        part.is_stopped = True
-
-    def _seal_late(self, part: OpenTool) -> None:
-        """Seals a call when its arguments close after its own end, or after the reason for the end."""
-        if part.call.is_closed and (part.is_stopped or self.answer.raw_reason is not None):
-            self._emit_state(part)
-            self.answer.seal(part.call, "call_end" if part.is_stopped else "finish")
-
-    def _has_good_end(self) -> bool:
-        """Whether the response has the reason of a normal end, and no error."""
-        reason = self.answer.raw_reason
-        return reason is not None and not self._errors and not self._is_interrupted_by(reason)
-
-    def _decide_doubtful(self, is_end: bool = False) -> None:
-        """Seals the stopped calls; those without arguments only at the normal end of the response (QUIRKS 33)."""
-        without_arguments: list[tuple[OpenTool, SealedBy]] = []
-        for part, sealed_by in self._doubtful:
-            if part.call.has_arguments:
-                self.answer.seal(part.call, sealed_by)
-            elif not is_end:
-                without_arguments.append((part, sealed_by))
-            elif self.answer.is_short:
-                part.call.fail("cut", NO_ARGUMENTS)
-            else:
-                part.use_start_input(even_empty=True)
-                self.answer.seal_confirmed(part.call, sealed_by)
-        self._doubtful = without_arguments
 
     def _is_interrupted(self) -> bool:
         return self.FINISH.get(self.answer.raw_reason or "") in INTERRUPTED
@@ -299,21 +225,3 @@ class NumberedWire(Wire):
                 if not part.has_whole_arguments():
                     reason = self.answer.raw_reason
                     part.call.fail("cut", f"the response ended ({reason}) before the arguments were complete")
-
-    def _cut(self, part: OpenBlock) -> None:
-        """Ends a block in which the bytes ended: its text counts, but state that may be cut must not be sent back."""
-        if isinstance(part, OpenVendor):
-            self.unknown(part.whole(), "a block that was cut")
-            return
-        self._flush(part)
-        if state := {field: self.join_state(field, pieces) for field, pieces in part.take_state().items()}:
-            self.unknown(state, "state of a block that was cut")
-
-    def _only_open_tool(self) -> OpenTool | None:
-        open_tools: list[OpenTool] = []
-        while self._tools and len(open_tools) < 2:
-            tool, _ = self._tools.popitem()
-            if not tool.call.is_ended:
-                open_tools.append(tool)
-        self._tools |= dict.fromkeys(reversed(open_tools))
-        return open_tools[0] if len(open_tools) == 1 else None

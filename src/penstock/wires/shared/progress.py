@@ -12,6 +12,11 @@ INTERRUPTED = ("length", "content_filter", "error")
 """Finish reasons of a response that is incomplete."""
 
 
+def is_interruption(reasons: Mapping[str, FinishReason], raw_reason: str | None) -> bool:
+    """Whether a provider's reason is not one of a normal end."""
+    return raw_reason is not None and reasons.get(raw_reason) not in ("stop", "tool_calls")
+
+
 class ResponseProgress:
     """The progress of a response towards its end.
 

@@ -12,6 +12,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from penstock.events import StreamChunk, Usage
+from penstock.jsontext.portable import as_json_value
+
 Extent = Literal["included", "left_out"]
 """Whether a part is included in the count of the whole."""
 
@@ -32,6 +35,28 @@ class UsageTable(Struct, frozen=True, kw_only=True):
     total: tuple[str, ...] = ()
     cache_extent: Extent = "included"
     reasoning_extent: Extent = "included"
+
+
+class UsageWriter:
+    """Emits the token counts of a response to `out`."""
+
+    def __init__(self, out: list[StreamChunk], table: UsageTable) -> None:
+        self._out = out
+        self._table = table
+        self._usage = Usage()
+
+    def add(self, raw: Mapping[str, Any]) -> None:
+        """Emits token counts; each field of the provider's replaces its earlier value (QUIRKS 88, 90)."""
+        merged = {**self._usage.raw, **{key: value for key, value in raw.items() if value is not None}}
+        portable = as_json_value(merged)
+        usage = Usage(**count_tokens(self._table, merged), raw=portable if isinstance(portable, dict) else {})
+        if usage != self._usage:
+            self._usage = usage
+            self._out.append(usage)
+
+    def restart(self) -> None:
+        """Forgets the counts: the provider started the response again."""
+        self._usage = Usage()
 
 
 def count_tokens(table: UsageTable, raw: Mapping[str, Any]) -> dict[str, int]:
