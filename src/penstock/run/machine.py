@@ -21,7 +21,7 @@ repaired arguments for its fault, and then only after the turn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.errors import OutputError, UsageError
@@ -38,10 +38,10 @@ from penstock.events import (
 from penstock.jsontext.values import deep_copy
 from penstock.messages import Message, user
 from penstock.results import Outcome
+from penstock.run.after_cancel import as_read, is_due
 from penstock.run.commands import (
     AnswerTool,
     AskModel,
-    CancelTool,
     Command,
     Emit,
     Output,
@@ -66,7 +66,7 @@ from penstock.run.events import (
     is_chunk,
 )
 from penstock.run.record import CONSEQUENTIAL
-from penstock.run.state import RunState, calls_of, discarded_result
+from penstock.run.state import RunState, calls_of
 from penstock.tools.policy import ToolPolicy
 from penstock.turn import Turn
 
@@ -83,7 +83,8 @@ _INVALID = "The output is not valid. Give the whole output again, corrected. Wha
 class Run(RunState):
     """A run of an agent: requests and tool calls until the model makes no more calls.
 
-    Calls with one of the faults in `run_repaired` run with repaired arguments.
+    Calls with one of the faults in `run_repaired` run with repaired arguments. It has as many methods as things can
+    happen to a run: the inputs of a machine are one flat list, and each is a few lines.
     """
 
     # -- what happened ---------------------------------------------------------------------------------------------
@@ -246,8 +247,10 @@ class Run(RunState):
         else:
             return []
         hidden = {event.key for event in unread if isinstance(event, ToolStart)}
-        due = [output for output in [*unread, *outputs] if self._is_due(output, hidden)]
-        return self._commands([self._as_read(output) if isinstance(output, ToolEnd) else output for output in due])
+        due = [output for output in [*unread, *outputs] if is_due(output, self.starts, hidden)]
+        return self._commands(
+            [as_read(output, self.messages) if isinstance(output, ToolEnd) else output for output in due]
+        )
 
     def expire(self, why: str) -> list[Command]:
         """The time limit of the run is over. What the reader has not read yet still comes, unless it cancels."""
@@ -318,7 +321,7 @@ class Run(RunState):
         self.fold(0)
         hidden = {event.key for event in unread if isinstance(event, ToolStart)}
         outputs = self._stop("cancelled", why)
-        due: list[Output] = [output for output in [*unread, *outputs] if self._is_due(output, hidden)]
+        due: list[Output] = [output for output in [*unread, *outputs] if is_due(output, self.starts, hidden)]
         events: list[StreamEvent] = []
         commands: list[Command] = []
         sort_outputs(outputs, events, commands)
@@ -375,29 +378,6 @@ class Run(RunState):
         if self.phase == "answer":
             outputs = [StopAsking(), StepEnd(self.step, finish, self.take_turn(self.builder.build()).usage)]
         return outputs + self._end(reason, why)
-
-    def _is_due(self, output: Output, hidden: Collection[str]) -> bool:
-        """Whether it still comes after the run was cancelled; `hidden` are the tools with a start that was not read."""
-        match output:
-            case ToolEnd():
-                starts = self.starts
-                return output.key in starts.began or (output.key in starts.announced and output.key not in hidden)
-            case Done():
-                return output.reason == "cancelled"
-            case StepEnd() | StopAsking() | CancelTool():
-                return True
-            case _:
-                return False
-
-    def _as_read(self, end: ToolEnd) -> ToolEnd:
-        """The end of a tool after the run was cancelled: `discarded` if the history does not have its result."""
-        if end.ending == "discarded":
-            return end
-        for message in reversed(self.messages):
-            for known in message.results:
-                if known.call_id == end.call_id:
-                    return end if known == end.result else ToolEnd(end.key, known, "discarded")
-        return ToolEnd(end.key, discarded_result(end.result), "discarded")
 
 
 def _waits(work: str) -> str:
