@@ -1,18 +1,12 @@
 """The base class of the encoders: converts a scripted reply to the bytes of a provider, streamed or whole.
 
 A subclass defines the frames (as dicts) of the opening, text, reasoning, calls and closing, the bytes of a frame, and
-the whole body. Ids depend only on the reply and the request: the calls of two turns of a conversation have different
-ids, and equal requests get equal responses.
+the whole body.
 """
 
 from __future__ import annotations
 
-import re
-import string
-import zlib
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from random import Random
 from typing import Any, ClassVar
 
 import msgspec
@@ -21,7 +15,7 @@ from penstock.errors import UsageError
 from penstock.events import Usage
 from penstock.testing.reply import Drop, Fail, Refuse, Reply, Say, ScriptedCall, Think, Wait
 from penstock.testing.request import ReceivedRequest
-from penstock.testing.wires.signatures import CHECKSUM_LENGTH, sign
+from penstock.testing.wires.randomness import Randomness
 
 Frame = dict[str, Any] | bytes
 """A frame as JSON, or bytes that are sent unchanged."""
@@ -30,12 +24,6 @@ SendAction = bytes | Wait | Drop
 
 CREATED = 1_767_225_600
 """The creation time of every reply: 1 January 2026."""
-LETTERS = string.ascii_letters + string.digits
-HEX = "0123456789abcdef"
-BASE64 = LETTERS + "+/"
-SIGNATURE = 90
-"""The length of signatures, without their prefix."""
-_WORD = re.compile(r"\s*\S+|\s+")
 _MESSAGES = {
     400: "The request is not valid.",
     401: "The API key is not valid.",
@@ -64,9 +52,7 @@ class ReplyEncoder:
         self.reply = reply
         self.request = request
         body = msgspec.json.encode(request.body)
-        self._seed = zlib.crc32(body, zlib.crc32(repr(reply).encode("utf-8", "surrogatepass")))
-        self._id_counts: Counter[str] = Counter()
-        self._random = Random(reply.seed)
+        self.random = Randomness(reply, body)
         self.usage = reply.usage or _counted(reply, body)
 
     # Implemented by subclasses.
@@ -186,37 +172,6 @@ class ReplyEncoder:
     def status_of(self, code: str) -> int:
         """The HTTP status of an error code."""
         return next((status for status, word in self.CODES.items() if word == code), 500)
-
-    def make_id(self, prefix: str, length: int, letters: str = LETTERS) -> str:
-        """Generates an id or other opaque text with this prefix."""
-        self._id_counts[prefix] += 1
-        dice = Random(f"{self._seed}/{prefix}/{self._id_counts[prefix]}")
-        return prefix + "".join(dice.choices(letters, k=length))
-
-    def make_signature(self, prefix: str) -> str:
-        """Generates a signature or encrypted text that a strict server can verify."""
-        return sign(self.make_id(prefix, SIGNATURE - CHECKSUM_LENGTH, BASE64))
-
-    def padding(self) -> str:
-        """Random letters, as some providers add them to hide the length of a frame."""
-        return string.ascii_letters[: self._random.randint(1, 30)]
-
-    def text_pieces(self, text: str) -> Iterator[str]:
-        """Splits text as models stream it: one or two words at a time."""
-        words = _WORD.findall(text)
-        at = 0
-        while at < len(words):
-            size = self._random.choice((1, 1, 2))
-            yield "".join(words[at : at + size])
-            at += size
-
-    def argument_pieces(self, text: str) -> Iterator[str]:
-        """Splits arguments as models stream them: a few characters at a time."""
-        at = 0
-        while at < len(text):
-            size = self._random.randint(2, 9)
-            yield text[at : at + size]
-            at += size
 
     def arguments(self, call: ScriptedCall) -> msgspec.Raw:
         """The arguments as a JSON object, with their original spelling."""

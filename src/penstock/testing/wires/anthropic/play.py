@@ -33,13 +33,13 @@ class AnthropicEncoder(NamedEventEncoder):
 
     def say(self, text: str) -> Iterator[Frame]:
         yield from self._start({"type": "text", "text": ""})
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield self._delta("text_delta", text=piece)
         yield self._stop()
 
     def think(self, text: str) -> Iterator[Frame]:
         yield from self._start({"type": "thinking", "thinking": "", "signature": ""})
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield self._delta("thinking_delta", thinking=piece)
         yield self._delta("signature_delta", signature=self._signature())
         yield self._stop()
@@ -50,7 +50,7 @@ class AnthropicEncoder(NamedEventEncoder):
     def call(self, call: ScriptedCall) -> Iterator[Frame]:
         yield from self._start(self._tool(call, {}))
         yield self._delta("input_json_delta", partial_json="")
-        for piece in self.argument_pieces(call.arguments):
+        for piece in self.random.argument_pieces(call.arguments):
             yield self._delta("input_json_delta", partial_json=piece)
 
     def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
@@ -70,10 +70,10 @@ class AnthropicEncoder(NamedEventEncoder):
 
     def error(self, code: str, message: str) -> dict[str, Any]:
         error = {"details": None, "type": code, "message": message}
-        return {"type": "error", "error": error, "request_id": self.make_id("req_", 24)}
+        return {"type": "error", "error": error, "request_id": self.random.id("req_", 24)}
 
     def _head(self) -> dict[str, Any]:
-        return {"model": self.request.model, "id": self.make_id("msg_01", 22), "type": "message", "role": "assistant"}
+        return {"model": self.request.model, "id": self.random.id("msg_01", 22), "type": "message", "role": "assistant"}
 
     def _blocks(self) -> Iterator[dict[str, Any]]:
         for part in self.reply.parts:
@@ -88,11 +88,11 @@ class AnthropicEncoder(NamedEventEncoder):
                     pass
 
     def _tool(self, call: ScriptedCall, input: Any) -> dict[str, Any]:
-        id = call.id or self.make_id("toolu_01", 22)
+        id = call.id or self.random.id("toolu_01", 22)
         return {"type": "tool_use", "id": id, "name": call.name, "input": input, "caller": {"type": "direct"}}
 
     def _signature(self) -> str:
-        return self.make_signature(CLAUDE)
+        return self.random.signature(CLAUDE)
 
     def _start(self, block: dict[str, Any]) -> Iterator[Frame]:
         self._index += 1

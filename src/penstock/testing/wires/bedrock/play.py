@@ -39,13 +39,13 @@ class BedrockEncoder(ReplyEncoder):
 
     def say(self, text: str) -> Iterator[Frame]:
         self._index += 1
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield self._delta({"text": piece})
         yield self._stop()
 
     def think(self, text: str) -> Iterator[Frame]:
         self._index += 1
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield self._delta({"reasoningContent": {"text": piece}})
         yield self._delta({"reasoningContent": {"signature": self._signature()}})
         yield self._stop()
@@ -54,7 +54,7 @@ class BedrockEncoder(ReplyEncoder):
         self._index += 1
         start = {"toolUse": {"toolUseId": self._call_id(call), "name": call.name}}
         yield {"contentBlockStart": {"contentBlockIndex": self._index, "start": start}}
-        for piece in self.argument_pieces(call.arguments):
+        for piece in self.random.argument_pieces(call.arguments):
             yield self._delta({"toolUse": {"input": piece}})
 
     def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
@@ -73,7 +73,7 @@ class BedrockEncoder(ReplyEncoder):
     def encode_frame(self, frame: dict[str, Any]) -> bytes:
         [(event, payload)] = frame.items()
         headers = {":event-type": event, ":content-type": "application/json", ":message-type": "event"}
-        return aws_frame(headers, msgspec.json.encode({**payload, "p": self.padding()}))
+        return aws_frame(headers, msgspec.json.encode({**payload, "p": self.random.padding()}))
 
     def whole_body(self) -> dict[str, Any]:
         message = {"role": "assistant", "content": list(self._blocks())}
@@ -99,10 +99,10 @@ class BedrockEncoder(ReplyEncoder):
                     pass
 
     def _call_id(self, call: ScriptedCall) -> str:
-        return call.id or self.make_id("tooluse_", 22)
+        return call.id or self.random.id("tooluse_", 22)
 
     def _signature(self) -> str:
-        return self.make_signature(CLAUDE)
+        return self.random.signature(CLAUDE)
 
     def _delta(self, delta: dict[str, Any]) -> dict[str, Any]:
         return {"contentBlockDelta": {"contentBlockIndex": self._index, "delta": delta}}

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from penstock.testing.reply import Fail, Refuse, Reply, Say, ScriptedCall, Think
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.openai_chat.play import DONE
-from penstock.testing.wires.reply_encoder import HEX, Frame, NamedEventEncoder
+from penstock.testing.wires.randomness import HEX
+from penstock.testing.wires.reply_encoder import Frame, NamedEventEncoder
 
 
 class CohereEncoder(NamedEventEncoder):
@@ -40,7 +41,7 @@ class CohereEncoder(NamedEventEncoder):
     def call(self, call: ScriptedCall) -> Iterator[Frame]:
         head = {"id": self._call_id(call), "type": "function", "function": {"name": call.name, "arguments": ""}}
         yield self._delta("tool-call-start", self._calls, tool_calls=head)
-        for piece in self.argument_pieces(call.arguments):
+        for piece in self.random.argument_pieces(call.arguments):
             yield self._delta("tool-call-delta", self._calls, tool_calls={"function": {"arguments": piece}})
 
     def call_end(self, call: ScriptedCall) -> Iterator[Frame]:
@@ -84,7 +85,7 @@ class CohereEncoder(NamedEventEncoder):
     def _content(self, kind: str, text: str) -> Iterator[Frame]:
         index, self._contents = self._contents, self._contents + 1
         yield self._delta("content-start", index, content={"type": kind, kind: ""})
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield self._delta("content-delta", index, content={kind: piece})
         yield {"type": "content-end", "index": index}
 
@@ -92,11 +93,11 @@ class CohereEncoder(NamedEventEncoder):
         return {"type": kind, "index": index, "delta": {"message": message}}
 
     def _id(self) -> str:
-        letters = self.make_id("", 32, HEX)
+        letters = self.random.id("", 32, HEX)
         return "-".join((letters[:8], letters[8:12], letters[12:16], letters[16:20], letters[20:]))
 
     def _call_id(self, call: ScriptedCall) -> str:
-        return call.id or self.make_id(f"{call.name}_", 12)
+        return call.id or self.random.id(f"{call.name}_", 12)
 
     def _usage(self) -> dict[str, Any]:
         usage = self.usage

@@ -26,15 +26,15 @@ class GeminiEncoder(ReplyEncoder):
 
     def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
         super().__init__(reply, request)
-        self._id = self.make_id("", 23)
-        self._signature = self.make_signature(GEMINI) if self.reply.reasoning else ""
+        self._id = self.random.id("", 23)
+        self._signature = self.random.signature(GEMINI) if self.reply.reasoning else ""
 
     def say(self, text: str) -> Iterator[Frame]:
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield self._chunk([{"text": piece}])
 
     def think(self, text: str) -> Iterator[Frame]:
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield self._chunk([{"text": piece, "thought": True}])
 
     def refuse(self, text: str) -> Iterator[Frame]:

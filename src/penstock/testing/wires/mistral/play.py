@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from penstock.testing.reply import Refuse, Reply, Say, ScriptedCall, Think
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.openai_chat.play import DONE
-from penstock.testing.wires.reply_encoder import CREATED, HEX, Frame, ReplyEncoder
+from penstock.testing.wires.randomness import HEX
+from penstock.testing.wires.reply_encoder import CREATED, Frame, ReplyEncoder
 
 
 class MistralEncoder(ReplyEncoder):
@@ -22,7 +23,7 @@ class MistralEncoder(ReplyEncoder):
 
     def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
         super().__init__(reply, request)
-        self._id = self.make_id("", 32, HEX)
+        self._id = self.random.id("", 32, HEX)
         self._calls: list[dict[str, Any]] = []  # those for the chunk that holds all calls
 
     def opening(self) -> Iterator[Frame]:
@@ -30,12 +31,12 @@ class MistralEncoder(ReplyEncoder):
 
     def say(self, text: str) -> Iterator[Frame]:
         yield from self._waiting_calls()
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield self._chunk({"content": piece})
 
     def think(self, text: str) -> Iterator[Frame]:
         yield from self._waiting_calls()
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield self._chunk({"content": [_thinking(piece)]})
 
     def call(self, call: ScriptedCall) -> Iterator[Frame]:
@@ -80,7 +81,7 @@ class MistralEncoder(ReplyEncoder):
 
     def _whole_call(self, call: ScriptedCall, index: int) -> dict[str, Any]:
         function = {"name": call.name, "arguments": call.arguments}
-        return {"id": call.id or self.make_id("", 9), "type": "function", "function": function, "index": index}
+        return {"id": call.id or self.random.id("", 9), "type": "function", "function": function, "index": index}
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self._id, "object": kind, "created": CREATED, "model": self.request.model}

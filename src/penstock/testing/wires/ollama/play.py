@@ -32,11 +32,11 @@ class OllamaEncoder(ReplyEncoder):
         self._calls = 0
 
     def say(self, text: str) -> Iterator[Frame]:
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield self._line(content=piece)
 
     def think(self, text: str) -> Iterator[Frame]:
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield self._line(thinking=piece)
 
     def call(self, call: ScriptedCall) -> Iterator[Frame]:
@@ -70,7 +70,7 @@ class OllamaEncoder(ReplyEncoder):
 
     def _call(self, call: ScriptedCall, index: int) -> dict[str, Any]:
         function = {"index": index, "name": call.name, "arguments": self.arguments(call)}
-        return {"id": call.id or self.make_id("call_", 8), "function": function}
+        return {"id": call.id or self.random.id("call_", 8), "function": function}
 
     def _ending(self) -> dict[str, Any]:
         return {

@@ -34,7 +34,7 @@ class OpenAIChatEncoder(ReplyEncoder):
 
     def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
         super().__init__(reply, request)
-        self._id = self.make_id("chatcmpl-", 29)
+        self._id = self.random.id("chatcmpl-", 29)
         self._calls = 0
 
     def opening(self) -> Iterator[Frame]:
@@ -42,15 +42,15 @@ class OpenAIChatEncoder(ReplyEncoder):
         yield self._delta(role="assistant", content=None if begins_with_call else "", refusal=None)
 
     def say(self, text: str) -> Iterator[Frame]:
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield self._delta(content=piece)
 
     def think(self, text: str) -> Iterator[Frame]:
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield self._delta(content=None, reasoning_content=piece)
 
     def refuse(self, text: str) -> Iterator[Frame]:
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield self._delta(refusal=piece)
 
     def call(self, call: ScriptedCall) -> Iterator[Frame]:
@@ -58,7 +58,7 @@ class OpenAIChatEncoder(ReplyEncoder):
         function = {"name": call.name, "arguments": ""}
         head = {"index": index, "id": self._call_id(call), "type": "function", "function": function}
         yield self._delta(tool_calls=[head])
-        for piece in self.argument_pieces(call.arguments):
+        for piece in self.random.argument_pieces(call.arguments):
             yield self._delta(tool_calls=[{"index": index, "function": {"arguments": piece}}])
 
     def closing(self) -> Iterator[Frame]:
@@ -83,7 +83,7 @@ class OpenAIChatEncoder(ReplyEncoder):
         return openai_error(code, message)
 
     def _call_id(self, call: ScriptedCall) -> str:
-        return call.id or self.make_id("call_", 24)
+        return call.id or self.random.id("call_", 24)
 
     def _whole_call(self, call: ScriptedCall) -> dict[str, Any]:
         function = {"name": call.name, "arguments": call.arguments}
@@ -117,7 +117,7 @@ class OpenAIChatEncoder(ReplyEncoder):
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         usage = {"usage": None} if self._sends_usage else {}
         chunk = {**self._head("chat.completion.chunk"), "choices": choices, **usage}
-        return {**chunk, "obfuscation": self.padding()}
+        return {**chunk, "obfuscation": self.random.padding()}
 
     def _delta(self, **delta: Any) -> dict[str, Any]:
         return self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}])

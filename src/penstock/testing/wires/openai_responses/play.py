@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from penstock.testing.reply import Fail, Refuse, Reply, Say, ScriptedCall, Think
 from penstock.testing.request import ReceivedRequest
 from penstock.testing.wires.openai_chat.play import OPENAI_CODES, openai_error
-from penstock.testing.wires.reply_encoder import CREATED, HEX, Frame, NamedEventEncoder
+from penstock.testing.wires.randomness import HEX
+from penstock.testing.wires.reply_encoder import CREATED, Frame, NamedEventEncoder
 from penstock.testing.wires.signatures import OPENAI
 
 _ECHOED: dict[str, Any] = {
@@ -31,7 +32,7 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
     def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
         super().__init__(reply, request)
         self._number = -1
-        self._id = self.make_id("resp_", 50, HEX)
+        self._id = self.random.id("resp_", 50, HEX)
         self._output: list[dict[str, Any]] = []
         self._item: dict[str, Any] = {}  # the one that is being sent
 
@@ -51,7 +52,7 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
         at = {**self._at(item), "summary_index": 0}
         part = item["summary"][0]
         yield {"type": "response.reasoning_summary_part.added", **at, "part": {**part, "text": ""}}
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield {"type": "response.reasoning_summary_text.delta", **at, "delta": piece, **self._obfuscation()}
         yield {"type": "response.reasoning_summary_text.done", **at, "text": text}
         yield {"type": "response.reasoning_summary_part.done", **at, "part": part}
@@ -60,7 +61,7 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
     def call(self, call: ScriptedCall) -> Iterator[Frame]:
         item = self._call_item(call)
         yield self._added(item, arguments="", status="in_progress")
-        for piece in self.argument_pieces(call.arguments):
+        for piece in self.random.argument_pieces(call.arguments):
             delta = {**self._at(item), "delta": piece, **self._obfuscation()}
             yield {"type": "response.function_call_arguments.delta", **delta}
 
@@ -108,14 +109,14 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
 
     def _message_item(self, part: dict[str, Any]) -> dict[str, Any]:
         status = "incomplete" if self.finish in _INCOMPLETE else "completed"
-        id = self.make_id("msg_", 50, HEX)
+        id = self.random.id("msg_", 50, HEX)
         return {"id": id, "type": "message", "status": status, "content": [part], "role": "assistant"}
 
     def _reasoning_item(self, text: str) -> dict[str, Any]:
         summary = [{"type": "summary_text", "text": text}]
-        secret = self.make_signature(OPENAI)
+        secret = self.random.signature(OPENAI)
         return {
-            "id": self.make_id("rs_", 50, HEX),
+            "id": self.random.id("rs_", 50, HEX),
             "type": "reasoning",
             "summary": summary,
             "encrypted_content": secret,
@@ -124,8 +125,8 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
     def _call_item(self, call: ScriptedCall) -> dict[str, Any]:
         status = "incomplete" if self.finish in _INCOMPLETE and not call.is_whole else "completed"
         return {
-            "id": self.make_id("fc_", 50, HEX), "type": "function_call", "status": status, "arguments": call.arguments,
-            "call_id": call.id or self.make_id("call_", 24), "name": call.name,
+            "id": self.random.id("fc_", 50, HEX), "type": "function_call", "status": status,
+            "arguments": call.arguments, "call_id": call.id or self.random.id("call_", 24), "name": call.name,
         }  # fmt: skip
 
     def _message(self, text: str, kind: str, field: str, **extra: Any) -> Iterator[Frame]:
@@ -135,7 +136,7 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
         logprobs: dict[str, Any] = {"logprobs": []} if kind == "output_text" else {}
         yield self._added(item, content=[], status="in_progress")
         yield {"type": "response.content_part.added", **at, "part": {**part, field: ""}}
-        for piece in self.text_pieces(text):
+        for piece in self.random.text_pieces(text):
             yield {"type": f"response.{kind}.delta", **at, "delta": piece, **logprobs, **self._obfuscation()}
         yield {"type": f"response.{kind}.done", **at, field: text, **logprobs}
         yield {"type": "response.content_part.done", **at, "part": part}
@@ -153,7 +154,7 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
         return {"type": "response.output_item.done", "output_index": len(self._output) - 1, "item": item}
 
     def _obfuscation(self) -> dict[str, str]:
-        return {"obfuscation": self.padding()}
+        return {"obfuscation": self.random.padding()}
 
     # The response.
 
