@@ -7,6 +7,8 @@ FUZZ_SECONDS ?= 60
 CHAOS_SECONDS ?= 600
 PORT ?= 8000
 PYTEST_ARGS ?=
+# Many tests wait for a process or a timer: more of them than cores at once keep the cores busy.
+WORKERS ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) * 3 + 1) / 2 )))
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -47,7 +49,8 @@ site-serve: site ## build docs/ and serve it on http://127.0.0.1:8000 (PORT=8000
 quick: $(DEV) ## the tests that find most mistakes, in under a minute
 	@$(BIN)/python -m pytest --quiet --numprocesses auto $(QUICK) $(PYTEST_ARGS)
 
-test-all: ## all tests on each Python from 3.11 to 3.14 that this machine has
+test-all: export THOROUGH = 1
+test-all: ## all tests, with every case, on each Python from 3.11 to 3.14 that this machine has
 	@for version in 3.11 3.12 3.13 3.14; do \
 	    found=; \
 	    for python in python$$version "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python; do \
@@ -59,7 +62,7 @@ test-all: ## all tests on each Python from 3.11 to 3.14 that this machine has
 	done
 
 pytest: $(DEV)
-	@$(BIN)/python -m pytest --quiet --numprocesses auto --dist worksteal $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 test: check ## everything: the checks, then all tests
 	$(say) 'pytest'

@@ -16,6 +16,7 @@ from penstock.declarations import read_declarations
 from penstock.dialects.prompts.listings import python_stubs
 from penstock.events import FinishReason, StreamChunk
 from penstock.testing import Reply, Scripted, drop, say
+from tests.budget import places
 from tests.growth import assert_linear
 from tests.texts import TextVector, calls_of, cuttings, parse, text_of, text_vectors
 
@@ -84,7 +85,7 @@ VECTORS = [vector for vector in text_vectors() if not vector.invalid]
 @pytest.mark.parametrize("vector", VECTORS, ids=[f"{vector.dialect}: {vector.name}" for vector in VECTORS])
 def test_a_call_of_a_cut_text_is_a_call_of_the_whole_text(vector: TextVector) -> None:
     whole = calls_of(vector.parse([vector.input]))
-    for end in range(len(vector.input)):
+    for end in places(len(vector.input)):
         parser = TextParser(vector.dialect, vector.tools, vector.splits_reasoning, vector.starts_inside)
         calls = calls_of(parser.feed(vector.input[:end]) + parser.close(cut=True))
         assert calls == whole[: len(calls)], vector.input[:end]

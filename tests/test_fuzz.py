@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.budget import share
 from tests.fuzz import runs, states, streams
 from tests.fuzz.cases import plain
 from tests.fuzz.generate import make_case
@@ -16,8 +17,8 @@ from tests.fuzz.shrink import shrink
 
 STREAMS = 400
 """How many streams are tried on each wire."""
-RUNS = 5_000
-STATES = 3_000
+RUNS = share(5_000, 2_000)
+STATES = share(3_000, 1_500)
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -21,11 +21,10 @@ from penstock.events import (
     ToolCallStart,
 )  # fmt: skip
 from penstock.wires import find_wire
+from tests.budget import places
 from tests.support import Vector, decode_pieces, frame_bytes, joined, pieces_of, random_pieces, vectors
 
 VECTORS = vectors()
-MAX_CUTS = 500
-"""In how many places a vector is cut in two: everywhere if it is short, else spread evenly."""
 
 
 def name_of(vector: Vector) -> str:
@@ -98,7 +97,7 @@ def test_cuts_do_not_show(vector: Vector) -> None:
         [frame_bytes(vector.wire, frame) for frame in vector.frames]
     )  # as models stream: one frame per read
     cuttings += [random_pieces(body, seed) for seed in range(5)]
-    cuttings += [[body[:at], body[at:]] for at in range(1, len(body), 1 + len(body) // MAX_CUTS)]
+    cuttings += [[body[:at], body[at:]] for at in places(len(body))]
     for cutting in cuttings:
         assert joined(decode_pieces(vector.wire, cutting, vector.tools)) == whole
 
@@ -128,7 +127,7 @@ def test_every_prefix_is_a_stream_whose_calls_are_calls_of_the_whole(vector: Vec
     whole = decode_pieces(vector.wire, [body], vector.tools)
     reason, known = penstock.collect(whole).finish_reason, calls_of(whole)
     extra: list[Call] = []
-    for end in range(0, len(body), 1 + len(body) // 400):
+    for end in places(len(body)):
         prefix = decode_pieces(vector.wire, [body[:end]], vector.tools)
         assert sum(isinstance(event, Finish) and event.choice == 0 for event in prefix) == 1
         cut = penstock.collect(prefix)

@@ -34,6 +34,7 @@ from penstock.transport.commands import OpenRequest
 from penstock.transport.policy import Retries
 from penstock.wires import all_facts
 from penstock.wires.shared.hosted_calls import HostedCalls
+from tests.budget import IS_THOROUGH, places
 from tests.runs import Cut, check_history
 
 TARGETS = {
@@ -172,14 +173,14 @@ def left(when: int, run: Any, at: int) -> bool:
 
 
 async def at_every_event(wire: str, way: Callable[[int, Any, int], bool]) -> AsyncIterator[Left]:
-    for when in range(await length(wire)):
+    for when in places(await length(wire), few=15):
         bench = Bench()
         agent = made(wire, Line(script(), strict=True), bench)
         yield await ended(agent, partial(way, when)), bench.ran
 
 
 async def in_plain_code(wire: str) -> AsyncIterator[Left]:
-    for when in range(await length(wire)):
+    for when in places(await length(wire), few=15):
         bench = Bench()
         agent = made(wire, Line(script(), strict=True), bench)
         yield await asyncio.to_thread(_ended_in_plain_code, agent, when), bench.ran
@@ -195,7 +196,7 @@ def _ended_in_plain_code(agent: Agent, when: int) -> list[Message]:
 
 async def crashed(wire: str) -> AsyncIterator[Left]:
     """What another process has that noted the history at every event, and nothing after it."""
-    for when in range(await length(wire)):
+    for when in places(await length(wire), few=15):
         bench, noted = Bench(), list[Message]()
         async with made(wire, Line(script(), strict=True), bench).astream("Go.") as run:
             async for at, _ in _counted(run):
@@ -206,7 +207,7 @@ async def crashed(wire: str) -> AsyncIterator[Left]:
 
 async def stored(wire: str) -> AsyncIterator[Left]:
     """What is left of a run that was stored at every event, resumed by another agent and brought to its end."""
-    for when in range(await length(wire)):
+    for when in places(await length(wire), few=15):
         bench, line, state = Bench(), Line(answering, strict=True), b""
         async with made(wire, line, bench).astream("Go.") as run:
             async for at, _ in _counted(run):
@@ -295,7 +296,8 @@ def test_a_history_is_valid_after_every_ending(wire: str, way: str, record_prope
 
     cut_off: list[bool] = []
     count = asyncio.run(all_of_them())
-    assert any(cut_off) == (wire in OWN_TOOLS) or way not in ("cancelled", "left", "crashed", "broken off")
+    if way in ("cancelled", "left", "crashed", "broken off"):
+        assert any(cut_off) == (wire in OWN_TOOLS) or not (any(cut_off) or IS_THOROUGH)  # few endings may all miss it
     assert count >= len(Limits.__struct_fields__)
     record_property("endings", count)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.events import ToolCall, ToolCallDelta, ToolCallInvalid, ToolCallStart
+from tests.budget import places
 from tests.texts import (
     TextVector,
     calls_of,
@@ -42,7 +43,7 @@ class TestTextVectors:
             assert vector.parse(pieces) == whole, pieces
 
     def test_every_prefix_gives_complete_calls(self, vector: TextVector) -> None:
-        for end in range(len(vector.input)):
+        for end in places(len(vector.input)):
             check_calls(vector.parse([vector.input[:end]]))
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.dialects.parser import TextParser
 from penstock.events import Reasoning, StreamChunk, Text, ToolCall, ToolCallInvalid
+from tests.budget import places
 from tests.support import HERE, SHARED, joined
 
 LOOSE = ("questionable", "lenient", "partial", "unfinished", "derived", "calls_not_asserted", "generic_parser",
@@ -75,10 +76,9 @@ def parse(parser: Any, pieces: Iterable[str]) -> list[StreamChunk]:
 
 
 def cuttings(text: str) -> Iterator[list[str]]:
-    """Yields ways to cut a text: into characters, in two at every place if it is short, and at random."""
+    """Yields ways to cut a text: into characters, in two at many places, and at random."""
     yield list(text)
-    if len(text) <= 400:
-        yield from ([text[:at], text[at:]] for at in range(1, len(text)))
+    yield from ([text[:at], text[at:]] for at in places(len(text), few=60))
     for seed in range(3):
         rng, at, pieces = random.Random(seed), 0, []
         while at < len(text):
