@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from penstock.history.read import as_messages
     from penstock.history.repair import Repaired, repair
     from penstock.jsontext.partial import JSONPiece, PartialJSON
-    from penstock.log.store import LostRunError, RunExistsError, StoreError, UnknownRunError
+    from penstock.log.store import DamagedRunError, LostRunError, RunExistsError, StoreError, UnknownRunError
     from penstock.messages import File, History, Image, Message, ToolResult
     from penstock.model.model import Model
     from penstock.model.options import ModelOptions, RequestOptions
@@ -137,7 +137,7 @@ _HOMES = {
     "history.read": ("as_messages",),
     "history.repair": ("Repaired", "repair"),
     "jsontext.partial": ("JSONPiece", "PartialJSON"),
-    "log.store": ("LostRunError", "RunExistsError", "StoreError", "UnknownRunError"),
+    "log.store": ("DamagedRunError", "LostRunError", "RunExistsError", "StoreError", "UnknownRunError"),
     "messages": ("File", "History", "Image", "Message", "ToolResult"),
     "model.model": ("Model",),
     "model.options": ("ModelOptions", "RequestOptions"),
@@ -188,6 +188,7 @@ __all__ = [
     "ConnectionFailed",
     "Context",
     "ContextLengthError",
+    "DamagedRunError",
     "Decision",
     "Decoder",
     "Done",

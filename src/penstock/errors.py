@@ -15,6 +15,7 @@ PenstockError
 ├── ToolError                    a tool failed; the model reads the message
 ├── ArgumentsError               the arguments of a call do not fit the tool
 ├── StoreError                   the store of a log failed (log/store.py)
+│   └── DamagedRunError              the log of a run lacks events, or has some that cannot be read (log/store.py)
 ├── LostRunError                 another process has taken over the run (log/store.py)
 ├── OutputError                  a response or a run has no output of the type that was asked for
 └── ProviderError                the provider or the connection failed before the response began

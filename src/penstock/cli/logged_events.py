@@ -46,7 +46,7 @@ def spans_of(store: Store, run_id: str) -> dict[str, Span]:
 
 def waiting_calls(store: Store, row: RunRow) -> list[ApprovalRequest]:
     """The calls of a run that wait for a decision or a result, and have no answer yet."""
-    if row.state == "over":
+    if row.state in ("over", "damaged"):
         return []
     answered = {input.key for input in store.inputs([row.id]) if input.kind in ("decide", "provide")}
     waiting = rebuild((event for _, _, event in read_log(store, row.id)), {}).waiting

@@ -17,7 +17,8 @@ from penstock.cli.owners import parse_owner
 from penstock.cli.screen.terminal import escape
 from penstock.log.store import RunPhase, RunRow
 
-STYLES: dict[RunPhase, str] = {"ready": "cyan", "running": "green", "waiting": "yellow", "over": "dim"}
+STYLES: dict[RunPhase, str] = {"ready": "cyan", "running": "green", "waiting": "yellow", "over": "dim",
+                                "damaged": "red"}  # fmt: skip
 MAX_ID = 20
 """Longer ids are shown by their beginning, which is unique in the table."""
 SHORT_ID = 8

@@ -7,6 +7,7 @@ import shlex
 import time
 from typing import Any, Literal
 
+from penstock.cli.damaged_runs import damage_text
 from penstock.cli.human_time import ago
 from penstock.cli.log_options import log_arguments
 from penstock.cli.logged_events import past_events, waiting_calls
@@ -84,4 +85,4 @@ def run_json(store: Store, row: RunRow, waiting: list[ApprovalRequest]) -> dict[
     calls = [{"call_id": one.call_id, "name": one.name, "arguments": one.arguments, "kind": one.kind}
              for one in waiting]  # fmt: skip
     end = {"reason": done.reason, "why": done.why, "output": done.output} if done else None
-    return {**as_json(row), "waiting": calls, "end": end}
+    return {**as_json(row), "waiting": calls, "end": end, "damage": damage_text(store, row) or None}

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import MsgspecError
 from msgspec.structs import replace
 
-from penstock.log.store import StoreError
+from penstock.log.store import DamagedRunError
 from penstock.run.events import Done, LogEvent, decode_logged, encode
 
 
@@ -18,11 +18,11 @@ def body_of(event: LogEvent) -> bytes:
 
 
 def event_of(run_id: str, seq: int, body: bytes) -> LogEvent:
-    """An event that was stored; a `StoreError` if it cannot be read."""
+    """An event that was stored; a `DamagedRunError` if it cannot be read."""
     try:
         return decode_logged(body)
     except MsgspecError as error:
-        raise StoreError(f"event {seq} of the run {run_id} cannot be read: {error}") from error
+        raise DamagedRunError(f"event {seq} of the run {run_id} cannot be read: {error}") from error
 
 
 def types_of(bodies: Iterable[bytes]) -> list[str]:

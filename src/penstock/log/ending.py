@@ -1,17 +1,21 @@
-"""Cancels a run that nobody owns, without an agent: nothing is started for it."""
+"""Ends or gives back a run that was claimed, without an agent: nothing is started for it."""
 
 from __future__ import annotations
 
 from penstock.log.bodies import body_of
-from penstock.log.store import Batch, Claim, Store
-from penstock.log.take_up import take_up
+from penstock.log.damaged import end_damaged
+from penstock.log.store import Batch, Claim, DamagedRunError, Store
+from penstock.log.take_up import rebuild_claimed
 from penstock.run.commands import Emit
 from penstock.run.events import ToolResults
 
 
 def cancel_claimed(store: Store, claim: Claim, why: str) -> bool:
     """End a run that was claimed: its calls get results that say so. False if another worker owns it by now."""
-    run, owned = take_up(store, claim, {})
+    try:
+        run, owned = rebuild_claimed(store, claim, {})
+    except DamagedRunError:
+        return end_damaged(store, claim, why)
     events = [
         event
         for command in run.cancel(why)

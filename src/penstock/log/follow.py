@@ -12,22 +12,24 @@ from itertools import islice
 
 from penstock.log.patience import apatiently, patiently
 from penstock.log.store import Store, StoreError, unknown_run
-from penstock.log.take_up import PAGE, read_log
+from penstock.log.take_up import PAGE, check_log, read_log
 from penstock.run.events import Done, LogEvent
 
-WAIT = 60.0
-"""How many seconds a plain reader waits at a time."""
+WAIT = 2.0
+"""How many seconds a plain reader waits for events at a time: then it looks whether the run was set aside."""
 
 
 def follow(store: Store, run_id: str, after: int = 0) -> Iterator[tuple[int, LogEvent]]:
     """The events of a run after a number, with their numbers, as they come; ends with `Done`."""
     while True:
-        for number, event in patiently(partial(_page, store, run_id, after)):
+        events = patiently(partial(_page, store, run_id, after))
+        for number, event in events:
             after = number
             yield number, event
             if isinstance(event, Done):
                 return
-        patiently(partial(store.wait, run_id, after, WAIT))
+        if not events:
+            patiently(partial(store.wait, run_id, after, WAIT))
 
 
 async def afollow(store: Store, run_id: str, after: int = 0) -> AsyncIterator[tuple[int, LogEvent]]:
@@ -52,6 +54,8 @@ def _page(store: Store, run_id: str, after: int) -> list[tuple[int, LogEvent]]:
     if row is None:
         raise unknown_run(run_id)
     if row.seq <= after:
+        if row.state == "damaged":
+            check_log(store, row)  # says why there is nothing more
         return []
     events: list[tuple[int, LogEvent]] = []
     try:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from penstock.events import Fault
 from penstock.log.bodies import body_of
 from penstock.log.store import OwnedRun, RunRow, Store, StoreError, UnknownRunError, check_version, unknown_run
-from penstock.log.take_up import read_log, take_up
+from penstock.log.take_up import check_log, read_log, take_up
 from penstock.output.output_type import OutputType
 from penstock.run.commands import Emit
 from penstock.run.events import Done, LogEvent, RunStart, StreamEvent, Taken, Waiting
@@ -97,7 +97,10 @@ class Follower:
     def open(self) -> None:
         """Start the run, or find it; claim it if nobody owns it."""
         if not self.store.create(self._start.row, body_of(self._start.start)):
-            check_version(self._row())
+            row = self._row()
+            check_version(row)
+            if row.state == "damaged":
+                check_log(self.store, row)
         if not self._claim():
             self._catch_up()
 
@@ -142,6 +145,8 @@ class Follower:
             assert isinstance(done, Done)
             self.done = done
             return [done]
+        if row.state == "damaged":
+            check_log(self.store, row)
         if row.state == "ready" or (row.state != "over" and time.monotonic() >= self._next_claim):
             self._claim()
         return []

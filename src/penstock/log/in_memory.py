@@ -78,11 +78,7 @@ class MemoryStore:
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
         deadline, now = time.monotonic() + self.lease, self._clock()
         with self._open():
-            free = [
-                run
-                for run in self._runs.values()
-                if _is_claimable(run.row, now, self.lease, agents) and (run_id is None or run.row.id == run_id)
-            ]
+            free = [run for run in self._runs.values() if _is_claimable(run.row, now, self.lease, agents, run_id)]
             if not free:
                 return None
             run = min(free, key=lambda run: run.row.updated)
@@ -129,7 +125,9 @@ class MemoryStore:
         with self._open():
             run = self._runs.get(run_id)
             rows = run.events[after : after + limit] if run else []
-            return put_back(run_id, rows, lambda hashes: {digest: self._media[digest] for digest in hashes})
+            return put_back(
+                run_id, rows, lambda hashes: {digest: self._media[digest] for digest in self._media.keys() & hashes}
+            )
 
     def wait(self, run_id: str, after: int, seconds: float) -> None:
         wait_for_event(self, run_id, after, seconds)
@@ -149,7 +147,7 @@ class MemoryStore:
             run.inputs[input.kind, input.key] = replace(input, number=self._inputs, at=self._clock())
             run.open_inputs.add(self._inputs)
             self._grow(run, len(input.body))
-            if run.row.state == "waiting":
+            if run.row.state == "waiting" or (run.row.state == "damaged" and input.kind == "cancel"):
                 run.row = replace(run.row, state="ready")
             return True
 
@@ -255,7 +253,9 @@ class MemoryStore:
                 self._size -= len(self._media.pop(digest))
 
 
-def _is_claimable(row: RunRow, now: float, lease: float, agents: Sequence[str] | None) -> bool:
+def _is_claimable(
+    row: RunRow, now: float, lease: float, agents: Sequence[str] | None, run_id: str | None = None
+) -> bool:
     match row.state:
         case "ready":
             is_free = True
@@ -263,6 +263,9 @@ def _is_claimable(row: RunRow, now: float, lease: float, agents: Sequence[str] |
             is_free = not now <= row.lease_until <= now + MAX_LEASES * lease
         case "waiting":
             is_free = 0 < row.wake_at <= now
+        case "damaged":
+            is_free = run_id is not None
         case _:
             is_free = False
-    return is_free and row.version <= VERSION and (agents is None or row.agent in agents)
+    is_wanted = (run_id is None or row.id == run_id) and (agents is None or row.agent in agents)
+    return is_free and is_wanted and row.version <= VERSION

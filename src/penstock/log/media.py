@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from penstock.log.store import StoreError
+from penstock.log.store import DamagedRunError
 
 MEDIA_SIZE = 65_536
 """Base64 text of this many characters or more is stored by hash."""
@@ -42,6 +42,11 @@ def put_back(run_id: str, rows: Rows, find: Callable[[Sequence[str]], Mapping[st
     if not hashes:
         return rows
     media = find(sorted(hashes))
-    if lost := hashes - media.keys():
-        raise StoreError(f"the log of the run {run_id} is damaged: the media {min(lost)} are missing")
-    return [(seq, at, _REFERENCE.sub(lambda match: media[match[1].decode()], body)) for seq, at, body in rows]
+    whole: Rows = []
+    try:
+        for seq, at, body in rows:
+            whole.append((seq, at, _REFERENCE.sub(lambda match: media[match[1].decode()], body)))
+    except KeyError as error:
+        if not whole:  # else those before it are read first
+            raise DamagedRunError(f"the log of the run {run_id} is damaged: the media {error.args[0]} are missing") from None
+    return whole

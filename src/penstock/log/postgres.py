@@ -78,8 +78,9 @@ class PostgresStore:
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
         deadline = time.monotonic() + self.lease
         head, tail = encode(Taken(0, owner)).decode().split("0", 1)
+        statement = statements.CLAIM if run_id is None else statements.CLAIM_ONE
         rows = self._execute(
-            statements.CLAIM, owner=owner, run_id=run_id, agents=None if agents is None else [*agents],
+            statement, owner=owner, run_id=run_id, agents=None if agents is None else [*agents],
             version=VERSION, head=head, tail=tail,
         )  # fmt: skip
         if not rows:
@@ -90,7 +91,11 @@ class PostgresStore:
 
     def claimable(self, *, agents: Sequence[str] | None = None, limit: int = 100) -> Sequence[str]:
         rows = self._execute(
-            statements.CLAIMABLE, agents=None if agents is None else [*agents], version=VERSION, limit=limit
+            statements.CLAIMABLE,
+            run_id=None,
+            agents=None if agents is None else [*agents],
+            version=VERSION,
+            limit=limit,
         )
         return [run_id for (run_id,) in rows]
 

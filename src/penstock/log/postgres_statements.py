@@ -39,21 +39,20 @@ WITH changed AS (
 SELECT id FROM changed
 """
 
-# The first line is the condition of the index.
-_IS_CLAIMABLE = f"""
-            (state IN ('ready', 'running') OR wake_at > 0)
-            AND CASE state WHEN 'ready' THEN true
+_IS_FREE = f"""
+            CASE state WHEN 'ready' THEN true
                 WHEN 'running' THEN lease_until NOT BETWEEN {NOW} AND {NOW} + {MAX_LEASES} * lease
-                WHEN 'waiting' THEN wake_at > 0 AND wake_at <= {NOW} ELSE false END
+                WHEN 'waiting' THEN wake_at > 0 AND wake_at <= {NOW}
+                WHEN 'damaged' THEN %(run_id)s::text IS NOT NULL ELSE false END
             AND version <= %(version)s AND (%(agents)s::text[] IS NULL OR agent = ANY (%(agents)s))
 """
+_IS_CLAIMABLE = f"(state IN ('ready', 'running') OR wake_at > 0) AND {_IS_FREE}"  # the first is that of the index
 CLAIMABLE = f"SELECT id FROM {{schema}}.runs WHERE {_IS_CLAIMABLE} ORDER BY updated LIMIT %(limit)s"
 
-CLAIM = f"""
+_CLAIM = f"""
 WITH picked AS (
         SELECT id, {NOW} AS at FROM {{schema}}.runs
-        WHERE {_IS_CLAIMABLE} AND (%(run_id)s::text IS NULL OR id = %(run_id)s)
-        ORDER BY updated LIMIT 1 FOR UPDATE SKIP LOCKED
+        WHERE {{condition}} ORDER BY updated LIMIT 1 FOR UPDATE SKIP LOCKED
     ),
     changed AS (
         UPDATE {{schema}}.runs AS run
@@ -67,6 +66,8 @@ WITH picked AS (
     )
 SELECT id, agent, epoch, seq, {_NOTIFY} FROM changed
 """
+CLAIM = _CLAIM.replace("{condition}", _IS_CLAIMABLE)
+CLAIM_ONE = _CLAIM.replace("{condition}", f"id = %(run_id)s AND {_IS_FREE}")
 
 APPEND = f"""
 WITH batch AS (
@@ -142,7 +143,8 @@ WITH added AS (
     ),
     changed AS (
         UPDATE {{schema}}.runs AS run
-        SET open_inputs = open_inputs + 1, state = CASE WHEN state = 'waiting' THEN 'ready' ELSE state END
+        SET open_inputs = open_inputs + 1, state = CASE
+            WHEN state = 'waiting' OR (state = 'damaged' AND %(kind)s = 'cancel') THEN 'ready' ELSE state END
         FROM added WHERE run.id = added.run_id
     )
 SELECT (SELECT count(*) FROM added), (SELECT count(*) FROM {{schema}}.runs WHERE id = %(run_id)s)

@@ -171,7 +171,9 @@ class SQLiteStore:
             )
             if added.rowcount:
                 connection.execute(
-                    "UPDATE runs SET state = 'ready' WHERE id = ? AND state = 'waiting'", (input.run_id,)
+                    "UPDATE runs SET state = 'ready' "
+                    "WHERE id = ? AND (state = 'waiting' OR (state = 'damaged' AND ? = 'cancel'))",
+                    (input.run_id, input.kind),
                 )
             return bool(added.rowcount)
 
@@ -308,9 +310,9 @@ def _claimable(now: float, run_id: str | None, agents: Sequence[str] | None) -> 
     """The condition for a run that a worker may claim now, and its values."""
     where = (
         "(state = 'ready' OR (state = 'running' AND lease_until NOT BETWEEN ? AND ? + ? * lease) "
-        "OR (state = 'waiting' AND wake_at > 0 AND wake_at <= ?)) AND version <= ?"
+        "OR (state = 'waiting' AND wake_at > 0 AND wake_at <= ?) OR (state = 'damaged' AND ?)) AND version <= ?"
     )
-    values: list[Any] = [now, now, MAX_LEASES, now, VERSION]
+    values: list[Any] = [now, now, MAX_LEASES, now, run_id is not None, VERSION]
     if run_id is not None:
         where, values = f"{where} AND id = ?", [*values, run_id]
     if agents is not None:

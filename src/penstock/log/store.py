@@ -31,7 +31,7 @@ ended. The length is that of the owner, in the row of the run: others may have o
 LEASE = 15.0
 """How many seconds a worker owns a run after it last wrote to its log, unless the store is opened with another."""
 
-RunPhase = Literal["ready", "running", "waiting", "over"]
+RunPhase = Literal["ready", "running", "waiting", "over", "damaged"]
 InputKind = Literal["decide", "provide", "say", "cancel"]
 
 
@@ -41,6 +41,10 @@ class StoreError(PenstockError):
     def __init__(self, message: str, *, is_temporary: bool = False) -> None:
         super().__init__(message)
         self.is_temporary = is_temporary
+
+
+class DamagedRunError(StoreError):
+    """The log of a run lacks events, or has some that cannot be read. Nobody continues the run until it is repaired."""
 
 
 class RunExistsError(UsageError):
@@ -70,9 +74,10 @@ class LostRunError(PenstockError):
 class RunRow(Struct, frozen=True, kw_only=True):
     """What a store knows of a run besides its events.
 
-    `state` is `ready` for any worker, `running` while a worker owns it, `waiting` for a decision or a result, or
-    `over`. `epoch` counts the owners, `lease_until` is in seconds since 1970, `seq` the number of the last event. A run
-    that waits can be claimed from `wake_at` on, if that is not 0: then a call that waits expires.
+    `state` is `ready` for any worker, `running` while a worker owns it, `waiting` for a decision or a result, `over`,
+    or `damaged`: its log could not be read, so it is claimed only by its id. `epoch` counts the owners, `lease_until`
+    is in seconds since 1970, `seq` the number of the last event. A run that waits can be claimed from `wake_at` on, if
+    that is not 0: then a call that waits expires.
     """
 
     id: str
@@ -166,7 +171,8 @@ class Store(Protocol):
     def claim(self, owner: str, *, run_id: str | None = None, agents: Sequence[str] | None = None) -> Claim | None:
         """Take a run that is ready, whose owner's lease has expired, or one of whose calls expires, and log it.
 
-        With `run_id` only that run, with `agents` only runs of these agents. None if there is none.
+        With `run_id` only that run, also if it is damaged; with `agents` only runs of these agents. None if there is
+        none.
         """
         ...
 
@@ -203,7 +209,7 @@ class Store(Protocol):
     def put(self, input: Input) -> bool:
         """Add an input; False if it was there already. A run that waits is ready afterwards.
 
-        Raises an `UnknownRunError` if there is no such run.
+        A damaged run is ready after a cancel, so that a worker ends it. An `UnknownRunError` if there is no such run.
         """
         ...
 

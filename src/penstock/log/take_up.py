@@ -6,12 +6,14 @@ Times are those of the store: they say how long a run has worked, and how long i
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from penstock.events import Fault
 from penstock.log.bodies import event_of
-from penstock.log.store import Claim, Input, OwnedRun, Store, StoreError
+from penstock.log.damaged import set_aside
+from penstock.log.store import Claim, DamagedRunError, Input, OwnedRun, RunRow, Store, StoreError
 from penstock.output.output_type import OutputType
 from penstock.run.events import ApprovalRequest, LogEvent, RunStart, Taken
 from penstock.run.limits import Limits
@@ -33,12 +35,12 @@ def read_log(
 ) -> Iterator[tuple[int, float, LogEvent]]:
     """The events of a run after a number, until the last one, with their numbers and times.
 
-    A `StoreError` if one is missing.
+    A `DamagedRunError` if one is missing.
     """
     while rows := store.read(run_id, after, PAGE if last is None else max(0, min(PAGE, last - after))):
         for seq, at, body in rows:
             if seq != after + 1:
-                raise StoreError(f"the log of the run {run_id} has no event {after + 1}: it was damaged")
+                raise _hole(run_id, after + 1)
             after = seq
             yield seq, at, event_of(run_id, seq, body)
 
@@ -51,7 +53,24 @@ def take_up(
     run_repaired: Collection[Fault] = (),
     output: OutputType[Any] | None = None,
 ) -> tuple[Run, OwnedRun]:
-    """Rebuild a run that was claimed."""
+    """Rebuild a run that was claimed. If its log is damaged, the run is set aside: no worker claims it again."""
+    try:
+        return rebuild_claimed(store, claim, policies, limits, run_repaired, output)
+    except DamagedRunError:
+        with suppress(StoreError):  # else the lease ends, and another worker finds the same
+            set_aside(store, claim)
+        raise
+
+
+def rebuild_claimed(
+    store: Store,
+    claim: Claim,
+    policies: Mapping[str, ToolPolicy],
+    limits: Limits | None = None,
+    run_repaired: Collection[Fault] = (),
+    output: OutputType[Any] | None = None,
+) -> tuple[Run, OwnedRun]:
+    """Rebuild a run that was claimed; a `DamagedRunError` if its log is damaged."""
     seconds = taken = last = 0.0
     seq = 0
     meta: Any = None
@@ -69,15 +88,43 @@ def take_up(
             seq, last = number, at
             yield event
 
-    run = rebuild(events(), policies, limits, run_repaired, output)
+    run = _fold(claim.run_id, events(), policies, limits, run_repaired, output)
     if seq < claim.seq:
-        raise StoreError(f"the log of the run {claim.run_id} has no event {seq + 1}: it was damaged")
+        raise _hole(claim.run_id, seq + 1)
     inputs = [input for input in store.inputs([claim.run_id]) if not _is_late(input, deadlines)]
     answered = {input.key for input in inputs if input.kind in _ANSWERS}
     run.seconds_left = {
         call_id: max(deadline - taken, GRACE if call_id in answered else 0.0) for call_id, deadline in deadlines.items()
     }
     return run, OwnedRun(store, claim, seconds, meta, inputs)
+
+
+def check_log(store: Store, row: RunRow) -> None:
+    """Raise a `DamagedRunError` if a run cannot be rebuilt from its log. It claims and changes nothing."""
+    seq = 0
+
+    def events() -> Iterator[LogEvent]:
+        nonlocal seq
+        for number, _, event in read_log(store, row.id, last=row.seq):
+            seq = number
+            yield event
+
+    _fold(row.id, events(), {})
+    if seq < row.seq:
+        raise _hole(row.id, seq + 1)
+
+
+def _fold(run_id: str, events: Iterable[LogEvent], policies: Mapping[str, ToolPolicy], *rules: Any) -> Run:
+    try:
+        return rebuild(events, policies, *rules)
+    except StoreError:
+        raise
+    except Exception as error:  # events that nobody wrote like this may break the fold anywhere
+        raise DamagedRunError(f"the log of the run {run_id} is damaged: {error}") from error
+
+
+def _hole(run_id: str, number: int) -> DamagedRunError:
+    return DamagedRunError(f"the log of the run {run_id} has no event {number}: it was damaged")
 
 
 def _is_late(input: Input, deadlines: Mapping[str, float]) -> bool:

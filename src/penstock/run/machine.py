@@ -92,6 +92,8 @@ class Run(RunState):
     def begin(self) -> list[Command]:
         """The run begins, or continues with what was stored."""
         match self.phase:
+            case "new" if why := self.tally.stuck(self.rules.limits):
+                return self._commands(self._end("error", why))
             case "new":
                 why = self.rules.limits.no_run
                 return self._commands(self._end("limit", why) if why else self._ask())

@@ -39,7 +39,7 @@ from penstock.log.store import (
     check_version,
     unknown_run,
 )
-from penstock.log.take_up import take_up
+from penstock.log.take_up import check_log, take_up
 from penstock.run.events import LogEvent
 from penstock.run.machine import Run
 
@@ -145,6 +145,8 @@ class Runs:
         row = await apatiently(lambda: self.find(run_id))
         self._agent(row.agent)
         check_version(row)
+        if row.state == "damaged":  # it may have been repaired
+            await apatiently(partial(check_log, self._store, row))
         while True:
             claim = await apatiently(lambda: self._store.claim(self._owner, run_id=run_id))
             if claim is not None:
@@ -194,7 +196,7 @@ class Runs:
         agent = self._agent(claim.agent)
         config = replace(agent.config, approvals="pause", callbacks=Callbacks(), separate_text=False)
         run, owned = await self._rebuilt(claim, config)
-        deps = self._deps(owned.meta) if self._deps else None
+        deps = self._deps(owned.meta) if self._deps and not run.is_stuck else None
         logger.info(
             "run %s: took it over (%s)" if claim.epoch > 1 else "run %s: took it (%s)", claim.run_id, agent.name
         )

@@ -103,7 +103,7 @@ class Host:
         if row.state == "over":
             raise RejectedRequest(409, "run_over", "the run is over")
         is_new = await apatiently(put)
-        if row.state in ("waiting", "ready"):
+        if row.state in ("waiting", "ready", "damaged"):
             self.drive(row.id, row.tenant)
         return is_new
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from penstock.asgi.request import RejectedRequest
 from penstock.asgi.response import respond_json
@@ -27,7 +27,7 @@ from penstock.serve.context import Call, ServeContext
 from penstock.serve.public_events import approval_hash, public_event, public_messages
 
 MAX_LISTED = 100
-_STATES: tuple[RunPhase, ...] = ("ready", "running", "waiting", "over")
+_STATES: tuple[RunPhase, ...] = get_args(RunPhase)
 
 
 async def start_run(context: ServeContext, call: Call) -> None:

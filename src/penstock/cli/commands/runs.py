@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from typing import get_args
 
 import click
 
 from penstock.cli.app import SuggestingGroup
 from penstock.cli.conversation import exit_code
+from penstock.cli.damaged_runs import damage_text, damaged_hint, repair_advice, retry
 from penstock.cli.human_time import duration_text, parse_duration
 from penstock.cli.lock_holder import find_lock_holder
 from penstock.cli.log_options import Command, find_run, log_option, opened_log
@@ -33,7 +35,7 @@ from penstock.cli.waiting import (
 from penstock.log.ending import cancel_claimed
 from penstock.log.follower import new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
-from penstock.log.store import RunPhase, RunRow, Store
+from penstock.log.store import DamagedRunError, RunPhase, RunRow, Store
 from penstock.messages import user
 from penstock.run.events import Done, encode
 
@@ -92,8 +94,8 @@ def list_runs(
 ) -> None:  # fmt: skip
     """List runs, the newest first, with the process that owns each.
 
-    A run is ready for any worker, running, waiting for a decision or a result, or over. With the beginning of an id,
-    only runs with it are listed. --json prints one run per line.
+    A run is ready for any worker, running, waiting for a decision or a result, over, or damaged: then no worker takes
+    it. With the beginning of an id, only runs with it are listed. --json prints one run per line.
     """
     with opened_log(log, lease=LEASE, must_exist=True) as store:
         rows = store.list(state=state, agent=agent, thread=thread, tenant=tenant, prefix=prefix, limit=limit + 1)
@@ -104,6 +106,8 @@ def list_runs(
             print_table(open_console(), shown, now)
         else:
             click.echo("no such runs" if any((state, agent, thread, tenant, prefix)) else "no runs", err=True)
+        if hint := damaged_hint(shown, log):
+            click.secho(escape(hint), err=True, fg="yellow")
         if len(rows) > limit:
             click.echo(f"There are more runs: --limit {limit * 10} lists them.", err=True)
         warn_if_blocked(log)
@@ -133,10 +137,13 @@ def show_run(log: str, is_json: bool, plain: bool, run: str) -> None:
             return
         console = open_console(is_plain=plain)
         print_details(console, {**details_of(row, time.time()), "waits for": waiting_text(waiting)})
-        if commands := answer_commands(row, log, waiting):
-            print_details(console, {"continue": commands})
+        damage = damage_text(store, row)
+        print_details(
+            console, {"damage": damage, "continue": answer_commands(row, log, waiting) or repair_advice(row, log)}
+        )
         console.print()
-        with render_run(console, is_plain=plain, is_past=True) as print_event:
+        known = suppress(DamagedRunError) if damage else nullcontext()
+        with known, render_run(console, is_plain=plain, is_past=True) as print_event:
             for _, at, event in past_events(store, row.id):
                 print_event(event, at)
         warn_if_blocked(log)
@@ -193,6 +200,16 @@ def _cancel(store: Store, row: RunRow, why: str) -> str:
         left = duration_text(max(0.0, row.lease_until - time.time()) + 1)
         return f"{owner.text} is {owner.condition}: cancel {row.id} again in {left}, or let a worker do it"
     return f"{owner.text} cancels {row.id}"
+
+
+@runs.command("retry")
+@of_log
+@click.argument("run", nargs=-1, required=True)
+def retry_run(log: str, run: tuple[str, ...]) -> None:
+    """Let workers continue damaged runs, when their logs were repaired."""
+    with opened_log(log, lease=LEASE, must_exist=True) as store:
+        for row in [find_run(store, id) for id in run]:
+            click.echo(escape(retry(store, row)))
 
 
 call_option = click.option("--call", metavar="ID", help="The call, if several wait.")

@@ -1,0 +1,56 @@
+"""Runs whose log is damaged: what is wrong with it, and how a run is tried again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from penstock.cli.log_options import log_arguments
+from penstock.cli.model_options import CommandError
+from penstock.log.ending import release_claimed
+from penstock.log.follower import new_owner
+from penstock.log.store import DamagedRunError, RunRow, Store
+from penstock.log.take_up import check_log, take_up
+
+
+def damage_text(store: Store, row: RunRow) -> str:
+    """What is wrong with the log of a run that was set aside; empty for any other run."""
+    if row.state != "damaged":
+        return ""
+    try:
+        check_log(store, row)
+    except DamagedRunError as error:
+        return str(error)
+    return "nothing any more: the log was repaired"
+
+
+def repair_advice(row: RunRow, log: str) -> str:
+    """How a run that was set aside continues."""
+    if row.state != "damaged":
+        return ""
+    head = shlex.join(["penstock", "runs", *log_arguments(log)])
+    return (
+        f"no worker takes it. Restore the log from a backup, or upgrade penstock if a later version wrote it; then "
+        f"`{head} retry {row.id}`. Or end it: `{head} cancel {row.id}`"
+    )
+
+
+def damaged_hint(rows: Sequence[RunRow], log: str) -> str:
+    """How to find out why runs of a list are damaged; empty if none is."""
+    damaged = [row for row in rows if row.state == "damaged"]
+    if not damaged:
+        return ""
+    command = shlex.join(["penstock", "runs", *log_arguments(log), "show", damaged[0].id])
+    return f"A damaged run is left alone until somebody repairs its log: `{command}` says what is wrong."
+
+
+def retry(store: Store, row: RunRow) -> str:
+    """Gives a damaged run back to the workers, if its log can be read again; returns what happens."""
+    if row.state != "damaged":
+        raise CommandError(f"only a damaged run can be tried again, and {row.id} is {row.state}")
+    check_log(store, row)
+    claim = store.claim(new_owner(), run_id=row.id)
+    if claim is not None:
+        take_up(store, claim, {})
+        release_claimed(store, claim)
+    return f"{row.id} can be read again: the next worker continues it"
