@@ -149,8 +149,8 @@ class PostgresStore:
         return [_row(row) for row in rows]
 
     def prune(self, *, before: float, limit: int = 1000) -> int:
-        [(count,)] = self._execute(statements.PRUNE, before=before, limit=limit)
-        self._execute(statements.PRUNE_MEDIA)
+        [(count,)] = self._execute(statements.PRUNE, self._connections.maintain, before=before, limit=limit)
+        self._execute(statements.PRUNE_MEDIA, self._connections.maintain)
         return int(count)
 
     def close(self) -> None:
@@ -159,10 +159,11 @@ class PostgresStore:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _execute(self, statement: str, **values: Any) -> _Rows:
+    def _execute(self, statement: str, execute: Callable[..., _Rows] | None = None, **values: Any) -> _Rows:
         now = self._clock() if self._clock else None
         settings = {"now": now, "lease": self.lease, "channel": self._channel}
-        return self._connections.execute(statement.replace("{schema}", self._schema), {**settings, **values})
+        statement = statement.replace("{schema}", self._schema)
+        return (execute or self._connections.execute)(statement, {**settings, **values})
 
 
 def _append_values(batches: Sequence[Batch]) -> dict[str, Any]:

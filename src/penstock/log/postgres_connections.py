@@ -13,10 +13,22 @@ from penstock.log.store import StoreError
 from penstock.redaction import without_secrets
 
 if TYPE_CHECKING:
-    import psycopg
+    from penstock.log.bounded_connection import BoundedConnection
 
 MAX_IDLE = 8
 """How many unused connections are kept open."""
+
+MAX_STATEMENT = 20.0
+"""How many seconds a statement may take."""
+
+MAX_LOCKED = 5.0
+"""How many seconds of them a statement may wait for a lock that another session holds."""
+
+MAX_MAINTENANCE = 600.0
+"""How many seconds a statement may take that changes the tables, or deletes many runs."""
+
+GRACE = 5.0
+"""How many seconds after its time is over the server has to say so: else it hangs, and the connection is given up."""
 
 _SETTINGS: Mapping[str, str] = {
     "application_name": "penstock",
@@ -31,6 +43,14 @@ _SETTINGS: Mapping[str, str] = {
 
 _TEMPORARY = ("08", "25006", "40", "53", "55P03", "57", "58")
 """How the codes of errors begin that may pass: lost connections, a standby, deadlocks, full disks, locks, restarts."""
+
+# The first column is how many seconds a statement may take. Timeouts of the role or of the URL are left alone.
+_LIMIT = """
+SELECT extract(epoch FROM CASE current_setting('statement_timeout')
+        WHEN '0' THEN set_config('statement_timeout', %(statement)s, false)
+        ELSE current_setting('statement_timeout') END::interval)::float8,
+    CASE current_setting('lock_timeout') WHEN '0' THEN set_config('lock_timeout', %(lock)s, false) END
+"""
 
 _inherited: list[object] = []  # connections of a parent process: closing them here would end them there
 
@@ -51,10 +71,13 @@ class Connections:
 
     def __init__(self, url: str) -> None:
         self._psycopg = import_psycopg()
+        from penstock.log import bounded_connection
+
+        self._bounded = bounded_connection
         settings = self._parse(url)
         self.name = "postgresql://{}/{}".format(settings.get("host", ""), settings.get("dbname", ""))
-        self._settings = {**_SETTINGS, **settings}
-        self._idle: list[psycopg.Connection[Any]] = []
+        self._settings: dict[str, Any] = {**_SETTINGS, **settings}
+        self._idle: list[BoundedConnection] = []
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._is_closed = False
@@ -88,6 +111,8 @@ class Connections:
             except BaseException as error:
                 is_broken = connection.broken
                 connection.close()
+                if isinstance(error.__cause__, self._bounded.NoAnswerError):
+                    self._close_idle()  # they would make others wait as long
                 if is_new or not is_broken or not isinstance(error, StoreError):
                     raise
 
@@ -104,20 +129,41 @@ class Connections:
                 is_temporary=is_lost or (code or "").startswith(_TEMPORARY),
             ) from error
 
-    def connect(self) -> psycopg.Connection[Any]:
-        """A new connection that the caller closes."""
+    def connect(self, seconds: float | None = None) -> BoundedConnection:
+        """A new connection that the caller closes. Its statements may take so many seconds, or `MAX_STATEMENT`."""
         with self.failing():
-            connection: psycopg.Connection[Any] = self._psycopg.connect(autocommit=True, **self._settings)
+            connection = self._bounded.BoundedConnection.connect(autocommit=True, **self._settings)
+            connection.seconds = MAX_STATEMENT + GRACE
+            try:
+                limits = {"statement": f"{seconds or MAX_STATEMENT:g}s", "lock": f"{MAX_LOCKED:g}s"}
+                limited = connection.execute(_LIMIT, limits).fetchone()
+            except BaseException:
+                connection.close()
+                raise
+            connection.seconds = limited[0] + GRACE if limited else connection.seconds
             return connection
 
+    def maintain(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """The rows of one statement that may take long, on a connection of its own."""
+        connection = self.connect(MAX_MAINTENANCE)
+        try:
+            with self.failing():
+                cursor = connection.cursor(binary=True).execute(statement.encode(), values)
+                return cursor.fetchall() if cursor.description else []
+        finally:
+            connection.close()
+
     def close(self) -> None:
+        self._is_closed = True
+        self._close_idle()
+
+    def _close_idle(self) -> None:
         with self._lock:
-            self._is_closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
-    def _take(self) -> tuple[psycopg.Connection[Any], bool]:
+    def _take(self) -> tuple[BoundedConnection, bool]:
         """An unused connection, and whether it is new."""
         if self._process != os.getpid():  # a connection does not survive a fork
             _inherited.extend(self._idle)
@@ -129,7 +175,7 @@ class Connections:
                 return self._idle.pop(), False
         return self.connect(), True
 
-    def _give_back(self, connection: psycopg.Connection[Any]) -> None:
+    def _give_back(self, connection: BoundedConnection) -> None:
         with self._lock:
             if not self._is_closed and len(self._idle) < MAX_IDLE:
                 self._idle.append(connection)

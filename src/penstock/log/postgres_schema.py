@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.log.postgres_connections import Connections
+from penstock.log.postgres_connections import MAX_MAINTENANCE, Connections
 from penstock.log.store import StoreError
 
 _SCHEMA_1 = """
@@ -50,7 +50,7 @@ def prepare(connections: Connections, schema: str) -> None:
     """Create the tables, or bring those of an earlier version up to this one."""
     if _version(connections, schema) == SCHEMA_VERSION:
         return
-    connection = connections.connect()
+    connection = connections.connect(MAX_MAINTENANCE)
     try:
         with connections.failing(), connection.transaction():
             connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{MAX_WAIT * 1000:.0f}ms",))

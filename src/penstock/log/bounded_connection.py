@@ -1,0 +1,44 @@
+"""A connection to a PostgreSQL server on which no wait lasts for ever: it needs psycopg, and is imported with it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+import psycopg
+
+T = TypeVar("T")
+
+
+class NoAnswerError(psycopg.OperationalError):
+    """The server has not answered in time, although the connection stands: it hangs."""
+
+
+class BoundedConnection(psycopg.Connection[Any]):
+    """Raises a `NoAnswerError` if a statement takes longer than `seconds`.
+
+    The timeouts of the server do not help if it is the server that hangs, and those of TCP do not if its machine still
+    answers.
+    """
+
+    seconds: float = math.inf
+
+    def wait(self, gen: Generator[Any, Any, T], *arguments: Any, **options: Any) -> T:
+        return super().wait(_bounded(gen, self.seconds), *arguments, **options)
+
+
+def _bounded(steps: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
+    """The steps of an operation. Between them psycopg waits for the connection, a moment each time."""
+    end = time.monotonic() + seconds
+    try:
+        wanted = next(steps)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() > end:
+                raise NoAnswerError(f"the server has not answered for {seconds:g} seconds")
+            wanted = steps.send(ready)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
