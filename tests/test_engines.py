@@ -93,6 +93,50 @@ work(runs, every=float(sys.argv[4]))
 """,
 }
 
+MANY = 120
+"""More runs than one page of workflows, jobs or runs has in the test of sweeps."""
+
+SWEEPS = {
+    "pgqueuer": """
+import psycopg
+from pgqueuer import Queries
+import penstock.runs.pgqueuer as engine
+
+
+async def main():
+    engine.PAGE = page
+    connection = await psycopg.AsyncConnection.connect(url, autocommit=True)
+    queries = Queries.from_psycopg_connection(connection)
+    for _ in range(2):
+        print(len(await engine.sweep(queries, runs)))
+    await connection.close()
+
+
+asyncio.run(main())
+""",
+    "dbos": """
+from dbos import DBOS
+import penstock.runs.dbos as engine
+
+engine.PAGE = page
+DBOS(config={
+    "name": "desk", "system_database_url": url, "dbos_system_schema": f"{schema}_dbos",
+    "executor_id": engine.executor_id(), "application_version": "1", "log_level": "ERROR",
+})
+engine.register(runs)
+DBOS.launch()
+for _ in range(2):
+    print(len(engine.sweep(runs)))
+DBOS.destroy()
+""",
+}
+FILL = """
+import penstock.runs.runs
+page = penstock.runs.runs.PAGE = 50
+for number in range(int(sys.argv[4])):
+    runs.start("desk", "Please pay.", run_id=f"run {number}")
+"""
+
 
 class Engine:
     """An engine with its tables, and the workers that a test has started."""
@@ -134,6 +178,13 @@ class Engine:
         worker = subprocess.Popen(command, env=self._environment | {"PENSTOCK_CRASH_AT": crash_at})
         self._workers.append(worker)
         return worker
+
+    def sweeps(self) -> list[int]:
+        """How many jobs two sweeps add for many runs, before any worker has taken one."""
+        code = DESK + FILL + SWEEPS[self.name]
+        command = [sys.executable, "-c", code, self.url, self.schema, str(self.effects), str(MANY)]
+        done = subprocess.run(command, env=self._environment, check=True, timeout=120, stdout=subprocess.PIPE)
+        return [int(line) for line in done.stdout.split()]
 
     def enqueue(self, run_id: str) -> None:
         """A job for a run, from a process that only has the queue."""
@@ -231,3 +282,9 @@ def test_a_run_that_waits_is_continued_after_a_decision(engine: str, postgres_ur
         desk.wait_until(run_id, lambda row: row.state == "over")
         [end] = [event for event in desk.log(run_id) if isinstance(event, ToolEnd)]
         assert (end.ending, end.result.text) == ("done", "refunded")
+
+
+@every_engine
+def test_a_sweep_adds_a_job_for_every_run_that_has_none(engine: str, postgres_url: str, tmp_path: Path) -> None:
+    with opened(engine, postgres_url, tmp_path) as desk:
+        assert desk.sweeps() == [MANY, 0]

@@ -88,7 +88,7 @@ def test_a_stored_run_is_woken_when_its_approval_expires(store: Store, clock: Fa
     clock.advance(HOUR - 1)
     assert desk.runs.drive(run_id).state == "waiting"
     clock.advance(2)
-    assert [*store.claimable(agents=["desk"])] == [run_id]
+    assert [row.id for row in store.claimable(agents=["desk"])] == [run_id]
     assert [*store.claimable(agents=["another"])] == []
     assert desk.runs.drive(run_id).state == "over"
     assert desk.ending(run_id) == ("declined", "Not run: nobody approved this call within 3600 seconds.")

@@ -21,6 +21,7 @@ from penstock.log.take_up import read_log, take_up
 from penstock.model.model import Model
 from penstock.run.events import Done, ToolEnd
 from penstock.run.limits import Limits
+from penstock.runs import runs as runs_module
 from penstock.runs.runs import Runs
 from penstock.testing import Crashed, Reply, Scripted, call, crash_at
 from penstock.tools.tool import tool
@@ -263,6 +264,21 @@ def test_a_decision_that_was_accepted_outlives_the_worker_that_took_it(point: An
     types = [event.type for _, _, event in read_log(store, "r")]
     assert types.count("decision") == types.count("tool_end") == 1
     assert ran in (["5"], [])  # none if the log had its start in the unit of the decision, and the worker died then
+
+
+def test_all_runs_that_can_continue_are_listed_by_pages(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_module, "PAGE", 3)
+    runs = Runs(store, {"desk": Agent("sim:demo")})
+    for name in ("g", "a", "f", "b", "e", "c", "d"):
+        runs.start("desk", "Pay.", run_id=name)
+        clock.now += name in "fe"  # several changed at the same time
+    store.create(RunRow(id="other", agent="another"), b"start")
+    assert runs.claimable() == ["a", "f", "g", "b", "e", "c", "d"]
+    assert runs.claimable(4) == ["a", "f", "g", "b"]
+    assert store.claim("one", run_id="g") is not None
+    assert runs.claimable() == ["a", "f", "b", "e", "c", "d"]
 
 
 def test_a_run_that_ends_its_workers_is_ended(store: Store, clock: Clock) -> None:

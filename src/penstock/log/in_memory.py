@@ -95,11 +95,15 @@ class MemoryStore:
         self._doorbell.ring([claim.run_id])
         return claim
 
-    def claimable(self, *, agents: Sequence[str] | None = None, limit: int = 100) -> Sequence[str]:
+    def claimable(
+        self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
+    ) -> Sequence[RunRow]:
         now = self._clock()
         with self._open():
             rows = [run.row for run in self._runs.values() if _is_claimable(run.row, now, self.lease, agents)]
-        return [row.id for row in sorted(rows, key=lambda row: row.updated)[:limit]]
+        if after is not None:
+            rows = [row for row in rows if (row.updated, row.id) > (after.updated, after.id)]
+        return sorted(rows, key=lambda row: (row.updated, row.id))[:limit]
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()

@@ -89,15 +89,15 @@ class PostgresStore:
         self._doorbell.ring([id])
         return Claim(id, agent, epoch, seq, deadline)
 
-    def claimable(self, *, agents: Sequence[str] | None = None, limit: int = 100) -> Sequence[str]:
+    def claimable(
+        self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
+    ) -> Sequence[RunRow]:
+        updated, id = (after.updated, after.id) if after else (float("-inf"), "")
         rows = self._execute(
-            statements.CLAIMABLE,
-            run_id=None,
-            agents=None if agents is None else [*agents],
-            version=VERSION,
-            limit=limit,
-        )
-        return [run_id for (run_id,) in rows]
+            statements.CLAIMABLE, run_id=None, agents=None if agents is None else [*agents], version=VERSION,
+            updated=updated, id=id, limit=limit,
+        )  # fmt: skip
+        return [_row(row) for row in rows]
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         statement = statements.APPEND_DURABLE if durable else statements.APPEND_FAST

@@ -47,7 +47,11 @@ _IS_FREE = f"""
             AND version <= %(version)s AND (%(agents)s::text[] IS NULL OR agent = ANY (%(agents)s))
 """
 _IS_CLAIMABLE = f"(state IN ('ready', 'running') OR wake_at > 0) AND {_IS_FREE}"  # the first is that of the index
-CLAIMABLE = f"SELECT id FROM {{schema}}.runs WHERE {_IS_CLAIMABLE} ORDER BY updated LIMIT %(limit)s"
+FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated, wake_at"
+CLAIMABLE = f"""
+SELECT {FIELDS} FROM {{schema}}.runs WHERE {_IS_CLAIMABLE} AND (updated, id) > (%(updated)s::float8, %(id)s)
+ORDER BY updated, id LIMIT %(limit)s
+"""
 
 _CLAIM = f"""
 WITH picked AS (
@@ -154,7 +158,6 @@ SELECT run_id, kind, key, body, number, at FROM {schema}.inputs
 WHERE taken_seq IS NULL AND run_id = ANY (%(run_ids)s) ORDER BY number
 """
 
-FIELDS = "id, agent, thread, tenant, version, state, epoch, owner, lease_until, seq, created, updated, wake_at"
 FIND = f"SELECT {FIELDS} FROM {{schema}}.runs WHERE id = %(id)s"
 LIST = f"""
 SELECT {FIELDS} FROM {{schema}}.runs

@@ -113,13 +113,17 @@ class SQLiteStore:
         self._doorbell.ring([id])
         return claim
 
-    def claimable(self, *, agents: Sequence[str] | None = None, limit: int = 100) -> Sequence[str]:
+    def claimable(
+        self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
+    ) -> Sequence[RunRow]:
         where, values = _claimable(self._clock(), None, agents)
+        if after is not None:
+            where, values = f"{where} AND (updated, id) > (?, ?)", [*values, after.updated, after.id]
         with self._failing("read"):
             rows = self._connection.execute(
-                f"SELECT id FROM runs WHERE {where} ORDER BY updated LIMIT ?", [*values, limit]
+                f"SELECT {_FIELDS} FROM runs WHERE {where} ORDER BY updated, id LIMIT ?", [*values, limit]
             )
-            return [run_id for (run_id,) in rows]
+            return [_row(values) for values in rows]
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
         now = self._clock()

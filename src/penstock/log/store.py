@@ -176,8 +176,10 @@ class Store(Protocol):
         """
         ...
 
-    def claimable(self, *, agents: Sequence[str] | None = None, limit: int = 100) -> Sequence[str]:
-        """The ids of runs that `claim` would take, those that were changed first before others."""
+    def claimable(
+        self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000
+    ) -> Sequence[RunRow]:
+        """The runs that `claim` would take, in the order of their last changes; those after the last one of a page."""
         ...
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:

@@ -14,6 +14,7 @@ other's workflows again. Needs the extra `dbos`.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -25,7 +26,7 @@ from penstock.log.store import StoreError
 from penstock.runs.runs import Runs
 
 try:
-    from dbos import DBOS, EnqueueOptions
+    from dbos import DBOS, EnqueueOptions, WorkflowStatus
 except ImportError as error:
     raise UsageError(f"this needs dbos ({error}): pip install 'penstock-llm[dbos]'") from error
 
@@ -34,6 +35,9 @@ QUEUE = "penstock"
 
 SWEEP = 5.0
 """How many seconds pass between two looks for runs without a workflow."""
+
+PAGE = 1000
+"""How many workflows are read at a time."""
 
 logger = logging.getLogger("penstock.runs")
 
@@ -65,18 +69,24 @@ def enqueue(run_id: str, *, queue: str = QUEUE, priority: int = 0) -> str:
 
 
 def sweep(runs: Runs, *, queue: str = QUEUE) -> list[str]:
-    """Add workflows for the runs that can continue; returns their ids.
+    """Add workflows for all runs that can continue and have none; returns their ids.
 
     These are runs that were started or decided without `enqueue`, those with an approval that has expired, and those
     whose process has died. The workflow of a dead process is cancelled, because it would count for the limits of the
     queue.
     """
-    run_ids = runs.claimable()
-    for run_id in run_ids:
-        if abandoned := _abandoned(run_id, queue, runs.lease):
-            DBOS.cancel_workflows(abandoned)
+    workflows = _active(queue)
+    before = (time.time() - runs.lease) * 1000
+    added: list[str] = []
+    for run_id in runs.claimable():
+        workflow = workflows.get(run_id)
+        if workflow is not None:
+            if workflow.status != "PENDING" or (workflow.updated_at or 0) >= before:
+                continue  # it waits in the queue, or has just begun
+            DBOS.cancel_workflows([workflow.workflow_id])
         enqueue(run_id, queue=queue)
-    return run_ids
+        added.append(run_id)
+    return added
 
 
 def work(runs: Runs, *, queue: str = QUEUE, every: float = SWEEP, stop: threading.Event | None = None) -> None:
@@ -90,14 +100,15 @@ def work(runs: Runs, *, queue: str = QUEUE, every: float = SWEEP, stop: threadin
         stop.wait(every)
 
 
-def _abandoned(run_id: str, queue: str, lease: float) -> list[str]:
-    """The workflows of a run that nobody owns, and that began before its lease could expire."""
-    begun = DBOS.list_workflows(
-        workflow_id_prefix=f"{run_id}:", status="PENDING", queue_name=queue, load_input=False, load_output=False
-    )
-    before = (time.time() - lease) * 1000
-    return [
-        workflow.workflow_id
-        for workflow in begun
-        if workflow.deduplication_id == run_id and (workflow.updated_at or 0) < before
-    ]
+def _active(queue: str) -> dict[str, WorkflowStatus]:
+    """The workflows that wait in a queue, or that some process executes or has executed until it died, by run."""
+    workflows: dict[str, WorkflowStatus] = {}
+    for offset in itertools.count(step=PAGE):
+        page = DBOS.list_workflows(
+            queue_name=queue, status=["ENQUEUED", "PENDING", "DELAYED"], load_input=False, load_output=False,
+            limit=PAGE, offset=offset,
+        )  # fmt: skip
+        workflows |= {workflow.deduplication_id or workflow.workflow_id: workflow for workflow in page}
+        if len(page) < PAGE:
+            break
+    return workflows

@@ -32,6 +32,9 @@ ENTRYPOINT = "penstock"
 SWEEP = 5.0
 """How many seconds pass between two looks for runs without a job."""
 
+PAGE = 500
+"""How many jobs are added at a time."""
+
 logger = logging.getLogger("penstock.runs")
 
 
@@ -48,12 +51,13 @@ async def enqueue(
 ) -> list[str]:
     """Add jobs for runs; returns the ids of the runs that had none."""
     added: list[str] = []
-    for run_id in run_ids:
+    waiting = list(run_ids)
+    for page in (waiting[at : at + PAGE] for at in range(0, len(waiting), PAGE)):
         job_ids = await queries.enqueue(
-            entrypoint, run_id.encode(), priority, dedupe_key=f"{entrypoint}:{run_id}", on_conflict="skip"
-        )
-        if job_ids != [None]:
-            added.append(run_id)
+            [entrypoint] * len(page), [run_id.encode() for run_id in page], [priority] * len(page),
+            dedupe_key=[f"{entrypoint}:{run_id}" for run_id in page], on_conflict="skip",
+        )  # fmt: skip
+        added += [run_id for run_id, job_id in zip(page, job_ids, strict=True) if job_id is not None]
     return added
 
 

@@ -39,7 +39,7 @@ from penstock.log.store import (
     check_version,
     unknown_run,
 )
-from penstock.log.take_up import check_log, take_up
+from penstock.log.take_up import PAGE, check_log, take_up
 from penstock.run.events import LogEvent
 from penstock.run.machine import Run
 
@@ -125,9 +125,19 @@ class Runs:
         """The runs with these properties, the newest first."""
         return self._store.list(state=state, agent=agent, thread=thread, tenant=tenant, limit=limit)
 
-    def claimable(self, limit: int = 100) -> builtins.list[str]:
-        """The ids of runs that can continue and that nobody owns: for a job engine that drives them."""
-        return [*self._store.claimable(agents=[*self._agents], limit=limit)]
+    def claimable(self, limit: int | None = None) -> builtins.list[str]:
+        """The ids of runs that can continue and that nobody owns: for a job engine that drives them.
+
+        All of them, or the first ones in the order of their last changes.
+        """
+        rows: builtins.list[RunRow] = []
+        while limit is None or len(rows) < limit:
+            size = PAGE if limit is None else min(PAGE, limit - len(rows))
+            page = self._store.claimable(agents=[*self._agents], after=rows[-1] if rows else None, limit=size)
+            rows += page
+            if len(page) < size:
+                break
+        return [row.id for row in rows]
 
     @property
     def lease(self) -> float:
