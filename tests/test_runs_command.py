@@ -225,6 +225,12 @@ def test_sigterm_leaves_a_run_to_be_resumed(folder: Path, store: Store) -> None:
     assert found.state == "ready"
 
 
+def test_a_run_that_waits_names_the_command_that_answers_its_call(folder: Path, store: Store) -> None:
+    done = penstock_command(folder, "run", "agent.py", "ask", "--log", "runs.db", "--run-id", "ask-1")
+    assert done.returncode == 4
+    assert "repeat the command at a terminal, or use `penstock runs --log runs.db provide ask-1 RESULT`" in done.stderr
+
+
 def test_a_call_that_waits_is_answered_by_the_same_command(folder: Path, store: Store) -> None:
     arguments = ("run", "agent.py", "sign", "--log", "runs.db")
     first = penstock_command(folder, *arguments)
@@ -337,10 +343,11 @@ def test_a_worker_takes_over_from_one_that_was_killed_and_gives_back_at_sigterm(
     lines = errors.splitlines()
     assert re.fullmatch(r"worker pid \d+ on \S+: desk on \S+, up to 2 runs at a time; Ctrl-C stops it", lines[0])
     assert "hunter2" not in lines[0]
-    assert any(re.fullmatch(rf"[\d:]+ run {run_id}: took it over \(desk\)", line) for line in lines)
-    assert any(line.endswith(f"run {run_id}: answered") for line in lines)
-    assert any(line.endswith(f"run {second}: gave it back") for line in lines)
-    assert lines[-1] == "stopped; its runs were given back"
+    taken = "taken over from a worker that has died or did not renew its lease, agent desk"
+    assert any(re.fullmatch(rf"[\d:]+ run {run_id}: {taken}", line) for line in lines)
+    assert any(line.endswith(f"run {run_id}: ended, answered") for line in lines)
+    assert any(line.endswith(f"run {second}: given back, so that another worker can continue it") for line in lines)
+    assert lines[-1] == "stopped"
     assert desk.find(second).state == "ready"
     assert ledger(folder) == ["pay 5", "pay 5"], "one for each run"
     [interrupted] = [event for _, _, event in read_log(store, run_id) if isinstance(event, ToolEnd)]
@@ -407,8 +414,8 @@ def test_an_id_may_be_its_beginning_if_that_is_clear(desk: Runs) -> None:
 
 def test_calls_are_decided_and_provided(desk: Runs, store: Store) -> None:
     assert "no call of sign-1 waits for a result; `penstock runs decide`" in runs("provide", "sign-1", "x").stderr
-    assert runs("decide", "sign-1", "--yes").stdout == "approved sign() of sign-1\n"
-    assert "no call of sign-1 waits" in runs("decide", "sign-1", "--no").stderr
+    assert runs("decide", "sign-1", "--yes").stdout.startswith("approved sign() of sign-1; the next worker, or ")
+    assert "the call of sign-1 that waited is answered: the next owner" in runs("decide", "sign-1", "--no").stderr
     assert runs("provide", "ask-1", piped="Yes.\n").exit_code == 0
     assert runs("say", "ask-1", "Hurry.").exit_code == 0
     assert [desk.drive(id).state for id in ("sign-1", "ask-1")] == ["over", "over"]
@@ -428,6 +435,9 @@ def test_calls_are_decided_and_provided(desk: Runs, store: Store) -> None:
 def test_a_decision_may_change_the_arguments(desk: Runs, store: Store) -> None:
     assert "must be a JSON object" in runs("decide", "sign-1", "--yes", "--arguments", "5").stderr
     assert "use --yes" in runs("decide", "sign-1", "--no", "--arguments", "{}").stderr
+    wrong = runs("decide", "sign-1", "--yes", "--arguments", '{"where": 5}').stdout
+    assert wrong.startswith("approved sign(where=5) of sign-1, if these arguments fit the tool (else the call goes on")
+    assert desk.drive("sign-1").state == "waiting"
     assert runs("decide", "sign-1", "--no", "--reason", "too late").exit_code == 0
     desk.drive("sign-1")
     [end] = [event for _, _, event in read_log(store, "sign-1") if isinstance(event, ToolEnd)]

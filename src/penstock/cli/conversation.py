@@ -23,7 +23,7 @@ from penstock.cli.screen.remark import Remark, Shown
 from penstock.cli.screen.run_log import NEEDS
 from penstock.cli.screen.terminal import escape
 from penstock.errors import UsageError
-from penstock.log.store import LostRunError, StoreError
+from penstock.log.store import DamagedRunError, LostRunError, StoreError
 from penstock.messages import Message
 from penstock.run.events import ApprovalRequest, Done, StreamEvent
 
@@ -155,7 +155,7 @@ class AgentConversation:
         calls = ", ".join(f"{call_text(request.name, request.arguments)} waits for {_need(request)}"
                           for request in waiting)  # fmt: skip
         if self._log is not None:
-            advice = self._log.waiting_advice(run.id)
+            advice = self._log.waiting_advice(run.id, waiting)
         elif self._state is None:
             advice = "the run is not saved: use --state FILE to continue it later"
         elif self.code != WAITING:
@@ -209,7 +209,7 @@ class AgentConversation:
                 raise
             except (LostRunError, StoreError) as error:  # the machine slept, or the store is away
                 click.echo(escape(f"Error: {error}"), err=True)
-                log.print_resume(run.id)
+                log.print_resume(run.id, is_damaged=isinstance(error, DamagedRunError))
                 raise SystemExit(UNSUCCESSFUL) from None
 
     def _save(self, run: AgentRun) -> bool:

@@ -26,6 +26,7 @@ from penstock.cli.owners import parse_owner
 from penstock.cli.screen.call_card import Span
 from penstock.cli.screen.remark import Remark
 from penstock.cli.screen.terminal import escape
+from penstock.cli.waiting import answer_commands
 from penstock.errors import UsageError
 from penstock.log.bodies import body_of
 from penstock.log.ending import cancel_claimed, release_claimed
@@ -35,7 +36,7 @@ from penstock.log.start import new_start
 from penstock.log.store import Store
 from penstock.messages import Message
 from penstock.redaction import without_secrets
-from penstock.run.events import RunStart
+from penstock.run.events import ApprovalRequest, RunStart
 
 LEASE = 5.0
 """How many seconds after this process was killed the same command can continue its run."""
@@ -94,7 +95,9 @@ class LoggedRuns:
             left = duration_text(row.lease_until - now + 1)
             is_gone = f"is {owner.condition}: it is taken over in" if owner.condition else "runs it; if it dies, in"
             return Remark(f"{begun}: {owner.text} {is_gone} {left}", "odd", "↻ ")
-        return Remark(f"{begun}: {'as it was' if row.state == 'over' else 'continued'}", "odd", "↻ ")
+        if row.state == "over":
+            return Remark(f"{begun}, and over: this is what happened", "odd", "↻ ")
+        return Remark(f"{begun}: continued", "odd", "↻ ")
 
     def stop(self, run_id: str, interrupts: Interrupts) -> bool:
         """Cancels a run after Ctrl-C, unless another Ctrl-C comes soon; then it is left. Whether it was cancelled."""
@@ -113,15 +116,20 @@ class LoggedRuns:
             click.echo("The process that owns the run cancels it.", err=True)
         return True
 
-    def print_resume(self, run_id: str) -> None:
-        """Prints the command that resumes a run."""
+    def print_resume(self, run_id: str, *, is_damaged: bool = False) -> None:
+        """Prints the command that resumes a run, or says what to do about a damaged one."""
+        if is_damaged:
+            command = shlex.join(["penstock", "runs", *log_arguments(self._address), "show", run_id])
+            click.echo(escape(f"The run is left as it is; how to continue or end it: {command}"), err=True)
+            return
         command = shlex.join(["penstock", "run", self._target, *log_arguments(self._address), "--resume", run_id])
         click.echo(escape(f"The run is left; to resume it: {command}"), err=True)
 
-    def waiting_advice(self, run_id: str) -> str:
+    def waiting_advice(self, run_id: str, waiting: list[ApprovalRequest]) -> str:
         """How a run that waits is continued."""
-        runs = shlex.join(["penstock", "runs", *log_arguments(self._address), "decide", run_id, "--yes"])
-        return f"the run waits in the log: repeat the command at a terminal or with --yes or --no, or use `{runs}`"
+        flags = " or with --yes or --no" if any(request.kind == "approval" for request in waiting) else ""
+        commands = answer_commands(run_id, self._address, waiting)
+        return f"the run waits in the log: repeat the command at a terminal{flags}, or use `{commands}`"
 
 
 def next_id(store: Store, start: RunStart) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from penstock.cli.damaged_runs import damage_text
 from penstock.cli.human_time import ago
 from penstock.cli.log_options import log_arguments
 from penstock.cli.logged_events import past_events, waiting_calls
 from penstock.cli.model_options import CommandError, FailureError
+from penstock.cli.owners import parse_owner
 from penstock.cli.questions import call_text
 from penstock.cli.run_table import as_json
 from penstock.log.store import Input, RunRow, Store
@@ -26,7 +27,7 @@ NEEDS: dict[RequestKind, str] = {"approval": "approval", "deferred": "the result
 def check_open(row: RunRow) -> None:
     """Refuses a run that is over."""
     if row.state == "over":
-        raise CommandError(f"the run {row.id} is over, since {ago(row.updated, time.time())}")
+        raise CommandError(f"the run {row.id} is over: it ended {ago(row.updated, time.time())}")
 
 
 def put_answer(store: Store, answer: Input) -> None:
@@ -45,6 +46,10 @@ def find_call(store: Store, row: RunRow, call: str | None, answer: Answer) -> Ap
         case [request]:
             return request
         case []:
+            if not waiting and is_answered(store, row):
+                raise CommandError(
+                    f"the call of {row.id} that waited is answered: the next owner of the run takes that"
+                )
             other = "provide" if answer == "decide" else "decide"
             hint = f"; `penstock runs {other}` answers the one that waits" if waiting and not fitting else ""
             named, need = f" {call!r}" if call else "", "a decision" if answer == "decide" else "a result"
@@ -52,6 +57,18 @@ def find_call(store: Store, row: RunRow, call: str | None, answer: Answer) -> Ap
         case _:
             calls = ", ".join(f"--call {one.call_id} ({call_text(one.name, one.arguments)})" for one in chosen)
             raise CommandError(f"several calls of {row.id} wait: name one of {calls}")
+
+
+def is_answered(store: Store, row: RunRow) -> bool:
+    """Whether a run has answers to its calls that no owner has taken yet."""
+    return any(input.kind in get_args(Answer) for input in store.inputs([row.id]))
+
+
+def answered_text(row: RunRow, what: str) -> str:
+    """What happens to an answer that the log has."""
+    if row.state == "running":
+        return f"{what}; {parse_owner(row.owner).text} takes it"
+    return f"{what}; the next worker, or `penstock run … --resume {row.id}`, continues the run with it"
 
 
 def read_arguments(text: str | None) -> dict[str, Any] | None:
@@ -70,13 +87,13 @@ def waiting_text(waiting: list[ApprovalRequest]) -> str:
     return ", ".join(f"{NEEDS[one.kind]} of {call_text(one.name, one.arguments)}" for one in waiting)
 
 
-def answer_commands(row: RunRow, log: str, waiting: list[ApprovalRequest]) -> str:
+def answer_commands(run_id: str, log: str, waiting: list[ApprovalRequest]) -> str:
     """The commands that answer the calls which wait."""
     head = shlex.join(["penstock", "runs", *log_arguments(log)])
     call = "" if len(waiting) == 1 else " --call ID"
     endings: dict[Answer, str] = {"decide": "--yes", "provide": "RESULT"}
     answers = {ANSWERS[one.kind] for one in waiting}
-    return " or ".join(f"{head} {answer} {row.id}{call} {end}" for answer, end in endings.items() if answer in answers)
+    return " or ".join(f"{head} {answer} {run_id}{call} {end}" for answer, end in endings.items() if answer in answers)
 
 
 def run_json(store: Store, row: RunRow, waiting: list[ApprovalRequest]) -> dict[str, Any]:

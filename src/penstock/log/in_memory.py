@@ -82,6 +82,7 @@ class MemoryStore:
             if not free:
                 return None
             run = min(free, key=lambda run: run.row.updated)
+            found = run.row.state
             run.row = replace(
                 run.row,
                 state="running",
@@ -91,7 +92,7 @@ class MemoryStore:
                 wake_at=0.0,
             )
             self._add(run, [encode(Taken(run.row.epoch, owner))], now)
-            claim = Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq, deadline)
+            claim = Claim(run.row.id, run.row.agent, run.row.epoch, run.row.seq, deadline, found)
         self._doorbell.ring([claim.run_id])
         return claim
 

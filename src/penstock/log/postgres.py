@@ -85,9 +85,9 @@ class PostgresStore:
         )  # fmt: skip
         if not rows:
             return None
-        id, agent, epoch, seq, _ = rows[0]
+        id, agent, epoch, seq, found, _ = rows[0]
         self._doorbell.ring([id])
-        return Claim(id, agent, epoch, seq, deadline)
+        return Claim(id, agent, epoch, seq, deadline, found)
 
     def claimable(
         self, *, agents: Sequence[str] | None = None, after: RunRow | None = None, limit: int = 1000

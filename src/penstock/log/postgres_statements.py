@@ -55,20 +55,21 @@ ORDER BY updated, id LIMIT %(limit)s
 
 _CLAIM = f"""
 WITH picked AS (
-        SELECT id, {NOW} AS at FROM {{schema}}.runs
+        SELECT id, state, {NOW} AS at FROM {{schema}}.runs
         WHERE {{condition}} ORDER BY updated LIMIT 1 FOR UPDATE SKIP LOCKED
     ),
     changed AS (
         UPDATE {{schema}}.runs AS run
         SET state = 'running', epoch = epoch + 1, owner = %(owner)s, lease_until = at + %(lease)s,
             lease = %(lease)s, seq = seq + 1, updated = at, wake_at = 0
-        FROM picked WHERE run.id = picked.id RETURNING run.id, run.agent, run.epoch, run.seq, run.updated
+        FROM picked WHERE run.id = picked.id
+        RETURNING run.id, run.agent, run.epoch, run.seq, run.updated, picked.state AS found
     ),
     added AS (
         INSERT INTO {{schema}}.events
         SELECT id, seq, updated, convert_to(%(head)s || epoch || %(tail)s, 'UTF8') FROM changed
     )
-SELECT id, agent, epoch, seq, {_NOTIFY} FROM changed
+SELECT id, agent, epoch, seq, found, {_NOTIFY} FROM changed
 """
 CLAIM = _CLAIM.replace("{condition}", _IS_CLAIMABLE)
 CLAIM_ONE = _CLAIM.replace("{condition}", f"id = %(run_id)s AND {_IS_FREE}")

@@ -96,13 +96,13 @@ class SQLiteStore:
         where, values = _claimable(now, run_id, agents)
         with self._writing(durable=True) as connection:
             picked = connection.execute(
-                f"SELECT id, agent, epoch, seq FROM runs WHERE {where} ORDER BY updated LIMIT 1",
+                f"SELECT id, agent, epoch, seq, state FROM runs WHERE {where} ORDER BY updated LIMIT 1",
                 values,
             ).fetchone()
             if picked is None:
                 return None
-            id, agent, epoch, seq = picked
-            claim = Claim(id, agent, epoch + 1, seq + 1, deadline)
+            id, agent, epoch, seq, found = picked
+            claim = Claim(id, agent, epoch + 1, seq + 1, deadline, found)
             connection.execute(
                 "UPDATE runs SET state = 'running', epoch = ?, owner = ?, lease_until = ?, seq = ?, updated = ?, "
                 "wake_at = 0, lease = ? WHERE id = ?",

@@ -18,7 +18,7 @@ from penstock.agent.agent import Agent
 from penstock.agent.agent_run import AsyncAgentRun
 from penstock.agent.callbacks import Callbacks
 from penstock.agent.config import AgentConfig
-from penstock.errors import UsageError
+from penstock.errors import PenstockError, UsageError
 from penstock.history.read import as_messages
 from penstock.log import points
 from penstock.log.bodies import body_of
@@ -40,7 +40,7 @@ from penstock.log.store import (
     unknown_run,
 )
 from penstock.log.take_up import PAGE, check_log, take_up
-from penstock.run.events import LogEvent
+from penstock.run.events import Done, LogEvent
 from penstock.run.machine import Run
 
 logger = logging.getLogger("penstock.runs")
@@ -207,20 +207,18 @@ class Runs:
         config = replace(agent.config, approvals="pause", callbacks=Callbacks(), separate_text=False)
         run, owned = await self._rebuilt(claim, config)
         deps = self._deps(owned.meta) if self._deps and not run.is_stuck else None
-        logger.info(
-            "run %s: took it over (%s)" if claim.epoch > 1 else "run %s: took it (%s)", claim.run_id, agent.name
-        )
+        logger.info("run %s: %s, agent %s", claim.run_id, _beginning(claim), agent.name or claim.agent)
         try:
             async with AsyncAgentRun(config, run, deps, replace(owned, outlives_reader=True)) as running:
                 async for _ in running:
                     pass
         except LostRunError:
-            logger.info("run %s: another worker has it", claim.run_id)
+            logger.info("run %s: another worker has taken it over", claim.run_id)
             return
         except asyncio.CancelledError:
-            logger.info("run %s: gave it back", claim.run_id)
+            logger.info("run %s: given back, so that another worker can continue it", claim.run_id)
             raise
-        logger.info("run %s: %s", claim.run_id, "waits" if running.finish_reason == "paused" else running.finish_reason)
+        logger.info("run %s: %s", claim.run_id, _ending(running.done))
         if self._on_waiting is not None and running.finish_reason == "paused":
             self._on_waiting(claim.run_id)
 
@@ -253,6 +251,20 @@ class Runs:
         return self._agents[name]
 
 
+def _beginning(claim: Claim) -> str:
+    """What a worker does with a run that it has claimed."""
+    if claim.found == "running":
+        return "taken over from a worker that has died or did not renew its lease"
+    return "started" if claim.epoch == 1 else "continued"
+
+
+def _ending(done: Done | None) -> str:
+    if done is None or done.reason == "paused":
+        return "waits for a decision or a result"
+    return f"ended, {done.reason}" + (f": {done.why}" if done.why else "")
+
+
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("run %s: it could not be continued: %r", task.get_name(), error)
+        problem = error if isinstance(error, PenstockError) else repr(error)
+        logger.error("run %s: it could not be continued: %s", task.get_name(), problem)

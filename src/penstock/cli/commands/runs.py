@@ -25,6 +25,7 @@ from penstock.cli.screen.output import render_run
 from penstock.cli.screen.terminal import escape, open_console, write_lines
 from penstock.cli.waiting import (
     answer_commands,
+    answered_text,
     check_open,
     find_call,
     put_answer,
@@ -139,7 +140,7 @@ def show_run(log: str, is_json: bool, plain: bool, run: str) -> None:
         print_details(console, {**details_of(row, time.time()), "waits for": waiting_text(waiting)})
         damage = damage_text(store, row)
         print_details(
-            console, {"damage": damage, "continue": answer_commands(row, log, waiting) or repair_advice(row, log)}
+            console, {"damage": damage, "continue": answer_commands(row.id, log, waiting) or repair_advice(row, log)}
         )
         console.print()
         known = suppress(DamagedRunError) if damage else nullcontext()
@@ -198,7 +199,7 @@ def _cancel(store: Store, row: RunRow, why: str) -> str:
     owner = parse_owner(row.owner)
     if owner.condition:
         left = duration_text(max(0.0, row.lease_until - time.time()) + 1)
-        return f"{owner.text} is {owner.condition}: cancel {row.id} again in {left}, or let a worker do it"
+        return f"{owner.text} is {owner.condition}: a worker ends {row.id} in {left}, or cancel it again then"
     return f"{owner.text} cancels {row.id}"
 
 
@@ -231,8 +232,11 @@ def decide_run(log: str, is_approved: bool, reason: str, arguments: str | None, 
         row = find_run(store, run)
         request = find_call(store, row, call, "decide")
         put_answer(store, decision_input(row.id, request.call_id, is_approved, replaced, reason))
-        verb = "approved" if is_approved else "declined"
-        click.echo(escape(f"{verb} {call_text(request.name, replaced or request.arguments)} of {row.id}"))
+        called = call_text(request.name, request.arguments if replaced is None else replaced)
+        what = f"{'approved' if is_approved else 'declined'} {called} of {row.id}"
+        if replaced is not None:
+            what += ", if these arguments fit the tool (else the call goes on waiting)"
+        click.echo(escape(answered_text(row, what)))
 
 
 @runs.command("provide")
@@ -248,7 +252,8 @@ def provide_run(log: str, is_error: bool, call: str | None, run: str, result: st
         row = find_run(store, run)
         request = find_call(store, row, call, "provide")
         put_answer(store, result_input(row.id, request.call_id, text, is_error))
-        click.echo(escape(f"{call_text(request.name, request.arguments)} of {row.id} has its result"))
+        what = f"{call_text(request.name, request.arguments)} of {row.id} has its result"
+        click.echo(escape(answered_text(row, what)))
 
 
 @runs.command("say")
@@ -262,7 +267,7 @@ def say_to_run(log: str, run: str, message: str | None) -> None:
         row = find_run(store, run)
         check_open(row)
         store.put(message_input(row.id, user(text)))
-        click.echo(escape(f"{row.id} gets it with its next request"))
+        click.echo(escape(f"the model gets it with the next request of {row.id}"))
 
 
 @runs.command("prune")

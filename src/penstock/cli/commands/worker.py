@@ -60,7 +60,7 @@ def worker(targets: tuple[str, ...], log: str | None, parallel: int, lease: floa
                 _print_start(agents, log or "", parallel)
             asyncio.run(_work(Runs(store, agents), parallel))
         if not quiet:
-            click.echo("stopped; its runs were given back", err=True)
+            click.echo("stopped", err=True)
 
 
 def named_agents(targets: tuple[str, ...]) -> dict[str, Agent]:

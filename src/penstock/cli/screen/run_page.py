@@ -97,7 +97,7 @@ class RunPage(Page[Shown]):
             case Said():
                 self._note("prompt", "› ", (event.message.text, "title"))
             case Taken(epoch=1):
-                self._note("worker", "· ", (f"{parse_owner(event.owner).text} runs it", "aside"))
+                self._note("worker", "· ", (f"taken by {parse_owner(event.owner).text}", "aside"))
             case Taken():
                 self._note("worker", "↻ ", (f"{parse_owner(event.owner).text} has taken it over", "odd"))
             case Waiting():
