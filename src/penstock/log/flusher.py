@@ -42,6 +42,9 @@ MAX_GATHERED = 64
 POLL = 0.1
 """The seconds between two polls for inputs from other processes."""
 
+RENEWALS = 5
+"""How often an append renews a lease at most while the lease lasts: others cost less."""
+
 _DURABLE = frozenset({RunStart, Taken, ToolStart, ToolEnd, ApprovalRequest, Decision, Said, Waiting, Done})
 
 
@@ -75,6 +78,7 @@ class RunWriter:
         self.units: list[_Unit] = []
         self.gathered = 0
         self.deadline = claim.deadline
+        self.next_renewal = 0.0
         self.taken: set[int] = set()  # inputs that were handed to the run
         self.is_closed = False
         self._flusher = flusher
@@ -83,6 +87,11 @@ class RunWriter:
     def is_owner(self) -> bool:
         """Whether the lease still lasts: right before a tool with side effects starts, or a request is sent."""
         return not self.is_closed and time.monotonic() < self.deadline
+
+    def renewed(self, sent: float, lease: float) -> None:
+        """The store has renewed the lease, after it was asked at this time."""
+        self.deadline = max(self.deadline, sent + lease)
+        self.next_renewal = sent + lease / RENEWALS
 
     def put(self, events: Sequence[LogEvent], inputs: Sequence[int] = ()) -> None:
         """Append a unit: what one input to the run has emitted, all of it or nothing."""
@@ -216,8 +225,8 @@ class Flusher:
             return taken, durable
 
     def _flush(self, due: list[tuple[RunWriter, list[_Unit]]], durable: bool) -> None:
-        batches = [_batch(writer, units) for writer, units in due]
         sent = time.monotonic()
+        batches = [_batch(writer, units, sent) for writer, units in due]
         try:
             _visit("before_append", due)
             owned = patiently(lambda: self.store.append(batches, durable=durable))
@@ -228,10 +237,12 @@ class Flusher:
             return
         self._last_flush = time.monotonic()
         for (writer, _), batch, is_owner in zip(due, batches, owned, strict=True):
-            if is_owner:
-                writer.seq += len(batch.bodies)
-                writer.deadline = max(writer.deadline, sent + self.store.lease)
-            if is_owner and batch.state != "running":
+            if not is_owner:
+                continue
+            writer.seq += len(batch.bodies)
+            if batch.renew:
+                writer.renewed(sent, self.store.lease)
+            if batch.state != "running":
                 self.remove(writer)
         if self._last_flush > sent + self.store.lease:  # the store was away for long: the runs are still owned, or not
             self._renew()
@@ -258,7 +269,7 @@ class Flusher:
             return  # the next renewal may work; else the lease ends
         for writer, is_owner in zip(writers, owned, strict=True):
             if is_owner:
-                writer.deadline = max(writer.deadline, sent + self.store.lease)
+                writer.renewed(sent, self.store.lease)
             else:  # its tools and its request are stopped now, and not when it writes next
                 self.lose(writer, _lost(writer))
 
@@ -292,7 +303,7 @@ def flusher_of(store: Store) -> Flusher:
         return flusher
 
 
-def _batch(writer: RunWriter, units: list[_Unit]) -> Batch:
+def _batch(writer: RunWriter, units: list[_Unit], now: float) -> Batch:
     bodies: list[bytes] = []
     inputs: list[int] = []
     refused: list[int] = []
@@ -300,7 +311,8 @@ def _batch(writer: RunWriter, units: list[_Unit]) -> Batch:
         (inputs if unit.events else refused).extend(unit.inputs)
         bodies += [body_of(event) for event in unit.events if type(event) is not ToolResults]  # which repeats ends
     state, wake_in = _state(units[-1])
-    return Batch(writer.claim.run_id, writer.claim.epoch, writer.seq, bodies, state, inputs, wake_in, refused)
+    renew, claim = now >= writer.next_renewal, writer.claim
+    return Batch(claim.run_id, claim.epoch, writer.seq, bodies, state, inputs, wake_in, refused, renew)
 
 
 def _visit(point: points.Point, due: list[tuple[RunWriter, list[_Unit]]]) -> None:

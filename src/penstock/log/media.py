@@ -48,5 +48,7 @@ def put_back(run_id: str, rows: Rows, find: Callable[[Sequence[str]], Mapping[st
             whole.append((seq, at, _REFERENCE.sub(lambda match: media[match[1].decode()], body)))
     except KeyError as error:
         if not whole:  # else those before it are read first
-            raise DamagedRunError(f"the log of the run {run_id} is damaged: the media {error.args[0]} are missing") from None
+            raise DamagedRunError(
+                f"the log of the run {run_id} is damaged: the media {error.args[0]} are missing"
+            ) from None
     return whole

@@ -46,6 +46,7 @@ _UPDATE = (
     "UPDATE runs SET seq = ?, state = ?, lease_until = ?, updated = ?, wake_at = ? "
     "WHERE id = ? AND epoch = ? AND seq = ?"
 )
+_ADVANCE = "UPDATE runs SET seq = ?, updated = ? WHERE id = ? AND epoch = ? AND seq = ?"  # which changes no index
 
 
 class SQLiteStore:
@@ -233,12 +234,21 @@ class SQLiteStore:
 
     def _update(self, connection: sqlite3.Connection, batches: Sequence[Batch], now: float) -> Sequence[bool]:
         """Update the rows of runs, all at once if nobody has lost one; for each, False if another worker owns it."""
-        rows = [self._updated_row(batch, now) for batch in batches]
+        whole = [self._updated_row(batch, now) for batch in batches if batch.renew or batch.state != "running"]
+        light = [
+            (batch.seq + len(batch.bodies), now, batch.run_id, batch.epoch, batch.seq)
+            for batch in batches if not batch.renew and batch.state == "running"
+        ]  # fmt: skip
         connection.execute("SAVEPOINT all_at_once")
-        if connection.executemany(_UPDATE, rows).rowcount != len(rows):
-            connection.execute("ROLLBACK TO all_at_once")
-            return [connection.execute(_UPDATE, row).rowcount == 1 for row in rows]
-        return [True] * len(rows)
+        changed = sum(
+            connection.executemany(statement, rows).rowcount
+            for statement, rows in ((_UPDATE, whole), (_ADVANCE, light))
+            if rows
+        )
+        if changed == len(batches):
+            return [True] * changed
+        connection.execute("ROLLBACK TO all_at_once")
+        return [connection.execute(_UPDATE, self._updated_row(batch, now)).rowcount == 1 for batch in batches]
 
     def _updated_row(self, batch: Batch, now: float) -> tuple[object, ...]:
         lease = now + self.lease if batch.state == "running" else 0.0

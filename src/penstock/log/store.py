@@ -121,7 +121,8 @@ class Batch(Struct, frozen=True):
     """Events to append to a run: whole units, numbered from `seq` + 1, with the state that the run has afterwards.
 
     `inputs` are the numbers of those that the events come from. Those that were `refused` are deleted, so that a valid
-    input with the same key still counts. A run that waits from now on can be claimed after `wake_in` seconds.
+    input with the same key still counts. A run that waits from now on can be claimed after `wake_in` seconds. A store
+    may leave the lease as it is if the batch does not `renew` it, where that is cheaper.
     """
 
     run_id: str
@@ -132,6 +133,7 @@ class Batch(Struct, frozen=True):
     inputs: Sequence[int] = ()
     wake_in: float | None = None
     refused: Sequence[int] = ()
+    renew: bool = True
 
 
 class Input(Struct, frozen=True):
@@ -185,7 +187,7 @@ class Store(Protocol):
         ...
 
     def append(self, batches: Sequence[Batch], *, durable: bool) -> list[bool]:
-        """Append units to their runs and renew the leases; for each batch, False if another worker owns the run.
+        """Append units to their runs, and renew leases; for each batch, False if another worker owns the run.
 
         A `durable` append survives the loss of power, any other the end of the process. A run has one batch.
         """
