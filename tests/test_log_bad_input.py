@@ -232,6 +232,35 @@ def test_a_database_that_may_not_be_written_is_an_error_after_a_bounded_wait(
     drop(postgres_url, schema)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps files that are open")
+@pytest.mark.parametrize("way", ["deleted", "replaced"])
+def test_a_file_that_is_gone_ends_a_run_before_its_tool_starts(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    desk = Desk(SQLiteStore(path))
+    shown: list[str] = []
+
+    def hook(point: points.Point, details: Iterable[str], writer: Any) -> None:
+        if point == "before_append" and "tool_start" in details:
+            path.rename(tmp_path / "kept.db")
+            if way == "replaced":
+                path.touch()
+
+    points.hook = hook
+    try:
+        with (
+            pytest.raises(StoreError, match="was deleted or replaced since it was opened: restart this process"),
+            desk.agent.stream("Send it.", log=desk.store, run_id="r") as run,
+        ):
+            shown.extend(event.type for event in run)
+    finally:
+        points.hook = None
+    assert "tool_start" not in shown
+    with pytest.raises(StoreError, match="was deleted or replaced"):
+        next(desk.runs.follow("r"))
+    assert desk.sent == []
+    desk.store.close()
+
+
 # -- stores that go away -----------------------------------------------------------------------------------------------
 
 

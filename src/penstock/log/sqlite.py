@@ -54,6 +54,7 @@ class SQLiteStore:
 
     def __init__(self, path: str | Path, *, lease: float = LEASE, clock: Callable[[], float] = time.time) -> None:
         self.path = str(path)
+        self._place = Path(path).absolute()  # also if the process changes its folder
         self.lease = lease
         self.poll = POLL
         self.flusher: object = None
@@ -63,11 +64,12 @@ class SQLiteStore:
         self._connections: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
         self._is_closed = False
-        if not Path(self.path).absolute().parent.is_dir():
+        if not self._place.parent.is_dir():
             raise StoreError(f"the log {self.path} cannot be opened: its folder does not exist")
         try:
             with self._failing("opened"):
                 prepare(self._connection, self.path)
+                self._file = self._place.stat()
         except BaseException:
             self.close()
             raise
@@ -195,6 +197,7 @@ class SQLiteStore:
             return [Input(*row) for row in rows]
 
     def find(self, run_id: str) -> RunRow | None:
+        self._check_file()
         with self._failing("read"):
             rows = self._connection.execute(f"SELECT {_FIELDS} FROM runs WHERE id = ?", (run_id,))
             return next((_row(values) for values in rows), None)
@@ -283,7 +286,7 @@ class SQLiteStore:
             if self._is_closed:
                 raise StoreError(f"the log {self.path} was closed")
             wait = max(0.1, min(5.0, self.lease / 3))
-            connection = sqlite3.connect(self.path, timeout=wait, isolation_level=None, check_same_thread=False)
+            connection = sqlite3.connect(self._place, timeout=wait, isolation_level=None, check_same_thread=False)
             with self._lock:
                 self._connections.append(connection)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -291,6 +294,15 @@ class SQLiteStore:
             connection.execute("PRAGMA wal_autocheckpoint = 4000")  # the same pages are written again and again
             self._local.connection, self._local.process = connection, os.getpid()
         return connection
+
+    def _check_file(self) -> None:
+        """Raise a `StoreError` if the file was deleted or replaced: what is written to it would be lost."""
+        try:
+            if os.path.samestat(self._place.stat(), self._file):
+                return
+        except OSError:
+            pass
+        raise StoreError(f"the log {self.path} was deleted or replaced since it was opened: restart this process")
 
     @contextmanager
     def _failing(self, verb: str) -> Generator[None]:
@@ -306,6 +318,7 @@ class SQLiteStore:
     @contextmanager
     def _writing(self, *, durable: bool) -> Generator[sqlite3.Connection]:
         """A transaction; a durable one waits until the disk has it."""
+        self._check_file()
         with self._failing("written"):
             connection = self._connection
             with self._lock:
