@@ -23,7 +23,7 @@ from penstock.log.sqlite import SQLiteStore
 from penstock.log.store import VERSION, Batch, RunRow, Store, StoreError
 from penstock.log.take_up import read_log
 from penstock.messages import user
-from penstock.run.events import RunStart, StreamEvent
+from penstock.run.events import RunStart, StreamEvent, ToolEnd
 from penstock.testing import Crashed, FakeClock, crash_at
 from tests.log_stores import Clock, Desk
 from tests.postgres import NoServer, drop, new_schema, own_server
@@ -361,6 +361,24 @@ def test_a_run_goes_on_after_an_outage_that_is_longer_than_its_lease(
         assert [event.type for event in run][-1] == "done"
     back.join(SOON)
     assert desk.sent == ["sent"]
+    assert desk.log("r").count("taken") == 1
+
+
+def test_a_worker_does_not_take_a_run_from_itself_after_an_outage(store: Store, clock: Clock, outage: Outage) -> None:
+    desk = Desk(store)
+    points.hook = outage.begin_at("tool_end")
+    desk.runs.start("desk", "Send it.", run_id="r")
+    driving = threading.Thread(target=desk.runs.drive, args=("r",))
+    driving.start()
+    while outage.failures < 4:
+        time.sleep(0.001)
+    clock.now += store.lease + 1
+    outage.end_after(0)
+    assert desk.runs._claim(threading.Event()) is None, "the end of the tool waits to be written"
+    driving.join(SOON)
+    assert desk.sent == ["sent"]
+    [end] = [event for _, _, event in read_log(store, "r") if isinstance(event, ToolEnd)]
+    assert (end.ending, end.result.text) == ("done", "sent")
     assert desk.log("r").count("taken") == 1
 
 

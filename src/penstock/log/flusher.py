@@ -8,10 +8,12 @@ blocked.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -41,6 +43,9 @@ MAX_GATHERED = 64
 
 POLL = 0.1
 """The seconds between two polls for inputs from other processes."""
+
+RETRY = 1.0
+"""How many seconds pass until leases are renewed again after the store has failed, if that is sooner than usual."""
 
 RENEWALS = 5
 """How often an append renews a lease at most while the lease lasts: others cost less."""
@@ -123,6 +128,7 @@ class Flusher:
         self._is_durable = False  # whether a unit must be on disk before its run goes on
         self._thread: threading.Thread | None = None
         self._last_flush = 0.0
+        self.is_behind = False  # the store has failed: leases of runs that are owned here may have ended meanwhile
         self.process = os.getpid()
 
     def attach(self, claim: Claim, callbacks: RunCallbacks, inputs: Sequence[Input] = ()) -> RunWriter:
@@ -178,6 +184,7 @@ class Flusher:
         except BaseException as error:  # noqa: BLE001  # whoever waits for a commit gets it
             with self._wake:
                 self._thread = None
+                self.is_behind = False
                 writers = list(self._writers.values())
             for writer in writers:
                 self.lose(writer, error if isinstance(error, Exception) else RuntimeError(repr(error)))
@@ -194,7 +201,7 @@ class Flusher:
             now = time.monotonic()
             if now >= next_renewal:
                 self._renew()
-                next_renewal = now + self.store.lease / 3
+                next_renewal = now + min(self.store.lease / 3, RETRY if self.is_behind else math.inf)
             if now >= next_poll:
                 self._look_for_inputs()
                 next_poll = time.monotonic() + POLL
@@ -208,6 +215,7 @@ class Flusher:
             while not self._due:
                 if not self._writers:
                     self._thread = None
+                    self.is_behind = False
                     return None
                 if (left := until - time.monotonic()) <= 0:
                     return [], False
@@ -229,7 +237,7 @@ class Flusher:
         batches = [_batch(writer, units, sent) for writer, units in due]
         try:
             _visit("before_append", due)
-            owned = patiently(lambda: self.store.append(batches, durable=durable))
+            owned = patiently(partial(self._append, batches, durable))
             _visit("after_append", due)
         except Exception as error:  # noqa: BLE001  # it is reported to the runs
             for writer, _ in due:
@@ -244,15 +252,23 @@ class Flusher:
                 writer.renewed(sent, self.store.lease)
             if batch.state != "running":
                 self.remove(writer)
-        if self._last_flush > sent + self.store.lease:  # the store was away for long: the runs are still owned, or not
+        if self.is_behind or self._last_flush > sent + self.store.lease:  # the runs are still owned, or not
             self._renew()
         for (writer, units), batch, is_owner in zip(due, batches, owned, strict=True):
             if not is_owner:
-                self.lose(writer, _lost(writer))
+                if not writer.is_closed:  # else it knows already
+                    self.lose(writer, _lost(writer))
                 continue
             if batch.state == "over" and points.hook is not None:
                 points.hook("after_done", (), writer)
             writer.callbacks.on_committed(len(units))
+
+    def _append(self, batches: Sequence[Batch], durable: bool) -> list[bool]:
+        try:
+            return self.store.append(batches, durable=durable)
+        except StoreError:
+            self.is_behind = True
+            raise
 
     def _renew(self) -> None:
         with self._wake:
@@ -266,7 +282,9 @@ class Flusher:
         try:
             owned = self.store.renew([(writer.claim.run_id, writer.claim.epoch) for writer in writers])
         except StoreError:
+            self.is_behind = True
             return  # the next renewal may work; else the lease ends
+        self.is_behind = False
         for writer, is_owner in zip(writers, owned, strict=True):
             if is_owner:
                 writer.renewed(sent, self.store.lease)

@@ -23,6 +23,7 @@ from penstock.history.read import as_messages
 from penstock.log import points
 from penstock.log.bodies import body_of
 from penstock.log.ending import release_claimed
+from penstock.log.flusher import flusher_of
 from penstock.log.follow import afollow, follow
 from penstock.log.follower import POLL, new_owner
 from penstock.log.inputs import cancel_input, decision_input, message_input, result_input
@@ -234,7 +235,13 @@ class Runs:
             raise
 
     def _claim(self, stopped: threading.Event) -> Claim | None:
-        """Claim any run for this worker, unless it has stopped. A store that fails is in the log messages."""
+        """Claim any run for this worker, unless it has stopped. A store that fails is in the log messages.
+
+        After a failure, first those runs are secured that this process owns, and whose leases may have ended: otherwise
+        it would take them from itself, with what it has not written yet.
+        """
+        if flusher_of(self._store).is_behind:
+            return None
         try:
             claim = self._store.claim(self._owner, agents=[*self._agents])
             if claim is not None and stopped.is_set():  # meanwhile
