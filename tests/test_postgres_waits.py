@@ -149,6 +149,9 @@ def test_deleting_runs_may_take_longer_than_other_statements(
 ) -> None:
     monkeypatch.setattr(postgres_connections, "MAX_STATEMENT", 0.05)
     [(_,)] = store._connections.maintain("SELECT pg_sleep(0.2)")
+    monkeypatch.setattr(postgres_connections, "MAX_MAINTENANCE", 0.1)
+    with pytest.raises(StoreError, match="statement timeout"):
+        store._connections.maintain("SELECT pg_sleep(3600)")
 
 
 # -- servers that hang -------------------------------------------------------------------------------------------------

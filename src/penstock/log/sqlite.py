@@ -291,7 +291,9 @@ class SQLiteStore:
                 self._connections.append(connection)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("PRAGMA wal_autocheckpoint = 4000")  # the same pages are written again and again
+            # The pages of active runs are written again and again. With a checkpoint every 1000 pages, the default, an
+            # event of 200 runs at once costs about 4 µs more; with fewer than every 4000, none less.
+            connection.execute("PRAGMA wal_autocheckpoint = 4000")
             self._local.connection, self._local.process = connection, os.getpid()
         return connection
 
