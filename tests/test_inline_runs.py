@@ -218,6 +218,19 @@ def test_a_paused_run_can_be_decided_where_it_paused(store: Store, readers: Read
     assert any(event.type == "decision" for event in log_of(store, "r"))
 
 
+def test_a_second_answer_to_a_paused_run_is_an_error_and_the_first_one_counts(store: Store, readers: Readers) -> None:
+    agent = agent_of(Reply(call("pay", {"amount": 5}, id="c")), "Paid.")
+    run, _ = readers.read(agent, "Pay.", log=store, run_id="r", deps="Ada")
+    assert Runs(store, {"desk": agent}).decide("r", "c", False, reason="too much")  # in another process
+    with pytest.raises(UsageError, match="the call 'c' was answered before, and the first answer counts"):
+        run.decide("c", True)
+    run.cancel("enough")
+    run.cancel("enough")  # one is as good as two
+    readers.read(agent_of("A pity."), "Pay.", log=store, run_id="r", deps="Ada")
+    [end] = [event for event in log_of(store, "r") if isinstance(event, ToolEnd)]
+    assert end.ending == "declined"
+
+
 def test_a_paused_result_has_the_id_to_go_on_with(store: Store, readers: Readers) -> None:
     result = readers.run(agent_of(Reply(call("pay", {"amount": 5}, id="c"))), "Pay.", log=store)
     assert (result.reason, result.state, len(result.waiting)) == ("paused", b"", 1)

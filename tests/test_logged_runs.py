@@ -225,7 +225,9 @@ def test_a_decision_that_is_refused_leaves_room_for_a_valid_one(store: Store, ca
     assert runs.decide(run_id, request.call_id, True, {"amount": "much"})
     assert not runs.decide(run_id, request.call_id, True)
     assert runs.drive(run_id).state == "waiting"
-    assert caplog.messages == [f"run {run_id}: the input decide {request.call_id} came too late, or is not valid"]
+    assert caplog.messages == [
+        f"run {run_id}: the decision on the call {request.call_id} was refused: it came too late, or is not valid"
+    ]
     assert runs.decide(run_id, request.call_id, True, {"amount": 4})
     assert runs.drive(run_id).state == "over"
     [end] = [event for event in log_of(store, run_id) if isinstance(event, ToolEnd)]

@@ -40,7 +40,10 @@ class RunRecords:
 
     def refuse(self, kind: str, key: str) -> None:
         """Log that an input from another process was refused."""
-        self._warn("the input %s %s came too late, or is not valid", kind, key)
+        what = {"decide": "the decision on the call", "provide": "the result of the call"}.get(
+            kind, f"the input {kind}"
+        )
+        self._warn("%s %s was refused: it came too late, or is not valid", what, key)
 
     def _add(self, event: StreamEvent) -> None:
         match event:

@@ -21,15 +21,20 @@ class RemoteOwner:
         self._put(cancel_input(self._follower.run_id, why))
 
     def decide(self, call_id: str, approved: bool, arguments: dict[str, Any] | None, reason: str) -> None:
-        self._put(decision_input(self._follower.run_id, call_id, approved, arguments, reason))
+        self._answer(decision_input(self._follower.run_id, call_id, approved, arguments, reason))
 
     def provide(self, call_id: str, value: Any, is_error: bool) -> None:
-        self._put(result_input(self._follower.run_id, call_id, value, is_error))
+        self._answer(result_input(self._follower.run_id, call_id, value, is_error))
 
     def say(self, message: Message) -> None:
         self._put(message_input(self._follower.run_id, message))
 
-    def _put(self, wanted: Input) -> None:
+    def _answer(self, answer: Input) -> None:
+        if not self._put(answer):
+            raise UsageError(f"the call {answer.key!r} was answered before, and the first answer counts")
+
+    def _put(self, wanted: Input) -> bool:
+        """Leave an input; False if there was one like it, as a second cancel. Either way, the owner takes the first."""
         if self._follower.run.is_over:
             raise UsageError("the run is over")
-        self._follower.store.put(wanted)
+        return self._follower.store.put(wanted)
