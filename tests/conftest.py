@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from penstock.log.store import Store
+from penstock.transport.shared_limits import shared_limits
 from tests.log_stores import Clock, open_store
 from tests.postgres import NoServer, server
 
@@ -30,6 +31,13 @@ settings.load_profile("usual")
 # A process that a shell started in the background ignores Ctrl-C, and so do the processes that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def no_shared_limits() -> Iterator[None]:
+    """Forget rate limits that a test has met: the next server may have the same port."""
+    yield
+    shared_limits.reset()
 
 
 @pytest.fixture(scope="session")

@@ -672,6 +672,7 @@ ELSEWHERE = {
     "serve.MAX_KEPT": "test_serve.py",
     "serve.MAX_LISTED": "test_serve.py",
     "serve.MAX_POLL": "test_serve.py",
+    "transport.MAX_PAUSES": "test_shared_limits.py",
     "tracing.MAX_CONTENT": "test_tracing.py",
     "tracing.MAX_URL": "test_tracing.py",
     "transport.MAX_NAMES": "test_secrets.py",

@@ -231,13 +231,13 @@ def test_wrong_arguments_of_a_model_are_errors_when_it_is_created(options: dict[
 @pytest.mark.parametrize("value", [-1, "3", math.nan, True, -math.inf])
 @pytest.mark.parametrize("kind", [Timeouts, Retries])
 def test_invalid_timeouts_and_retries_are_errors(kind: Any, value: Any) -> None:
-    for name in set(kind.__struct_fields__) - {"after_start"}:
+    for name in set(kind.__struct_fields__) - {"after_start", "shared"}:
         with pytest.raises(penstock.UsageError, match=rf"{kind.__name__}\.{name} must be .*, not "):
             kind(**{name: value})
         assert getattr(kind(**{name: 0}), name) == 0
 
 
-@pytest.mark.parametrize("name", ["attempts", "after_start"])
+@pytest.mark.parametrize("name", ["attempts", "after_start", "shared"])
 def test_fractions_of_attempts_are_errors(name: str) -> None:
     options: dict[str, Any] = {name: 1.5}
     with pytest.raises(penstock.UsageError, match=rf"Retries\.{name} must be .*, not 1.5"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 from msgspec import Struct
@@ -12,6 +14,10 @@ from penstock.errors import MissingKeyError, UsageError
 from penstock.providers import Provider, find_base_url, find_key, join_url
 from penstock.redaction import without_secrets
 from penstock.transport.commands import Credentials, HTTPRequest
+from penstock.transport.shared_limits import KeyLimit
+
+_SALT = os.urandom(16)
+"""Makes digests of keys useless outside of this process."""
 
 _AUTH_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 """Headers that authenticate a request without a key."""
@@ -71,6 +77,15 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         if key:
             headers |= self._credentials(key)
         return HTTPRequest(url, headers | {name.lower(): value for name, value in self.headers.items()}, body)
+
+    def limit(self, request: HTTPRequest, model: str) -> KeyLimit | None:
+        """The rate limit that requests to this model with this key share; None for a script or a recording."""
+        if self.is_played:
+            return None
+        secrets = [request.headers[name] for name in _AUTH_HEADERS if name in request.headers]
+        owner = f"{id(self.api_key)}" if callable(self.api_key) else ""
+        identity = "\n".join([self.base_url, model, owner, *secrets])
+        return KeyLimit(blake2b(identity.encode(), key=_SALT).digest())
 
     def credentials(self, request: HTTPRequest, key: str) -> Credentials | None:
         """What authenticates the request when it is sent; None if its headers do."""

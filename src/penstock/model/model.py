@@ -275,6 +275,7 @@ class Model:
             calendar=time.time,
             recorder=self._recorder(http_request),
             credentials=self._endpoint.credentials(http_request, key),
+            limit=self._endpoint.limit(http_request, self.model) if self._retries.shared else None,
         )
 
     def _http_request(self, request: Request, key: str) -> HTTPRequest:

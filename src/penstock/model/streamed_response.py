@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from penstock.errors import AlreadyReadError, ProviderError
 from penstock.events import Error, FinishReason, StreamChunk, ToolCall, Usage
-from penstock.model.logs import log_retry
+from penstock.model.logs import log_wait
 from penstock.redaction import without_secrets
 from penstock.transport.commands import (
     Authorize,
@@ -162,7 +162,7 @@ class StreamedResponse(Generic[Output]):
                 self._body = command.body
                 return command.chunks
             if isinstance(command, Sleep):
-                log_retry(self._url, command.seconds)
+                log_wait(self._url, command)
             try:
                 result, error = await self._carry_out(command), None
             except ProviderError as failure:

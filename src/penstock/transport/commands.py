@@ -65,9 +65,10 @@ class ReadTimedOut(TimedOut):
 
 
 class Sleep(Struct, frozen=True):
-    """Wait before the next attempt."""
+    """Wait before the next attempt, or, if it is not a retry, before the first one."""
 
     seconds: float
+    is_retry: bool = True
 
 
 class SteadyBody(Struct):

@@ -7,11 +7,11 @@ throws the `ProviderError` that it raised into the generator. The drivers decide
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
-from penstock.errors import ProviderError
+from penstock.errors import ProviderError, RateLimitError
 from penstock.events import Error, Progress, Retry, StreamChunk
 from penstock.redaction import Mask
 from penstock.transport.attempt import Attempt
@@ -29,6 +29,9 @@ from penstock.transport.deadlines import Deadlines
 from penstock.transport.policy import Retries, Timeouts
 from penstock.transport.redacted import Redactor
 from penstock.transport.retry_rules import RetryRules
+
+NOT_SENT = "not_sent"
+"""The code of the error of a request that was not sent, because another one met a rate limit."""
 
 
 class Decoding(Protocol):
@@ -49,10 +52,28 @@ class Recorder(Protocol):
     def close(self) -> None: ...
 
 
+class SendTime(Protocol):
+    """When a request may be sent: at `start`, after a pause that ends at `until`."""
+
+    @property
+    def start(self) -> float: ...
+    @property
+    def until(self) -> float: ...
+
+
+class SharedLimit(Protocol):
+    """A rate limit that this exchange shares with others: see `shared_limits`."""
+
+    def pause(self, now: float, seconds: float) -> None: ...
+    def next_send(self, now: float) -> SendTime | None: ...
+    def is_current(self, time: Any, /) -> bool: ...
+
+
 class Exchange(Struct, frozen=True, kw_only=True):
     """A request, and the rules for its response: how it is decoded, how long to wait, when to retry.
 
-    `clock` measures durations; `calendar` is the time of day, for a `Retry-After` that is a date.
+    `clock` measures durations; `calendar` is the time of day, for a `Retry-After` that is a date. `limit` is the rate
+    limit that it shares with other exchanges.
     """
 
     request: HTTPRequest
@@ -63,6 +84,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
     calendar: Callable[[], float]
     recorder: Recorder | None = None
     credentials: Credentials | None = None
+    limit: SharedLimit | None = None
 
     def commands(self) -> Commands:
         """The commands that carry out this exchange."""
@@ -81,6 +103,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
         while True:
             attempt = Attempt(self, deadlines, rules, mask)
             try:
+                yield from self._wait_for_limit(deadlines)
                 yield from attempt.commands()
                 yield CloseConnection()
                 return
@@ -89,6 +112,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
             error = redactor.error(error)
             yield CloseConnection()
             delay = rules.next_delay(error)
+            self._share(error, delay)
             if delay is None and rules.delivered == "nothing":
                 raise error
             if delay is None:
@@ -98,3 +122,22 @@ class Exchange(Struct, frozen=True, kw_only=True):
             if rules.delivered != "nothing":
                 yield Deliver([Retry(error.message)])
             yield Sleep(delay)
+
+    def _share(self, error: ProviderError, delay: float | None) -> None:
+        """Let others wait too, if this error is a rate limit."""
+        is_limit = isinstance(error, RateLimitError) or error.retry_after is not None
+        if self.limit is not None and is_limit and error.retryable and error.code != NOT_SENT:
+            self.limit.pause(self.clock(), error.retry_after or delay or 0.0)
+
+    def _wait_for_limit(self, deadlines: Deadlines) -> Commands:
+        """Wait until a rate limit that another exchange met is over; raises if that takes too long."""
+        if self.limit is None or not self.retries.attempts:
+            return
+        while (time := self.limit.next_send(now := self.clock())) is not None:
+            wait = time.until - now
+            if wait > self.retries.longest_wait or not deadlines.allows(time.start - now):
+                message = f"the request was not sent: the provider limits the rate for {wait:.1f} seconds more"
+                raise RateLimitError(message, code=NOT_SENT, retryable=True, retry_after=max(0.0, wait))
+            yield Sleep(time.start - now, is_retry=False)
+            if self.limit.is_current(time):
+                return

@@ -39,6 +39,10 @@ class Retries(Struct, frozen=True, kw_only=True):
     request is not sent again once the provider has accepted it (with the status 200), unless the response begins with
     an error that may be temporary. With `after_start` it is: a response that failed or broke off is requested again
     unless it had a complete tool call, and a `Retry` event says that what came before is void.
+
+    Requests share rate limits: after a 429, or another error with a `Retry-After`, all requests of the process to the
+    same model with the same key wait, and then start one after another. With `shared=False`, or without `attempts`,
+    a request is sent at once.
     """
 
     attempts: int = 2
@@ -46,6 +50,7 @@ class Retries(Struct, frozen=True, kw_only=True):
     longest_delay: float = 8.0
     longest_wait: float = 60.0
     after_start: bool = False
+    shared: bool = True
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -71,4 +76,5 @@ def _is_count(value: Any) -> bool:
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "attempts": (lambda value: _is_count(value) and isinstance(value, int), "a whole number of 0 or more"),
     "after_start": (lambda value: isinstance(value, bool), "True or False"),
+    "shared": (lambda value: isinstance(value, bool), "True or False"),
 }
