@@ -45,6 +45,14 @@ def read_log(
             yield seq, at, event_of(run_id, seq, body)
 
 
+def read_start(store: Store, run_id: str) -> RunStart:
+    """The first event of a run; a `DamagedRunError` if it is missing."""
+    for _, _, event in read_log(store, run_id, last=1):
+        if isinstance(event, RunStart):
+            return event
+    raise _hole(run_id, 1)
+
+
 def take_up(
     store: Store,
     claim: Claim,

@@ -7,7 +7,7 @@ import builtins
 import logging
 import math
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -31,6 +31,7 @@ from penstock.log.patience import apatiently
 from penstock.log.start import new_start
 from penstock.log.store import (
     Claim,
+    DamagedRunError,
     LostRunError,
     OwnedRun,
     RunPhase,
@@ -40,9 +41,10 @@ from penstock.log.store import (
     check_version,
     unknown_run,
 )
-from penstock.log.take_up import PAGE, check_log, take_up
+from penstock.log.take_up import PAGE, check_log, read_start, take_up
 from penstock.run.events import Done, LogEvent
 from penstock.run.machine import Run
+from penstock.runs.client_tools import with_client_tools, with_declarations
 
 logger = logging.getLogger("penstock.runs")
 
@@ -77,11 +79,14 @@ class Runs:
 
     def start(
         self, agent: str, prompt: Any = None, messages: Any = None, *, run_id: str | None = None, thread: str = "",
-        tenant: str = "", meta: Any = None,
+        tenant: str = "", meta: Any = None, client_tools: Iterable[Mapping[str, Any]] = (),
     ) -> str:  # fmt: skip
-        """Start a run; returns its id. The same id with the same start is the run that exists."""
+        """Start a run; returns its id. The same id with the same start is the run that exists.
+
+        `client_tools` are declarations of tools that the client of the run has: their calls wait for `provide`.
+        """
         first = self._agent(agent).first_messages(prompt, messages)
-        row, start = new_start(agent, first, run_id, thread, tenant, meta)
+        row, start = new_start(agent, first, run_id, thread, tenant, with_declarations(meta, client_tools))
         self._store.create(row, body_of(start))
         return row.id
 
@@ -206,7 +211,7 @@ class Runs:
             points.hook("after_claim", (), None)
         agent = self._agent(claim.agent)
         config = replace(agent.config, approvals="pause", callbacks=Callbacks(), separate_text=False)
-        run, owned = await self._rebuilt(claim, config)
+        config, run, owned = await self._rebuilt(claim, config)
         deps = self._deps(owned.meta) if self._deps and not run.is_stuck else None
         logger.info("run %s: %s, agent %s", claim.run_id, _beginning(claim), agent.name or claim.agent)
         try:
@@ -223,12 +228,18 @@ class Runs:
         if self._on_waiting is not None and running.finish_reason == "paused":
             self._on_waiting(claim.run_id)
 
-    async def _rebuilt(self, claim: Claim, config: AgentConfig) -> tuple[Run, OwnedRun]:
-        """The run that was claimed. It is given back if the worker stops meanwhile."""
+    async def _rebuilt(self, claim: Claim, agent: AgentConfig) -> tuple[AgentConfig, Run, OwnedRun]:
+        """The run that was claimed, and its configuration. It is given back if the worker stops meanwhile."""
+
+        def rebuild() -> tuple[AgentConfig, Run, OwnedRun]:
+            config = agent
+            with suppress(DamagedRunError):  # which `take_up` reports
+                config = with_client_tools(agent, read_start(self._store, claim.run_id).meta)
+            rules = config.policies, config.limits, config.run_repaired, config.output
+            return config, *take_up(self._store, claim, *rules)
+
         try:
-            return await apatiently(
-                lambda: take_up(self._store, claim, config.policies, config.limits, config.run_repaired, config.output)
-            )
+            return await apatiently(rebuild)
         except asyncio.CancelledError:
             with suppress(StoreError):
                 await asyncio.to_thread(release_claimed, self._store, claim)
