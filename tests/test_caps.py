@@ -673,6 +673,7 @@ ELSEWHERE = {
     "serve.MAX_LISTED": "test_serve.py",
     "serve.MAX_POLL": "test_serve.py",
     "transport.MAX_PAUSES": "test_shared_limits.py",
+    "serve.MAX_RUNS": "test_front_ends.py",
     "tracing.MAX_CONTENT": "test_tracing.py",
     "tracing.MAX_URL": "test_tracing.py",
     "transport.MAX_NAMES": "test_secrets.py",

@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from penstock.agent.agent import Agent
 from penstock.asgi.access import Access, Authenticate
@@ -19,6 +19,9 @@ from penstock.errors import UsageError
 from penstock.log.in_memory import MemoryStore
 from penstock.log.store import Store, StoreError, UnknownRunError
 from penstock.serve import models_api, runs_api
+from penstock.serve.ag_ui import api as ag_ui_api
+from penstock.serve.ai_sdk import api as ai_sdk_api
+from penstock.serve.ai_sdk.call_parts import Version
 from penstock.serve.context import Call, Endpoint, ServeContext
 from penstock.serve.feeds import Feeds
 from penstock.serve.hosting import Host
@@ -43,6 +46,7 @@ def app(
     origins: Collection[str] = (),
     limits: ServerLimits | None = None,
     deps: Callable[[Any], Any] | None = None,
+    ai_sdk: Version = 6,
     shutdown_seconds: float = SHUTDOWN_SECONDS,
 ) -> ServeApp:
     """An ASGI app that serves agents by their names. It can be mounted into other apps.
@@ -51,15 +55,20 @@ def app(
 
     Without a `token` and without `auth`, the app answers only clients on its own machine. `auth(scope)` returns the
     tenant of a request, or None to refuse it; a tenant sees its own runs only. `hosts` are the names of the server,
-    `origins` the pages of other hosts that may use it. `deps` is called with `{"tenant": …}` and returns what tools get
-    as `Context.deps`.
+    `origins` the pages of other hosts that may use it. `deps` is called with the `meta` of a run, which has the
+    `tenant`, and returns what tools get as `Context.deps`. `ai_sdk` is the version of the AI SDK for clients that do
+    not send the header `x-ai-sdk-version`: version 7 reads what version 6 does, but not the other way round.
     """
     store = MemoryStore() if log is None else log
     access = Access(token=token, auth=auth, hosts=tuple(hosts), origins=tuple(origins))
     limits = limits or ServerLimits()
     host = Host(store, _by_name(agents), limits, deps)
     feeds = Feeds(store, EventFrames(limits.event).frame)
-    context = ServeContext(host=host, feeds=feeds, access=access, limits=limits, metrics=_metrics(host, feeds))
+    if ai_sdk not in get_args(Version):
+        raise UsageError(f"ai_sdk must be 6 or 7, not {ai_sdk!r}")
+    context = ServeContext(
+        host=host, feeds=feeds, access=access, limits=limits, metrics=_metrics(host, feeds), ai_sdk=ai_sdk
+    )
     return ServeApp(context, ROUTES, shutdown_seconds)
 
 
@@ -153,7 +162,7 @@ class _Sender:
 
 _PREFLIGHT = {
     "access-control-allow-methods": "GET, POST",
-    "access-control-allow-headers": "authorization, content-type, last-event-id, x-api-key",
+    "access-control-allow-headers": "authorization, content-type, last-event-id, x-ai-sdk-version, x-api-key",
     "access-control-max-age": "600",
 }
 
@@ -184,6 +193,10 @@ ROUTES: Routes[Endpoint] = Routes(
     Route("POST", "/runs/{id}/provide", runs_api.provide),
     Route("POST", "/runs/{id}/say", runs_api.say),
     Route("GET", "/threads/{id}", runs_api.show_thread),
+    Route("POST", "/api/chat", ai_sdk_api.chat),
+    Route("GET", "/api/chat/{id}", ai_sdk_api.messages),
+    Route("GET", "/api/chat/{id}/stream", ai_sdk_api.resume),
+    Route("POST", "/agui", ag_ui_api.run_agent),
     Route("GET", "/v1/models", models_api.list_models),
     Route("POST", "/v1/chat/completions", partial(models_api.answer, "openai-chat")),
     Route("POST", "/v1/responses", partial(models_api.answer, "openai-responses")),

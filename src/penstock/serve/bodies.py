@@ -78,12 +78,13 @@ async def read_body(request: HTTPRequest, type: type[T]) -> T:
     return convert(await request.json(), type)
 
 
-def convert(value: Any, type: type[T]) -> T:
-    """A JSON value as this struct."""
+def convert(value: Any, type: type[T], place: str = "$") -> T:
+    """A JSON value as this struct; `place` is where it is in the body."""
     try:
         return msgspec.convert(value, type)
     except msgspec.ValidationError as error:
-        raise RejectedRequest(400, "invalid_body", str(error)) from None
+        problem = str(error) if "`$" in str(error) else f"{error} - at `$`"
+        raise RejectedRequest(400, "invalid_body", problem.replace("`$", f"`{place}", 1)) from None
 
 
 def user_message(prompt: Prompt, limits: ServerLimits) -> Message:

@@ -10,6 +10,7 @@ from penstock.asgi.access import Access
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.metrics import Metrics
 from penstock.asgi.request import HTTPRequest, Send
+from penstock.serve.ai_sdk.call_parts import Version
 from penstock.serve.feeds import Feeds
 from penstock.serve.hosting import Host
 
@@ -22,6 +23,7 @@ class ServeContext(Struct, frozen=True, kw_only=True):
     access: Access
     limits: ServerLimits
     metrics: Metrics
+    ai_sdk: Version
 
 
 class Call(Struct, frozen=True):

@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from penstock.agent.agent import Agent
 from penstock.asgi.limits import ServerLimits
 from penstock.asgi.request import RejectedRequest
@@ -17,14 +20,33 @@ from penstock.log.patience import apatiently
 from penstock.log.store import RunExistsError, RunRow, Store
 from penstock.log.take_up import read_log
 from penstock.messages import Message
+from penstock.run.events import LogEvent, RunStart
 from penstock.run.machine import Run
 from penstock.run.rebuild import rebuild
+from penstock.runs.client_tools import with_client_tools
 from penstock.runs.runs import Runs
 
 logger = logging.getLogger("penstock.serve")
 
 TAKEOVER_POLL = 1.0
 """How many seconds pass between two looks for runs whose worker has died."""
+
+
+class Origin(Struct, frozen=True):
+    """Where a run of a conversation comes from.
+
+    It answers the user message that the client calls `message`, after the run `after`. `tools` are declarations of
+    tools that the client has.
+    """
+
+    message: str = ""
+    after: str = ""
+    tools: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def meta(self) -> dict[str, str]:
+        """What the start of the run keeps of it."""
+        return {name: value for name, value in (("message", self.message), ("after", self.after)) if value}
 
 
 class Host:
@@ -50,14 +72,15 @@ class Host:
     # -- runs ----------------------------------------------------------------------------------------------------------
 
     async def start(
-        self, agent: str, messages: Sequence[Message], *, tenant: str, run_id: str | None = None, thread: str = ""
-    ) -> str:
+        self, agent: str, messages: Sequence[Message], *, tenant: str, run_id: str | None = None, thread: str = "",
+        origin: Origin | None = None,
+    ) -> str:  # fmt: skip
         """Start a run and drive it; returns its id."""
         self._check_room(tenant)
-        name = self.agent_name(agent)
+        name, origin = self.agent_name(agent), origin or Origin()
         start = partial(
             self.runs.start, name, messages=list(messages), run_id=run_id, thread=thread, tenant=tenant,
-            meta={"tenant": tenant},
+            meta={"tenant": tenant, **origin.meta}, client_tools=origin.tools,
         )  # fmt: skip
         try:
             id = await apatiently(start)
@@ -68,17 +91,26 @@ class Host:
         self.drive(id, tenant)
         return id
 
-    async def start_in_thread(self, agent: str, new: Sequence[Message], *, tenant: str, thread: str) -> str:
-        """Continue a conversation with new messages; a thread has one run at a time."""
-        history: Sequence[Message] = ()
+    async def start_in_thread(
+        self, agent: str, new: Sequence[Message], *, tenant: str, thread: str, origin: Origin | None = None,
+        history: Sequence[Message] | None = None,
+    ) -> str:  # fmt: skip
+        """Continue a conversation with new messages; a thread has one run at a time.
+
+        It continues from the end of its last run, or from a `history`.
+        """
         last = ""
         for row in await self.thread(thread, tenant, limit=1):
             if row.state != "over":
                 raise busy(row.id)
-            history, last = (await self.rebuilt(row)).history, row.id
+            last = row.id
+            if history is None:
+                history, origin = (await self.rebuilt(row)).history, replace(origin or Origin(), after=last)
         id = _next_id(tenant, thread, last)
         try:
-            return await self.start(agent, [*history, *new], tenant=tenant, run_id=id, thread=thread)
+            return await self.start(
+                agent, [*(history or ()), *new], tenant=tenant, run_id=id, thread=thread, origin=origin
+            )
         except RejectedRequest as error:
             raise busy(id) if error.code == "run_exists" else error from None
 
@@ -98,33 +130,28 @@ class Host:
             raise RejectedRequest(404, "unknown_run", "there is no such run")
         return row
 
-    async def steer(self, row: RunRow, put: Callable[[], bool]) -> bool:
-        """Put an input into the log of a run, and continue the run if it waited; False if the input was there."""
+    async def steer(self, row: RunRow, *puts: Callable[[], bool]) -> bool:
+        """Put inputs into the log of a run, and continue the run if it waited; False if the log had all of them."""
         if row.state == "over":
             raise RejectedRequest(409, "run_over", "the run is over")
-        is_new = await apatiently(put)
+        is_new = any([await apatiently(put) for put in puts])
         if row.state in ("waiting", "ready", "damaged"):
             self.drive(row.id, row.tenant)
         return is_new
 
     async def rebuilt(self, row: RunRow) -> Run:
         """The run as its log has it."""
-        config = self.agent(row.agent).config
+        return await apatiently(lambda: self.rebuild(row, read_events(self.store, row.id)))
 
-        def read() -> Run:
-            events = (event for _, _, event in read_log(self.store, row.id))
-            return rebuild(events, config.policies, config.limits, config.run_repaired, config.output)
-
-        return await apatiently(read)
+    def rebuild(self, row: RunRow, events: Sequence[LogEvent]) -> Run:
+        """The run whose log has these events."""
+        meta = events[0].meta if events and isinstance(events[0], RunStart) else None
+        config = with_client_tools(self.agent(row.agent).config, meta)
+        return rebuild(events, config.policies, config.limits, config.run_repaired, config.output)
 
     async def thread(self, thread: str, tenant: str, limit: int = 100) -> list[RunRow]:
         """The runs of a conversation, the newest first."""
         return await apatiently(partial(self.store.list, thread=thread, tenant=tenant, limit=limit))
-
-    async def history(self, thread: str, tenant: str) -> tuple[Message, ...]:
-        """The messages of a conversation: those with which its last run ended."""
-        rows = await self.thread(thread, tenant, limit=1)
-        return tuple((await self.rebuilt(rows[0])).history) if rows else ()
 
     def agent(self, name: str) -> Agent[Any]:
         """The agent with this name; the only one if the name is empty."""
@@ -167,6 +194,11 @@ class Host:
         of_tenant = sum(other == tenant for other in self._tenants.values())
         if len(self._driven) >= self._limits.runs or of_tenant >= self._limits.tenant_runs:
             raise RejectedRequest(429, "too_many_runs", "too many runs at once; try again later", {"retry-after": "5"})
+
+
+def read_events(store: Store, run_id: str) -> list[LogEvent]:
+    """The events of a run; the number of the first is 1. This blocks."""
+    return [event for _, _, event in read_log(store, run_id)]
 
 
 def busy(run_id: str) -> RejectedRequest:

@@ -30,6 +30,7 @@ from penstock.run.events import (
     ApprovalRequest,
     Decision,
     Done,
+    EndReason,
     LogEvent,
     OutputInvalid,
     RunStart,
@@ -70,6 +71,12 @@ PUBLIC_FIELDS: Mapping[type, tuple[str, ...]] = {
     Waiting: (),
 }
 """The fields of each event that a client may see; what is added to them is in `_MORE`."""
+
+_ENDS: dict[EndReason, str] = {
+    "error": "the run failed; the reason is in its log",
+    "cut": "the answer was cut off before its end",
+    "refused": "the model refused, or a filter ended its answer",
+}
 
 SHORTENED = "… (shortened)"
 
@@ -128,8 +135,13 @@ def _public_error(event: Error) -> dict[str, Any]:
     return {"message": "the provider reported an error; its words are in the log of the run"}
 
 
+def public_end(event: Done) -> str:
+    """Why a run has ended, for a client. Reasons that may be the words of a provider stay in the log."""
+    return _ENDS.get(event.reason, event.why)
+
+
 def _public_end(event: Done) -> dict[str, Any]:
-    why = "the run failed; the reason is in its log" if event.reason == "error" else event.why
+    why = public_end(event)
     return {"usage": public_event(event.usage)} | ({"why": why} if why else {})
 
 

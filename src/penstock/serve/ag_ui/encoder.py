@@ -1,0 +1,253 @@
+"""Writes the events of a run as AG-UI 1.0.
+
+| in the log | in the stream |
+|---|---|
+| a step | `STEP_STARTED` … `STEP_FINISHED`; its text and its calls are one message |
+| text, reasoning | `TEXT_MESSAGE_…`, `REASONING_…` |
+| a call that grows, its result | `TOOL_CALL_START`, `TOOL_CALL_ARGS`, `TOOL_CALL_END`; `TOOL_CALL_RESULT` |
+| the progress of a tool, its question | `CUSTOM` with the name `tool_progress`, `question` |
+| a withdrawn response | `MESSAGES_SNAPSHOT` without it |
+| a wait for approval | `RUN_FINISHED` with an interrupt per call |
+| a wait for tools of the client | `RUN_FINISHED` with `pendingToolCallIds` |
+| structured output | `STATE_SNAPSHOT` with `output` |
+
+The stream is a function of the events: to continue after a number, feed the events before it and drop what they give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, Literal, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from penstock.asgi.limits import MEGABYTE
+from penstock.events import (
+    ArgumentDelta,
+    Error,
+    Finish,
+    Opaque,
+    OutputDelta,
+    Reasoning,
+    Refusal,
+    Retry,
+    StreamChunk,
+    Text,
+    ToolCall,
+    ToolCallClosed,
+    ToolCallDelta,
+    ToolCallInvalid,
+    ToolCallStart,
+    Unknown,
+    Usage,
+)
+from penstock.messages import ToolResult
+from penstock.run.events import (
+    ApprovalRequest,
+    Decision,
+    Done,
+    LogEvent,
+    OutputInvalid,
+    RunEvent,
+    RunStart,
+    Said,
+    StepEnd,
+    StepStart,
+    Taken,
+    ToolEnd,
+    ToolProgress,
+    ToolResults,
+    ToolStart,
+    Waiting,
+)
+from penstock.serve.ag_ui.ends import finished, paused, stopped
+from penstock.serve.ag_ui.messages import AGUIEvent, AGUIMessage, MessagesFold, content_of
+from penstock.serve.ag_ui.open_parts import OpenParts
+from penstock.serve.public_events import shortened
+
+
+class RunHead(Struct, frozen=True, kw_only=True):
+    """What a stream says of its run: the ids that the client gave, and the messages that it has.
+
+    `answered` are calls whose results the client has. With `is_snapshot`, the stream begins with the messages, because
+    the client may have others. `has_output` if the agent has structured output.
+    """
+
+    run_id: str
+    thread_id: str
+    client_run_id: str
+    messages: Sequence[AGUIMessage] = ()
+    answered: Collection[str] = ()
+    is_snapshot: bool = False
+    has_output: bool = False
+
+
+class AGUIEncoder:
+    """The events of one run for one client."""
+
+    def __init__(self, head: RunHead, most: int = MEGABYTE) -> None:
+        self._head = head
+        self._most = most
+        self._parts = OpenParts(head.run_id)
+        self._fold = MessagesFold()
+        self._requests: dict[str, ApprovalRequest] = {}
+        self._state: Literal["running", "waiting", "over"] = "running"
+
+    def open(self) -> list[bytes]:
+        """The start of the stream."""
+        names = {"threadId": self._head.thread_id, "runId": self._head.client_run_id, "protocolVersion": "1.0"}
+        start = {"type": "RUN_STARTED", **names, "metadata": {"runId": self._head.run_id}}
+        return [self._frame(start), *([self._frame(self._snapshot())] if self._head.is_snapshot else [])]
+
+    def feed(self, events: Iterable[LogEvent]) -> list[bytes]:
+        """The frames for these events."""
+        return [self._frame(item) for event in events for item in self.events(event)]
+
+    def close(self) -> list[bytes]:
+        """The end of the stream: of the run, of what it can do without an answer, or of the server."""
+        match self._state:
+            case "over":
+                return []
+            case "waiting":
+                return [self._frame(paused(self._head, [*self._requests.values()]))]
+            case "running":
+                return [self._frame(stopped())]
+
+    def events(self, event: LogEvent) -> Iterator[AGUIEvent]:
+        """The events of AG-UI for an event of a run."""
+        if isinstance(event, StreamChunk):
+            items = self._of_response(event) if getattr(event, "choice", 0) == 0 else ()
+        else:
+            self._state = "waiting" if isinstance(event, Waiting) else "running"
+            items = self._of_run(event)
+        for item in items:
+            self._fold.add(item)
+            if item["type"] != "TOOL_CALL_RESULT" or item["toolCallId"] not in self._head.answered:
+                yield item
+
+    def messages(self) -> list[AGUIMessage]:
+        """The messages of the run so far."""
+        return self._fold.build()
+
+    def _of_response(self, event: StreamChunk) -> Iterable[AGUIEvent]:
+        parts = self._parts
+        match event:
+            case Text() | Refusal():
+                return parts.say(event.text)
+            case Reasoning():
+                return parts.think(event.block, event.text)
+            case ToolCallStart():
+                return parts.start_call(event.block, event.id, event.name)
+            case ToolCallDelta():
+                return parts.grow_call(event.block, event.piece)
+            case ToolCall():
+                text = (
+                    event.arguments_raw if event.kind == "function" else msgspec.json.encode(event.arguments).decode()
+                )
+                return self._end_call(event.block, event.id, event.name, text or "{}")
+            case ToolCallInvalid():
+                return self._end_call(event.block, event.id, event.name, event.arguments_raw)
+            case Retry():
+                return self._withdraw()
+            case (
+                ToolCallClosed() | Opaque() | Usage() | Finish() | Error() | Unknown() | ArgumentDelta() | OutputDelta()
+            ):
+                return ()
+            case _:
+                assert_never(event)
+
+    def _of_run(self, event: RunEvent | RunStart | Taken | Waiting) -> Iterable[AGUIEvent]:
+        parts = self._parts
+        match event:
+            case StepStart():
+                return parts.begin_step(event.step)
+            case StepEnd():
+                return parts.close()
+            case ToolProgress():
+                return [_custom("tool_progress", event.call_id, toolCallName=event.name, data=event.data)]
+            case ToolEnd():
+                return self._end_tool(event)
+            case ApprovalRequest():
+                return self._ask(event)
+            case Decision():
+                self._requests.pop(event.call_id, None)
+                return ()
+            case Said():
+                return self._add_message(event)
+            case Waiting():
+                return parts.end_step()
+            case Done():
+                self._state = "over"
+                return [*parts.end_step(), *finished(self._head, event)]
+            case RunStart() | ToolStart() | ToolResults() | OutputInvalid() | Taken():
+                return ()
+            case _:
+                assert_never(event)
+
+    def _end_call(self, block: int, id: str, name: str, arguments: str) -> Iterator[AGUIEvent]:
+        """A call is complete, perhaps with other arguments than those that came."""
+        if self._parts.is_open(block):
+            known = self._fold.arguments(id)
+        else:
+            yield from self._parts.start_call(block, id, name)
+            known = ""
+        if not known:
+            yield from self._parts.grow_call(block, arguments)
+        yield from self._parts.end_call(block)
+        if known not in ("", arguments):
+            self._fold.correct(id, arguments)
+            yield self._snapshot()
+
+    def _withdraw(self) -> Iterator[AGUIEvent]:
+        """A response is withdrawn. Its calls get results, so that no client runs them, and all of it is removed."""
+        yield from self._parts.close()
+        for id in self._fold.open_calls(self._parts.message_id):
+            yield self._result(id, "the model withdrew this call")
+        self._fold.withdraw(self._parts.prefix)
+        yield self._snapshot()
+
+    def _end_tool(self, event: ToolEnd) -> Iterator[AGUIEvent]:
+        self._requests.pop(event.call_id, None)
+        if event.ending != "discarded":
+            is_error = event.ending != "done" or event.result.is_error
+            yield self._result(event.call_id, _content(event.result), is_error=is_error)
+
+    def _result(self, call_id: str, content: Any, *, is_error: bool = True) -> AGUIEvent:
+        names = {"messageId": f"{self._head.run_id}.{call_id}", "toolCallId": call_id, "role": "tool"}
+        metadata = {"metadata": {"isError": True}} if is_error else {}
+        return {"type": "TOOL_CALL_RESULT", **names, "content": content, **metadata}
+
+    def _ask(self, event: ApprovalRequest) -> Iterator[AGUIEvent]:
+        if event.kind == "input":
+            yield _custom("question", event.call_id, toolCallName=event.name, question=event.arguments)
+        else:
+            self._requests[event.call_id] = event
+
+    def _add_message(self, event: Said) -> Iterator[AGUIEvent]:
+        """A message was added to the run. It is named by its place among the messages so far."""
+        yield from self._parts.close_texts()
+        id = f"{self._head.run_id}.said.{len(self._fold.build())}"
+        yield {"type": "TEXT_MESSAGE_START", "messageId": id, "role": "user"}
+        if event.message.text:
+            yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": id, "delta": event.message.text}
+        yield {"type": "TEXT_MESSAGE_END", "messageId": id}
+
+    def _snapshot(self) -> AGUIEvent:
+        return {"type": "MESSAGES_SNAPSHOT", "messages": [*self._head.messages, *self._fold.build()]}
+
+    def _frame(self, event: AGUIEvent) -> bytes:
+        body = msgspec.json.encode(event)
+        if len(body) > self._most and event["type"] != "MESSAGES_SNAPSHOT":  # a part of it would remove messages
+            body = msgspec.json.encode(shortened(event, self._most))
+        return b"data: %b\n\n" % body
+
+
+def _custom(name: str, call_id: str, **value: Any) -> AGUIEvent:
+    return {"type": "CUSTOM", "name": name, "value": {"toolCallId": call_id, **value}}
+
+
+def _content(result: ToolResult) -> str | list[dict[str, Any]]:
+    if all(isinstance(part, Text) for part in result.content):
+        return result.text
+    return [content for part in result.content if (content := content_of(part)) is not None]

@@ -1,0 +1,111 @@
+"""Messages of AG-UI: folds events into them, as a client does, and converts those of users."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.events import Text
+from penstock.messages import File, Image, Message
+
+AGUIMessage = dict[str, Any]
+AGUIEvent = dict[str, Any]
+
+
+class MessagesFold:
+    """The messages that a client builds of the events of one run. A step has one message of the assistant."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, AGUIMessage] = {}
+        self._calls: dict[str, dict[str, Any]] = {}
+        self._owners: dict[str, str] = {}  # the messages of the calls
+
+    def build(self) -> list[AGUIMessage]:
+        """The messages; results follow the message with their calls."""
+        ordered: list[AGUIMessage] = []
+        results = [message for message in self._messages.values() if message["role"] == "tool"]
+        for message in self._messages.values():
+            if message["role"] != "tool":
+                own = [result for result in results if self._owners.get(result["toolCallId"]) == message["id"]]
+                ordered += [message, *own]
+        return ordered
+
+    def arguments(self, call_id: str) -> str:
+        """The arguments of a call so far."""
+        text: str = self._calls[call_id]["function"]["arguments"]
+        return text
+
+    def correct(self, call_id: str, arguments: str) -> None:
+        """The arguments of a call are others than those that came."""
+        self._calls[call_id]["function"]["arguments"] = arguments
+
+    def open_calls(self, owner: str) -> list[str]:
+        """The calls of a message that have no result."""
+        results = {message.get("toolCallId") for message in self._messages.values()}
+        return [id for id, message_id in self._owners.items() if message_id == owner and id not in results]
+
+    def withdraw(self, prefix: str) -> None:
+        """Forget the messages whose ids begin so. Reasoning stays, empty: a client keeps it unless it is replaced."""
+        for id, message in [*self._messages.items()]:
+            owner = self._owners.get(message.get("toolCallId", ""), id)
+            if message["role"] == "reasoning" and id.startswith(prefix):
+                message["content"] = ""
+            elif owner.startswith(prefix):
+                del self._messages[id]
+        self._owners = {id: owner for id, owner in self._owners.items() if not owner.startswith(prefix)}
+
+    def add(self, event: AGUIEvent) -> None:
+        """The next event."""
+        match event["type"]:
+            case "TEXT_MESSAGE_START" | "REASONING_MESSAGE_START":
+                self._text(event["messageId"], event["role"])
+            case "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT":
+                message = self._messages[event["messageId"]]
+                message["content"] = message.get("content", "") + event["delta"]
+            case "TOOL_CALL_START":
+                self._call(event)
+            case "TOOL_CALL_ARGS":
+                self._calls[event["toolCallId"]]["function"]["arguments"] += event["delta"]
+            case "TOOL_CALL_RESULT":
+                names = ("toolCallId", "content", "role", "metadata")
+                fields = {name: event[name] for name in names if name in event}
+                self._messages[event["messageId"]] = {"id": event["messageId"], **fields}
+            case _:
+                pass
+
+    def _text(self, id: str, role: str) -> None:
+        message = self._messages.setdefault(id, {"id": id, "role": role})
+        message.setdefault("content", "")
+
+    def _call(self, event: AGUIEvent) -> None:
+        id, owner = event["toolCallId"], event["parentMessageId"]
+        message = self._messages.setdefault(owner, {"id": owner, "role": "assistant"})
+        self._calls[id] = {"id": id, "type": "function", "function": {"name": event["toolCallName"], "arguments": ""}}
+        self._owners[id] = owner
+        message.setdefault("toolCalls", []).append(self._calls[id])
+
+
+def user_message_of(message: Message, id: str) -> AGUIMessage:
+    """A user message as AG-UI has it."""
+    if all(isinstance(part, Text) for part in message.parts):
+        return {"id": id, "role": "user", "content": message.text}
+    return {"id": id, "role": "user", "content": [content for part in message.parts if (content := content_of(part))]}
+
+
+def content_of(part: object) -> dict[str, Any] | None:
+    """A text, an image or a file; None for anything else."""
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text}
+        case Image():
+            return {"type": "image", "source": _source(part)}
+        case File():
+            return {"type": "document", "source": _source(part)}
+        case _:
+            return None
+
+
+def _source(part: Image | File) -> dict[str, Any]:
+    head, comma, data = part.url.partition(",")
+    if comma and head.startswith("data:") and head.endswith(";base64"):
+        return {"type": "data", "value": data, "mimeType": part.media_type}
+    return {"type": "url", "value": part.url, "mimeType": part.media_type}

@@ -1,0 +1,111 @@
+"""The endpoints for `useChat`: a chat is a thread, and each of its answers is a run, whose id its message has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, assert_never, cast, get_args
+
+from penstock.asgi.request import RejectedRequest
+from penstock.asgi.response import respond, respond_json
+from penstock.log.patience import apatiently
+from penstock.log.store import RunRow
+from penstock.serve.ai_sdk.call_parts import Version
+from penstock.serve.ai_sdk.encoder import UIMessageEncoder
+from penstock.serve.ai_sdk.message import UIMessageFold
+from penstock.serve.ai_sdk.parts import user_parts
+from penstock.serve.ai_sdk.request import ChatBody, Continue, NewMessage, Regenerate, Wish, read_wish
+from penstock.serve.answers import Answer, RunAnswers
+from penstock.serve.bodies import read_body
+from penstock.serve.context import Call, ServeContext
+from penstock.serve.conversation import Conversation, Exchange
+from penstock.serve.following import stream_run
+from penstock.serve.hosting import read_events
+
+VERSION_HEADER = "x-ai-sdk-version"
+HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
+
+
+async def chat(context: ServeContext, call: Call) -> None:
+    """`POST /api/chat`: answer a message, answer it again, or continue with approvals and outputs of the client."""
+    version = _version(context, call)
+    body = await read_body(call.request, ChatBody)
+    wish = read_wish(body, context.limits)
+    row, after = await _carry_out(wish, context, Conversation(context.host, body.id, call.tenant), body, call.tenant)
+    await stream_run(context, call, row.id, _encoder(context, row, version), after=after, headers=HEADERS)
+
+
+async def resume(context: ServeContext, call: Call) -> None:
+    """`GET /api/chat/{id}/stream`: the answer under way, from its start; 204 if there is none."""
+    version = _version(context, call)
+    row = await Conversation(context.host, call.parts["id"], call.tenant).last()
+    if row is None or row.state in ("over", "damaged"):
+        await respond(call.request, call.send, 204, b"")
+        return
+    await stream_run(context, call, row.id, _encoder(context, row, version), headers=HEADERS)
+
+
+async def messages(context: ServeContext, call: Call) -> None:
+    """`GET /api/chat/{id}`: the messages of a chat, without the answer under way: `resume` brings that."""
+    exchanges = await Conversation(context.host, call.parts["id"], call.tenant).exchanges()
+    found: list[dict[str, Any]] = []
+    for exchange in exchanges:
+        if exchange.message is not None:
+            found.append({"id": exchange.message_id, "role": "user", "parts": user_parts(exchange.message)})
+        if exchange.row.state == "over":
+            found.append(await _answer(context, exchange))
+    active = exchanges[-1].row.id if exchanges and exchanges[-1].row.state != "over" else None
+    await respond_json(call.request, call.send, {"id": call.parts["id"], "messages": found, "active": active})
+
+
+async def _carry_out(
+    wish: Wish, context: ServeContext, conversation: Conversation, body: ChatBody, tenant: str
+) -> tuple[RunRow, int]:
+    """The run that does what the client wants, and the number of the last of its events that the client has."""
+    match wish:
+        case NewMessage(is_changed=True):
+            run_id = await conversation.replace(wish.message, wish.id, body.agent)
+        case NewMessage():
+            run_id = await conversation.say(wish.message, wish.id, body.agent)
+        case Regenerate():
+            run_id = await conversation.repeat(wish.message_id)
+        case Continue():
+            row = await conversation.last()
+            if row is None:
+                raise RejectedRequest(404, "unknown_chat", "there is no such chat: send a message first")
+            return row, await _give(context, row, wish.answers)
+        case _:
+            assert_never(wish)
+    return await context.host.find(run_id, tenant), 0
+
+
+async def _give(context: ServeContext, row: RunRow, answers: Sequence[Answer]) -> int:
+    """Give answers to a run; returns the number of the last of its events that the client has."""
+    events = await apatiently(lambda: read_events(context.host.store, row.id))
+    given = RunAnswers(context.host, row, events, answers)
+    if given.has_open:
+        await given.give()
+    elif not answers or given.position == len(events):
+        raise RejectedRequest(409, "not_waiting", "the run does not wait for these answers: load the chat again")
+    return given.position
+
+
+async def _answer(context: ServeContext, exchange: Exchange) -> dict[str, Any]:
+    """The message of a run that is over."""
+    encoder, fold = _encoder(context, exchange.row, 7), UIMessageFold()
+    for event in await apatiently(lambda: read_events(context.host.store, exchange.row.id)):
+        for chunk in encoder.chunks(event):
+            fold.add(chunk)
+    return fold.build()
+
+
+def _encoder(context: ServeContext, row: RunRow, version: Version) -> UIMessageEncoder:
+    declared = context.host.agent(row.agent).config.tools
+    return UIMessageEncoder(row.id, version=version, declared=declared, most=context.limits.event)
+
+
+def _version(context: ServeContext, call: Call) -> Version:
+    """The version of the AI SDK that reads the response."""
+    text = call.request.headers.get(VERSION_HEADER, "").partition(".")[0] or str(context.ai_sdk)
+    if text not in {str(version) for version in get_args(Version)}:
+        raise RejectedRequest(400, "unknown_version", f"{VERSION_HEADER} must be 6 or 7")
+    return cast("Version", int(text))

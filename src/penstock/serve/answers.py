@@ -1,0 +1,104 @@
+"""Answers of front ends to a run that waits: approvals, and results of tools that run in the client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.asgi.request import RejectedRequest
+from penstock.log.store import RunRow
+from penstock.run.events import ApprovalRequest, LogEvent, Waiting
+from penstock.serve.hosting import Host
+from penstock.serve.public_events import approval_hash
+
+
+class Approval(Struct, frozen=True):
+    """A person approved or declined the call that the request with this id has shown."""
+
+    id: str
+    approved: bool
+    reason: str = ""
+
+    @property
+    def call_id(self) -> str:
+        return self.id.partition(":")[2].rpartition(":")[0]
+
+
+class ClientResult(Struct, frozen=True):
+    """A tool in the client has returned this."""
+
+    call_id: str
+    value: Any
+    is_error: bool = False
+
+
+Answer = Approval | ClientResult
+
+
+def approval_id(run_id: str, request: ApprovalRequest) -> str:
+    """The id of a request for approval: it names the run, the call, and what was shown."""
+    return f"{run_id}:{request.call_id}:{approval_hash(request)}"
+
+
+class RunAnswers:
+    """The answers of a client to a run, whose events are these.
+
+    The first answer to a call counts: one that comes again, or after that of another client, changes nothing.
+    """
+
+    def __init__(self, host: Host, row: RunRow, events: Sequence[LogEvent], answers: Sequence[Answer]) -> None:
+        self._host = host
+        self._row = row
+        self._events = events
+        self._requests = {request.call_id: request for request in host.rebuild(row, events).waiting}
+        asked = _asked(events)
+        if any(answer.call_id not in asked for answer in answers):
+            raise RejectedRequest(409, "not_waiting", "the run has not asked for an answer about this call")
+        self._last_asked = max((asked[answer.call_id] for answer in answers), default=0)
+        self._open = [answer for answer in answers if _is_open(answer, self._requests)]
+
+    @property
+    def has_open(self) -> bool:
+        """Whether the run waits for one of the answers."""
+        return bool(self._open)
+
+    @property
+    def position(self) -> int:
+        """The number of the event at which the client stopped to read: the first wait after it was asked.
+
+        If it stopped at a later one, it gets the ends of other calls of this step a second time.
+        """
+        waits = (number for number, event in enumerate(self._events, 1) if isinstance(event, Waiting))
+        return next((number for number in waits if number > self._last_asked), self._last_asked)
+
+    async def give(self) -> None:
+        """Give the answers that the run waits for; a `RejectedRequest` if one of them is about something else."""
+        puts = [_input(self._host, self._row, answer, self._requests[answer.call_id]) for answer in self._open]
+        await self._host.steer(self._row, *puts)
+
+
+def _asked(events: Sequence[LogEvent]) -> dict[str, int]:
+    """The calls that have waited for an answer, with the number of the last request for each."""
+    requests = ((number, event) for number, event in enumerate(events, 1) if isinstance(event, ApprovalRequest))
+    return {request.call_id: number for number, request in requests}
+
+
+def _is_open(answer: Answer, requests: Mapping[str, ApprovalRequest]) -> bool:
+    """Whether the run still waits for the answer. A call that was approved may wait for its result next."""
+    request = requests.get(answer.call_id)
+    return request is not None and not (isinstance(answer, Approval) and request.kind != "approval")
+
+
+def _input(host: Host, row: RunRow, answer: Answer, request: ApprovalRequest) -> Callable[[], bool]:
+    match answer:
+        case Approval() if answer.id != approval_id(row.id, request):
+            raise RejectedRequest(409, "shown_something_else", "the call is another one than was shown: load it again")
+        case Approval():
+            return partial(host.runs.decide, row.id, answer.call_id, answer.approved, reason=answer.reason)
+        case ClientResult() if request.kind == "approval":
+            raise RejectedRequest(409, "not_deferred", "this call waits for a decision, not for its result")
+        case ClientResult():
+            return partial(host.runs.provide, row.id, answer.call_id, answer.value, answer.is_error)

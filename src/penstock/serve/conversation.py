@@ -1,0 +1,123 @@
+"""Conversations of front ends: which runs they consist of, and which run answers a message.
+
+A client names its user messages. The name is kept in the start of the run that answers the message, so a message that
+is sent again is answered once, and a client can ask for another answer to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from penstock.asgi.request import RejectedRequest
+from penstock.log.patience import apatiently
+from penstock.log.store import RunRow
+from penstock.log.take_up import read_start
+from penstock.messages import Message
+from penstock.run.events import RunStart
+from penstock.serve.bodies import MAX_ID
+from penstock.serve.hosting import Host, Origin
+
+MAX_RUNS = 100
+"""How many runs of a conversation are looked at, the newest first."""
+
+
+class Exchange(Struct, frozen=True):
+    """One run of a conversation, and what it answers."""
+
+    row: RunRow
+    start: RunStart
+
+    @property
+    def message_id(self) -> str:
+        """The id of the user message that the run answers."""
+        return str(self._meta.get("message") or f"{self.row.id}.user")
+
+    @property
+    def message(self) -> Message | None:
+        """The user message that the run answers."""
+        messages = self.start.messages
+        return messages[-1] if messages and messages[-1].role == "user" else None
+
+    @property
+    def after(self) -> str:
+        """The run that the conversation continues from; empty if this is the first."""
+        return str(self._meta.get("after") or "")
+
+    @property
+    def _meta(self) -> dict[str, Any]:
+        return self.start.meta if isinstance(self.start.meta, dict) else {}
+
+
+class Conversation:
+    """The conversation of a tenant in one thread."""
+
+    def __init__(self, host: Host, thread: str, tenant: str) -> None:
+        if not thread or not thread.isprintable() or len(thread) > MAX_ID:
+            raise RejectedRequest(400, "invalid_id", f"the id of a chat has at most {MAX_ID} printable characters")
+        self._host = host
+        self._thread = thread
+        self._tenant = tenant
+
+    async def last(self) -> RunRow | None:
+        """The newest run."""
+        rows = await self._host.thread(self._thread, self._tenant, limit=1)
+        return rows[0] if rows else None
+
+    async def newest(self) -> Exchange | None:
+        """The newest run, and what it answers."""
+        row = await self.last()
+        return await self._exchange(row) if row is not None else None
+
+    async def exchanges(self) -> list[Exchange]:
+        """The runs that lead to the newest one, in their order; answers that were asked for again are left out."""
+        rows = await self._host.thread(self._thread, self._tenant, MAX_RUNS)
+        by_id = {row.id: row for row in rows}
+        found: list[Exchange] = []
+        row = rows[0] if rows else None
+        while row is not None:
+            exchange = await self._exchange(row)
+            found.append(exchange)
+            row = by_id.pop(exchange.after, None)
+        return found[::-1]
+
+    async def say(self, message: Message, id: str, agent: str = "", tools: Sequence[dict[str, Any]] = ()) -> str:
+        """Answer a new message; returns the id of the run, which is the last one if that answers this message."""
+        newest = await self.newest()
+        if newest is not None and newest.message_id == id:
+            return newest.row.id
+        return await self._start(agent, [message], Origin(id, tools=tools))
+
+    async def replace(self, message: Message, id: str, agent: str = "") -> str:
+        """Answer a message that the client has changed, from the history before it; returns the id of the run."""
+        exchange = await self._find(id)
+        history = exchange.start.messages[: -1 if exchange.message else None]
+        return await self._start(agent or exchange.row.agent, [message], Origin(id, exchange.after), history)
+
+    async def repeat(self, id: str = "") -> str:
+        """Answer a message again, from the history before its answer; returns the id of the run.
+
+        `id` is that of the message or of its answer, which is that of a run; without it, the last answer is repeated.
+        """
+        exchange = await self._find(id)
+        origin = Origin(exchange.message_id, exchange.after)
+        return await self._start(exchange.row.agent, [], origin, exchange.start.messages)
+
+    async def _exchange(self, row: RunRow) -> Exchange:
+        return Exchange(row, await apatiently(lambda: read_start(self._host.store, row.id)))
+
+    async def _start(
+        self, agent: str, new: Sequence[Message], origin: Origin, history: Sequence[Message] | None = None
+    ) -> str:
+        return await self._host.start_in_thread(
+            agent, new, tenant=self._tenant, thread=self._thread, origin=origin, history=history
+        )
+
+    async def _find(self, id: str) -> Exchange:
+        exchanges = await self.exchanges()
+        for exchange in reversed(exchanges):
+            if id in ("", exchange.row.id, exchange.message_id):
+                return exchange
+        raise RejectedRequest(404, "unknown_message", "the chat has no such message: load it again")

@@ -1,0 +1,62 @@
+"""A run as a stream of a front end's protocol."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
+from functools import partial
+from typing import Protocol
+
+from penstock.asgi.response import Headers
+from penstock.asgi.stream import SSE_HEADERS, ResponseStream
+from penstock.log.patience import apatiently
+from penstock.run.events import LogEvent, Waiting
+from penstock.serve.context import Call, ServeContext
+from penstock.serve.feeds import Item
+
+
+class RunEncoder(Protocol):
+    """Writes the events of a run in a protocol. What it writes is a function of all events that it was fed."""
+
+    def open(self) -> list[bytes]: ...
+
+    def feed(self, events: Iterable[LogEvent]) -> list[bytes]: ...
+
+    def close(self) -> list[bytes]: ...
+
+
+async def stream_run(
+    context: ServeContext,
+    call: Call,
+    run_id: str,
+    encoder: RunEncoder,
+    *,
+    after: int = 0,
+    headers: Headers | None = None,
+) -> None:
+    """Send what a run does after an event, until it is over or waits for an answer of a client.
+
+    A client that leaves does not end the run, and may come back.
+    """
+    every = {**SSE_HEADERS, **(headers or {}), "x-run-id": run_id}
+    stream = ResponseStream(call.request, call.send, context.limits, every)
+    await stream.send_all(_pieces(context, run_id, encoder, after))
+
+
+async def _pieces(context: ServeContext, run_id: str, encoder: RunEncoder, after: int) -> AsyncIterator[bytes]:
+    yield b"".join(encoder.open())  # also if this is nothing, so that the response begins at once
+    async with aclosing(context.feeds.follow(run_id)) as feed:  # type: ignore[type-var]  # it is a generator
+        async for items in feed:
+            encoder.feed(item.event for item in items if item.seq <= after)
+            yield b"".join(encoder.feed(item.event for item in items if item.seq > after))
+            if await _is_waiting(context, run_id, items[-1]):
+                break
+    yield b"".join(encoder.close())
+
+
+async def _is_waiting(context: ServeContext, run_id: str, last: Item) -> bool:
+    """Whether the run waits since this event, and nobody has answered."""
+    if not isinstance(last.event, Waiting):
+        return False
+    row = await apatiently(partial(context.host.store.find, run_id))
+    return row is not None and row.state == "waiting" and row.seq == last.seq
