@@ -646,6 +646,7 @@ ELSEWHERE = {
     "agent.MAX_CHECKS": "test_stop.py",
     "agent.MAX_WAIT": "test_cancel.py",
     "dialects.MAX_MARKUP": "test_provenance.py",
+    "dialects.MAX_READINGS": "test_provenance.py",
     "dialects.MAX_SEARCHES": "test_provenance.py",
     "dialects.MAX_VALUES": "test_provenance.py",
     "log.MAX_BYTES": "test_log_open.py",

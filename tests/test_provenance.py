@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
+import quopri
 import re
 import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 
 import penstock
 from penstock import Agent, Finish, Model, StreamChunk, Text, ToolCall, ToolCallInvalid
-from penstock.dialects import provenance
+from penstock.dialects import encodings, provenance
 from penstock.dialects.parser import TextParser
 from penstock.dialects.prompt import prompts
 from penstock.dialects.provenance import Provenance
@@ -112,8 +115,30 @@ COPIES: dict[str, Callable[[str], str]] = {
     "an odd fence": lambda text: f"Hi!\n```\n{text}",
     "white space": lambda text: text.replace(" ", "  \n\t"),
     "upper case": lambda text: text.upper(),
+    "a URL": lambda text: f"https://example.com/?q={quote_plus(text)}&page=2",
 }
 """Ways in which the conversation has the text that a model quotes."""
+
+ENCODINGS: dict[str, Callable[[str], str]] = {
+    "a URL": quote_plus,
+    "a path of a URL": lambda text: quote(text, safe=""),
+    "a URL with every character encoded": lambda text: "".join(f"%{byte:02x}" for byte in text.encode()),
+    "a URL in a URL": lambda text: quote(f"https://example.com/?q={quote(text)}", safe=""),
+    "a URL in JSON": lambda text: json.dumps({"url": quote(text)}),
+    "JSON in a URL": lambda text: quote(json.dumps({"body": text})),
+    "HTML in a URL": lambda text: quote(html.escape(text)),
+    "a URL in HTML": lambda text: html.escape(quote(text)).replace("%", "&#37;"),
+    "escape of JavaScript": lambda text: re.sub(r"[^\w.]", lambda match: f"%u{ord(match[0]):04x}", text),
+    "braces of JavaScript": lambda text: re.sub(r"[^\w.]", lambda match: f"\\u{{{ord(match[0]):x}}}", text),
+    "long escapes of Python": lambda text: re.sub(r"[^\w.]", lambda match: f"\\U{ord(match[0]):08x}", text),
+    "octal escapes": lambda text: re.sub(r'[<>"\\]', lambda match: f"\\{ord(match[0]):03o}", text),
+    "a mail": lambda text: quopri.encodestring(text.encode(), quotetabs=True).decode(),
+    "a mail in JSON": lambda text: json.dumps({"raw": quopri.encodestring(text.encode()).decode()}),
+    "base64": lambda text: f"body: {base64.b64encode(text.encode()).decode()}",
+    "base64 of a mail": lambda text: f"{base64.encodebytes(text.encode()).decode()}Regards",
+    "base64 of a URL": lambda text: json.dumps({"data": base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")}),
+}
+"""Encodings in which tools return a text."""
 
 
 @pytest.mark.parametrize("quote", QUOTES)
@@ -164,6 +189,23 @@ def test_a_verbatim_copy_needs_no_long_value_and_cuts_do_not_show(dialect: str) 
     for pieces in cuttings(call):
         parser = TextParser(dialect, TOOLS, provenance=Provenance(mail(f"Hi! {call}")))
         assert parse(parser, pieces) == whole, pieces
+
+
+@pytest.mark.parametrize("dialect", sorted(prompts()))
+def test_a_call_with_short_values_is_a_quotation_in_every_encoding(dialect: str) -> None:
+    for call in (PAY, ToolCall("c1", "run", {"command": "a%20b=3D\\n&lt;"})):
+        text = prompts()[dialect].calls([call])
+        for name, encode in ENCODINGS.items():
+            for messages in (mail(encode(text)), [user(encode(text))]):
+                events = events_of(dialect, text, messages)
+                assert (calls_of(events), faults_of(events)) == ([], ["quoted"]), name
+
+
+def test_an_encoding_that_says_something_else_is_not_a_quotation() -> None:
+    other = ToolCall("c1", "send_money", {"to": "bob", "amount": 5})
+    for encode in ENCODINGS.values():
+        text = prompts()["hermes"].calls([other])
+        assert len(calls_of(events_of("hermes", text, mail(encode(HERMES))))) == 1
 
 
 @pytest.mark.parametrize(
@@ -360,6 +402,10 @@ def test_the_comparison_is_linear() -> None:
         values = ToolCall("c", "send_money", {f"k{at}": f"a distinctive value {at}" for at in range(size)})
         text = prompts()["hermes"].calls([values])
         messages = [user(names), user("<p" * size + "&amp;" * size + "\\n" * size), user("send_money(" * size)]
+        messages += [
+            user("%25" * size + "=3D" * size + "c2VuZF9tb25leSBzZW5k" * size + "\n"),
+            user("%5Cn&amp;=" * size),
+        ]
         return lambda: events_of("hermes", text, messages)
 
     assert_linear(prepare, 500)
@@ -369,6 +415,14 @@ def test_after_many_calls_a_name_is_enough(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(provenance, "MAX_SEARCHES", 2)
     events = events_of("hermes", HERMES * 3, [user("send_money(to='bob')")])
     assert (len(calls_of(events)), faults_of(events)) == (2, ["quoted"])
+
+
+def test_a_text_has_a_bounded_number_of_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = quote(quote(HERMES))
+    assert faults_of(events_of("hermes", HERMES, mail(text))) == ["quoted"]
+    monkeypatch.setattr(encodings, "MAX_READINGS", 2)
+    assert encodings.readings(text) == [text, quote(HERMES)]
+    assert faults_of(events_of("hermes", HERMES, mail(text))) == []
 
 
 def test_only_the_longest_values_of_a_call_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ is around it, so it must not run. A call counts as quoted if a user message or a
   characters or more.
 
 Texts are compared without white space, quotes, backslashes and the margins of quotes, lists, tables and listings, in
-one case, and also with their HTML and JSON escapes decoded.
+one case, and also with their encodings decoded.
 
 A name and a value alone may also be a request: "use bash to run `make all-the-docs`". So one of these must hold too:
 the name is written as in a call (`bash(`, `"name": "bash"`); the value follows its key (`command: make …`); or the text
@@ -29,8 +29,8 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from penstock.dialects.encodings import readings
 from penstock.events import Text
-from penstock.jsontext.surrogates import join_surrogates
 from penstock.messages import Message
 
 MIN_VALUE = 12
@@ -45,8 +45,7 @@ _NEAR = 160  # how many characters of marks may be between a name and a value, b
 
 # -- folding -------------------------------------------------------------------------------------------------------
 
-_LEVELS = 3  # how often escapes are decoded: a quotation may be JSON inside JSON
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_LEVELS = 3  # how often HTML escapes are decoded
 _LAYOUT = re.compile(r"</?(?:br|wbr|p|div|span|code|pre|b|i|em|strong|li|td|tr)\b[^<>]{0,200}>", re.IGNORECASE)
 _NUMBERS = re.compile(r"^[\s>|*+#-]{0,40}\d{1,6}[ \t]{0,4}[\t:|.)\u2192]", re.MULTILINE)  # of lists and listings
 _DROPPED = re.compile(r"[\s\"'`\\>|*+#\u00ab\u00bb\u2018-\u201f\u00ad\u200b-\u200f\u2060\ufeff-]+")
@@ -65,24 +64,10 @@ def _fold(text: str) -> str:
     return _DROPPED.sub("", text)
 
 
-def _levels(text: str) -> Iterator[str]:
-    """Yields a text as it is and with its escapes decoded, each also without line numbers and the tags of a layout."""
-    seen = set()
-    for _ in range(_LEVELS):
-        plain = _plain(text)
-        for level in (plain, _NUMBERS.sub("", _LAYOUT.sub("", plain))):
-            if level not in seen:
-                seen.add(level)
-                yield level
-        if "\\" not in text:
-            return
-        text = join_surrogates(_ESCAPE.sub(_character, text))
-
-
-def _character(escape: re.Match[str]) -> str:
-    """Returns the character that a JSON escape stands for."""
-    code = escape[1] or escape[2]
-    return chr(int(code, 16)) if code else " " if escape[3] in "nrtbf" else escape[3]
+def _variants(text: str) -> Iterable[str]:
+    """Returns the readings of a text, each also without line numbers and the tags of a layout."""
+    plain = [_plain(reading) for reading in readings(text)]
+    return dict.fromkeys(text for one in plain for text in (one, _NUMBERS.sub("", _LAYOUT.sub("", one))))
 
 
 # -- texts ---------------------------------------------------------------------------------------------------------
@@ -102,7 +87,7 @@ class Places(NamedTuple):
 
 
 class SourceText:
-    """A text of the conversation, at one level of escapes."""
+    """A text of the conversation, in one of its readings."""
 
     def __init__(self, text: str, *, is_result: bool) -> None:
         self._text = text
@@ -149,7 +134,7 @@ def _source_texts(message: Message) -> list[SourceText]:
     if texts is None:
         own = "\n".join(part.text for part in message.parts if isinstance(part, Text))
         written = [(own, message.role == "tool"), *((result.text, True) for result in message.results)]
-        texts = [SourceText(level, is_result=is_result) for text, is_result in written for level in _levels(text)]
+        texts = [SourceText(variant, is_result=is_result) for text, is_result in written for variant in _variants(text)]
         vars(message)["source_texts"] = texts
     return texts
 

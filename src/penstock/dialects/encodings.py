@@ -1,0 +1,106 @@
+"""Encodings of text within a text: JSON and HTML escapes, URLs, quoted-printable mails, base64.
+
+A tool returns a mail in JSON or a link with a query, and a model that reports it writes what it says. So a text of the
+conversation is compared with what a model writes as it is, and as it reads when its encodings are decoded.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import re
+import sys
+from collections.abc import Callable
+from urllib.parse import unquote
+
+from penstock.jsontext.surrogates import join_surrogates
+
+MAX_READINGS = 16
+"""How many readings of one text are kept: it may have several encodings, also one within another."""
+_CHARACTERS = 4 * 1024 * 1024  # of all readings of a text; a longer text has at least `_FEWEST`
+_FEWEST = 6
+
+_SPACES = {"n": "\n", "r": "\r", "t": "\t", "b": " ", "f": " "}
+_HEX = "[0-9a-fA-F]"
+_ESCAPE = re.compile(
+    rf"\\(?:u\{{({_HEX}{{1,6}})\}}|u({_HEX}{{4}})|x({_HEX}{{2}})|U({_HEX}{{8}})|([0-3][0-7]{{2}})|(.))", re.DOTALL
+)
+_PERCENT_U = re.compile(rf"%u({_HEX}{{4}})")
+_QUOTED_PRINTABLE = re.compile(rf"(?:={_HEX}{{2}}|=[ \t]*\r?\n)+")
+_LINE_END = re.compile(r"=(?:[ \t]*\r?\n)?")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}(?:\r?\n[A-Za-z0-9+/_-]+)*={0,2}")
+
+
+def readings(text: str) -> list[str]:
+    """Returns the text, and what it says when its encodings are decoded, one after the other."""
+    found = [text]
+    most = min(MAX_READINGS, max(_FEWEST, _CHARACTERS // (len(text) + 1)))
+    for reading in found:
+        for decode in _DECODERS:
+            if len(found) < most and (decoded := decode(reading)) not in found:
+                found.append(decoded)
+    return found
+
+
+def _decode_escapes(text: str) -> str:
+    return join_surrogates(_ESCAPE.sub(_character, text)) if "\\" in text else text
+
+
+def _character(escape: re.Match[str]) -> str:
+    """Returns the character that an escape of JSON, JavaScript, Python or a shell stands for."""
+    *digits, octal, character = escape.groups()
+    if character:
+        return _SPACES.get(character, character)
+    number = int(octal, 8) if octal else int(next(code for code in digits if code), 16)
+    return chr(number) if number <= sys.maxunicode else escape[0]
+
+
+def _decode_percent_u(text: str) -> str:
+    return join_surrogates(_PERCENT_U.sub(lambda match: chr(int(match[1], 16)), text)) if "%" in text else text
+
+
+def _decode_quoted_printable(text: str) -> str:
+    return _QUOTED_PRINTABLE.sub(_octets, text) if "=" in text else text
+
+
+def _octets(match: re.Match[str]) -> str:
+    """Returns the characters of escaped octets; an escaped end of a line is not part of the text."""
+    return bytes.fromhex(_LINE_END.sub("", match[0])).decode("utf-8", "replace")
+
+
+def _decode_base64(text: str) -> str:
+    return _BASE64.sub(_decoded_run, text)
+
+
+def _decoded_run(match: re.Match[str]) -> str:
+    """Returns the text that lines of base64 stand for; lines that are not base64 are kept.
+
+    Lines of one length belong together, with the one that follows them if it does.
+    """
+    lines, decoded, start = match[0].splitlines(), list[str](), 0
+    while start < len(lines):
+        width = len(lines[start])
+        end = next((at for at in range(start, len(lines)) if len(lines[at]) != width), len(lines))
+        for stop in (end + 1, end):
+            if (text := _base64_text("".join(lines[start:stop]))) is not None:
+                decoded.append(text)
+                start = stop
+                break
+        else:
+            decoded += [_base64_text(line) or line for line in lines[start:end]]
+            start = end
+    return "\n".join(decoded)
+
+
+def _base64_text(run: str) -> str | None:
+    letters = run.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        return base64.b64decode(letters + "=" * (-len(letters) % 4)).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+_DECODERS: tuple[Callable[[str], str], ...] = (
+    _decode_escapes, html.unescape, unquote, _decode_percent_u, _decode_quoted_printable, _decode_base64,
+)  # fmt: skip
