@@ -129,6 +129,7 @@ def time_out():
     except PenstockError as error:
         assert "0.5 seconds" in str(error), error
 
+time_out()  # imports everything: a child cannot import what another thread was importing
 parent = threading.Thread(target=time_out)  # so that the thread of the watchdog runs in the parent
 parent.start()
 while not any(thread.name == "penstock-watchdog" for thread in threading.enumerate()) and parent.is_alive():
