@@ -9,6 +9,8 @@ from __future__ import annotations
 from penstock.framing.frames import MAX_FRAME_BYTES, Framed, Frames, add_frame, missing_line_ends, too_large
 from penstock.jsontext.scan import ValueScanner
 
+_LF = 10  # a number, because bytes are searched for it without a detour
+
 
 class NDJSON:
     """The decoder of NDJSON. A line that is not JSON is a frame too: it may be an error as plain text (QUIRKS 100)."""
@@ -25,9 +27,10 @@ class NDJSON:
         """Returns the payload of a read that is exactly one line; None for any other."""
         if self._line or self._is_skipping or self._is_lost or self._value.is_open:
             return None
-        end = len(data) - 1
-        is_one = data.startswith(b"{") and data.endswith(b"}\n") and data.find(b"\n") == end <= MAX_FRAME_BYTES
-        return data[:end] if is_one else None
+        if not data.startswith(b"{") or not data.endswith(b"}\n"):
+            return None
+        payload = data[:-1]
+        return payload if _LF not in payload and len(payload) <= MAX_FRAME_BYTES else None
 
     def feed(self, data: bytes) -> list[Framed]:
         out: list[Framed] = []

@@ -40,8 +40,8 @@ class SSE:
         self._may_be_bom = True
         self._is_between = False  # a block begins with the next byte
         self._after_cr = False  # the last byte was a CR: a following LF belongs to the same line end
-        self._heading = Heading(b"data: ", b"", b"\n")
         self.event = ""  # the name of the event of the last heading
+        self._use(Heading(b"data: ", b"", b"\n"))
         self._headings: dict[tuple[bytes, bytes], Heading] = {}  # all that occurred: event names alternate
 
     def single_frame(self, data: bytes) -> bytes | None:
@@ -50,11 +50,13 @@ class SSE:
         None for any other read, of which nothing was read then.
         """
         if self._is_between:
-            head, start, line_end, other_end, gap, stop = self._heading.shape
+            head, payload_slice, line_end, other_end, gap = self._shape
             if data.startswith(head):
-                end = data.find(line_end, start)
-                is_one = end == len(data) - stop < MAX_FRAME_BYTES and data.endswith(gap)
-                return data[start:end] if is_one and data.find(other_end, start, end) < 0 else None
+                if not data.endswith(gap):
+                    return None
+                payload = data[payload_slice]
+                is_one = line_end not in payload and other_end not in payload and len(data) < MAX_FRAME_BYTES
+                return payload if is_one else None
             for heading in self._headings.values():
                 if heading is not self._heading and data.startswith(heading.head):
                     self._use(heading)
@@ -62,7 +64,7 @@ class SSE:
         return None
 
     def _use(self, heading: Heading) -> None:
-        self._heading = heading
+        self._heading, self._shape = heading, heading.shape
         self.event = heading.event
 
     def feed(self, data: bytes) -> list[Framed]:
@@ -291,7 +293,8 @@ class Heading:
         self.separator = self.gap + head
         self.event = name.decode("utf-8", "replace")
         other_end = b"\r" if line_end == b"\n" else b"\n"
-        self.shape = head, self.start, line_end[:1], other_end, self.gap, self.stop
+        # The line ends are numbers, because bytes are searched for these without a detour.
+        self.shape = head, slice(self.start, -self.stop), line_end[0], other_end[0], self.gap
 
 
 def _block_end(data: bytes, start: int) -> int:
