@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from penstock.agent.agent import Agent, AgentStreamer
+from penstock.dialects.prompt import prompts
 from penstock.errors import BadRequestError, UsageError
-from penstock.events import Text, Unknown
+from penstock.events import Text, ToolCall, Unknown
 from penstock.model import event_loop
 from penstock.model.model import Model
 from penstock.testing import Loopback, Scripted
@@ -171,6 +172,15 @@ def test_a_call_in_another_dialect_is_reported(calls: str, text: str, mode: str)
     [note] = notes(turn)
     assert note.startswith("the text looks like a call in the dialect ")
     assert (turn.text, turn.tool_calls) == (f"I look.\n{text}", [])
+
+
+@pytest.mark.parametrize("calls", sorted(prompts()))
+def test_a_call_in_any_other_dialect_is_noticed(calls: str) -> None:
+    call = ToolCall("c1", "look", {"city": "Rome"})
+    for other, prompt in prompts().items():
+        asked = Model("openai-compatible:m", via=Scripted([f"I look.\n{prompt.calls([call])}"]))
+        turn = asked.complete("Go.", tools=[look], calls=calls)
+        assert turn.tool_calls or turn.invalid_calls or notes(turn), other
 
 
 def test_an_agent_reports_it_before_the_end_of_the_response() -> None:

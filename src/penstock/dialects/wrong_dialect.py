@@ -13,8 +13,13 @@ from penstock.dialects.registry import find_dialect
 from penstock.dialects.rescue import LEAKS, Rescue
 from penstock.events import Finish, Retry, StreamChunk, Text, ToolCall, ToolCallInvalid, ToolCallStart, Unknown
 
-LOOKED_FOR = (*LEAKS, "react", "llama3_json", "md_json_fence", "bare_json", "pythonic")
+LOOKED_FOR = (
+    *LEAKS, "react", "llama3_json", "md_json_fence", "bare_json", "pythonic", "gemma_tool_code", "cline_xml",
+    "anthropic_legacy", "kimi_k3",
+)  # fmt: skip
 """The dialects that are looked for: also those that are too much like prose for `Rescue`, as nothing runs here."""
+ALONE = ("cohere_r_plus", "muse_glimmer", "functionary_v32")
+"""Dialects that are looked for after these, each alone, because they read the marks of others or others theirs."""
 MAX_WATCHED = 200_000
 """How many characters of a response are kept to be looked at."""
 
@@ -64,11 +69,16 @@ class WrongDialect:
         text = "".join(self._texts.pop(choice, ()))
         if not text or not self._has_tools or choice in self._with_calls:
             return []
-        rescue = Rescue(self._tools, [name for name in LOOKED_FOR if name != self._dialect])
-        calls = (event for event in [*rescue.feed(Text(0, text)), *rescue.close()] if isinstance(event, ToolCall))
-        call = next(calls, None)
+        groups = (LOOKED_FOR, *([name] for name in ALONE))
+        call = next(filter(None, (self._first_call(text, names) for names in groups)), None)
         if call is None:
             return []
         other = call.origin.removeprefix("text:")
         note = f"the text looks like a call in the dialect {other!r}, and is read as {self._dialect!r}"
         return [Unknown({"dialect": other, "name": call.name, "arguments": call.arguments}, note)]
+
+    def _first_call(self, text: str, dialects: Iterable[str]) -> ToolCall | None:
+        """The first call of a text in one of these dialects."""
+        rescue = Rescue(self._tools, [name for name in dialects if name != self._dialect])
+        events = [*rescue.feed(Text(0, text)), *rescue.close()]
+        return next((event for event in events if isinstance(event, ToolCall)), None)
