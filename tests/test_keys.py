@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from penstock import Agent, AuthenticationError, MissingKeyError, Model, Retries, UsageError, tool
+from penstock import Agent, AuthenticationError, MissingKeyError, Model, Retries, TimedOut, Timeouts, UsageError, tool
 from penstock.testing import Loopback, Reply, Status, always, call
 from penstock.transport import aws_signature
 from penstock.transport.commands import HTTPRequest, OpenRequest
 from penstock.transport.deadlines import Deadlines
-from tests.asking import KEY, every_wire, model_on, read, sync_and_async
+from tests.asking import KEY, LONG, every_wire, failure, model_on, read, sync_and_async, within
 
 SOON = Retries(first_delay=0.001)
 
@@ -114,6 +114,46 @@ def test_an_error_of_the_function_is_raised(mode: str) -> None:
 
     with Loopback("Hi.") as server, pytest.raises(LookupError, match="no token"):
         read(mode, Model("openai:m", server.base_url("openai-chat"), key))
+
+
+@sync_and_async
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+def test_a_function_that_takes_too_long_is_an_error(mode: str, is_async: bool) -> None:
+    is_over, calls = threading.Event(), []
+
+    def key() -> str:
+        calls.append("plain")
+        is_over.wait(LONG * 2)
+        return KEY
+
+    async def slow_key() -> str:
+        calls.append("async")
+        await asyncio.sleep(LONG * 2)
+        return KEY
+
+    with Loopback("Hi.") as server, within(LONG):
+        for timeouts, limit in (
+            (Timeouts(first_event=0.1), "credentials took longer than 0.1 seconds (timeouts.first_event)"),
+            (Timeouts(total=0.1), "took longer than 0.1 seconds (timeouts.total)"),
+        ):
+            function = slow_key if is_async else key
+            model = Model("openai:m", server.base_url("openai-chat"), function, timeouts=timeouts, retries=SOON)
+            assert limit in failure(mode, TimedOut, model).message
+        assert (len(calls), server.requests) == (2, []), "it is not called again"
+    is_over.set()
+
+
+@sync_and_async
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+def test_a_timeout_of_the_function_itself_is_raised(mode: str, is_async: bool) -> None:
+    def key() -> str:
+        raise TimeoutError("the vault is slow")
+
+    async def late() -> str:
+        return key()
+
+    with Loopback("Hi.") as server, pytest.raises(TimeoutError, match="the vault is slow"):
+        read(mode, Model("openai:m", server.base_url("openai-chat"), late if is_async else key))
 
 
 def test_a_blocking_function_does_not_block_the_event_loop() -> None:

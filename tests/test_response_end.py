@@ -279,6 +279,21 @@ def test_signs_of_life_extend_the_wait_for_the_first_event(wire: str, sign: byte
     assert (stream.text, stream.error, len(requests)) == ("Let me look.", None, 1)
 
 
+def test_a_keep_alive_that_is_sent_as_data_is_not_the_first_event() -> None:
+    ping, start = b"data: ping\n\n", chat({"choices": [], "usage": {"prompt_tokens": 3}})
+    timeouts, turn = waits("openai-chat", ping, start, chat(delta(content="Hi")), chat(delta("stop")), LATE)
+    assert timeouts == [60, 60, 60, 30, 0.5]
+    assert (turn.text, len(turn.unknown), turn.usage.input_tokens) == ("Hi", 1, 3)
+
+
+@sync_and_async
+def test_an_overload_after_a_keep_alive_that_is_sent_as_data_is_retried(mode: str) -> None:
+    overload = chat({"error": {"message": "Overloaded", "type": "overloaded_error"}})
+    with Loopback([Raw(b"data: ping\n\n" + overload), "Sunny."]) as server:
+        stream = read(mode, model_at(server, retries=SOON))[1]
+        assert (stream.text, stream.error, len(server.requests)) == ("Sunny.", None, 2)
+
+
 @sync_and_async
 def test_signs_of_life_are_bounded_by_the_total_timeout(mode: str) -> None:
     def serve(connection: socket.socket) -> None:

@@ -234,6 +234,8 @@ def test_error_bodies_are_read_in_the_shapes_of_the_providers() -> None:
         b'{"error": {"message": "Request too large for model `m` on tokens per minute: Limit 6000, Requested 9000"}}'
     )
     assert type(error(tokens, 413)) is ContextLengthError
+    assert type(error(b"The request is too large: the header X-Token exceeds 8 KB", 413)) is BadRequestError
+    assert type(error(b"the input token count (9000) exceeds the limit", 400)) is ContextLengthError
     assert type(error(b'{"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}')) is ContextLengthError
 
 
@@ -257,7 +259,8 @@ def test_retry_after_is_read_as_seconds_milliseconds_or_a_date() -> None:
     assert read(date, 2_000_000) == 0
     assert read("Mon, 12 Jan 1970 13:47:10 -0000", 1_000_000) == 30  # without a time zone
     assert read("1970-01-12T13:47:10Z", 1_000_000) == 30
-    for nonsense in ("", "soon", "-1", "nan", "inf", "٣٠", "1e", "\x00", "Mon", "31 Feb 2026", "0x10", "1:30"):
+    for nonsense in ("", "soon", "-1", "nan", "inf", "٣٠", "1e", "\x00", "Mon", "31 Feb 2026", "0x10", "1:30", "1.5.5",
+                     "1 2"):  # fmt: skip
         assert read(nonsense) is None
     for long in ("9" * 400, "1e300", "1e999", "Fri, 31 Dec 9999 23:59:59 GMT", "9" * 5000):
         assert read(long) == MAX_DELAY

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
 from contextlib import closing
-from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.errors import ConnectionFailed, ProviderError
@@ -19,6 +18,7 @@ from penstock.events import StreamChunk
 from penstock.model.connect import AsyncConnection, Connection
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.streamed_response import NOTHING, Derived, StreamedResponse
+from penstock.transport.called import acalled, called
 from penstock.transport.commands import (
     Authorize,
     CloseConnection,
@@ -28,7 +28,6 @@ from penstock.transport.commands import (
     Sleep,
 )
 from penstock.transport.exchange import Exchange
-from penstock.transport.loop_thread import resolve
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -140,7 +139,7 @@ class Stream(StreamedResponse[Output]):
             case OpenRequest() | ReadBytes():
                 return self._wait_for(command)
             case Authorize():
-                return resolve(command.call())
+                return called(command)
             case Sleep():
                 self._cancelled.wait(command.seconds)
             case CloseConnection():
@@ -255,14 +254,8 @@ class AsyncStream(StreamedResponse[Output]):
             case OpenRequest():
                 return self._connection.open(command)
             case Authorize():
-                return _acalled(command.call)
+                return acalled(command)
             case Sleep():
                 return asyncio.sleep(command.seconds)
             case CloseConnection():
                 return self._connection.close()
-
-
-async def _acalled(call: Callable[[], Any]) -> Any:
-    """The result of a function; a plain one is called in a thread, because it may block."""
-    value = call() if iscoroutinefunction(call) else await asyncio.to_thread(call)
-    return await value if isawaitable(value) else value

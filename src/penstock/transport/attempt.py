@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import ConnectionFailed, ProviderError, UnexpectedReplyError
 from penstock.events import Error, Finish, Progress, StreamChunk, ToolCall, Unknown, Usage
 from penstock.redaction import Mask
-from penstock.transport.commands import Authorize, Command, Commands, Deliver, HTTPRequest, ReadTimedOut, SteadyBody
+from penstock.transport.commands import Command, Commands, Deliver, HTTPRequest, ReadTimedOut, SteadyBody
 from penstock.transport.deadlines import Deadlines
 from penstock.transport.error_responses import response_error
 from penstock.transport.redacted import REDACTED, Redactor
@@ -24,6 +24,7 @@ MAX_ERROR_BODY = 64 * 1024
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 """The size of the largest response that is read, without its compression."""
 _NOTABLE = REDACTED | {ToolCall}
+_SIGNS_OF_LIFE = (Usage, Unknown)
 
 
 class Attempt:
@@ -117,7 +118,8 @@ class Attempt:
             )
         chunks = self.decoding.feed(data)
         if chunks:
-            self._deadlines.has_event = True
+            if not self._deadlines.has_event:
+                self._deadlines.has_event = any(not isinstance(chunk, _SIGNS_OF_LIFE) for chunk in chunks)
             if self._rules.delivered == "nothing":
                 self._held += chunks
                 chunks = self._first()
@@ -144,9 +146,10 @@ class Attempt:
     def _first(self) -> list[StreamChunk]:
         """The chunks that were held back, or none as long as they do not begin a response.
 
-        Usage alone does not begin a response: some providers count the input tokens before they produce anything.
+        Usage alone does not begin a response: some providers count the input tokens before they produce anything. Nor
+        does what is unknown, for example a keep-alive that is sent as data.
         """
-        first = next((chunk for chunk in self._held if not isinstance(chunk, Usage)), None)
+        first = next((chunk for chunk in self._held if not isinstance(chunk, _SIGNS_OF_LIFE)), None)
         if first is None:
             return []
         if isinstance(first, Error):
@@ -175,7 +178,11 @@ class Attempt:
         request, credentials = self._exchange.request, self._exchange.credentials
         if credentials is None:
             return request
-        headers = credentials.headers((yield Authorize(credentials.call)))
+        try:
+            value = yield self._deadlines.authorize(credentials.call)
+        except ReadTimedOut:
+            raise self._deadlines.late_credentials() from None
+        headers = credentials.headers(value)
         self._mask.learn(headers)
         if self._exchange.recorder is not None:
             self._exchange.recorder.hide(headers)

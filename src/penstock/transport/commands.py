@@ -34,9 +34,10 @@ class Credentials(Struct, frozen=True):
 
 
 class Authorize(Struct, frozen=True):
-    """Call this, await its result if it must be awaited, and return it."""
+    """Call this, await its result if it must be awaited, and return it; the timeout is in seconds."""
 
     call: Callable[[], Any]
+    timeout: float | None
 
 
 class OpenRequest(Struct, frozen=True):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from typing import Any
 
 from penstock.errors import TimedOut
-from penstock.transport.commands import HTTPRequest, OpenRequest, ReadBytes, ReadTimedOut
+from penstock.transport.commands import Authorize, HTTPRequest, OpenRequest, ReadBytes, ReadTimedOut
 from penstock.transport.policy import Timeouts
 
 GRACE = 0.5
@@ -27,6 +28,17 @@ class Deadlines:
         self._drain: float | None = None
         self._last: float | None = None  # the deadline of the last wait
         self.has_event = False
+
+    def authorize(self, call: Callable[[], Any]) -> Authorize:
+        """Ask for credentials, which may take as long as the first event."""
+        return Authorize(call, self._left(_earlier(_after(self._clock(), self._timeouts.first_event), self._total)))
+
+    def late_credentials(self) -> TimedOut:
+        """The error for credentials that took too long. They are not asked for again."""
+        if self._last == self._total:
+            return self.error()
+        limit = f"{self._timeouts.first_event} seconds (timeouts.first_event)"
+        return TimedOut(f"the function that returns the credentials took longer than {limit}")
 
     def open(self, request: HTTPRequest) -> OpenRequest:
         """Begin an attempt."""

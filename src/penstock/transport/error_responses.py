@@ -23,8 +23,8 @@ from penstock.transport.retry_delay import retry_delay
 
 _TOO_LONG = re.compile(
     r"context.{0,3}(?:length|window)|maximum context|too many (?:input )?tokens|prompt is too long|input is too long"
-    r"|exceeds? the (?:maximum|limit).{0,40}tokens|tokens?.{0,40}exceed"
-    r"|too large.{0,200}\btokens?\b|less than \d+ tokens",
+    r"|exceeds? the (?:maximum|limit).{0,40}tokens|\btokens.{0,40}exceed|\btoken (?:count|limit|length).{0,40}exceed"
+    r"|too large.{0,200}\btokens\b|less than \d+ tokens",
     re.IGNORECASE,
 )
 _MAX_SHOWN = 500

@@ -192,14 +192,14 @@ class RunLoop:
         return [*tasks, *([] if thread is None else [thread])]
 
 
-def resolve(value: Any) -> Any:
-    """The value; if it must be awaited, its result on the shared event loop."""
+def resolve(value: Any, seconds: float | None = None) -> Any:
+    """The value; if it must be awaited, its result on the shared event loop, and a `TimeoutError` if it is late."""
     if not isawaitable(value):
         return value
     loop = RunLoop()
     loop.attach()
     try:
-        return loop.begin(_awaited(value), copy_context()).result()
+        return loop.begin(_awaited(value), copy_context()).result(seconds)
     finally:
         loop.close()
 

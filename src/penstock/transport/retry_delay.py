@@ -15,7 +15,7 @@ MAX_DELAY = 30 * 24 * 3600.0
 """Longer delays in seconds count as this: timers of some systems cannot wait much longer."""
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(
-    r"(\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:e\+?(\d{1,3}))?"
+    r"(\d+(?:\.\d*)?|\.\d+)(?:e\+?(\d{1,3}))?"
     r"\s*(ms|[smhd]?)(?:ec(?:ond)?s?|in(?:ute)?s?|ours?|ays?)?\s*",
     re.ASCII,
 )
@@ -59,6 +59,8 @@ def _seconds(text: str) -> float | None:
     text, seconds, at = text.split(",")[0].strip().lower(), 0.0, 0
     while match := _DURATION.match(text, at):
         number, exponent, unit = match.groups()
+        if not unit and len(match[0]) < len(text):  # only a number that is alone has no unit
+            return None
         seconds += min(float(f"{number}e{exponent or 0}"), MAX_DELAY * 1000) * _UNITS[unit]
         at = match.end()
     return min(seconds, MAX_DELAY) if text and at == len(text) else None

@@ -1,0 +1,68 @@
+"""Functions of the caller that return credentials, called with a time limit and never on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import copy_context
+from inspect import isawaitable, iscoroutinefunction
+from typing import Any
+
+from penstock.transport.commands import Authorize, ReadTimedOut
+from penstock.transport.loop_thread import resolve
+
+
+def called(command: Authorize) -> Any:
+    """The result of the function, in plain code; what must be awaited runs on the shared event loop."""
+    if command.timeout is None:
+        return resolve(command.call())
+    deadline = time.monotonic() + command.timeout
+    value = command.call() if iscoroutinefunction(command.call) else _result(_begin(command.call), command.timeout)
+    try:
+        return resolve(value, max(0.0, deadline - time.monotonic()))
+    except TimeoutError:
+        if time.monotonic() < deadline:
+            raise
+        raise ReadTimedOut("no credentials in time") from None
+
+
+async def acalled(command: Authorize) -> Any:
+    """The result of the function, in async code; a plain function is called in a thread, because it may block."""
+    limit = asyncio.timeout(command.timeout)
+    try:
+        async with limit:
+            is_async = iscoroutinefunction(command.call)
+            value = command.call() if is_async else await asyncio.wrap_future(_begin(command.call))
+            return await value if isawaitable(value) else value
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise ReadTimedOut("no credentials in time") from None
+
+
+def _begin(call: Callable[[], Any]) -> Future[Any]:
+    """Calls a function in a thread that does not keep the process alive."""
+    result: Future[Any] = Future()
+    result.set_running_or_notify_cancel()
+    variables = copy_context()
+
+    def work() -> None:
+        try:
+            result.set_result(variables.run(call))
+        except BaseException as error:  # noqa: BLE001  # whoever waits for it gets the error
+            result.set_exception(error)
+
+    threading.Thread(target=work, name="penstock-credentials", daemon=True).start()
+    return result
+
+
+def _result(future: Future[Any], seconds: float) -> Any:
+    try:
+        return future.result(seconds)
+    except TimeoutError:
+        if future.done():  # the function raised it
+            raise
+        raise ReadTimedOut("no credentials in time") from None
