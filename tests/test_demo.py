@@ -415,7 +415,7 @@ def rows_after(*events: StreamEvent, width: int = 60) -> tuple[list[str], list[s
     page = RunPage()
     for at, event in enumerate(events):
         page.add(event, float(at))
-    final, moving = page.take(width, float(len(events))), page.moving(width, float(len(events)))
+    final, moving = page.blocks.take(width, float(len(events))), page.moving(width, float(len(events)))
     return [_text(row) for row in final], [_text(row) for row in moving]
 
 
@@ -456,7 +456,7 @@ def test_a_call_that_waits_for_approval_is_not_interrupted_at_the_end() -> None:
     page.add(ApprovalRequest("a", "pay", {"amount": 5}), 0.0)
     page.add(ToolCall("b", "look", {}, block=7), 0.0)
     page.settle("interrupted")
-    final, moving = page.take(60, 1.0), page.moving(60, 1.0)
+    final, moving = page.blocks.take(60, 1.0), page.moving(60, 1.0)
     assert [_text(row) for row in final] == [
         "╭─ pay", "│  amount    5", "╰─ ? waits for your approval", "╭─ look", "╰─ ■ interrupted",
     ]  # fmt: skip

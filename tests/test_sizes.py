@@ -25,7 +25,6 @@ API = "public methods that a user looks for in one place"
 PRIMITIVES = "the primitives of a parser, a few lines each"
 
 LARGER_CLASSES = {
-    "cli/screen/page.py Page": "one method per kind of event that it shows",
     "dialects/reading/cursor.py Cursor": PRIMITIVES,
     "dialects/reading/reader.py Reader": PRIMITIVES,
     "framing/sse.py SSE": "a fast lane beside its reference",

@@ -1,18 +1,15 @@
-"""A page: the blocks of text, calls and notes that the events of a response or a run have produced.
-
-Blocks stand in the order in which they began. A block that is settled does not change any more; rows are taken from the
-page in order, as soon as all rows before them are taken, and the rest can be drawn again and again.
-"""
+"""A page: the blocks of text, calls and notes that the events of a response or a run have produced."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
+from penstock.cli.screen.blocks import Blocks
 from penstock.cli.screen.call_card import CallCard, spin
 from penstock.cli.screen.rows import Row, Styled, Width
 from penstock.cli.screen.terminal import one_line
-from penstock.cli.screen.text_block import Kind, Note, TextBlock
+from penstock.cli.screen.text_block import Note
 from penstock.events import (
     ArgumentDelta,
     Error,
@@ -34,16 +31,14 @@ from penstock.events import (
 )
 
 AnyEvent = TypeVar("AnyEvent")
-Block = TextBlock | CallCard | Note
 
 
 class Page(ABC, Generic[AnyEvent]):
-    """Turns events into blocks, and blocks into rows."""
+    """Turns events into `blocks`."""
 
     def __init__(self, *, is_raw: bool) -> None:
         self._is_raw = is_raw
-        self._blocks: list[Block] = []
-        self._last: Block | None = None  # the last block of which rows were taken
+        self.blocks = Blocks()
         self._cards: dict[int, CallCard] = {}  # calls of the current response, by block number
         self._waiting_since: float | None = None  # when the model was asked, until something arrives
 
@@ -61,7 +56,7 @@ class Page(ABC, Generic[AnyEvent]):
     def _add_chunk(self, event: StreamChunk) -> None:
         match event:
             case Text() | Reasoning() | Refusal():
-                self._text(event.type, event.block).write(event.text)
+                self.blocks.text(event.type, event.block).write(event.text)
             case ToolCallStart():
                 self._new_card(event.block, event.id, event.name)
             case ToolCallDelta():
@@ -98,29 +93,12 @@ class Page(ABC, Generic[AnyEvent]):
         self._cards = {}
         self._note("note", "↻ ", (f"retry ({one_line(event.reason)}): ignore the response above", "odd"))
 
-    def _text(self, kind: Kind, number: int) -> TextBlock:
-        last = self._blocks[-1] if self._blocks else None
-        if isinstance(last, TextBlock) and (last.kind, last.number) == (kind, number) and not last.is_settled:
-            return last
-        block = TextBlock(kind, number, rest="refusal: " if kind == "refusal" else "")
-        self._append(block)
-        return block
-
     def _note(self, group: str, mark: str, *texts: Styled) -> None:
-        self._append(Note(group, mark, texts))
-
-    def _append(self, block: Block) -> None:
-        self._settle_text()
-        self._blocks.append(block)
-
-    def _settle_text(self) -> None:
-        for block in self._blocks:
-            if isinstance(block, TextBlock):
-                block.is_settled = True
+        self.blocks.append(Note(group, mark, texts))
 
     def _new_card(self, number: int, id: str, name: str) -> CallCard:
         card = self._cards[number] = CallCard(id, name, is_raw=self._is_raw)
-        self._append(card)
+        self.blocks.append(card)
         return card
 
     def _card(self, number: int, id: str = "", name: str = "") -> CallCard:
@@ -130,80 +108,23 @@ class Page(ABC, Generic[AnyEvent]):
     def settle(self, reason: str) -> None:
         """Settles everything: no event will follow."""
         self._waiting_since = None
-        self._settle_text()
-        for block in self._blocks:
-            if isinstance(block, CallCard) and not block.is_settled:
-                is_open = block.progress.phase == "asking"
-                block.end("left" if is_open else "void", block.progress.message if is_open else reason)
+        self.blocks.settle_text()
+        for card in self.blocks.open_cards:
+            is_open = card.progress.phase == "asking"
+            card.end("left" if is_open else "void", card.progress.message if is_open else reason)
 
     def interrupt(self) -> None:
         """Settles everything after Ctrl-C, with a mark in an open call or at the end."""
-        has_open_call = any(isinstance(block, CallCard) and not block.is_settled for block in self._blocks)
+        has_open_call = bool(self.blocks.open_cards)
         self.settle("interrupted")
         if not has_open_call:
             self._note("finish", "■ ", ("interrupted", "odd"))
 
-    def take(self, width: Width, now: float) -> list[Row]:
-        """Takes the rows that will not change any more."""
-        taken: list[Row] = []
-        while self._blocks:
-            block = self._blocks[0]
-            has_begun = isinstance(block, TextBlock) and block.has_begun
-            rows = _taken(block, width, now)
-            if rows:
-                taken += [*([] if has_begun else _gap(self._last, block)), *rows]
-                self._last = block
-            if not _is_settled(block):
-                break
-            self._blocks.pop(0)
-        return taken
-
-    def take_line_start(self) -> tuple[list[Row], Row]:
-        """Takes the start of a line that is not complete: the blank row before it, if any, and the start."""
-        block = self._blocks[0] if self._blocks else None
-        if not isinstance(block, TextBlock):
-            return [], ()
-        gap = [] if block.has_begun else _gap(self._last, block)
-        start = block.take_line_start()
-        if not start:
-            return [], ()
-        self._last = block
-        return gap, start
-
     def moving(self, width: Width, now: float) -> list[Row]:
         """The rows that have not been taken."""
-        rows: list[Row] = []
-        above = self._last
-        for block in self._blocks:
-            if drawn := block.rows(width, now) if isinstance(block, CallCard) else block.rows(width):
-                rows += [*_gap(above, block), *drawn]
-                above = block
+        rows = self.blocks.moving(width, now)
         if self._waiting_since is not None:
             waited = f"{spin(now)} {now - self._waiting_since:.1f} s"
-            rows += [*([()] if above else []), ((waited, "busy"), ("  waiting for the model", "aside"))]
+            has_above = bool(rows) or self.blocks.last is not None
+            rows += [*([()] if has_above else []), ((waited, "busy"), ("  waiting for the model", "aside"))]
         return rows
-
-
-def _is_settled(block: Block) -> bool:
-    return isinstance(block, Note) or block.is_settled
-
-
-def _taken(block: Block, width: Width, now: float) -> list[Row]:
-    match block:
-        case TextBlock():
-            return block.take(width)
-        case CallCard():
-            return block.rows(width, now) if block.is_settled else []
-        case Note():
-            return block.rows(width)
-
-
-def _gap(above: Block | None, below: Block) -> list[Row]:
-    """The blank row between two blocks; none between calls, or between notes of one group."""
-    match above, below:
-        case (None, _) | (CallCard(), CallCard()):
-            return []
-        case Note(), Note() if above.group == below.group:
-            return []
-        case _:
-            return [] if above is below else [()]

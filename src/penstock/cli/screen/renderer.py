@@ -85,14 +85,14 @@ class Renderer(Generic[AnyEvent]):
 
     def _draw(self) -> None:
         width, now = self._width(), self._clock()
-        taken = self._page.take(width, now)
+        taken = self._page.blocks.take(width, now)
         if self._region is not None:
             self._region.draw(taken, self._page.moving(width, now))
             return
         if taken:
             write_rows(self._console, taken)
         if width is None:
-            gap, start = self._page.take_line_start()
+            gap, start = self._page.blocks.take_line_start()
             if start:
                 write_rows(self._console, [*(((("\n", ""),)) for _ in gap), start], end="")
 

@@ -59,10 +59,10 @@ class RunPage(Page[Shown]):
                 self._remark(event)
             case StepStart():
                 self._waiting_since = now
-                self._settle_text()
+                self.blocks.settle_text()
                 self._cards = {}
             case StepEnd():
-                self._settle_text()
+                self.blocks.settle_text()
             case ToolStart():
                 card = self._card_by_id(event.call_id, event.name, event.arguments)
                 card.progress = Progress("running", event.call_id, now, event.is_early)
@@ -138,7 +138,7 @@ class RunPage(Page[Shown]):
             card.end(PHASES[event.ending], event.result.text, seconds)
 
     def _done(self, event: Done) -> None:
-        self._settle_text()
+        self.blocks.settle_text()
         if event.reason != "answered":
             why = f": {one_line(event.why)}" if event.why else ""
             self._note("done", "■ ", (f"{event.reason}{why}", "bad" if event.reason == "error" else "odd"))
