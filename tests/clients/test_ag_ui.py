@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.conftest import RunProgram
+from tests.clients.conftest import ROOT, RunProgram, node_output
 
 
 def call(id: str, name: str, arguments: str) -> dict[str, Any]:
@@ -102,3 +104,17 @@ def test_structured_output_is_the_state(run: RunProgram) -> None:
     agent = run("ag_ui.mjs", "output")
     assert agent["state"] == {"output": {"name": "Ada", "age": 36}}
     assert agent["ending"]["result"]["output"] == {"name": "Ada", "age": 36}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "lines"),
+    [
+        ("pay 7", ["I will pay.", '→ pay {"amount":7}', "← paid 7", "It is done."]),
+        ("time_zone please", ["→ time_zone {}", "You are in UTC."]),
+        ("fail now", ["failed: the run failed; the reason is in its log"]),
+    ],
+)
+def test_the_example_shows_what_happens(clients: Path, server: str, prompt: str, lines: list[str]) -> None:
+    shutil.copy(ROOT / "examples" / "ag_ui_client" / "client.mjs", clients)
+    shown = node_output("client.mjs", server, prompt).splitlines()
+    assert [line for line in shown if line in lines] == lines

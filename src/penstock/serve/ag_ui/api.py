@@ -23,7 +23,7 @@ from penstock.serve.ag_ui.request import (
     client_results,
     last_turn,
 )
-from penstock.serve.answers import RunAnswers
+from penstock.serve.answers import Answer, RunAnswers
 from penstock.serve.bodies import read_body
 from penstock.serve.context import Call, ServeContext
 from penstock.serve.conversation import Conversation, Exchange
@@ -58,7 +58,8 @@ async def _go_on(
     deferred = frozenset(
         event.call_id for event in events if isinstance(event, ApprovalRequest) and event.kind == "deferred"
     )
-    answers = RunAnswers(context.host, row, events, [*approvals(body), *client_results(body, deferred)])
+    given: list[Answer] = [*approvals(body), *client_results(body, deferred)]
+    answers = await apatiently(lambda: RunAnswers(context.host, row, events, given))
     head, after = _head(context, row, body), 0
     if answers.has_open:
         await answers.give()

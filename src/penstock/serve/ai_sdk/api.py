@@ -81,7 +81,7 @@ async def _carry_out(
 async def _give(context: ServeContext, row: RunRow, answers: Sequence[Answer]) -> int:
     """Give answers to a run; returns the number of the last of its events that the client has."""
     events = await apatiently(lambda: read_events(context.host.store, row.id))
-    given = RunAnswers(context.host, row, events, answers)
+    given = await apatiently(lambda: RunAnswers(context.host, row, events, answers))
     if given.has_open:
         await given.give()
     elif not answers or given.position == len(events):
