@@ -50,7 +50,7 @@ anything is sent, and says what to do instead. A provider, or one of its models,
 
 OPTIONS: dict[str, Any] = {
     "max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "top_k": 40, "stop": "END", "seed": 1, "presence_penalty": 0.1,
-    "frequency_penalty": 0.1, "reasoning": "low",
+    "frequency_penalty": 0.1, "reasoning": "low", "cache": True,
 }  # fmt: skip
 """A value for each option."""
 CHOICES = {choice: f"`tool_choice={choice!r}`" for choice in ("none", "required", "weather")}

@@ -48,6 +48,8 @@ def check_option_values(options: Mapping[str, Any]) -> None:
             raise UsageError(f"{name} must be a whole number, not {value!r}")
         if name == "stop" and not isinstance(value, str) and not _are_strings(value):
             raise UsageError(f"stop must be a string or a list of strings, not {value!r}")
+        if name == "cache" and value not in (True, False, "5m", "1h"):
+            raise UsageError(f"cache must be True, False, '5m' or '1h', not {value!r}")
 
 
 def _are_strings(value: Any) -> bool:

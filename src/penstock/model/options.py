@@ -11,7 +11,8 @@ Effort = Literal["none", "off", "minimal", "low", "medium", "high", "xhigh", "ma
 class ModelOptions(TypedDict, total=False):
     """The options that `Model`, a request and `Agent` take; None leaves the choice to the provider.
 
-    `reasoning` is an effort, or the number of tokens that the model may use for it.
+    `reasoning` is an effort, or the number of tokens that the model may use for it. `cache` asks for prompt caching
+    where a provider must be asked: True, or for how long.
     """
 
     max_tokens: int | None
@@ -23,6 +24,7 @@ class ModelOptions(TypedDict, total=False):
     presence_penalty: float | None
     frequency_penalty: float | None
     reasoning: Effort | int | bool | None
+    cache: Literal["5m", "1h"] | bool | None
 
 
 class StepOptions(ModelOptions, total=False):

@@ -17,7 +17,15 @@ from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import PART_FIELDS, File, Image, Media, Message, ToolResult
 from penstock.wires.anthropic.facts import FACTS
-from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
+from penstock.wires.shared.body import (
+    Json,
+    cache_lifetime,
+    chosen_tool,
+    merge,
+    object_schema,
+    pick_fields,
+    rename_options,
+)
 from penstock.wires.shared.claude import length_and_thinking, refused_options, takes_forced_choice, takes_format
 from penstock.wires.shared.media import IMAGE_TYPES, check_type, is_uploaded, media_type, write_or_note
 from penstock.wires.shared.message_writing import alternating, called_tools, marked_system, misplaced_part, split_system
@@ -50,6 +58,8 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     options = rename_options(
         request, {name: _OPTIONS[name] for name in _OPTIONS if name not in refused_options(request)}
     )
+    lifetime = cache_lifetime(request)
+    body |= {} if lifetime is None else {"cache_control": {"type": "ephemeral", **lifetime}}
     settings = merge({**body, **options, **thinking, "stream": request.is_streaming}, _format(request))
     return EncodedRequest(PATH, merge(settings, request.extra))
 

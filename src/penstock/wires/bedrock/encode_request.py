@@ -19,7 +19,15 @@ from penstock.errors import UsageError
 from penstock.events import Opaque, Reasoning, Refusal, Text, ToolCall
 from penstock.messages import PART_FIELDS, File, Image, Media, Message, ToolResult
 from penstock.wires.bedrock.facts import FACTS
-from penstock.wires.shared.body import Json, chosen_tool, merge, object_schema, pick_fields, rename_options
+from penstock.wires.shared.body import (
+    Json,
+    cache_lifetime,
+    chosen_tool,
+    merge,
+    object_schema,
+    pick_fields,
+    rename_options,
+)
 from penstock.wires.shared.claude import (
     is_claude,
     length_and_thinking,
@@ -73,12 +81,33 @@ def encode(request: Request, quirks: frozenset[str]) -> EncodedRequest:
     body |= {"system": marked_system(history, _Writer().blocks) or [{"text": system}]} if system else {}
     tools = _tools(request, messages)
     body |= {"toolConfig": tools} if tools else {}
+    if (lifetime := cache_lifetime(request)) is not None:
+        body = _with_cache_points(body, {"cachePoint": {"type": "default", **lifetime}})
     inference, additional = _settings(request, tools)
     body |= {"inferenceConfig": inference} if inference else {}
     body |= {"additionalModelRequestFields": additional} if additional else {}
     body |= {"outputConfig": _format(request.output)} if request.output else {}
     operation = "converse-stream" if request.is_streaming else "converse"
     return EncodedRequest(f"/model/{quote(request.model, safe='')}/{operation}", merge(body, request.extra))
+
+
+def _with_cache_points(body: Json, point: Json) -> Json:
+    """The body with a cache point after the system prompt, after the tools and after the last two user messages.
+
+    The first of these two was the last one in the request before, so that its cache is found however much came since.
+    """
+    users = [at for at, message in enumerate(body["messages"]) if message["role"] == "user"][-2:]
+    marked: Json = {
+        "messages": [
+            {**message, "content": [*message["content"], point]} if at in users else message
+            for at, message in enumerate(body["messages"])
+        ]
+    }
+    if "system" in body:
+        marked["system"] = [*body["system"], point]
+    if "toolConfig" in body:
+        marked["toolConfig"] = {**body["toolConfig"], "tools": [*body["toolConfig"]["tools"], point]}
+    return {**body, **marked}
 
 
 def output_form(request: Request, quirks: frozenset[str]) -> OutputForm:

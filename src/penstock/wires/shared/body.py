@@ -37,6 +37,12 @@ def rename_options(request: Request, names: Mapping[str, str]) -> Json:
     return {names[name]: value for name, value in options.items()}
 
 
+def cache_lifetime(request: Request) -> Json | None:
+    """The `ttl` of the prompt cache that a request asks for, empty if it is the usual one; None if it asks for none."""
+    cache = request.options.get("cache")
+    return ({"ttl": cache} if isinstance(cache, str) and cache != "5m" else {}) if cache else None
+
+
 def object_schema(tool: ToolDeclaration) -> Json:
     """The schema of a tool's arguments, always an object; free text is the argument `input`."""
     return _FREE_TEXT if tool.is_custom else {"properties": {}, **tool.parameters, "type": "object"}

@@ -32,8 +32,12 @@ class Request(Struct, frozen=True, kw_only=True):
 
 OPTIONS = (
     "max_tokens", "temperature", "top_p", "top_k", "stop", "seed", "presence_penalty", "frequency_penalty", "reasoning",
+    "cache",
 )  # fmt: skip
-"""The settings that most providers have; `reasoning` is an effort ("low", "medium", "high") or a token budget."""
+"""The settings that most providers have; `reasoning` is an effort ("low", "medium", "high") or a token budget.
+
+`cache` asks for prompt caching, where a provider must be asked: True, or how long ("5m", "1h").
+"""
 
 
 class OutputFormat(Struct, frozen=True):
