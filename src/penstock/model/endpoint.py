@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -70,13 +69,13 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         is_authenticated = any(name.lower() in _AUTH_HEADERS for name in self.headers)
         return self.provider.needs_key and not self.is_played and not is_authenticated
 
-    def http_request(self, path: str, body: bytes, key: str) -> HTTPRequest:
+    def http_request(self, path: str, content: tuple[bytes, ...], key: str) -> HTTPRequest:
         """A request to a path below the base URL, authenticated with the key."""
         url = join_url(self.base_url, path)
         headers = {"content-type": "application/json", "accept-encoding": "identity", **self.provider.headers}
         if key:
             headers |= self._credentials(key)
-        return HTTPRequest(url, headers | {name.lower(): value for name, value in self.headers.items()}, body)
+        return HTTPRequest(url, headers | {name.lower(): value for name, value in self.headers.items()}, content)
 
     def limit(self, request: HTTPRequest, model: str) -> KeyLimit | None:
         """The rate limit that requests to this model with this key share; None for a script or a recording."""
@@ -96,7 +95,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         if self.provider.auth == "aws" and not key:
             from penstock.transport.aws_signature import signature
 
-            return Credentials(partial(signature, request.url, request.body), dict)
+            return Credentials(lambda: signature(request.url, request.body), dict)
         return None
 
     def _called_key(self, key: Any) -> dict[str, str]:

@@ -24,6 +24,7 @@ from penstock.model.checks import (
     check_types,
 )
 from penstock.model.connect import Connector, HTTPConnector
+from penstock.model.encoded_history import EncodedHistory
 from penstock.model.endpoint import APIKey, Endpoint
 from penstock.model.event_loop import warn_if_blocking
 from penstock.model.options import ModelOptions, RequestOptions
@@ -40,7 +41,7 @@ from penstock.transport.commands import HTTPRequest
 from penstock.transport.exchange import Exchange, Recorder
 from penstock.transport.policy import Retries, Timeouts
 from penstock.turn import Turn
-from penstock.wires import WireName, find_encoder, wire_name
+from penstock.wires import WireName, wire_name
 from penstock.wires.shared.request import OPTIONS, Request
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class Model:
         self._retries = retries or Retries()
         self._record = record
         self._options = options
+        self._history: EncodedHistory | None = None  # of the conversation that it is for: see `for_conversation`
 
     @property
     def base_url(self) -> str:
@@ -130,6 +132,15 @@ class Model:
             return self
         other = copy(self)
         other._timeouts, other._retries = timeouts or self._timeouts, retries or self._retries
+        return other
+
+    def for_conversation(self) -> Model:
+        """A copy of the model for the requests of one conversation, one after the other.
+
+        Messages that it has encoded for the last request are not encoded again.
+        """
+        other = copy(self)
+        other._history = EncodedHistory()
         return other
 
     def close(self) -> None:
@@ -279,12 +290,13 @@ class Model:
         )
 
     def _http_request(self, request: Request, key: str) -> HTTPRequest:
-        sent = find_encoder(self.wire)(request, self._endpoint.provider.quirks)
         try:
-            body = msgspec.json.encode(sent.body)
+            sent = (self._history or EncodedHistory()).encode(request, self.wire, self._endpoint.provider.quirks)
+        except UsageError:
+            raise
         except (TypeError, ValueError, RecursionError) as error:
             raise UsageError(f"the request cannot be encoded as JSON: {error}{_place(request)}") from error
-        return self._endpoint.http_request(sent.path, body, key)
+        return self._endpoint.http_request(sent.path, sent.parts, key)
 
     def _recorder(self, request: HTTPRequest) -> Recorder | None:
         if self._record is None:

@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from urllib.parse import unquote, urlsplit
 
-import msgspec
-
 from penstock.errors import ConnectionFailed, UsageError
 from penstock.testing.cuts import Cutting
 from penstock.testing.faults import Hang, Reset
 from penstock.testing.reply import Drop, Wait
-from penstock.testing.request import ReceivedRequest, route_request
+from penstock.testing.request import JSONParts, ReceivedRequest, route_request
 from penstock.testing.response import Response, recut, respond
 from penstock.testing.script import Responder, Step, as_script
 from penstock.testing.wires.play import SendAction
@@ -56,7 +54,9 @@ class Scripted:
 
     def _respond(self, command: OpenRequest) -> Response | Hang | Reset:
         path = unquote(urlsplit(command.request.url).path)
-        request = route_request(path, msgspec.json.decode(command.request.body), command.request.headers)
+        content = command.request.content
+        parts = JSONParts((content,) if isinstance(content, bytes) else content)
+        request = route_request(path, parts, command.request.headers)
         if request is None:
             raise UsageError(f"no wire has the path {path!r}")
         self.requests.append(request)

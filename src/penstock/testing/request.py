@@ -6,6 +6,7 @@ The formats of the wires do not contradict each other, so that one parser reads 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -25,16 +26,60 @@ class ReceivedResult(Struct, frozen=True):
     text: str
 
 
-class ReceivedRequest(Struct, frozen=True):
-    """A request. `body` is its JSON; keys in the headers and the query are masked."""
+class JSONParts(Struct, frozen=True):
+    """The JSON of a body in parts: all but the first and the last are messages of its history, or commas."""
+
+    parts: tuple[bytes, ...]
+
+    @property
+    def size(self) -> int:
+        """The bytes of the body."""
+        return sum(map(len, self.parts))
+
+    def head(self) -> dict[str, Any]:
+        """The body without its history."""
+        is_whole = len(self.parts) == 1
+        return _object(b"".join(self.parts if is_whole else (self.parts[0], self.parts[-1])))
+
+    def body(self) -> dict[str, Any]:
+        """The whole body."""
+        return _object(b"".join(self.parts))
+
+    def end(self, size: int) -> bytes:
+        """The last bytes of the body."""
+        last: list[bytes] = []
+        for part in reversed(self.parts):
+            last.insert(0, part)
+            if sum(map(len, last)) >= size:
+                break
+        return b"".join(last)[-size:]
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    body: dict[str, Any] = msgspec.json.decode(data)
+    return body
+
+
+class ReceivedRequest(Struct, frozen=True, dict=True):  # the dict is for cached properties
+    """A request. `body` is its JSON, which is decoded when it is needed; keys in headers and the query are masked."""
 
     wire: str
-    body: Mapping[str, Any] = {}
+    content: Mapping[str, Any] | JSONParts = {}
     path: str = ""
     model_in_path: str = ""
     is_stream_path: bool = False
     headers: Mapping[str, str] = {}
     query: Mapping[str, str] = {}
+
+    @cached_property
+    def body(self) -> Mapping[str, Any]:
+        """The JSON of the request."""
+        return self.content.body() if isinstance(self.content, JSONParts) else self.content
+
+    @cached_property
+    def head(self) -> Mapping[str, Any]:
+        """The JSON of the request, where possible without its history."""
+        return self.content.head() if isinstance(self.content, JSONParts) else self.content
 
     @property
     def _fields(self) -> Mapping[str, Any]:
@@ -44,14 +89,14 @@ class ReceivedRequest(Struct, frozen=True):
     @property
     def model(self) -> str:
         """The name of the model."""
-        return self.model_in_path or str(self.body.get("model") or "sim")
+        return self.model_in_path or str(self.head.get("model") or "sim")
 
     @property
     def is_streaming(self) -> bool:
         """Whether the request asks for a stream."""
         if self.wire in STREAMS_BY_PATH:
             return self.is_stream_path
-        return bool(self.body.get("stream", self.wire in STREAMS_BY_DEFAULT))
+        return bool(self.head.get("stream", self.wire in STREAMS_BY_DEFAULT))
 
     @property
     def tools(self) -> list[ToolDeclaration]:
@@ -85,7 +130,10 @@ class ReceivedRequest(Struct, frozen=True):
 
 
 def route_request(
-    path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None, query: Mapping[str, str] | None = None
+    path: str,
+    body: Mapping[str, Any] | JSONParts,
+    headers: Mapping[str, str] | None = None,
+    query: Mapping[str, str] | None = None,
 ) -> ReceivedRequest | None:
     """The request at a path, with keys masked; None if the path does not belong to a wire."""
     for pattern, wire in ROUTES:

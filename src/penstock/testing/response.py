@@ -31,7 +31,7 @@ def respond(script: Responder, request: ReceivedRequest, is_strict: bool = False
 
     With `is_strict`, a request that the provider would reject gets its error, and the script is not called.
     """
-    if not request.body:
+    if not request.head:
         return _error(request, Status(400, "The body is empty, or not a JSON object."))
     if is_strict and (rejection := find_rejection(request)):
         return _error(request, Status(rejection.status, rejection.message), rejection.fields)

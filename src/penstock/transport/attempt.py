@@ -186,7 +186,7 @@ class Attempt:
         self._mask.learn(headers)
         if self._exchange.recorder is not None:
             self._exchange.recorder.hide(headers)
-        return HTTPRequest(request.url, {**headers, **request.headers}, request.body)
+        return HTTPRequest(request.url, {**headers, **request.headers}, request.content)
 
     def _error_body(self) -> Generator[Command, Any, bytes]:
         """The start of the body of an error response, with secrets masked before the body is truncated and parsed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
@@ -12,15 +13,24 @@ from penstock.events import StreamChunk
 from penstock.redaction import without_secrets
 
 
-class HTTPRequest(Struct, frozen=True):
-    """An HTTP POST request. Its headers hold the API key, so that its `repr` leaves them out."""
+class HTTPRequest(Struct, frozen=True, dict=True):  # the dict is for the cached property
+    """An HTTP POST request. Its headers hold the API key, so that its `repr` leaves them out.
+
+    `content` is its body, in parts if requests of one conversation share them.
+    """
 
     url: str
     headers: Mapping[str, str]
-    body: bytes
+    content: bytes | tuple[bytes, ...]
+
+    @cached_property
+    def body(self) -> bytes:
+        """The whole body."""
+        return self.content if isinstance(self.content, bytes) else b"".join(self.content)
 
     def __repr__(self) -> str:
-        return f"HTTPRequest({without_secrets(self.url)!r}, {len(self.body)} bytes)"
+        size = len(self.content) if isinstance(self.content, bytes) else sum(map(len, self.content))
+        return f"HTTPRequest({without_secrets(self.url)!r}, {size} bytes)"
 
 
 class Credentials(Struct, frozen=True):

@@ -14,7 +14,7 @@ import msgspec
 from penstock.errors import UsageError
 from penstock.events import Usage
 from penstock.testing.reply import Drop, Fail, Refuse, Reply, Say, ScriptedCall, Think, Wait
-from penstock.testing.request import ReceivedRequest
+from penstock.testing.request import JSONParts, ReceivedRequest
 from penstock.testing.wires.randomness import Randomness
 
 Frame = dict[str, Any] | bytes
@@ -37,6 +37,10 @@ _MESSAGES = {
 }
 
 
+SEED_BYTES = 65_536
+"""The last bytes of a request that the ids of its response depend on."""
+
+
 class ReplyEncoder:
     """Encodes one reply in the format of one provider."""
 
@@ -51,9 +55,9 @@ class ReplyEncoder:
     def __init__(self, reply: Reply, request: ReceivedRequest) -> None:
         self.reply = reply
         self.request = request
-        body = msgspec.json.encode(request.body)
-        self.random = Randomness(reply, body)
-        self.usage = reply.usage or _counted(reply, body)
+        size, end = _size_and_end(request)
+        self.random = Randomness(reply, end)
+        self.usage = reply.usage or _counted(reply, size)
 
     # Implemented by subclasses.
 
@@ -190,13 +194,20 @@ class NamedEventEncoder(ReplyEncoder):
         return f"event: {frame['type']}\n".encode() + super().encode_frame(frame)
 
 
-def _counted(reply: Reply, request: bytes) -> Usage:
+def _size_and_end(request: ReceivedRequest) -> tuple[int, bytes]:
+    """The bytes of a request, and the last of them: what is new in it is there, so each has ids of its own."""
+    content = request.content
+    parts = content if isinstance(content, JSONParts) else JSONParts((msgspec.json.encode(content),))
+    return parts.size, parts.end(SEED_BYTES)
+
+
+def _counted(reply: Reply, size: int) -> Usage:
     """A plausible usage: four characters per token."""
     thought = sum(_tokens(part.text) for part in reply.parts if isinstance(part, Think))
     text = sum(_tokens(part.text) for part in reply.parts if isinstance(part, Say | Refuse))
     called = sum(_tokens(part.name + part.arguments) for part in reply.calls)
-    return Usage(_tokens(request), thought + text + called, 0, thought)
+    return Usage(-(-size // 4), thought + text + called, 0, thought)
 
 
-def _tokens(text: str | bytes) -> int:
+def _tokens(text: str) -> int:
     return -(-len(text) // 4)

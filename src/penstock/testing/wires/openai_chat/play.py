@@ -111,8 +111,8 @@ class OpenAIChatEncoder(ReplyEncoder):
     @property
     def _sends_usage(self) -> bool:
         """Whether usage is streamed: if the request asks for it, or if there is no request."""
-        options = self.request.body.get("stream_options")
-        return not self.request.body or (isinstance(options, dict) and bool(options.get("include_usage")))
+        options = self.request.head.get("stream_options")
+        return not self.request.head or (isinstance(options, dict) and bool(options.get("include_usage")))
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         usage = {"usage": None} if self._sends_usage else {}

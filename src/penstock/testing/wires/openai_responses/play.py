@@ -167,7 +167,7 @@ class OpenAIResponsesEncoder(NamedEventEncoder):
         return self._response("incomplete", usage=self._usage(), incomplete_details=why)
 
     def _response(self, status: str, **fields: Any) -> dict[str, Any]:
-        echoed = {key: self.request.body.get(key, usual) for key, usual in _ECHOED.items()}
+        echoed = {key: self.request.head.get(key, usual) for key, usual in _ECHOED.items()}
         response = {
             "id": self._id, "object": "response", "created_at": CREATED, "status": status, "background": False,
             "completed_at": None, "error": None, "incomplete_details": None, "model": self.request.model,

@@ -1,0 +1,166 @@
+"""Encodes the requests of one conversation. Messages that were encoded for the last request are not encoded again.
+
+The encoder of the wire is the reference: it writes a whole history. This writes the same bytes in less time where the
+new messages stand on their own: whole responses with the results of their calls, after everything that was there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import is_
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.events import Opaque, Reasoning, Text, ToolCall, ToolCallInvalid
+from penstock.messages import File, Message
+from penstock.wires import find_encoder, find_facts
+from penstock.wires.shared.request import EncodedRequest, Request
+
+_FIELDS = ("messages", "contents", "input")
+"""The fields of request bodies that hold a history, a list; each wire has one of them."""
+
+
+class EncodedBody(Struct, frozen=True):
+    """A request: its path, and its JSON body in parts, which requests of one conversation share."""
+
+    path: str
+    parts: tuple[bytes, ...]
+
+
+class EncodedHistory:
+    """The history of the last request, as it was encoded."""
+
+    def __init__(self) -> None:
+        self._last: _Last | None = None
+
+    def encode(self, request: Request, wire: str, quirks: frozenset[str]) -> EncodedBody:
+        """Encode a request; raises what JSON encoding raises if it has a value without a JSON form."""
+        last, settings = self._last, replace(request, messages=())
+        is_like_last = last is not None and last.settings == settings and last.place == (wire, quirks)
+        if last is not None and is_like_last and not _sees_all(request, wire):
+            following = _following(last.messages, request.messages)
+            if following is not None and last.ids.isdisjoint(ids := _call_ids(following)):
+                last.add(following, ids)
+                return last.body
+        body = find_encoder(wire)(request, quirks)
+        self._last = _first(request, settings, (wire, quirks), body)
+        return EncodedBody(body.path, (msgspec.json.encode(body.body),)) if self._last is None else self._last.body
+
+
+def _sees_all(request: Request, wire: str) -> bool:
+    """Whether the encoder looks at all messages: to mark the last ones, or to declare tools that were called."""
+    is_marked = bool(request.options.get("cache")) and find_facts(wire).marks_messages
+    return is_marked or not request.tools
+
+
+class _Last:
+    """The last request: its messages, the call ids in them, and the parts of its body."""
+
+    def __init__(self, settings: Request, place: tuple[str, frozenset[str]], body: EncodedRequest, field: str) -> None:
+        self.settings = settings
+        self.place = place
+        self.messages: list[Message] = []
+        self.ids: set[str] = set()
+        self._path = body.path
+        self._field = field
+        fields = [*body.body]
+        at = fields.index(field)
+        opening = _encoded({name: body.body[name] for name in fields[:at]})
+        closing = _encoded({name: body.body[name] for name in fields[at + 1 :]})
+        self._parts = [b"%s%s%s:[" % (opening, b"," if opening else b"", msgspec.json.encode(field))]
+        self._parts[0] = b"{" + self._parts[0]
+        self._closing = b"]%s%s}" % (b"," if closing else b"", closing)
+
+    @property
+    def body(self) -> EncodedBody:
+        return EncodedBody(self._path, (*self._parts, self._closing))
+
+    def add(self, messages: Sequence[Message], ids: Iterable[str]) -> None:
+        """Encode these messages, which follow those that were there."""
+        encoded = find_encoder(self.place[0])(replace(self.settings, messages=tuple(messages)), self.place[1])
+        self.add_items(encoded.body[self._field])
+        self.messages += messages
+        self.ids.update(ids)
+
+    def add_items(self, items: list[Any]) -> None:
+        for item in items:
+            self._parts += [b",", msgspec.json.encode(item)] if len(self._parts) > 1 else [msgspec.json.encode(item)]
+
+
+def _first(
+    request: Request, settings: Request, place: tuple[str, frozenset[str]], body: EncodedRequest
+) -> _Last | None:
+    """What is to be kept of a request that was encoded as a whole; None if its history is not a list."""
+    field = next((field for field in _FIELDS if isinstance(body.body.get(field), list)), None)
+    if field is None or field in request.extra:
+        return None
+    last = _Last(settings, place, body, field)
+    last.add_items(body.body[field])
+    last.messages = [*request.messages]
+    last.ids = set(_call_ids(request.messages))
+    return last
+
+
+def _encoded(fields: dict[str, Any]) -> bytes:
+    """The fields of an object as JSON, without its braces."""
+    return msgspec.json.encode(fields)[1:-1]
+
+
+def _following(known: list[Message], messages: Sequence[Message]) -> Sequence[Message] | None:
+    """The messages after those that are known, if they can be encoded on their own."""
+    count = len(known)
+    if len(messages) <= count or not all(map(_is_same, known, messages)):
+        return None
+    new = messages[count:]
+    is_response = _ends_whole(known) and new[0].role == "assistant" and new[-1].role == "tool"
+    return new if is_response and all(map(_stands_alone, new)) and _are_paired(new) else None
+
+
+def _ends_whole(known: list[Message]) -> bool:
+    """Whether the last of these messages is written as one that the user sends, which a response may follow."""
+    last = known[-1]
+    if last.role == "tool":
+        return len(known) > 1 and _answers(known[-2], last)
+    return last.role == "user" and any(isinstance(part, Text) and part.text.strip() for part in last.parts)
+
+
+def _is_same(known: Message, message: Message) -> bool:
+    return is_(known, message) or (message.role == "system" and known == message)
+
+
+def _stands_alone(message: Message) -> bool:
+    """Whether a message is a response or its results, without state that concerns other messages or the request."""
+    if message.role not in ("assistant", "tool"):
+        return False
+    if any(isinstance(part, File) for one in message.results for part in one.content):
+        return False  # documents have names that are unique in a request
+    blocks = {part.block for part in message.parts if isinstance(part, Text | Reasoning | ToolCall)}
+    return all(part.block in blocks for part in message.parts if isinstance(part, Opaque))
+
+
+def _are_paired(messages: Sequence[Message]) -> bool:
+    """Whether each response has calls, and is followed by the results of all of them."""
+    if len(messages) % 2:
+        return False
+    pairs = zip(messages[::2], messages[1::2], strict=True)
+    return all(_answers(response, results) for response, results in pairs)
+
+
+def _answers(response: Message, results: Message) -> bool:
+    calls = _call_ids([response])
+    return (
+        response.role == "assistant"
+        and results.role == "tool"
+        and bool(calls)
+        and "" not in calls
+        and len({*calls}) == len(calls)
+        and calls == [result.call_id for result in results.results]
+    )
+
+
+def _call_ids(messages: Iterable[Message]) -> list[str]:
+    calls = (part for message in messages for part in message.parts if isinstance(part, ToolCall | ToolCallInvalid))
+    return [call.id for call in calls]
